@@ -56,7 +56,7 @@ def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Ask
     """Ask each family of the settings' tasks, or those named. Raises ModelError, TaskError."""
     manifest = make_manifest("families", starting_families(settings.tasks, settings.task_file))
     specs = specs_of(manifest, settings.task_file)
-    limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
+    limits = WorkerLimits()
     policy = load_policy(
         settings.model, device=settings.device, dtype=settings.dtype, prompt=settings.prompt
     )

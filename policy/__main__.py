@@ -52,7 +52,6 @@ from shoal_settings.loader import (
 )
 from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
-from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
@@ -336,8 +335,7 @@ def _with_tasks(
     families = specs_of(manifest, settings.task_file)
     narrator = Narrator(settings, supervised=supervision.by_node, peers=PeerCount(client))
     phases.listen(narrator.hear)
-    limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
-    worker = TaskWorker(families, limits=limits)  # started by its first question
+    worker = TaskWorker(families)  # started by its first question
     try:
         runner = make(
             _unless_started_over(settings, supervision.node_run),

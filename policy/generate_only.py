@@ -85,7 +85,6 @@ class GenerateOnly:
         self._metrics = MetricsFile(
             settings.data_dir / METRICS_FILE,
             last_round=self.round,
-            max_bytes=settings.metrics_bytes,
         )
 
     def run(self) -> None:
@@ -156,7 +155,7 @@ class GenerateOnly:
 
     def _share(self, own: Sequence[OwnGroup]) -> None:
         settings = self._settings
-        found = [shareable(g, self._rules, with_logprobs=settings.share_logprobs) for g in own]
+        found = [shareable(g, self._rules) for g in own]
         shared = [one for one in found if one is not None]
         self.progress.groups_not_shared += len(found) - len(shared)
         policy = PolicyInfo(

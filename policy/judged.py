@@ -29,6 +29,8 @@ from shoal_wire.types import SamplingParams
 
 log = logging.getLogger(__name__)
 
+EVERY = 10
+"""Rounds between questions of the judge: a judge's quota is not spent on one node."""
 _WINDOW = 20
 _LAST_SECONDS = 3.0
 _POLL_SECONDS = 0.02
@@ -45,8 +47,10 @@ class Judged:
         sampling: SamplingParams,
         *,
         seed: int,
+        every: int = EVERY,
     ) -> None:
-        self._every = 0 if settings.judge == "none" else settings.judge_every
+        """`every` is how many rounds lie between two questions of the judge."""
+        self._every = 0 if settings.judge == "none" else every
         self._draws_externals = settings.external > 0
         self._policy = policy
         self._link = link

@@ -107,12 +107,8 @@ class SharedGroup:
     """Indices, in the own group, of the answers that are in it."""
 
 
-def shareable(
-    group: OwnGroup, rules: SwarmRules, *, with_logprobs: bool = False
-) -> SharedGroup | None:
+def shareable(group: OwnGroup, rules: SwarmRules) -> SharedGroup | None:
     """Return what of `group` peers accept, or None if too little is left.
-
-    `with_logprobs` tells them how likely each token was, for two bytes a token.
 
     A policy may end at once or emit a NUL: such completions are trained on here but break the
     contract, and one of them would get the whole batch rejected.
@@ -124,25 +120,20 @@ def shareable(
     ][: rules.max_completions]
     if len(fit) < rules.min_completions:
         return None
-    completions = tuple(_completion(group.answers[index], with_logprobs) for index in fit)
+    completions = tuple(_completion(group.answers[index]) for index in fit)
     shared = RolloutGroup(task=group.question.task, completions=completions)
     return SharedGroup(group=shared, group_id=digests.group_id(shared), answers=tuple(fit))
 
 
-def _completion(answer: Answer, with_logprobs: bool = False) -> Completion:
-    # A generator that does not say how likely each of its tokens was claims nothing.
-    known = with_logprobs and 0 < len(answer.logprobs) == answer.num_tokens
+def _completion(answer: Answer) -> Completion:
     return Completion(
-        text=answer.text,
-        num_tokens=answer.num_tokens,
-        finish_reason=answer.finish_reason,
-        logprobs=answer.logprobs if known else None,
+        text=answer.text, num_tokens=answer.num_tokens, finish_reason=answer.finish_reason
     )
 
 
 def num_answer_bytes(group: RolloutGroup) -> int:
-    """Return what the answers of a group add to a batch: texts and claimed log-probabilities."""
-    return sum(len(c.text.encode()) + 2 * len(c.logprobs or ()) for c in group.completions)
+    """Return what the texts of a group's answers add to a batch."""
+    return sum(len(completion.text.encode()) for completion in group.completions)
 
 
 def public_model_name(name: str) -> str:

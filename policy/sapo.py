@@ -195,8 +195,7 @@ class Rounds:
         """
         self._stop_if_told()
         self._others.lease_ahead(this.config)
-        with_logprobs = this.config.share_logprobs
-        shared = [shareable(group, self._rules, with_logprobs=with_logprobs) for group in own]
+        shared = [shareable(group, self._rules) for group in own]
         policy = PolicyInfo(
             model_name=public_model_name(self._policy.name),
             tokenizer_digest=self._policy.tokenizer_digest,

@@ -363,5 +363,4 @@ def _metrics_file(settings: Settings, course: Course) -> MetricsFile:
         settings.data_dir / METRICS_FILE,
         last_round=course.round,
         last_held_out=evaluated["round"],
-        max_bytes=settings.metrics_bytes,
     )

@@ -31,7 +31,6 @@ _ELSEWHERE: Final = {
     "alone": "the model",
     "oversample": "a round",
     "judge": "the swarm",
-    "judge_every": "the swarm",
 }
 """Settings that stand in the schema at another place than in help."""
 _PEER: Final = ("data_dir", "listen", "bootstrap", "announce", "relay", "swarm_key", "tasks")

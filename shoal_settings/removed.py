@@ -28,6 +28,18 @@ REMOVED: Final[Mapping[str, str]] = {
     "strategy=distinct": "with positive or balance, each publisher and network has a ceiling",
     "strategy=capped": "with positive or balance, each publisher and network has a ceiling",
     "balance": "--local and --external stay; take a lower --external where news comes late",
+    "off_policy=truncated": "others' claims about their tokens weigh nothing; paper is the default",
+    "likelihood_floor_mode": "a completion below --likelihood-floor is dropped",
+    "share_logprobs": "nobody weighs by others' log-probabilities, so none are sent",
+    "is_cap": "the text of a vLLM server that follows weighs at most twice as much as own text",
+    "api_key_env": "a server's key is read from OPENAI_API_KEY",
+    "served_dir": "weights for vLLM are in `served` of the data directory, which may be a link",
+    "weights_lag": "a vLLM server is given new weights before every round",
+    "request_seconds": "a request to a server ends after 120 s and is tried four times",
+    "verify_seconds": "a call to the task worker ends after 15 s",
+    "judge_every": "the judge is asked every ten rounds",
+    "metrics_bytes": "metrics.jsonl is thinned over 64 MiB",
+    "tensorboard_bytes": "TensorBoard's files are its own; delete old ones by hand",
     "curriculum": "questions follow the swarm's weights; easier or harder ones are --tasks",
 }
 """What is gone, and the sentence that says what replaced it, without a full stop.

@@ -46,19 +46,6 @@ class Settings(TrainerSettings):
         "Where metrics go beside metrics.jsonl, with commas: tensorboard, wandb, trackio, none; "
         "auto is tensorboard where it is installed.",
     )
-    metrics_bytes: int = key(
-        64 * 1024 * 1024,
-        "node trainer swarm",
-        "Most bytes of metrics.jsonl; beyond them every second of the older rounds goes, again and "
-        "again.",
-        ge=1 << 16,
-    )
-    tensorboard_bytes: int = key(
-        256 * 1024 * 1024,
-        "node trainer swarm",
-        "Most bytes of TensorBoard's files; the oldest goes first.",
-        ge=1 << 16,
-    )
     log_level: Literal["debug", "info", "warning", "error"] = key(
         "info", "node bootstrap trainer swarm", "Least severe log line shown."
     )

@@ -11,6 +11,8 @@ from shoal_settings.node_settings import NodeSettings
 from shoal_settings.strategy import describe_words, strategy_words
 
 MAX_SHOTS: Final = 64
+API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
+"""Environment variable that holds the API key of `base_url`; unset sends none."""
 
 
 class TrainerSettings(NodeSettings):
@@ -82,30 +84,8 @@ class TrainerSettings(NodeSettings):
         "node trainer swarm",
         "Address of the server that answers, up to and with /v1.",
     )
-    api_key_env: str = key(
-        "OPENAI_API_KEY",
-        "node trainer swarm",
-        "Environment variable that holds the server's API key; unset sends none.",
-    )
     remote_model: str = key(
         "auto", "node trainer swarm", "The server's name of its model; auto is `model`."
-    )
-    served_dir: str = key(
-        "auto",
-        "node trainer swarm",
-        "Folder that the trainer and its vLLM server both see, for the weights; auto is served in "
-        "the data directory.",
-    )
-    weights_lag: int = key(
-        0,
-        "node trainer swarm",
-        "Updates that the vLLM server's weights may be behind the policy's; 0 gives it new ones "
-        "before every round.",
-        ge=0,
-        le=1000,
-    )
-    request_seconds: float = key(
-        120.0, "node trainer swarm", "Deadline of one request to the server.", gt=0, le=3600
     )
     concurrency: int = key(
         8, "node trainer swarm", "Requests to the server at the same time.", ge=1, le=256
@@ -207,37 +187,19 @@ class TrainerSettings(NodeSettings):
     minibatches: int = key(
         2, "node trainer swarm", "Optimiser steps a pass over a round's groups.", ge=1, le=1000
     )
-    off_policy: Literal["paper", "truncated", "sequence"] = key(
+    off_policy: Literal["paper", "sequence"] = key(
         "paper",
         "node trainer swarm",
-        "Treatment of external text: paper (as if one's own), truncated (tokens weighed by what "
-        "the generator claims) or sequence (one ratio and weight a completion).",
-    )
-    is_cap: float = key(
-        2.0,
-        "node trainer swarm",
-        "Most that external text may weigh by its generator's claims.",
-        ge=1,
-        le=1000,
+        "How the ratio to the policy before the update is taken: paper (one a token) or sequence "
+        "(one a completion).",
     )
     likelihood_floor: float = key(
         0.0,
         "node trainer swarm",
-        "Mean own log-probability a token below which an external completion is absurd; "
+        "Mean own log-probability a token below which an external completion is dropped; "
         "0 is no floor.",
         ge=-1000,
         le=0,
-    )
-    likelihood_floor_mode: Literal["drop", "downweight"] = key(
-        "drop",
-        "node trainer swarm",
-        "What happens to an external completion below the floor: drop or downweight.",
-    )
-    share_logprobs: bool = key(
-        False,
-        "node trainer swarm",
-        "Share the log-probability of each own token too: two bytes each, for peers that weigh "
-        "by them.",
     )
     token_budget: int = key(
         8192, "node trainer swarm", "Tokens a micro-batch may hold, padding included.", ge=64
@@ -276,9 +238,6 @@ class TrainerSettings(NodeSettings):
         ge=0,
         le=86_400,
     )
-    verify_seconds: float = key(
-        15.0, "node trainer swarm", "Deadline of one call to the task worker.", gt=0, le=3600
-    )
     eval_every: int = key(
         -1,
         "node trainer swarm",
@@ -292,10 +251,9 @@ class TrainerSettings(NodeSettings):
     judge: str = key(
         "none",
         "node trainer swarm",
-        "Multiaddress of a judge, ending in /p2p/ID, which scores one answer every `judge_every` "
+        "Multiaddress of a judge, ending in /p2p/ID, which scores one answer every ten "
         "rounds; none asks nobody.",
     )
-    judge_every: int = key(10, "node trainer swarm", "Rounds between questions of the judge.", ge=1)
     alone: bool = key(
         False, "trainer", "Train with no node: tasks of the preset, nothing shared or sampled."
     )

@@ -22,7 +22,7 @@ class ScoredGroup:
     source: PublishedGroup | None = None
     """Where an external group came from."""
     claimed: tuple[tuple[float, ...] | None, ...] | None = None
-    """The generator's log-probabilities of each completion, where they can be used."""
+    """What a server that follows gave each own completion, where it can be used."""
     started: tuple[tuple[float, ...], ...] | None = None
     """The policy's own of each completion before the round's update, where they are known."""
     unread: tuple[tuple[bool, ...] | None, ...] | None = None

@@ -3,9 +3,9 @@
     version behind? ─▶ push weights ─▶ compare ─▶ POST /v1/completions, token ids in, n = L
          └ cannot, or differs: no question is asked; the round has the groups of others alone
 
-Every answer is stamped with the version that made it, and is never more than `max_lag` updates
-old. What the server says of its tokens' log-probabilities weighs them in the update (truncated
-importance sampling): its arithmetic is another, and its weights may be older.
+Every answer is stamped with the version that made it. What the server says of its tokens'
+log-probabilities weighs them in the update (truncated importance sampling): its arithmetic is
+another than the policy's.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from policy.generation.token_replies import TokenAnswer, Wanted, read_token_answ
 from policy.model.loading import ModelError, Policy
 from policy.model.prompting import decode_completion
 from policy.rollouts import Answer, Origin, OwnGroup, Question, public_model_name
-from shoal_base.files import expanded
 from shoal_settings.schema import Settings
+from shoal_settings.trainer_settings import API_KEY_VARIABLE
 from shoal_wire.types import PolicyInfo
 
 log = logging.getLogger(__name__)
@@ -51,13 +51,12 @@ class Following:
         server: Server,
         pusher: Pusher,
         *,
-        max_lag: int,
         at_once: int,
         should_stop: Callable[[], bool],
     ) -> None:
-        """`max_lag` is how many updates the server's weights may be behind; `at_once` requests."""
+        """`at_once` is how many requests it sends at the same time."""
         self._askable = Askable(policy)
-        self._server, self._pusher, self._max_lag = server, pusher, max_lag
+        self._server, self._pusher = server, pusher
         self._at_once, self._should_stop = at_once, should_stop
         self._name, self._version = "", -1
         self._answered = False
@@ -92,10 +91,9 @@ class Following:
         ]
 
     def _follow(self, asking: Asking) -> bool:
-        """Give the server the policy's weights where its own are too old; return whether it has
+        """Give the server the policy's weights where its own are others; return whether it has
         others than it answered with before."""
-        # Below 0 the policy has been taken back: other weights than the server's.
-        if self._name and 0 <= asking.policy_version - self._version <= self._max_lag:
+        if self._name and asking.policy_version == self._version:
             return False
         self._name, before = "", self._version
         name = self._pusher.push(asking.policy, asking.policy_version)
@@ -242,13 +240,11 @@ def following(settings: Settings, should_stop: Callable[[], bool]) -> Callable[[
     """
     server = Server(
         settings.base_url,
-        api_key=os.environ.get(settings.api_key_env) or None,
-        request_seconds=settings.request_seconds,
+        api_key=os.environ.get(API_KEY_VARIABLE) or None,
         connections=settings.concurrency,
         should_stop=should_stop,
     )
-    named = settings.served_dir
-    folder = settings.data_dir / "served" if named == "auto" else expanded(named)
+    folder = settings.data_dir / "served"
 
     def make(policy: Policy) -> Following:
         pusher: Pusher = WholePusher(server, folder, remote_model(settings))
@@ -258,7 +254,6 @@ def following(settings: Settings, should_stop: Callable[[], bool]) -> Callable[[
             policy,
             server,
             pusher,
-            max_lag=settings.weights_lag,
             at_once=settings.concurrency,
             should_stop=should_stop,
         )

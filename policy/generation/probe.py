@@ -82,7 +82,7 @@ def difference(
     """
     said: list[float] = []
     for one in answers:
-        claims = usable_claims(one.logprobs, num_tokens=len(one.ids), same_tokenizer=True)
+        claims = usable_claims(one.logprobs, len(one.ids))
         if claims is None:
             return None
         said.extend(claims)

@@ -21,6 +21,7 @@ from policy.generation.remote_replies import Fault, read_answer
 from policy.generation.requests import (
     BUSY,
     FIRST_PAUSE_SECONDS,
+    REQUEST_SECONDS,
     RemoteError,
     Reply,
     Server,
@@ -29,6 +30,7 @@ from policy.generation.requests import (
 )
 from policy.rollouts import Answer, OwnGroup, Question, sampling_params
 from shoal_settings.schema import Settings
+from shoal_settings.trainer_settings import API_KEY_VARIABLE
 from shoal_tasks.prompts import messages_for, plain_prompt
 from shoal_wire.types import SamplingParams
 
@@ -44,10 +46,8 @@ class RemoteConfig:
     model: str
     """The server's name of it."""
     api_key: str | None = None
-    request_seconds: float = 120.0
-    """Deadline of one request, from its first byte to its reply's last."""
+    request_seconds: float = REQUEST_SECONDS
     concurrency: int = 8
-    want_logprobs: bool = False
     chat: bool = True
     """Else it is asked for plain completions from the start."""
     first_pause_seconds: float = FIRST_PAUSE_SECONDS
@@ -75,7 +75,7 @@ class RemoteGenerator:
             should_stop=should_stop,
             first_pause_seconds=config.first_pause_seconds,
         )
-        self._dialect = _Dialect(chat=config.chat, logprobs=config.want_logprobs)
+        self._dialect = _Dialect(chat=config.chat)
         self._answered = False
         self.num_failed = 0
         """Answers given up on so far."""
@@ -162,12 +162,8 @@ class RemoteGenerator:
             request["top_k"] = sampling.top_k
         if dialect.chat:
             request["messages"] = messages_for(question.text, tagged=question.tagged)
-            if dialect.logprobs:
-                request["logprobs"] = True
         else:
             request["prompt"] = plain_prompt(question.text, tagged=question.tagged)
-            if dialect.logprobs:
-                request["logprobs"] = 1
         return request
 
     def _refused(self, reply: Reply, dialect: _Dialect) -> None:
@@ -196,10 +192,8 @@ def remote_generator(settings: Settings, should_stop: Callable[[], bool]) -> Rem
         RemoteConfig(
             base_url=settings.base_url,
             model=remote_model(settings),
-            api_key=os.environ.get(settings.api_key_env) or None,
-            request_seconds=settings.request_seconds,
+            api_key=os.environ.get(API_KEY_VARIABLE) or None,
             concurrency=settings.concurrency,
-            want_logprobs=settings.share_logprobs,
             chat=settings.prompt != "plain",
         ),
         num_completions=settings.completions,
@@ -214,7 +208,6 @@ class _Dialect:
 
     chat: bool
     """Else plain completions: a base model has no chat template."""
-    logprobs: bool
     limit_name: str = "max_tokens"
 
     @property
@@ -225,11 +218,7 @@ class _Dialect:
         """The way to ask after this refusal; None when there is none left."""
         bad_request = status in (400, 422)
         if bad_request and "max_completion_tokens" in text and self.limit_name == "max_tokens":
-            return _Dialect(
-                chat=self.chat, logprobs=self.logprobs, limit_name="max_completion_tokens"
-            )
+            return _Dialect(chat=self.chat, limit_name="max_completion_tokens")
         if self.chat and (status in (404, 405) or (bad_request and "chat template" in text)):
-            return _Dialect(chat=False, logprobs=self.logprobs, limit_name="max_tokens")
-        if bad_request and self.logprobs:
-            return _Dialect(chat=self.chat, logprobs=False, limit_name=self.limit_name)
+            return _Dialect(chat=False)
         return None

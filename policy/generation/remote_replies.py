@@ -39,33 +39,13 @@ def read_answer(body: bytes, *, chat: bool) -> Answer:
         raise Fault("reply has no text, or no known end")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise Fault("reply is not valid Unicode")
-    logprobs = _logprobs(choice, chat)
-    return Answer(
-        ids=(),
-        text=text,
-        finish_reason=reason,
-        logprobs=logprobs,
-        counted=_num_tokens(document, text, logprobs),
-    )
+    counted = _num_tokens(document, text)
+    return Answer(ids=(), text=text, finish_reason=reason, logprobs=(), counted=counted)
 
 
-def _logprobs(choice: dict[str, Any], chat: bool) -> tuple[float, ...]:
-    """The log-probabilities of the tokens, or none at all."""
-    offered = choice.get("logprobs")
-    try:
-        if chat:
-            values = [entry["logprob"] for entry in offered["content"]]  # type: ignore[index]
-        else:
-            values = list(offered["token_logprobs"])  # type: ignore[index]
-        numbers = tuple(float(value) for value in values)
-    except (LookupError, TypeError, ValueError, OverflowError):
-        return ()
-    return numbers if all(math.isfinite(n) and n <= 0 for n in numbers) else ()
-
-
-def _num_tokens(document: dict[str, Any], text: str, logprobs: tuple[float, ...]) -> int:
+def _num_tokens(document: dict[str, Any], text: str) -> int:
     usage = document.get("usage")
     counted = usage.get("completion_tokens") if isinstance(usage, dict) else None
     if isinstance(counted, int) and not isinstance(counted, bool) and 0 < counted < 1 << 24:
         return counted
-    return len(logprobs) or max(1, math.ceil(len(text) / _CHARACTERS_A_TOKEN))
+    return max(1, math.ceil(len(text) / _CHARACTERS_A_TOKEN))

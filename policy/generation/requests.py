@@ -27,6 +27,9 @@ from policy.generation.remote_replies import Fault
 
 T = TypeVar("T")
 
+REQUEST_SECONDS = 120.0
+"""Deadline of one request, from its first byte to its reply's last: a guess, long enough for some
+thousand tokens of a slow server. A request that ends by it is tried again, `ATTEMPTS` in all."""
 ATTEMPTS = 4
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
@@ -62,7 +65,7 @@ class Server:
         base_url: str,
         *,
         api_key: str | None,
-        request_seconds: float,
+        request_seconds: float = REQUEST_SECONDS,
         connections: int,
         should_stop: Callable[[], bool],
         first_pause_seconds: float = FIRST_PAUSE_SECONDS,

@@ -51,6 +51,8 @@ HELD_OUT_NAMES = (
 JUDGE_NAMES = ("judge/score", "judge/mean_score", "judge/number")
 """What a judge's score is written as."""
 
+MAX_BYTES = 64 << 20
+"""Bound of the file: some 40,000 rounds of 1.6 KB; beyond it older rounds are thinned."""
 MAX_WAITING_LINES = 10_000
 """Lines kept for a disk that is full; beyond it the oldest is dropped and said so."""
 
@@ -112,7 +114,7 @@ class MetricsFile:
         *,
         last_round: int,
         last_held_out: int = -1,
-        max_bytes: int = 1 << 62,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         """Open the file of a run that stands at `last_round`, evaluated last at `last_held_out`.
 

@@ -66,10 +66,6 @@ class RoundRecord:
     """To the reference policy, nats a token; 0 without one."""
     external_logprob: float | None
     """Mean own log-probability of an external token trained on, in nats."""
-    external_claimed_share: float
-    external_weight_mean: float | None
-    """Importance weight of external tokens with a usable claim."""
-    external_truncated_share: float
     external_unlikely_share: float
     server_difference: float | None
     """Mean |server − policy| a token of the probe, in nats, after weights were last given to a

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from policy.record.earlier_runs import TENSORBOARD_FOLDER, num_earlier_runs
-from policy.record.event_files import EventFiles
 from shoal_base.visible import visible_name
 from shoal_settings.loader import SettingsError
 from shoal_settings.schema import Settings
@@ -25,7 +24,7 @@ from shoal_settings.schema import Settings
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 5.0
-"""Age at which TensorBoard's figures are written out, seen at the next round."""
+"""Age at which TensorBoard's figures are written out."""
 PROJECT = "shoal"
 FIRST_EVENTS = 1000
 SECONDS_AN_EVENT = 5.0
@@ -147,25 +146,27 @@ class _Pace:
 
 
 class _TensorBoard:
-    """Event files in the data directory's `tensorboard/`; opened with the first figures."""
+    """TensorBoard's own files, in the data directory's `tensorboard/`, begun with figures."""
 
     def __init__(self, settings: Settings, last_round: int) -> None:
-        self._files = EventFiles(
+        # By name: torch takes seconds to import, and this room is read where there is none.
+        board: Any = importlib.import_module("torch.utils.tensorboard")
+        self._begin = lambda: board.SummaryWriter(
             settings.data_dir / TENSORBOARD_FOLDER,
-            max_bytes=settings.tensorboard_bytes,
             # Hides what an earlier run wrote of rounds that are played again.
             purge_step=last_round + 1 if last_round else None,
+            flush_secs=int(FLUSH_SECONDS),
         )
-        self._flushed = time.monotonic()
+        self._writer: Any = None
 
     def write(self, round_number: int, figures: Mapping[str, float]) -> None:
-        self._files.add(round_number, figures)
-        if time.monotonic() - self._flushed >= FLUSH_SECONDS:
-            self._flushed = time.monotonic()
-            self._files.flush()
+        self._writer = self._writer or self._begin()
+        for name, value in figures.items():
+            self._writer.add_scalar(name, value, round_number)
 
     def close(self) -> None:
-        self._files.flush()
+        if self._writer is not None:
+            self._writer.close()
 
 
 class _Run:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from policy.choice.advantage import AdvantageScale
 from policy.choice.strategy import ExternalStrategy, parse_strategy
 from policy.rollouts import sampling_params
-from policy.update.objective import GrpoConfig, LossType
-from policy.update.off_policy import FloorMode, OffPolicy, OffPolicyConfig
+from policy.update.objective import GrpoConfig
 from shoal_settings.schema import Settings
 from shoal_wire.types import SamplingParams
 
@@ -31,8 +30,6 @@ class RoundConfig:
     grpo: GrpoConfig
     seed: int
     advantage_scale: AdvantageScale = "group"
-    share_logprobs: bool = False
-    """Tell peers how likely each own token was."""
     num_questions: int = 0
     """B: questions asked; with more than I, own groups with signal come first. 0 is I."""
     strategy: ExternalStrategy = field(default_factory=ExternalStrategy)
@@ -78,7 +75,6 @@ def round_config(settings: Settings, seed: int) -> RoundConfig:
         grpo=_grpo_config(settings),
         seed=seed,
         advantage_scale=settings.advantage_scale,
-        share_logprobs=settings.share_logprobs,
     )
 
 
@@ -86,14 +82,10 @@ def _grpo_config(settings: Settings) -> GrpoConfig:
     return GrpoConfig(
         epsilon_low=settings.epsilon_low,
         epsilon_high=settings.epsilon_high,
-        loss_type=LossType(settings.loss_type),
+        loss_type=settings.loss_type,
         kl_beta=settings.kl_beta,
-        off_policy=OffPolicyConfig(
-            mode=OffPolicy(settings.off_policy),
-            cap=settings.is_cap,
-            likelihood_floor=settings.likelihood_floor or None,
-            floor_mode=FloorMode(settings.likelihood_floor_mode),
-        ),
+        sequence_ratio=settings.off_policy == "sequence",
+        likelihood_floor=settings.likelihood_floor or None,
         epochs=settings.epochs,
         minibatches=settings.minibatches,
         max_grad_norm=settings.max_grad_norm,

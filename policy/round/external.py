@@ -21,7 +21,6 @@ from policy.model.reading import own_reading
 from policy.rollouts import Question
 from policy.round.config import RoundConfig
 from policy.surroundings import Interrupted, Surroundings
-from policy.update.off_policy import usable_claims
 from shoal_ipc import messages as m
 from shoal_ipc.unused import Unused
 from shoal_wire.types import GroupId
@@ -223,21 +222,12 @@ class ExternalSampling:
         rewards = tuple(one.rewards[index] for index, _ in read)
         if not has_signal(rewards):
             return None
-        same_tokenizer = source.policy.tokenizer_digest == self._policy.tokenizer_digest
         return ScoredGroup(
             question=one.question,
             completions=tuple(reading.ids for _, reading in read),
             rewards=rewards,
             external=True,
             source=source,
-            claimed=tuple(
-                usable_claims(
-                    source.group.completions[index].logprobs,
-                    num_tokens=len(reading.ids),
-                    same_tokenizer=same_tokenizer,
-                )
-                for index, reading in read
-            ),
             unread=tuple(reading.unread for _, reading in read),
         )
 

@@ -26,10 +26,7 @@ def own_scored(
     if group.origin is Origin.POLICY and whole and are_start_logprobs(policy, sampling):
         started = numbers
     elif group.origin is Origin.FOLLOWER:
-        claimed = tuple(
-            usable_claims(answer.logprobs, num_tokens=len(answer.ids), same_tokenizer=True)
-            for answer in group.answers
-        )
+        claimed = tuple(usable_claims(answer.logprobs, len(answer.ids)) for answer in group.answers)
     return ScoredGroup(
         question=group.question,
         completions=tuple(answer.ids for answer in group.answers),

@@ -28,14 +28,13 @@ from policy.update.head import Expected
 from policy.update.logprobs import completion_logprobs
 from policy.update.objective import (
     GrpoConfig,
-    LossType,
     TokenLoss,
     TokenTerms,
     foretells,
     token_gradient,
     token_loss,
 )
-from policy.update.off_policy import importance_weights, likelihood_factor, sayable
+from policy.update.off_policy import importance_weights, is_unlikely, sayable
 from policy.update.ranks import Alone, Team
 from policy.update.rows import (
     Row,
@@ -56,7 +55,6 @@ CPU_TOKENS = 2048
 __all__ = [
     "Blame",
     "GrpoConfig",
-    "LossType",
     "Nonfinite",
     "TrainGroup",
     "UpdateStats",
@@ -251,9 +249,7 @@ class _Update:
 
     def _is_weighed(self, row: Row) -> bool:
         """Whether what this row weighs depends on its log-probabilities, and is not known yet."""
-        config = self._config.off_policy
-        weighs = config.uses_claims or config.likelihood_floor is not None
-        weighs = weighs or row.unread is not None
+        weighs = self._config.likelihood_floor is not None or row.unread is not None
         return row.start is None and ((row.external and weighs) or row.claimed is not None)
 
     def _terms(self, rows: list[Row], reference_N: torch.Tensor | None) -> TokenTerms:
@@ -320,29 +316,24 @@ class _Update:
                     self._weigh_external(row, part)
                 elif row.claimed is not None:
                     # Another version's, or another arithmetic's: truncated importance sampling.
-                    config, tally = self._config.off_policy, self.totals.external
-                    row.importance, _ = importance_weights(part, row.claimed, config)
+                    by_sequence, tally = self._config.sequence_ratio, self.totals.external
+                    row.importance = importance_weights(part, row.claimed, by_sequence=by_sequence)
                     tally.served += len(part)
                     tally.served_difference += float((part - row.claimed).abs().sum())
 
     def _weigh_external(self, row: Row, start_n: torch.Tensor) -> None:
         """Fix, once an update, what an external row weighs; and count it."""
-        config, tally = self._config.off_policy, self.totals.external
+        tally = self.totals.external
         total, size = float(start_n.sum()), len(start_n)
-        factor = likelihood_factor(total / size, config)
-        row.weight *= factor
+        unlikely = is_unlikely(total / size, self._config.likelihood_floor)
+        if unlikely:
+            row.weight = 0.0
         tally.rows += 1
-        tally.unlikely += factor < 1
+        tally.unlikely += unlikely
         tally.tokens += size
         tally.logprob += total
-        if row.claimed is not None:
-            row.importance, num_truncated = importance_weights(start_n, row.claimed, config)
-            tally.claimed += size
-            tally.truncated += num_truncated
-            tally.weight += float(row.importance.sum())
         if row.unread is not None:
-            said_n = sayable(start_n, row.unread)
-            row.importance = said_n if row.importance is None else row.importance * said_n
+            row.importance = sayable(start_n, row.unread)
 
     def _reference_logprobs(
         self, reference: Policy, rows: list[Row], *, packed: bool

@@ -1,10 +1,10 @@
-"""External groups are other policies' text: how far to trust it, and what its generator claims.
+"""Text that this process did not generate: how much of it is trained on, and by what weight.
 
-Own log-probabilities here are those at the *start* of the update. `OffPolicy.PAPER` takes them
-for the old ones and asks nothing else. The other modes also weigh external text by
-w = own / claimed where the generator's claim is usable, held at `cap` (the decoupled objective of
-AReaL, arXiv 2505.24298, with truncated importance sampling). A claim can lie, so its reach is
-bounded: w lies in [0, cap], a claim that is absurd counts as absent, and an absent one gives w = 1.
+Other nodes' text is taken as one's own (SAPO, section 3.2), but for what no verifier read and what
+lies below the likelihood floor. A vLLM server that holds this very policy says how likely each of
+its tokens was; its text is weighed by own / claimed probability, at most `IMPORTANCE_CAP`
+(truncated importance sampling, arXiv 2505.24298). An absurd claim counts as absent, and gives 1.
+Own log-probabilities here are those at the *start* of the update.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import torch
 
@@ -27,86 +26,39 @@ A guess between two costs: higher, and others' reasoning loses words; lower, and
 is repeated by chance, and then learnt."""
 
 
-class OffPolicy(StrEnum):
-    """How the ratio is taken, and against what."""
-
-    PAPER = "paper"
-    """As if the own policy had produced all text (SAPO, section 3.2)."""
-    TRUNCATED = "truncated"
-    """External tokens weigh own / claimed probability, at most `cap`."""
-    SEQUENCE = "sequence"
-    """One ratio a completion (GSPO); external completions weigh theirs, at most `cap`."""
+IMPORTANCE_CAP = 2.0
+"""Most that a token may weigh by the log-probability that a server gave it: TRL's default."""
 
 
-class FloorMode(StrEnum):
-    """What happens to an external completion below the likelihood floor."""
+def usable_claims(claimed: Sequence[float], num_tokens: int) -> tuple[float, ...] | None:
+    """Return a server's log-probabilities if they can be those of so many ids, else None.
 
-    DROP = "drop"
-    DOWNWEIGHT = "downweight"
-    """It weighs exp(mean log-prob − floor)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffPolicyConfig:
-    """Settings for external groups; the defaults are the paper's way."""
-
-    mode: OffPolicy = OffPolicy.PAPER
-    cap: float = 2.0
-    """Most that an importance weight may be, ≥ 1."""
-    likelihood_floor: float | None = None
-    """Mean own log-probability a token, in nats, below which an external completion is
-    dropped or weighs less; None has no floor."""
-    floor_mode: FloorMode = FloorMode.DROP
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.cap < math.inf:
-            raise ValueError("the cap of importance weights is a number ≥ 1")
-        if self.likelihood_floor is not None and not -math.inf < self.likelihood_floor < 0:
-            raise ValueError("the likelihood floor is a number < 0")
-
-    @property
-    def uses_claims(self) -> bool:
-        """Whether claimed log-probabilities matter at all."""
-        return self.mode is not OffPolicy.PAPER
-
-
-def usable_claims(
-    claimed: Sequence[float] | None, *, num_tokens: int, same_tokenizer: bool
-) -> tuple[float, ...] | None:
-    """The generator's log-probabilities if they can be those of our `num_tokens` ids, else None.
-
-    Text is re-encoded here: with another tokenizer, or another count of tokens, claims belong
-    to other ids. A single NaN, infinite or absurd number spoils the completion's whole claim.
+    A single NaN, infinite or absurd number spoils the completion's whole claim.
     """
-    if claimed is None or not same_tokenizer or len(claimed) != num_tokens:
-        return None
     # A NaN fails both comparisons.
-    if not all(LEAST_CLAIM <= value <= MOST_CLAIM for value in claimed):
+    if len(claimed) != num_tokens or not all(LEAST_CLAIM <= c <= MOST_CLAIM for c in claimed):
         return None
     return tuple(claimed)
 
 
 def importance_weights(
-    start_n: torch.Tensor, claimed_n: torch.Tensor, config: OffPolicyConfig
-) -> tuple[torch.Tensor, int]:
-    """Weights of one completion's n tokens, [n] in [0, cap], and how many the cap held.
+    start_n: torch.Tensor, claimed_n: torch.Tensor, *, by_sequence: bool
+) -> torch.Tensor:
+    """Return the weights of one completion's n tokens, [n] in [0, `IMPORTANCE_CAP`].
 
-    `start_n` are own log-probabilities at the start of the update. No gradient.
+    `start_n` are own log-probabilities at the start of the update. `by_sequence` gives all tokens
+    the geometric mean of their weights. No gradient.
     """
     log_weight_n = start_n.detach() - claimed_n
-    if config.mode is OffPolicy.SEQUENCE:
+    if by_sequence:
         log_weight_n = log_weight_n.mean().expand_as(log_weight_n)
-    raw_n = log_weight_n.clamp(max=_MAX_LOG_WEIGHT).exp()
-    return raw_n.clamp(max=config.cap), int((raw_n > config.cap).sum())
+    return log_weight_n.clamp(max=_MAX_LOG_WEIGHT).exp().clamp(max=IMPORTANCE_CAP)
 
 
-def likelihood_factor(mean_logprob: float, config: OffPolicyConfig) -> float:
-    """What an external completion of this mean own log-probability weighs, in [0, 1]."""
-    floor = config.likelihood_floor
+def is_unlikely(mean_logprob: float, floor: float | None) -> bool:
+    """Return whether an external completion of this mean own log-probability is dropped."""
     # Not finite is the update's own concern: it skips the step and says so.
-    if floor is None or mean_logprob >= floor or not math.isfinite(mean_logprob):
-        return 1.0
-    return 0.0 if config.floor_mode is FloorMode.DROP else math.exp(mean_logprob - floor)
+    return floor is not None and math.isfinite(mean_logprob) and mean_logprob < floor
 
 
 def sayable(start_n: torch.Tensor, unread_n: torch.Tensor) -> torch.Tensor:
@@ -119,13 +71,6 @@ def sayable(start_n: torch.Tensor, unread_n: torch.Tensor) -> torch.Tensor:
     return ((start_n >= LEAST_SAID) | ~unread_n).to(start_n.dtype)
 
 
-def row_means(values_N: torch.Tensor, sizes_B: torch.Tensor) -> torch.Tensor:
-    """Each token's row mean, [N]; differentiable."""
-    rows_N = torch.arange(len(sizes_B), device=sizes_B.device).repeat_interleave(sizes_B)
-    sums_B = torch.zeros(len(sizes_B), dtype=values_N.dtype, device=values_N.device)
-    return (sums_B.index_add(0, rows_N, values_N) / sizes_B)[rows_N]
-
-
 @dataclass(slots=True)
 class ExternalTally:
     """Running sums over text that came from outside this process, for the diagnostics."""
@@ -133,12 +78,6 @@ class ExternalTally:
     tokens: int = 0
     logprob: float = 0.0
     """Sum of own log-probabilities at the start of the update."""
-    claimed: int = 0
-    """Tokens with a usable claim."""
-    truncated: int = 0
-    """Tokens whose weight the cap held."""
-    weight: float = 0.0
-    """Sum of the weights of tokens with a claim."""
     rows: int = 0
     unlikely: int = 0
     """Rows below the likelihood floor."""
@@ -151,9 +90,6 @@ class ExternalTally:
         """The means."""
         return ExternalStats(
             logprob_mean=self.logprob / self.tokens if self.tokens else None,
-            claimed_share=self.claimed / max(1, self.tokens),
-            truncated_share=self.truncated / max(1, self.tokens),
-            weight_mean=self.weight / self.claimed if self.claimed else None,
             unlikely_share=self.unlikely / max(1, self.rows),
             served_difference=self.served_difference / self.served if self.served else None,
         )
@@ -165,12 +101,6 @@ class ExternalStats:
 
     logprob_mean: float | None = None
     """Mean own log-probability a token, in nats, at the start of the update."""
-    claimed_share: float = 0.0
-    """Share of tokens with a usable claim; 0 in the paper's mode."""
-    truncated_share: float = 0.0
-    """Share of tokens whose importance weight the cap held."""
-    weight_mean: float | None = None
-    """Mean importance weight of tokens with a claim."""
     unlikely_share: float = 0.0
     """Share of completions below the likelihood floor."""
     served_difference: float | None = None

@@ -9,7 +9,7 @@ import torch
 
 from policy.model.loading import Policy
 from policy.model.packed import attended_tokens, can_pack, is_first, packed_tokens
-from policy.update.objective import GrpoConfig, token_weights
+from policy.update.objective import GrpoConfig
 
 LARGE_ENOUGH = 1024
 """Padded tokens from which on a forward pass gains less by more rows than it loses by padding."""
@@ -37,8 +37,8 @@ class TrainGroup:
     num_shared: int = 0
     """Tokens at the prompt's beginning that all prompts of its family begin with."""
     claimed_logprobs: Sequence[Sequence[float] | None] | None = None
-    """Per completion, what its generator claims of each token (`off_policy.usable_claims`). Own
-    text is weighed by them always: it comes from a server that holds this very policy."""
+    """Per own completion of a server that holds this very policy, the log-probability that the
+    server gave each token (`off_policy.usable_claims`): the completion is weighed by them."""
     start_logprobs: Sequence[Sequence[float]] | None = None
     """Per token, under the policy as it is when the update starts, where that is known already."""
     share: float = 1.0
@@ -107,7 +107,6 @@ def make_rows(
     """
     too_long = 0
     result = []
-    uses_claims = config.off_policy.uses_claims
     for number, group in enumerate(groups):
         if not group.prompt_ids or not _is_parallel(group):
             raise ValueError("a group needs a prompt, and one of each thing a completion")
@@ -117,7 +116,7 @@ def make_rows(
             continue
         room = min(room, config.max_completion_tokens or room)
         rows = [
-            _row(policy, number, group, index, claims=uses_claims or not group.external)
+            _row(policy, number, group, index)
             for index, ids in enumerate(group.completions)
             if len(ids) <= room
         ]
@@ -132,7 +131,7 @@ def _is_parallel(group: TrainGroup) -> bool:
     return all(len(one) == len(group.completions) for one in parallel)
 
 
-def _row(policy: Policy, number: int, group: TrainGroup, index: int, *, claims: bool) -> Row:
+def _row(policy: Policy, number: int, group: TrainGroup, index: int) -> Row:
     row = Row(
         group=number,
         prompt_ids=group.prompt_ids,
@@ -146,7 +145,7 @@ def _row(policy: Policy, number: int, group: TrainGroup, index: int, *, claims: 
         row.given = _per_token(row, group.old_logprobs[index], policy)
     if group.start_logprobs:
         row.known = _per_token(row, group.start_logprobs[index], policy)
-    claim = group.claimed_logprobs[index] if group.claimed_logprobs and claims else None
+    claim = group.claimed_logprobs[index] if group.claimed_logprobs else None
     if claim is not None:
         row.claimed = _per_token(row, claim, policy)
     unread = group.unread[index] if group.unread else None
@@ -171,7 +170,8 @@ def deal(groups: list[list[Row]], num: int) -> list[list[list[Row]]]:
 def weighted(rows: list[Row], config: GrpoConfig) -> list[Row]:
     """Set each row's token weight from all rows of its step; return the rows to compute."""
     sizes = [(len(row.completion_ids), row.share) for row in rows]
-    for row, weight in zip(rows, token_weights(sizes, config), strict=True):
+    weights = config.loss.token_weights(sizes, config.max_completion_tokens or 1)
+    for row, weight in zip(rows, weights, strict=True):
         row.weight = weight
     if not any(row.advantage != 0 for row in rows if row.completion_ids):
         return []

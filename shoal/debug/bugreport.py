@@ -38,6 +38,7 @@ from shoal_ipc.answers.views import VIEWS
 from shoal_settings.exits import EXIT_FAILED, fail
 from shoal_settings.loader import SettingsError, describe, load
 from shoal_settings.parser import path
+from shoal_settings.trainer_settings import API_KEY_VARIABLE
 
 NOT_ASKED: Final = ("rollouts", "ping")
 """Views that are left out: what was answered, and what asks for a peer."""
@@ -86,10 +87,10 @@ def show(console: Console, answer: BugReport) -> None:
 
 def collect(node: RunningNode, environment: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
     """Yield the report's parts by name, without secrets."""
-    settings, variable = _settings(environment)
+    settings = _settings(environment)
     process = _process(node.data_dir)
     key_files = _key_files(f"{settings.get('swarm_key', {}).get('value')} {process['command']}")
-    forms = secrets_of(node.data_dir, key_files, environment, variable)
+    forms = secrets_of(node.data_dir, key_files, environment, API_KEY_VARIABLE)
     yield "versions.json", _json(_versions())
     for name, body in (
         ("settings.json", _json(settings)),
@@ -141,17 +142,14 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _settings(environment: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """What file and variables say here, and the variable that holds a key; the flags of the node
-    are those of its command line.
-    """
+def _settings(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return what file and variables say here. The node's flags are those of its command line."""
     try:
         loaded = load("node", argparse.Namespace(), environment)
     except SettingsError as error:
-        return {"error": str(error)}, ""
+        return {"error": str(error)}
     shown = describe(loaded, "node")
-    named = {key: row for key, row in shown.items() if row["origin"] != "default"}
-    return named, loaded.settings.api_key_env
+    return {key: row for key, row in shown.items() if row["origin"] != "default"}
 
 
 def _process(folder: Path) -> dict[str, Any]:

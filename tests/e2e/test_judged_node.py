@@ -21,14 +21,14 @@ def test_a_node_is_judged_before_and_after_its_judge_is_killed(tmp_path: Path) -
 
     with open_stage(tmp_path) as stage:
         judge = stage.process("judge", "judge", "--listen", LOOPBACK).start()
-        node = stage.node("node", "--judge", judge.address, "--judge-every", "2", "--external", "0")
+        node = stage.node("node", "--judge", judge.address, "--external", "0")
         node.wait_status(judged(2), "two scores", 180)
         judge.kill()
         before = node.view()
         assert before is not None
         rounds_then = before["round"]
         node.wait_status(lambda s: s["judge"]["error"], "to notice that the judge is away", 60)
-        node.wait_status(lambda s: s["round"] > rounds_then + 3, "to train on meanwhile", 60)
+        node.wait_status(lambda s: s["round"] > rounds_then + 11, "to train on meanwhile", 60)
         judge.start()
         node.wait_status(
             judged(before["judge"]["judged"] + 1), "a score of the judge that is back", 150

@@ -40,13 +40,14 @@ class Scripted(NodeLink):
 
 
 def judged(link: NodeLink, policy: Policy | None = None, **settings: Any) -> Judged:
-    values: dict[str, Any] = {"judge": ADDRESS, "judge_every": 2, **settings}
+    values: dict[str, Any] = {"judge": ADDRESS, **settings}
     return Judged(
         Settings(**values),
         policy or case.policy(),
         link,
         case.SAMPLING,
         seed=3,
+        every=2,
     )
 
 

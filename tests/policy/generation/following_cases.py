@@ -53,7 +53,6 @@ def follower(
     server: VllmServer,
     folder: Path,
     *,
-    max_lag: int = 0,
     seconds: float = 20.0,
     at_once: int = 4,
 ) -> Following:
@@ -68,9 +67,7 @@ def follower(
     pusher: Pusher = WholePusher(http, folder, "whole")
     if policy.adapter is not None:
         pusher = AdapterPusher(http, folder)
-    return Following(
-        policy, http, pusher, max_lag=max_lag, at_once=at_once, should_stop=lambda: False
-    )
+    return Following(policy, http, pusher, at_once=at_once, should_stop=lambda: False)
 
 
 def ask(one: Following, policy: Policy, version: int, count: int = 2) -> list[OwnGroup]:

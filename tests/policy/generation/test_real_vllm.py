@@ -120,9 +120,7 @@ def http(base_url: str) -> Server:
 
 
 def following(policy: Policy, base_url: str, pusher: Pusher) -> Following:
-    return Following(
-        policy, http(base_url), pusher, max_lag=0, at_once=4, should_stop=lambda: False
-    )
+    return Following(policy, http(base_url), pusher, at_once=4, should_stop=lambda: False)
 
 
 def write(policy: Policy, folder: Path) -> Path:

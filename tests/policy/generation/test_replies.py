@@ -92,7 +92,6 @@ def holds_together(path: tuple[Any, ...], new: Any) -> None:
             continue
         one.text.encode()
         assert 0 < one.num_tokens < 1 << 24
-        assert all(math.isfinite(value) and value <= 0 for value in one.logprobs)
     try:
         found = read_token_answers(body, WANTED)
     except Fault as fault:
@@ -108,5 +107,5 @@ def holds_together(path: tuple[Any, ...], new: Any) -> None:
 
 def test_the_reply_that_is_changed_is_a_good_one() -> None:
     body = json.dumps(SPOKEN).encode()
-    assert [read_answer(body, chat=chat).logprobs for chat in (True, False)] == [(-1.0, -0.5)] * 2
+    assert [read_answer(body, chat=chat).num_tokens for chat in (True, False)] == [2] * 2
     assert [answer.ids for answer in read_token_answers(body, WANTED)] == [(5, 2)]

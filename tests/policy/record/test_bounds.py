@@ -1,4 +1,4 @@
-"""What a run leaves stays small however long it is: metrics.jsonl, TensorBoard's files."""
+"""What a run leaves stays small however long it is: metrics.jsonl, and what sinks get."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from policy.record import event_files, sinks
-from policy.record.event_files import EventFiles
+from policy.record import sinks
 from policy.record.metrics import MetricsFile
 from policy.record.thinning import thinned
 from shoal_settings.schema import Settings
@@ -80,49 +79,6 @@ def test_thinning_leaves_out_what_is_no_event_and_ends_for_any_bound() -> None:
         assert sum(map(len, kept)) <= bound
         assert all(json.loads(one)["round"] for one in kept)
     assert thinned(lines, 100_000) == lines[1:-1]
-
-
-def held(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def test_tensorboards_oldest_file_goes(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    clock = iter(range(10**6))
-    bound = 1 << 16
-    files = EventFiles(tmp_path, max_bytes=bound, wall=lambda: float(next(clock)))
-    for number in range(1, 2001):
-        files.add(number, {f"figure/{index}": float(number) for index in range(4)})
-        files.flush()
-        assert held(tmp_path) <= bound
-    read = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
-    read.Reload()
-    steps = [at.step for at in read.Scalars("figure/0")]
-    assert steps == list(range(steps[0], 2001))
-    assert len(steps) > 300
-
-
-def test_a_full_disk_costs_tensorboard_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("tensorboard")
-    files = EventFiles(tmp_path, max_bytes=1 << 20)
-    files.add(1, {"reward": 0.5})
-    files.flush()
-    size = held(tmp_path)
-
-    def full(_path: Path, _data: bytes) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(event_files, "append_whole", full)
-    files.add(2, {"reward": 0.5})
-    files.flush()
-    monkeypatch.undo()
-    assert held(tmp_path) == size
-    files.flush()
-    assert held(tmp_path) > size
 
 
 def test_sinks_take_the_first_rounds_and_then_some(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import importlib.util
+import math
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -22,9 +23,11 @@ import torch
 from policy.choice.advantage import group_advantages
 from policy.model.loading import Policy
 from policy.model.reference import freeze
-from policy.update.grpo import GrpoConfig, LossType, TrainGroup, update
+from policy.update.grpo import GrpoConfig, TrainGroup, update
+from policy.update.losses import LOSSES
 from policy.update.objective import k3
-from policy.update.off_policy import OffPolicy, OffPolicyConfig
+from policy.update.off_policy import IMPORTANCE_CAP
+from shoal_settings.groups import choices_of
 from tests.policy import tiny_models
 
 if importlib.util.find_spec("trl") is None and not os.environ.get("CI"):
@@ -141,23 +144,24 @@ def grpo(**changes: Any) -> GrpoConfig:
     )
 
 
-SEQUENCE = OffPolicyConfig(mode=OffPolicy.SEQUENCE)
+BY_LOSS = {
+    f"{word}{what}": grpo(loss_type=word, **changes)
+    for word in LOSSES
+    for what, changes in {
+        "": {"epsilon_high": 0.2},
+        " clip-higher": {"epsilon_low": 0.1, "epsilon_high": 0.4},
+        " kl": {"kl_beta": 0.5},
+        " sequence": {"sequence_ratio": True},
+        " sequence kl": {"sequence_ratio": True, "kl_beta": 0.07},
+    }.items()
+}
+"""Every loss by the word that TRL has for it, in every form: a new row of `LOSSES` is asked too."""
 VARIANTS = {
     f"{name} {'old given' if given_old else 'own old'}": Variant(config=config, given_old=given_old)
     for given_old in (False, True)
     for name, config in {
-        "grpo": grpo(epsilon_high=0.2),
-        "dr_grpo": grpo(epsilon_high=0.2, loss_type=LossType.DR_GRPO),
-        "dapo": grpo(epsilon_high=0.2, loss_type=LossType.DAPO),
-        "clip-higher": grpo(epsilon_low=0.1, epsilon_high=0.4),
-        "dapo clip-higher": grpo(epsilon_high=0.28, loss_type=LossType.DAPO),
-        "grpo kl": grpo(kl_beta=0.07),
-        "dr_grpo kl": grpo(kl_beta=0.5, loss_type=LossType.DR_GRPO),
-        "dapo kl": grpo(kl_beta=0.5, loss_type=LossType.DAPO),
-        "sequence": grpo(off_policy=SEQUENCE),
-        "sequence narrow": grpo(off_policy=SEQUENCE, epsilon_low=3e-4, epsilon_high=4e-4),
-        "sequence dapo kl": grpo(off_policy=SEQUENCE, loss_type=LossType.DAPO, kl_beta=0.07),
-        "sequence dr_grpo": grpo(off_policy=SEQUENCE, loss_type=LossType.DR_GRPO),
+        **BY_LOSS,
+        "sequence narrow": grpo(sequence_ratio=True, epsilon_low=3e-4, epsilon_high=4e-4),
         "temperature": grpo(temperature=0.7),
     }.items()
 }
@@ -209,12 +213,11 @@ def trl_inputs(groups: Sequence[TrainGroup]) -> dict[str, torch.Tensor]:
 
 def set_up(trainer: Any, config: GrpoConfig) -> None:
     """Tell TRL's trainer our settings, by its own names."""
-    sequence = config.off_policy.mode is OffPolicy.SEQUENCE
-    trainer.loss_type = config.loss_type.value
+    trainer.loss_type = config.loss_type
     trainer.epsilon_low, trainer.epsilon_high = config.epsilon_low, config.epsilon_high
     trainer.beta = config.kl_beta
     assert trainer.temperature == config.temperature
-    trainer.importance_sampling_level = "sequence" if sequence else "token"
+    trainer.importance_sampling_level = "sequence" if config.sequence_ratio else "token"
     trainer.use_vllm = trainer.vllm_importance_sampling_correction = False
 
 
@@ -275,25 +278,22 @@ def test_loss_and_gradients_are_trl_s(
         assert stats.kl == pytest.approx(metrics["kl"], rel=1e-4)
         assert stats.entropy == pytest.approx(metrics["entropy"], rel=1e-4)
         assert stats.kl > 0.01
-    if variant.given_old and config.kl_beta and config.off_policy.mode is OffPolicy.PAPER:
+    if variant.given_old and config.kl_beta and not config.sequence_ratio:
         for ours_of, theirs_of in (("low", "low_mean"), ("high", "high_mean")):
             found = getattr(stats, f"clip_fraction_{ours_of}")
             assert found == pytest.approx(metrics[f"clip_ratio/{theirs_of}"], rel=1e-4)
             assert found > 0.005
 
 
-@pytest.mark.parametrize("loss_type", list(LossType))
-def test_truncated_importance_weights_are_trl_s_correction_of_foreign_samples(
-    loss_type: LossType, policy: Policy, trainer: Any
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_importance_weights_are_trl_s_correction_of_a_server_s_samples(
+    loss_type: str, policy: Policy, trainer: Any
 ) -> None:
     """TRL corrects for a sampler of other numbers by min(own / sampler's, cap)."""
-    cap = 1.3
-    config = grpo(
-        loss_type=loss_type, off_policy=OffPolicyConfig(mode=OffPolicy.TRUNCATED, cap=cap)
-    )
-    generator = nudged(policy.model, 0.03)
+    config = grpo(loss_type=loss_type)
+    generator = nudged(policy.model, 0.1)
     groups = [
-        replace(g, external=True, claimed_logprobs=plain_logprobs(generator, g, 1.0))
+        replace(g, external=False, claimed_logprobs=plain_logprobs(generator, g, 1.0))
         for g in make_groups()
     ]
     recorder = Recorder(policy)
@@ -303,11 +303,11 @@ def test_truncated_importance_weights_are_trl_s_correction_of_foreign_samples(
     own = padded([row for g in groups for row in plain_logprobs(policy.model, g, 1.0)], 0.0)
     theirs = padded([row for g in groups for row in g.claimed_logprobs or ()], 0.0)
     inputs = trl_inputs(groups)
-    inputs["importance_sampling_ratio"] = (own - theirs).exp().clamp(max=cap)
+    inputs["importance_sampling_ratio"] = (own - theirs).exp().clamp(max=IMPORTANCE_CAP)
     loss, gradients = trl_loss(trainer, inputs)
     assert stats.loss == pytest.approx(loss, abs=TOLERANCE)
     assert_same(recorder.gradients, gradients)
-    assert 0.02 < stats.external.truncated_share < 0.9
+    assert 0.02 < float((own - theirs > math.log(IMPORTANCE_CAP)).float().mean()) < 0.9
 
 
 @pytest.mark.parametrize("scale", ["group", "none"])
@@ -361,3 +361,9 @@ def test_the_oracle_is_a_version_whose_loss_was_read() -> None:
     import trl
 
     assert trl.__version__.split(".")[0] == "1", Path(trl.__file__)
+
+
+def test_the_setting_and_the_page_have_every_loss() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "losses.md").read_text()
+    assert set(choices_of("loss_type")) == set(LOSSES)
+    assert all(f"\n| `{word}` |" in page for word in LOSSES)

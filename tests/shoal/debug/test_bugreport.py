@@ -202,11 +202,11 @@ def test_the_keys_of_a_command_line_and_of_files_are_not_in_it(
     folder.mkdir()
     key = bytes(range(32))
     (elsewhere / "my.key").write_text(format_swarm_key(key))
-    Path("shoal.toml").write_text(f'swarm_key = "{elsewhere / "my.key"}"\napi_key_env = "MINE"')
+    Path("shoal.toml").write_text(f'swarm_key = "{elsewhere / "my.key"}"')
     (folder / "node.log").write_text(
         f"2026-11-22 10:00:00 INFO node: {key.hex()} a-very-own-password\n"
     )
-    parts = dict(bugreport.collect(RunningNode(folder), {"MINE": "a-very-own-password"}))
+    parts = dict(bugreport.collect(RunningNode(folder), {"OPENAI_API_KEY": "a-very-own-password"}))
     assert key.hex().encode() not in parts["node.log"]
     assert parts["node.log"].endswith(b"INFO node: [removed] [removed]\n")
 

@@ -44,7 +44,6 @@ from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemoryMember, 
 from shoal_lab.experiment.playing.said import Said
 from shoal_lab.experiment.playing.tasks import SharedWorker, SpecialistSource
 from shoal_settings.schema import Settings
-from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.manifest import Manifest, make_manifest
 
@@ -87,8 +86,7 @@ class Workers:
         """Return the worker that serves this manifest, starting it if need be."""
         found = self._workers.get(manifest.digest)
         if found is None:
-            limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
-            found = SharedWorker(specs_of(manifest, settings.task_file), limits=limits)
+            found = SharedWorker(specs_of(manifest, settings.task_file))
             self._workers[manifest.digest] = found
         return found
 

@@ -1,0 +1,70 @@
+"""The losses that an update can minimise: one row each, by the words of the setting `loss_type`.
+
+A new loss is a row here, its word in `shoal_settings.trainer_settings` and a row of docs/losses.md.
+tests/policy/update/test_trl_oracle.py then holds its value and every gradient against TRL's loss of
+the same name.
+
+Shapes: N completion tokens of all rows of a step, one row after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+Sizes = Sequence[tuple[int, float]]
+"""Each row's number of tokens and its share, which counts it as so much of a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How far from 1 a ratio may go before clipping holds it."""
+
+    low: float
+    high: float
+
+
+def clipped_gain(ratio_N: torch.Tensor, advantage_N: torch.Tensor, bounds: Bounds) -> torch.Tensor:
+    """Return the smaller of plain and clipped gain, [N] (PPO, with DAPO's clip-higher)."""
+    held_N = ratio_N.clamp(1 - bounds.low, 1 + bounds.high)
+    return torch.minimum(ratio_N * advantage_N, held_N * advantage_N)
+
+
+def _by_completion(sizes: Sizes, _limit: int) -> list[float]:
+    num_rows = sum(share for _, share in sizes)
+    return [share / (num_rows * max(1, length)) for length, share in sizes]
+
+
+def _by_limit(sizes: Sizes, limit: int) -> list[float]:
+    num_rows = sum(share for _, share in sizes)
+    return [share / (num_rows * limit) for _, share in sizes]
+
+
+def _by_token(sizes: Sizes, _limit: int) -> list[float]:
+    num_tokens = sum(length * share for length, share in sizes) or 1
+    return [share / num_tokens for _, share in sizes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """How token losses are averaged, and what a token gains."""
+
+    token_weights: Callable[[Sizes, int], list[float]]
+    """What each token of a row weighs, for every row of one optimiser step. The number is the
+    longest completion allowed, in tokens. Nothing else counts, so that neither packing nor
+    micro-batches change the loss."""
+    gain: Callable[[torch.Tensor, torch.Tensor, Bounds], torch.Tensor] = clipped_gain
+    """From ratios and advantages, [N] each: what the update increases."""
+
+
+LOSSES: Final[Mapping[str, Loss]] = {
+    # Mean over each row's tokens, then over rows (GRPO, arXiv 2402.03300).
+    "grpo": Loss(token_weights=_by_completion),
+    # Sum over rows × token limit: no bias towards short or long answers (arXiv 2503.20783).
+    "dr_grpo": Loss(token_weights=_by_limit),
+    # Mean over all tokens of all rows (DAPO, arXiv 2503.14476).
+    "dapo": Loss(token_weights=_by_token),
+}
