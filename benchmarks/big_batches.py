@@ -19,7 +19,7 @@ from typing import Any
 
 import trio
 
-from benchmarks.harness import Goal, Options, Report, main, median, note, percentile
+from benchmarks.harness import Options, Report, at_most, main, median, note, percentile
 from p2p.fetch.asker import ANSWER_SECONDS
 from p2p.net.pipes import SocketPipe
 from shoal_ipc import messages as m
@@ -185,18 +185,9 @@ def _report(samples: dict[tuple[str, str], list[Sample]]) -> Report:
             "latency_p50": round(pulled["latency_ms_p50"] / whole["latency_ms_p50"], 3),
             "cpu": round(pulled["cpu_ms_per_delivery"] / whole["cpu_ms_per_delivery"], 3),
         }
-        goals.append(
-            Goal(
-                what=f"{name}: bytes in, pulled against whole",
-                goal="<= 0.4",
-                measured=ratio["bytes_in"],
-                met=ratio["bytes_in"] <= 0.4,
-            )
-        )
+        goals.append(at_most(f"{name}: bytes in, pulled against whole", ratio["bytes_in"], 0.4))
     copies = max(results[name]["pulled"]["copies_received"] for name in (*SIZES, *ONLY_PULLED))
-    goals.append(
-        Goal(what="copies of a pulled batch", goal="<= 1.1", measured=copies, met=copies <= 1.1)
-    )
+    goals.append(at_most("copies of a pulled batch", copies, 1.1))
     return Report(results=results, goals=goals)
 
 

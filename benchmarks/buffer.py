@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.buffer_peers import PEERS, Store
-from benchmarks.harness import Goal, Options, Report, main, median, note
+from benchmarks.harness import Options, Report, at_most, main, median, note
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits, Entry, InsertOutcome
 from shoal_wire.types import (
@@ -66,11 +66,8 @@ def measure(options: Options) -> Report:
             "flood": flood,
         },
         goals=[
-            Goal(
-                what="share of draws of one flooder at 100 x among 20 publishers",
-                goal=f"<= {_FLOOD_GOAL}",
-                measured=share,
-                met=share <= _FLOOD_GOAL,
+            at_most(
+                "share of draws of one flooder at 100 x among 20 publishers", share, _FLOOD_GOAL
             )
         ],
     )

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Goal, Options, Report, main, median, note, percentile
+from benchmarks.harness import Goal, Options, Report, at_most, main, median, note, percentile
 from benchmarks.link_proxies import Proxies
 from benchmarks.settling import LATE_S
 from benchmarks.swarm_fleet import Fleet, Run, open_fleet
@@ -156,24 +156,14 @@ def _goals(results: dict[str, Any]) -> list[Goal]:
         )
 
     def p99(name: str, case: dict[str, Any], most: float) -> Goal:
-        return Goal(
-            what=f"p99, {name} (s)",
-            goal=f"<= {most:g}",
-            measured=case["p99_s"],
-            met=case["p99_s"] <= most,
-        )
+        return at_most(f"p99, {name} (s)", case["p99_s"], most)
 
     return [
         share("calm", calm, 0.999),
         p99("calm", calm, 2.0),
         share("faulty", faulty, 0.99),
         p99("faulty", faulty, 5.0),
-        Goal(
-            what="full mesh after a parting (s)",
-            goal="<= 15",
-            measured=parted["full_mesh_after_s"],
-            met=parted["full_mesh_after_s"] <= 15,
-        ),
+        at_most("full mesh after a parting (s)", parted["full_mesh_after_s"], 15),
         Goal(
             what="missed batches fetched after a parting",
             goal="all",

@@ -9,17 +9,27 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from benchmarks.flood_attacker import KINDS
 from benchmarks.groups import draw_tasks, make_group, publish_request
-from benchmarks.harness import ROOT, Goal, Options, Report, main, note, percentile
+from benchmarks.harness import (
+    Child,
+    Goal,
+    Options,
+    Report,
+    at_least,
+    at_most,
+    main,
+    note,
+    percentile,
+)
 from benchmarks.texts import reasoning
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
@@ -30,41 +40,6 @@ GROUPS_PER_SECOND = 4.0
 MIB = 1 << 20
 _CALM_S = 5.0
 _DRAIN_S = 5.0
-
-
-class Child:
-    """A benchmark process that speaks in lines."""
-
-    def __init__(self, module: str, *arguments: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def say(self, word: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(word + "\n")
-        self._process.stdin.flush()
-
-    def line(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("a benchmark process has ended early")
-        return line
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(15)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 def measure(options: Options) -> Report:
@@ -83,7 +58,7 @@ def measure(options: Options) -> Report:
 def _flood(kind: str, seconds: float, groups: list[RolloutGroup]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="shoal-") as folder, open_stage(Path(folder)) as stage:
         (Path(folder) / "victim").mkdir()
-        victim = Child("benchmarks.flood_node", str(Path(folder) / "victim"))
+        victim = Child("flood_node", str(Path(folder) / "victim"))
         try:
             hello = json.loads(victim.line())
             honest = stage.process(
@@ -104,7 +79,7 @@ def _measure(
     honest: ShoalProcess,
     groups: list[RolloutGroup],
 ) -> dict[str, Any]:
-    attacker = Child("benchmarks.flood_attacker", hello["address"], kind, str(seconds))
+    attacker = Child("flood_attacker", hello["address"], kind, str(seconds))
     try:
         attacker.line()  # ready: what it does from now on is write
         publisher = Publisher(honest, groups)
@@ -162,7 +137,7 @@ class Publisher:
 
     def warm_up(self) -> None:
         """The first batch loads the task generators."""
-        with _client(self._node) as client:
+        with closing(NodeClient(self._node.data_dir / SOCKET_NAME)) as client:
             for _ in range(4):
                 self._publish(client)
         self._node.wait_status(lambda s: s["outbox"]["unsent"] == 0, "the warm-up sent")
@@ -178,7 +153,7 @@ class Publisher:
 
     def _run(self, seconds: float) -> None:
         started = time.monotonic()
-        with _client(self._node) as client:
+        with closing(NodeClient(self._node.data_dir / SOCKET_NAME)) as client:
             for number in range(int(seconds * GROUPS_PER_SECOND)):
                 time.sleep(max(0.0, started + number / GROUPS_PER_SECOND - time.monotonic()))
                 self._publish(client)
@@ -187,17 +162,6 @@ class Publisher:
         request = publish_request(random.getrandbits(100), [self._groups.pop()])
         client.call(request, m.PublishReply)
         self.num_published += 1
-
-
-class _client:  # noqa: N801 - a context, not a kind of thing
-    def __init__(self, node: ShoalProcess) -> None:
-        self._client = NodeClient(node.data_dir / SOCKET_NAME)
-
-    def __enter__(self) -> NodeClient:
-        return self._client
-
-    def __exit__(self, *_error: object) -> None:
-        self._client.close()
 
 
 def _goals(results: dict[str, Any]) -> list[Goal]:
@@ -209,9 +173,9 @@ def _goals(results: dict[str, Any]) -> list[Goal]:
         share = row["honest_delivered_share"]
         goals += [
             Goal(what=f"{kind}: cut", goal="≤ 5 s", measured=cut, met=cut is not None and cut <= 5),
-            Goal(what=f"{kind}: lag p99", goal="≤ 100 ms", measured=lag, met=lag <= 100),
-            Goal(what=f"{kind}: memory", goal="≤ +64 MiB", measured=grown, met=grown <= 64),
-            Goal(what=f"{kind}: delivered", goal="≥ 0.99", measured=share, met=share >= 0.99),
+            at_most(f"{kind}: lag p99", lag, 100, unit="ms"),
+            at_most(f"{kind}: memory", grown, 64, unit="MiB"),
+            at_least(f"{kind}: delivered", share, 0.99),
         ]
     return goals
 

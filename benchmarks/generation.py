@@ -25,7 +25,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from benchmarks.generation_cases import CANDIDATES, CASES, Case, Run, make_policy, make_prompts
-from benchmarks.harness import Goal, Options, Report, main, note
+from benchmarks.harness import Options, Report, at_least, main, note
 from policy.model.loading import Policy
 
 REPEATS, QUICK_REPEATS = 7, 2
@@ -55,11 +55,8 @@ def measure(options: Options) -> Report:
         found = results[case.name] = _time(case, QUICK_REPEATS if options.quick else REPEATS)
         ratio = found["cpu_ratio"]["plain"]
         goals.append(
-            Goal(
-                what=f"{case.name}: CPU seconds a token of plain generate over ours",
-                goal=f"≥ {case.goal:g}",
-                measured=ratio,
-                met=ratio >= case.goal,
+            at_least(
+                f"{case.name}: CPU seconds a token of plain generate over ours", ratio, case.goal
             )
         )
     return Report(results=results, goals=goals)

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 
 from benchmarks.groups import draw_tasks, make_group, publish_request
-from benchmarks.harness import Goal, Options, Report, main, median, note, percentile
+from benchmarks.harness import Goal, Options, Report, at_most, main, median, note, percentile
 from benchmarks.texts import reasoning
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
@@ -279,18 +279,8 @@ def _goals(results: dict[str, Any]) -> list[Goal]:
             measured=p99,
             met=p99 < 1000,
         ),
-        Goal(
-            what="node's resident memory at the end (MiB)",
-            goal="<= 120",
-            measured=memory["node_end"],
-            met=memory["node_end"] <= 120,
-        ),
-        Goal(
-            what="growth beyond the buffer's own bytes (MiB)",
-            goal="<= 4",
-            measured=memory["growth_beyond_buffer"],
-            met=memory["growth_beyond_buffer"] <= 4,
-        ),
+        at_most("node's resident memory at the end (MiB)", memory["node_end"], 120),
+        at_most("growth beyond the buffer's own bytes (MiB)", memory["growth_beyond_buffer"], 4),
     ]
 
 

@@ -7,6 +7,7 @@ real processes on loopback, bounded in time and count, and writes nothing but st
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -43,6 +44,18 @@ class Goal:
     goal: str
     measured: float | int | bool | None
     met: bool
+
+
+def at_most(what: str, measured: float, most: float, *, unit: str = "") -> Goal:
+    """Return the goal of a figure that should be small."""
+    goal = f"≤ {most:g} {unit}".rstrip()
+    return Goal(what=what, goal=goal, measured=measured, met=measured <= most)
+
+
+def at_least(what: str, measured: float, least: float, *, unit: str = "") -> Goal:
+    """Return the goal of a figure that should be great."""
+    goal = f"≥ {least:g} {unit}".rstrip()
+    return Goal(what=what, goal=goal, measured=measured, met=measured >= least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +195,50 @@ def _number(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value)
     return f"{value:,.4f}" if abs(value) < 10 else f"{value:,.1f}"
+
+
+class Child:
+    """A benchmark's process that is spoken to in lines; used as a context, it ends with it."""
+
+    def __init__(self, module: str, *arguments: str, log: Path | None = None) -> None:
+        """Run `python -m benchmarks.MODULE`; what it says on standard error goes to `log`."""
+        self._log = log
+        with open(os.devnull if log is None else log, "wb") as errors:  # noqa: PTH123
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"benchmarks.{module}", *arguments],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                text=True,
+            )
+
+    def say(self, line: str) -> None:
+        """Write a line to it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def line(self) -> str:
+        """Return its next line. Raises RuntimeError where it has ended."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            said = "" if self._log is None else f":\n{self._log.read_text()[-4000:]}"
+            raise RuntimeError(f"a benchmark's process has ended early{said}")
+        return line
+
+    def close(self) -> None:
+        """Let it end; kill it where it does not."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def note(text: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 from functools import partial
 from types import TracebackType
@@ -17,7 +16,7 @@ from typing import Any, Self
 
 import trio
 
-from benchmarks.harness import ROOT
+from benchmarks.harness import Child
 
 _CHUNK = 1 << 16
 _MAX_WAITING = 256
@@ -109,7 +108,7 @@ class Proxies:
 
     def __init__(self, *, delay_s: float = 0.0, drops_per_minute: float = 0.0) -> None:
         self._settings = {"delay_s": delay_s, "drops_per_minute": drops_per_minute, "seed": 4}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
 
     def __call__(self, ports: list[list[int]]) -> list[dict[str, int]]:
         """Start; the first process of nodes and the bootstrap are one side of a parting."""
@@ -121,29 +120,21 @@ class Proxies:
             for port in group
         ]
         config = {**self._settings, "targets": targets}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.link_proxies", json.dumps(config)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self._process.stdout is not None
-        found = iter(json.loads(self._process.stdout.readline()))
+        self._process = Child("link_proxies", json.dumps(config))
+        found = iter(json.loads(self._process.line()))
         return [{str(port): next(found) for group in ports for port in group} for _ in sides]
 
     def part(self) -> None:
         """Let nothing pass between the sides."""
-        self._say(b"part\n")
+        self._say("part")
 
     def heal(self) -> None:
         """Let it pass again."""
-        self._say(b"heal\n")
+        self._say("heal")
 
-    def _say(self, line: bytes) -> None:
+    def _say(self, line: str) -> None:
         assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(line)
-        self._process.stdin.flush()
+        self._process.say(line)
 
     def __enter__(self) -> Self:
         return self
@@ -155,8 +146,7 @@ class Proxies:
         traceback: TracebackType | None,
     ) -> None:
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            self._process.close()
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import psutil
 import trio
 
 from benchmarks.groups import POLICY, SAMPLING, draw_tasks, make_group
-from benchmarks.harness import ROOT, Goal, Options, Report, main, median, note
+from benchmarks.harness import ROOT, Options, Report, at_least, main, median, note
 from benchmarks.texts import reasoning
 from p2p.collector import spare_collector
 from p2p.gossip.gossip import Libp2pGossip
@@ -73,11 +73,10 @@ def measure(options: Options) -> Report:
         for key in found[0]
     }
     results["node_beside_bare"] = round(ratio, 3)
-    goal = Goal(
-        what=f"node's messages a second beside bare py-libp2p's ({rates['bare']:.0f})",
-        goal=">= 1.0",
-        measured=round(ratio, 3),
-        met=ratio >= _GOAL,
+    goal = at_least(
+        f"node's messages a second beside bare py-libp2p's ({rates['bare']:.0f})",
+        round(ratio, 3),
+        _GOAL,
     )
     return Report(results=results, goals=[goal])
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.harness import ROOT
+from benchmarks.harness import Child
 from benchmarks.swarm_worker import balanced_identities
 from p2p.net.identity import identity_from_seed
 
@@ -30,46 +27,20 @@ _LATEST_S = 300.0
 """After the last publication; and only if something came all the time."""
 
 
-class Worker:
+class Worker(Child):
     """One process of nodes."""
 
     def __init__(self, config: dict[str, Any], log: Path) -> None:
+        super().__init__("swarm_worker", json.dumps(config), log=log)
         self.config = config
-        with log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.swarm_worker", json.dumps(config)],
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
-        self._log = log
 
     def read(self) -> Any:
         """Return its next answer."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"a worker ended:\n{self._log.read_text()[-4000:]}")
-        return json.loads(line)
+        return json.loads(self.line())
 
     def tell(self, do: str, **arguments: Any) -> None:
         """Send a command; `read` returns its answer."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
-        self._process.stdin.flush()
-
-    def close(self) -> None:
-        """End it."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-        try:
-            self._process.wait(15)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self.say(json.dumps({"do": do, **arguments}))
 
 
 @dataclass(slots=True, kw_only=True)

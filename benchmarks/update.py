@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from benchmarks.harness import ROOT, Goal, Options, Report, main, note
+from benchmarks.harness import ROOT, Goal, Options, Report, at_least, at_most, main, note
 from benchmarks.update_cases import CASES, LARGE_VOCABULARY, Case, Outcome, make_candidate
 
 CANDIDATES = ("ours", "plain", "trl", "trl_default")
@@ -129,23 +129,9 @@ def _goals(cases: dict[str, Any], memory: dict[str, Any]) -> list[Goal]:
     fastest = [(case, "trl", least) for case, least in FASTEST_GOALS]
     for case, other, least in [*peers, *fastest, (PLAIN_GOAL[0], "plain", PLAIN_GOAL[1])]:
         found = cases[case][f"{other}_over_ours"]
-        goals.append(
-            Goal(
-                what=f"{case}: CPU seconds of {other} over ours",
-                goal=f"≥ {least:g}",
-                measured=found,
-                met=found >= least,
-            )
-        )
+        goals.append(at_least(f"{case}: CPU seconds of {other} over ours", found, least))
     share = memory["ours_share_of_trl"]
-    goals.append(
-        Goal(
-            what="large_vocabulary: peak memory, share of TRL's",
-            goal="≤ 0.5",
-            measured=share,
-            met=share <= 0.5,
-        )
-    )
+    goals.append(at_most("large_vocabulary: peak memory, share of TRL's", share, 0.5))
     return goals
 
 

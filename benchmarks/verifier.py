@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from benchmarks.harness import Goal, Options, Report, main, note
+from benchmarks.harness import Options, Report, at_least, main, note
 from shoal_tasks.families import EASY, PAPER, TRAIN_SEED_MIN, AnswerFormat, FamilySpec, coordinates
 from shoal_tasks.generators import TEXT_EVALUATING
 from shoal_tasks.types import ScoreRequest, TaskCoordinates, TaskItem
@@ -47,17 +47,11 @@ def measure(options: Options) -> Report:
     return Report(
         results={"families": results, "slowest": slowest},
         goals=[
-            Goal(
-                what="completions a second, slowest of the paper's families",
-                goal=f"≥ {GOAL_PER_SECOND:g}",
-                measured=paper,
-                met=paper >= GOAL_PER_SECOND,
+            at_least(
+                "completions a second, slowest of the paper's families", paper, GOAL_PER_SECOND
             ),
-            Goal(
-                what=f"completions a second, slowest of all ({slowest})",
-                goal=f"≥ {GOAL_PER_SECOND:g}",
-                measured=measured,
-                met=measured >= GOAL_PER_SECOND,
+            at_least(
+                f"completions a second, slowest of all ({slowest})", measured, GOAL_PER_SECOND
             ),
         ],
     )
