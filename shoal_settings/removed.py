@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from typing import Final
 
 REMOVED: Final[Mapping[str, str]] = {
+    "experiment --swarm": "an experiment plays in memory, by the code that nodes run; "
+    "`shoal swarm` starts real nodes and trainers",
+    "experiment --in-process": "an experiment always plays so",
     "dht": "`bootstrap` addresses, saved peers, `mdns` and the peers of peers find the swarm",
     "dht_peer": "name a peer of this swarm with `bootstrap`",
     "draws=contribution": "`standing` draws each network alike, then each publisher by its use",

@@ -133,7 +133,7 @@ def _output_folder(arguments: argparse.Namespace) -> Path:
 
 def _default_jobs(experiment: Experiment) -> int:
     """One worker for each core; models that are not tiny have the machine to themselves."""
-    if experiment.swarm or experiment.base.get("model") not in EMBEDDED:
+    if experiment.base.get("model") not in EMBEDDED:
         return 1
     return max(1, len(os.sched_getaffinity(0)))
 

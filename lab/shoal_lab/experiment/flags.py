@@ -103,15 +103,6 @@ def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
 
 def _add_how_it_is_played(parser: argparse.ArgumentParser) -> None:
     made = parser.add_argument_group("how it is played")
-    mode = made.add_mutually_exclusive_group()
-    mode.add_argument(
-        "--in-process",
-        action="store_true",
-        help="a swarm in memory, deterministic from its seed (default)",
-    )
-    mode.add_argument(
-        "--swarm", action="store_true", help="real nodes and trainers on this machine's loopback"
-    )
     made.add_argument(
         "--jobs",
         type=int,
@@ -143,7 +134,6 @@ def make_experiment(arguments: argparse.Namespace) -> Experiment:
         seeds=seeds,
         rounds=rounds,
         base=_base(arguments, preset),
-        swarm=arguments.swarm,
     )
     try:
         check_settings(experiment)

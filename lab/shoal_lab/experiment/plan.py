@@ -98,8 +98,6 @@ class Job:
     rounds: int
     base: Mapping[str, Any]
     """Settings of every node."""
-    swarm: bool = False
-    """Real processes instead of an in-memory swarm."""
 
     @property
     def num_nodes(self) -> int:
@@ -139,7 +137,7 @@ class Job:
             "seed": self.seed,
             "rounds": self.rounds,
             "base": dict(self.base),
-            "swarm": self.swarm,
+            "swarm": False,  # of earlier versions, whose files are the same job
         }
 
 
@@ -152,12 +150,11 @@ class Experiment:
     seeds: tuple[int, ...]
     rounds: int
     base: Mapping[str, Any]
-    swarm: bool = False
 
     def jobs(self) -> list[Job]:
         """Every job; seeds outermost, so that what there is early compares all arms."""
         return [
-            Job(arm=arm, seed=seed, rounds=self.rounds, base=self.base, swarm=self.swarm)
+            Job(arm=arm, seed=seed, rounds=self.rounds, base=self.base)
             for seed in self.seeds
             for arm in self.arms
         ]
@@ -170,7 +167,7 @@ class Experiment:
             "seeds": list(self.seeds),
             "rounds": self.rounds,
             "base": dict(self.base),
-            "mode": "swarm" if self.swarm else "in-process",
+            "mode": "in-process",
         }
 
 
@@ -191,8 +188,6 @@ def same_job(line: str, job: Job) -> bool:
 
 def refusal(job: Job) -> str | None:
     """Why an arm cannot be played as it is asked for, in one line; None where it can."""
-    if job.swarm and (job.arm.average_every or any(one.leaves < 1 for one in job.arm.nodes)):
-        return "real processes neither average weights nor leave half-way: leave out --swarm"
     if not job.arm.average_every:
         return None
     settings = [job.node_settings(index) for index in range(job.num_nodes)]

@@ -86,7 +86,7 @@ def read(runs: Sequence[Run], experiment: Experiment, *, title: str = TITLE) -> 
         sheet=sheet(title),
         rows=rows,
         document={
-            "mode": "swarm" if experiment.swarm else "in-process",
+            "mode": "in-process",
             "nodes": len(experiment.arms[0].nodes),
             "silo": SILO,
             **sheet(title).by_measure(rows, "arm"),

@@ -197,11 +197,7 @@ def _play_to_file(job: Job, out: Path, shared: Workers, on_round: Callable[[int]
 def _play(job: Job, out: Path, shared: Workers, emit: Callable[[dict[str, object]], None]) -> None:
     from shoal_lab.experiment.playing.in_process import play
     from shoal_lab.experiment.playing.journal import Journal
-    from shoal_lab.experiment.playing.swarm_run import play_swarm
 
-    if job.swarm:
-        name = Path(job.file_name).parent.name
-        return play_swarm(job, out / "nodes" / name / str(job.seed), emit)
     if is_small(job.node_settings(0).model):
         return play(job, shared, emit)
     state = out / STATE
