@@ -90,7 +90,6 @@ def _report(node: LiveNode, probe: Probe) -> dict[str, Any]:
         "buffer_bytes": stats.bytes + stats.own_bytes,
         "received": {row.peer_id: row.stored_total for row in stats.per_publisher},
         "pubsub": dict(node.member.gossip.stats().pubsub),
-        "faults": node.member.gossip.stats().pubsub.get("fault", 0),
     }
 
 
