@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from p2p.gossip.fair_seats import FairSeats
+from p2p.fair.limiter import FairLimiter
 from p2p.gossip.interface import GossipStats, MeshPeer, OversizeError, Watch
 from p2p.gossip.mesh import Mesh
 from p2p.gossip.rpc import Arrived, Charge, Event, Forward, Judged, Message, Rpc, Send, Validate
@@ -45,7 +45,7 @@ class MeshGossip(ABC):
         self._settings = settings
         self._watch = watch
         self._validators: dict[str, Validator] = {}
-        self._validating = FairSeats(settings.max_validating)
+        self._validating = FairLimiter(settings.max_validating)
         self._source_of = source_of
         self._verdicts: Counter[Reason] = Counter()
         self._mesh = Mesh(own, settings, score=self._score, fault_of=fault_of, pack=pack, rng=rng)
@@ -184,7 +184,7 @@ class MeshGossip(ABC):
         judged: Verdict | None = None
         try:
             with trio.move_on_after(self._settings.validator_deadline_s):
-                async with self._validating.seat(self._source_of(peer)):
+                async with self._validating.seat((self._source_of(peer), peer)):
                     judged = await validator(message.data, message.author, peer)
         except Exception:  # the validator is the node's code over a stranger's bytes
             logger.exception("the validator of %s failed", topic)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.fair import Path
-from p2p.gossip.fair_seats import FairSeats
+from p2p.fair.limiter import FairLimiter
 from p2p.intake.intake import Intake
 from p2p.intake.ledger import PublisherLedger
 from p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns
@@ -409,10 +409,10 @@ def test_all_that_an_honest_peer_in_trouble_does_never_bans_it() -> None:
 
 
 async def test_seats_go_to_who_has_fewest(autojump_clock: trio.testing.MockClock) -> None:
-    seats, order = FairSeats(4), []
+    seats, order = FairLimiter(4), []
 
     async def hold(source: str) -> None:
-        async with seats.seat(source):
+        async with seats.seat((source,)):
             order.append(source)
             await trio.sleep(1.0)
 
@@ -427,7 +427,7 @@ async def test_seats_go_to_who_has_fewest(autojump_clock: trio.testing.MockClock
 
 
 async def test_a_free_seat_costs_no_turn_of_the_loop() -> None:
-    seats, others_ran = FairSeats(1), trio.Event()
+    seats, others_ran = FairLimiter(1), trio.Event()
 
     async def other() -> None:
         others_ran.set()
@@ -435,23 +435,23 @@ async def test_a_free_seat_costs_no_turn_of_the_loop() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(other)
         for _ in range(32):  # who of two goes on after a turn is chance
-            async with seats.seat("a"):
+            async with seats.seat(("a",)):
                 assert not others_ran.is_set()
 
 
 async def test_seats_of_who_gave_up_are_not_lost(autojump_clock: trio.testing.MockClock) -> None:
-    seats = FairSeats(2)
+    seats = FairLimiter(2)
     for _ in range(20):
         with trio.move_on_after(0.5):
             async with trio.open_nursery() as nursery:
                 for number in range(9):
                     nursery.start_soon(_sit, seats, f"{number % 3}")
-    async with seats.seat("a"), seats.seat("b"):
+    async with seats.seat(("a",)), seats.seat(("b",)):
         pass
 
 
-async def _sit(seats: FairSeats, source: str) -> None:
-    async with seats.seat(source):
+async def _sit(seats: FairLimiter, source: str) -> None:
+    async with seats.seat((source,)):
         await trio.sleep(0.3)
 
 
