@@ -1,12 +1,13 @@
-"""What the page answers: its own files, the state, a stream of events, curves, groups, health.
+"""What the page answers: its own files, the state, curves, groups, health.
 
-/                        the page          /api/state     everything at once
-/static/…                its files         /api/events    what changes, as it does
-/metrics /healthz /readyz                  /api/history   /api/groups   /api/group
+/                        the page          /api/state     everything, asked for each second
+/static/…                its files         /api/history   /api/groups   /api/group
+/metrics /healthz /readyz
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Final
@@ -16,10 +17,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from shoal.page.board import Board
-from shoal.page.feed import FullError, Listener, encoded
 from shoal.page.files import StaticFile, static_files
 from shoal.page.groups import Filter
 from shoal.page.history import MAX_POINTS
@@ -28,11 +27,8 @@ from shoal.view.health import Healthy
 from shoal_base.visible import visible_name
 from shoal_ipc.answers.form import to_json
 
-_BEAT_S: Final = 15.0
-"""Between signs of life on a stream that has nothing to say."""
 _GROUP_ID: Final = re.compile(r"[0-9a-f]{1,128}")
 _POINTS: Final = re.compile(r"[0-9]{1,8}")
-_RETRY_MS: Final = 1000
 
 
 def make_app(board: Board) -> Starlette:
@@ -43,7 +39,6 @@ def make_app(board: Board) -> Starlette:
         Route("/", _file(files["index.html"])),
         *(Route(f"/static/{name}", _file(one)) for name, one in files.items()),
         Route("/api/state", pages.state),
-        Route("/api/events", _Events(board)),
         Route("/api/history", pages.history),
         Route("/api/groups", pages.groups),
         Route("/api/group", pages.group),
@@ -126,61 +121,6 @@ class _Pages:
         return await trio.to_thread.run_sync(call, limiter=self._limiter)
 
 
-class _Events:
-    """The stream of events, as an application of its own: it says when its reader is gone."""
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
-        last_id = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        if request.method != "GET":
-            await _text("", 200)(scope, receive, send)
-            return
-        try:
-            listener = self._board.feed.listen(last_id)
-        except FullError:
-            full = _text("as many look at this page as may; close another", 503)
-            await full(scope, receive, send)
-            return
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_end_when_gone, receive, nursery.cancel_scope)
-                await self._send_all(listener, send)
-                nursery.cancel_scope.cancel()
-        finally:
-            self._board.feed.forget(listener)
-
-    async def _send_all(self, listener: Listener, send: Send) -> None:
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        first = f"retry: {_RETRY_MS}\n\n".encode()
-        if listener.is_new:
-            state = self._board.state()
-            first += f"id: {state['last_event']}\nevent: all\ndata: {encoded(state)}\n\n".encode()
-        await _send_part(send, first + b"".join(event.encode() for event in listener.first))
-        while True:
-            part = b": still here\n\n"
-            with trio.move_on_after(_BEAT_S):
-                try:
-                    part = (await listener.next()).encode()
-                except trio.EndOfChannel:
-                    break
-            await _send_part(send, part)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _send_part(send: Send, data: bytes) -> None:
-    await send({"type": "http.response.body", "body": data, "more_body": True})
-
-
-async def _end_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
-
-
 def _file(one: StaticFile) -> Callable[[Request], Response]:
     def answer(_request: Request) -> Response:
         return Response(one.content, media_type=one.media_type)
@@ -188,8 +128,10 @@ def _file(one: StaticFile) -> Callable[[Request], Response]:
     return answer
 
 
-def _json(value: object) -> Response:
-    return Response(encoded(value), media_type="application/json")
+def _json(value: object, status: int = 200) -> Response:
+    """Answer in JSON of one line of ASCII."""
+    body = json.dumps(value, separators=(",", ":"))
+    return Response(body, status, media_type="application/json")
 
 
 def _text(text: str, status: int) -> Response:
@@ -197,4 +139,4 @@ def _text(text: str, status: int) -> Response:
 
 
 def _nothing(says: str) -> Response:
-    return Response(encoded({"error": says}), 404, media_type="application/json")
+    return _json({"error": says}, 404)

@@ -1,11 +1,10 @@
-"""All peers of a page, each asked by its own task, and what browsers are told of them.
+"""All peers of a page, each asked by its own task, for all browsers together.
 
-folders, looked for again every few seconds ─▶ a `PagePeer` each ─▶ the feed
+folders, looked for again every few seconds ─▶ a `PagePeer` each ─▶ the state that browsers ask for
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any, Final
 
 import trio
 
-from shoal.page.feed import Feed
 from shoal.page.folders import peer_folders
 from shoal.page.peer import PagePeer
 
@@ -30,7 +28,6 @@ class Board:
         """`named` are folders of peers or of swarms; `program` starts shoal in copied commands."""
         self._named = tuple(named)
         self._program = program
-        self.feed = Feed(secrets.token_hex(4))
         self.peers: dict[str, PagePeer] = {}
         self._asked_at = float("-inf")
 
@@ -46,12 +43,13 @@ class Board:
         self._asked_at = trio.current_time()
 
     def state(self) -> dict[str, Any]:
-        """Return everything at once; `last_event` is the event that it is as new as."""
+        """Return everything at once."""
         return {
             "schema_version": SCHEMA_VERSION,
             "version": version("shoal"),
-            "last_event": self.feed.last_id,
-            "peers": [{**peer.shown, "name": peer.name} for peer in self._shown()],
+            "peers": [
+                {**peer.shown, "name": peer.name, "rows": peer.rows} for peer in self._shown()
+            ],
         }
 
     @property
@@ -63,8 +61,7 @@ class Board:
         return [peer for peer in self.peers.values() if peer.shown]
 
     def _is_looked_at(self) -> bool:
-        seen = trio.current_time() - self._asked_at < _LOOKED_AT_S
-        return seen or self.feed.num_listeners > 0
+        return trio.current_time() - self._asked_at < _LOOKED_AT_S
 
     async def _find(self, nursery: trio.Nursery) -> None:
         """Take up peers that are new; one whose folder is gone stays as down."""
@@ -80,9 +77,6 @@ class Board:
                     name,
                     folder,
                     program=self._program,
-                    publish=self.feed.publish,
                     is_looked_at=self._is_looked_at,
                 )
                 nursery.start_soon(self.peers[name].run)
-        if known != {peer.folder for peer in self.peers.values()}:
-            self.feed.publish("all", self.state())

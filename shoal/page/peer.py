@@ -1,7 +1,7 @@
 """One peer as the page knows it: asked by one task, for all browsers together.
 
-    each second while somebody looks, else each five ─▶ `Asking` (a thread) ─▶ `Shown` ─▶ blocks
-    what is new of them ─▶ the feed          metrics.jsonl ─▶ the curves ─▶ the feed
+    each second while somebody looks, else each five ─▶ `Asking` (a thread) ─▶ `Shown`
+    metrics.jsonl ─▶ the curves, and how many rows they have
 
 What it costs the peer does not depend on how many look. A peer that is down keeps what it showed
 last, and says since when.
@@ -44,15 +44,13 @@ class PagePeer:
         folder: Path,
         *,
         program: str,
-        publish: Callable[[str, Any], None],
         is_looked_at: Callable[[], bool],
     ) -> None:
-        """`publish` takes an event's kind and value; nothing is asked yet."""
+        """Ask nothing yet."""
         self.name = name
         self.folder = folder
         self.groups = Groups(folder)
         self._program = program
-        self._publish = publish
         self._is_looked_at = is_looked_at
         self._asking = Asking(folder)
         self._history = History(folder / METRICS_FILE)
@@ -65,8 +63,8 @@ class PagePeer:
         """The peer as JSON; empty before the first answer."""
         self.answered_at = -float("inf")
         """When it answered last, by Trio's clock."""
-        self.num_turns = 0
-        """How often it was asked."""
+        self.rows = 0
+        """Grows with the curves: a browser asks for them anew when it has."""
 
     async def run(self) -> None:
         """Ask until cancelled, or `end`."""
@@ -83,18 +81,14 @@ class PagePeer:
         self._scope.cancel()
 
     async def turn(self) -> None:
-        """Ask once, and tell what is new."""
+        """Ask once."""
         fresh = await trio.to_thread.run_sync(self._ask, limiter=self._limiter)
-        self.num_turns += 1
         if fresh["right"]["state"] != "down":
             self.answered_at = trio.current_time()
-        new = {key: part for key, part in fresh.items() if self.shown.get(key) != part}
         self.shown = fresh
-        self._publish("peer", {"name": self.name, "blocks": new})
         async with self._history_lock:
-            grown = await trio.to_thread.run_sync(self._history.refresh, limiter=self._limiter)
-        if grown:
-            self._publish("rounds", {"name": self.name, "rows": self._history.num_rows})
+            if await trio.to_thread.run_sync(self._history.refresh, limiter=self._limiter):
+                self.rows = self._history.version
 
     async def curves(self, max_points: int) -> dict[str, Any]:
         """Return the run's curves, thinned."""

@@ -8,7 +8,7 @@ import { link, read } from "./place.js";
 import { refused } from "./refused.js";
 import { right } from "./right.js";
 import { chooseFilters, listenToFilters, said, whole } from "./said.js";
-import { ask, Stream } from "./stream.js";
+import { ask, Told } from "./stream.js";
 import { whom } from "./whom.js";
 import { worth } from "./worth.js";
 
@@ -17,21 +17,14 @@ const peers = new Map();
 let chosen = null;
 let curvesOf = "";
 let curvesAt = 0;
+let curvesRows = -1;
 let curvesWaiting = 0;
 let saidMark = "";
 
-function told(kind, value) {
-  if (kind === "all") {
-    peers.clear();
-    value.peers.forEach((peer) => peers.set(peer.name, peer));
-    say(at("top-facts"), `shoal ${value.version}`);
-    curvesAt = 0;
-  } else if (kind === "peer") {
-    peers.set(value.name, { ...(peers.get(value.name) ?? { name: value.name }), ...value.blocks, name: value.name });
-  } else if (kind === "rounds") {
-    if (chosen?.name === value.name) loadCurves(chosen);
-    return;
-  }
+function told(state) {
+  peers.clear();
+  state.peers.forEach((peer) => peers.set(peer.name, peer));
+  say(at("top-facts"), `shoal ${state.version}`);
   render();
 }
 
@@ -48,7 +41,7 @@ function render() {
   for (const block of [right, learning, whom, worth, refused, now]) block(chosen);
   overview(whole_, chosen);
   renderSaid(place);
-  if (curvesOf !== chosen.name || curvesAt === 0) loadCurves(chosen);
+  if (curvesOf !== chosen.name || curvesRows !== chosen.rows) loadCurves(chosen);
 }
 
 function renderSaid(place) {
@@ -70,7 +63,7 @@ function loadCurves(peer) {
     curvesWaiting = setTimeout(() => loadCurves(peer), wait);
     return;
   }
-  [curvesOf, curvesAt] = [peer.name, Date.now()];
+  [curvesOf, curvesAt, curvesRows] = [peer.name, Date.now(), peer.rows];
   ask("/api/history", { peer: peer.name, points: 2000 }).then(
     (history) => chosen?.name === peer.name && curves(history, chosen),
     () => {},
@@ -101,5 +94,5 @@ addEventListener("hashchange", () => {
   render();
   if (read().group) at("group").focus({ preventScroll: matchMedia("(min-width: 46rem)").matches });
 });
-new Stream(told, lost);
+new Told(told, lost);
 if (location.search) history.replaceState(null, "", location.pathname + location.hash); // a token is no longer needed

@@ -1,50 +1,21 @@
-// What the page is told: everything once, then what changes. One connection, made again by itself.
-//
-//   all   {peers: […]}               everything
-//   peer  {name, blocks: {…}}        what is new of one peer
-//   rounds {name, rows}              its curves have grown
-const SILENT_MS = 40_000; // the stream says something every 15 s
-const AGAIN_MS = 3_000;
+// What the page is told: everything, each second, as the process that serves it has it.
+const EVERY_MS = 1_000;
+const WITHIN_MS = 10_000;
 
-export class Stream {
+export class Told {
   constructor(told, lost) {
-    this.told = told; // (kind, value)
+    this.told = told; // (state)
     this.lost = lost; // (since: Date | null)
     this.since = null;
-    this.open();
-    setInterval(() => this.watch(), 5_000);
+    this.look();
   }
 
-  open() {
-    this.source?.close();
-    this.source = new EventSource("/api/events");
-    this.heard();
-    for (const kind of ["all", "peer", "rounds"]) {
-      this.source.addEventListener(kind, (event) => {
-        this.heard();
-        this.found();
-        this.told(kind, JSON.parse(event.data));
-      });
-    }
-    this.source.onopen = () => {
-      this.heard();
-      this.found();
-    };
-    this.source.onerror = () => {
-      this.miss();
-      // A browser gives up on an answer that is no stream, as when as many look as may.
-      if (this.source.readyState === EventSource.CLOSED) setTimeout(() => this.open(), AGAIN_MS);
-    };
-  }
-
-  heard() {
-    this.last = Date.now();
-  }
-
-  found() {
-    if (this.since === null) return;
-    this.since = null;
-    this.lost(null);
+  async look() {
+    const state = await ask("/api/state", {}, AbortSignal.timeout(WITHIN_MS)).catch(() => null);
+    if (state === null) this.miss();
+    else if (this.since !== null) this.lost((this.since = null));
+    setTimeout(() => this.look(), EVERY_MS);
+    if (state !== null) this.told(state);
   }
 
   miss() {
@@ -52,17 +23,10 @@ export class Stream {
     this.since = new Date();
     this.lost(this.since);
   }
-
-  watch() {
-    if (Date.now() - this.last > SILENT_MS) {
-      this.miss();
-      this.open();
-    }
-  }
 }
 
-export async function ask(path, parameters) {
-  const answer = await fetch(`${path}?${new URLSearchParams(parameters)}`, { cache: "no-store" });
+export async function ask(path, parameters, signal) {
+  const answer = await fetch(`${path}?${new URLSearchParams(parameters)}`, { cache: "no-store", signal });
   if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? `code ${answer.status}`);
   return answer.json();
 }

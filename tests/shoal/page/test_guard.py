@@ -75,7 +75,7 @@ def test_no_website_asks_for_its_reader() -> None:
     assert status(asked(origin=f"http://{OWN}", sec_fetch_site="same-origin")) is None
 
 
-@given(st.sampled_from(["/", "/api/state", "/api/events", "/static/main.js", "/metrics", "/x"]))
+@given(st.sampled_from(["/", "/api/state", "/api/history", "/static/main.js", "/metrics", "/x"]))
 def test_who_asks_shows_the_token(path: str) -> None:
     """On whatever machine the page is served: each has other users, and all reach its loopback."""
 

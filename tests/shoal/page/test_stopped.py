@@ -38,7 +38,7 @@ def test_the_nodes_loop_lags_no_more_while_its_page_is_stopped(tmp_path: Path) -
         where = urlsplit(page.url)
         assert where.hostname is not None and where.port is not None
         with socket.create_connection((where.hostname, where.port)) as looking:
-            head = f"GET /api/events?token={page.token} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            head = f"GET /api/state?token={page.token} HTTP/1.1\r\nHost: localhost\r\n\r\n"
             looking.sendall(head.encode())
             assert looking.recv(12) == b"HTTP/1.1 200"
             before = node.call(lags, STOPPED_S)
