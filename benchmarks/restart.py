@@ -32,7 +32,7 @@ from shoal_wire.types import PeerId, RolloutGroup
 from tests.support.peers import address_of, open_peer
 from tests.support.processes import LOOPBACK, ShoalProcess, Stage, open_stage
 
-NUM_GROUPS = Settings.model_fields["buffer_groups"].default
+NUM_GROUPS = Settings.model_fields["buffer_bytes"].default // (16 * 1024)
 _NUM_TASKS = 512
 _CHARS = 600
 _PING_PAUSE_S = 0.01

@@ -102,7 +102,7 @@ class LiveNode:
             store=self.store,
             me=self.peer.peer_id,
             manifest=self.manifest,
-            max_age_seconds=settings.buffer_seconds,
+            max_age_seconds=BUFFER_SECONDS,
             max_store_bytes=2 * settings.buffer_bytes,
             wall_ms=self.peer.parts.wall_ms,
             reputation=self.peer.guard.reputation,
@@ -254,13 +254,20 @@ def _waste(settings: Settings) -> int:
     return settings.oversample * places // max(1, settings.external)
 
 
+BUFFER_SECONDS = 3600.0
+"""Age at which a group leaves the buffer: that of a batch which a swarm's manifest calls stale."""
+_GROUP_BYTES = 16 * 1024
+"""Of the buffer's bytes for each group it may hold: some four times what a group of the embedded
+model costs, so that small groups do not fill memory with what stands around them."""
+
+
 def limits_of(settings: Settings) -> BufferLimits:
     """Return the buffer's bounds by the settings."""
+    max_groups = settings.buffer_bytes // _GROUP_BYTES
     return BufferLimits(
-        max_groups=settings.buffer_groups,
+        max_groups=max_groups,
         max_bytes=settings.buffer_bytes,
-        max_age_seconds=settings.buffer_seconds,
-        max_groups_per_publisher=min(settings.publisher_groups, settings.buffer_groups),
+        max_age_seconds=BUFFER_SECONDS,
+        max_groups_per_publisher=max(1, max_groups // 8),
         max_bytes_per_publisher=max(1, settings.buffer_bytes // 4),
-        max_versions_per_publisher=settings.publisher_versions,
     )

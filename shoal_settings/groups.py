@@ -15,7 +15,7 @@ BEGINNINGS: Final = {
     "listen": "whom it meets",
     "relay": "routers, relays, addresses",
     "swarm_key": "the swarm",
-    "buffer_groups": "what it keeps of others",
+    "buffer_bytes": "what it keeps of others",
     "no_trainer": "the model",
     "generator": "a server that answers in its place",
     "local": "a round",

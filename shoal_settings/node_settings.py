@@ -173,22 +173,12 @@ class NodeSettings(BaseModel):
         },
     )
     # Buffer
-    buffer_groups: int = key(4096, "node swarm", "Most external groups in the replay buffer.", ge=1)
     buffer_bytes: int = key(
-        64 * 1024 * 1024, "node swarm", "Most bytes of external groups in the buffer.", ge=1024
-    )
-    publisher_groups: int = key(
-        512, "node swarm", "Most groups of one publisher in the buffer.", ge=1
-    )
-    publisher_versions: int = key(
-        3,
+        64 * 1024 * 1024,
         "node swarm",
-        "Newest policy versions of one publisher whose groups the buffer keeps: how far what is "
-        "trained on may lag behind who made it.",
-        ge=1,
-        le=4096,
+        "Most bytes of external groups in the replay buffer, with a group for each 16 KiB of it.",
+        ge=131072,
     )
-    buffer_seconds: int = key(3600, "node swarm", "Age at which a group leaves the buffer.", ge=1)
     draws: Literal["standing", "uniform"] = key(
         "standing",
         "node swarm",

@@ -5,8 +5,8 @@
     insert    │ ▲             │
               │ └─────────────┘ release, lease run out, holder gone
               ▼
-            gone: displaced by a newer group, too old, or of a policy that its publisher has
-            left behind, never while leased; or withdrawn, and then a lease outlives it.
+            gone: displaced by a newer group or too old, never while leased; or withdrawn, and
+            then a lease outlives it.
 
 The groups are others': of this node's own it remembers all but the text. What a publisher can make
 leave, by signing or sending more, may come again from others: else whoever is first with somebody's
@@ -25,7 +25,6 @@ from collections.abc import Collection, Iterable, Iterator
 
 from p2p.buffer.leases import LeaseBook
 from p2p.buffer.own import OwnGroups
-from p2p.buffer.policies import NewestPolicies
 from p2p.buffer.pool import Counters, GroupPool, Slot, WeightOf, alike
 from p2p.buffer.stats import BufferTotals, snapshot
 from p2p.buffer.types import BufferLimits, BufferStats, DropCause, Entry, InsertOutcome
@@ -41,7 +40,6 @@ class ReplayBuffer:
         self._rng = rng
         self._pool = GroupPool(limits)
         self._own = OwnGroups(max_groups=limits.max_groups, max_bytes=limits.max_bytes)
-        self._policies: BoundedDict[PeerId, NewestPolicies] = BoundedDict(limits.max_publishers)
         self._leases = LeaseBook()
         self._leased_slots = 0
         self._consumed: BoundedDict[GroupId, None] = BoundedDict(limits.max_consumed_ids)
@@ -58,17 +56,14 @@ class ReplayBuffer:
     # Filling
 
     def insert(self, entry: Entry, now: float) -> InsertOutcome:
-        """Offer a group. Idempotent by group id; a refused group changes only the counters, and
-        what is known of its publisher's policies.
+        """Offer a group. Idempotent by group id; a refused group changes only the counters.
 
         In a full pool it displaces the oldest unleased group of whoever exceeds its share most: by
         network first, and by name last (`p2p.fair.shares`); at its own quota, its publisher's
-        oldest. Groups too old are dropped first, and its publisher's of policies that are no
-        longer among its newest.
+        oldest. Groups too old are dropped first.
         """
         self.expire(now)
         outcome = self._refusal(entry, now, self._pool.max_group_bytes)
-        outcome = outcome or self._outdate_by(entry)
         victims = None if outcome else self._pool.make_room(entry)
         if victims is None:
             outcome = outcome or InsertOutcome.OVER_QUOTA
@@ -107,29 +102,6 @@ class ReplayBuffer:
         if now - entry.received_at >= self._limits.max_age_seconds:
             return InsertOutcome.TOO_OLD
         return InsertOutcome.TOO_LARGE if entry.num_bytes > max_bytes else None
-
-    def _outdate_by(self, entry: Entry) -> InsertOutcome | None:
-        """Drop what a group's policy makes outdated; return OUTDATED where that is itself.
-
-        O(groups of its publisher), for the first group of a policy.
-        """
-        group = entry.group
-        policies = self._policies.setdefault(group.publisher, NewestPolicies())
-        version, most = group.policy.policy_version, self._limits.max_versions_per_publisher
-        gone = policies.note(version, group.created_ms, most)
-        if gone is not None:
-            here = self._pool.slots.values()
-            of_it = [one for one in here if one.entry.group.publisher == group.publisher]
-            for slot in [one for one in of_it if _version(one) == gone]:
-                self._drop_outdated(slot)
-        return InsertOutcome.OUTDATED if gone == version else None
-
-    def _drop_outdated(self, slot: Slot) -> None:
-        """Drop a group of a policy that is no longer among the newest, unless it is leased."""
-        policies = self._policies.get(slot.entry.group.publisher)
-        if slot.is_ready and policies is not None and not policies.has(_version(slot)):
-            self._remove(slot)
-            self._let_return(slot, DropCause.OUTDATED)
 
     def _note_stored(self, entry: Entry) -> None:
         self._totals.stored += 1
@@ -337,7 +309,6 @@ class ReplayBuffer:
             self._pool.set_ready(slot, is_ready=True)
             self._leased_slots -= 1
             self._due_by(slot.entry.received_at + self._limits.max_age_seconds)
-            self._drop_outdated(slot)
 
     def _consume(self, group_id: GroupId) -> bool:
         self._leases.end(group_id)
@@ -360,7 +331,3 @@ class ReplayBuffer:
         self._seen.pop(group_id, None)
         self.refuse([group_id], publisher)
         self._dropped[cause] += 1
-
-
-def _version(slot: Slot) -> int:
-    return slot.entry.group.policy.policy_version

@@ -23,8 +23,6 @@ class BufferLimits:
     """Ids remembered as consumed, and as seen; the oldest is forgotten first."""
     max_publishers: int = 4096
     """Publishers that groups are counted of; the one heard longest ago is forgotten first."""
-    max_versions_per_publisher: int = 3
-    """A publisher's newest policy versions whose groups stay, unless they are leased."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -43,8 +41,6 @@ class InsertOutcome(StrEnum):
     """No room, and nothing unleased that its publisher may displace."""
     TOO_LARGE = "too_large"
     TOO_OLD = "too_old"
-    OUTDATED = "outdated"
-    """Its publisher has shared groups of newer policies, as many as the limits allow."""
 
 
 class DropCause(StrEnum):
@@ -54,8 +50,6 @@ class DropCause(StrEnum):
     EVICTED_BY_QUOTA = "evicted_by_quota"
     """Displaced by a newer group of its own publisher, which is at its quota."""
     EVICTED_BY_CAPACITY = "evicted_by_capacity"
-    OUTDATED = "outdated"
-    """Its publisher's policy has changed too often since."""
     DISCARDED = "discarded"
     """Withdrawn by the node, e.g. after an equivocation."""
 

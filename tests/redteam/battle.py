@@ -54,7 +54,6 @@ SETTINGS = NodeSettings(
     want_peers=4,
     backfill_s=8.0,
     buffer_groups=120,
-    publisher_groups=40,
     ledger=LedgerLimits(groups_per_second=4.0, burst_groups=64.0),
     flood=FloodLimits(waste_per_second=4.0, waste_burst=40.0),
     streamed=True,

@@ -213,8 +213,7 @@ async def open_node(
     of = quiet_settings(
         data_dir,
         subscribe_shards=str(manifest.rules.shard_count),
-        buffer_groups=10_000,
-        publisher_groups=10_000,
+        buffer_bytes=1 << 31,  # room for 16,384 groups of one publisher
         archive_bytes=0,
     )
     async with run_peer(

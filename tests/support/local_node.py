@@ -130,9 +130,7 @@ class LocalNode:
         settings = quiet_settings(
             self.data_dir,
             listen=("/ip4/127.0.0.1/tcp/4001",),
-            buffer_groups=10_000,
-            publisher_groups=10_000,
-            buffer_bytes=1 << 26,
+            buffer_bytes=1 << 31,  # room for 16,384 groups of one publisher
             archive_bytes=0,
             seed=1,
         )

@@ -74,8 +74,7 @@ class NodeSettings:
     backfill_s: float = 60.0
     """Between two rounds in which peers are asked for what they have."""
     buffer_groups: int = 400
-    buffer_bytes: int = 1 << 20
-    publisher_groups: int = 60
+    """The buffer has a group for each 16 KiB, and an eighth of them for one publisher."""
     ledger: LedgerLimits = field(
         default_factory=lambda: LedgerLimits(groups_per_second=4.0, burst_groups=128.0)
     )
@@ -342,10 +341,7 @@ def _settings_of(
         external=settings.external,
         target_peers=settings.target_peers,
         subscribe_shards="auto" if fixed is None or not bootstrap else str(fixed),
-        buffer_groups=settings.buffer_groups,
-        buffer_bytes=settings.buffer_bytes,
-        buffer_seconds=1800,
-        publisher_groups=settings.publisher_groups,
+        buffer_bytes=settings.buffer_groups * 16 * 1024,
     )
 
 

@@ -304,10 +304,12 @@ class World(Observer):
         limits, stats = self.plan.node, buffer.stats(trio.current_time(), max_publishers=2)
         within = (
             stats.groups <= limits.buffer_groups
-            and stats.bytes <= limits.buffer_bytes
+            and stats.bytes <= limits.buffer_groups * 16 * 1024
             and stats.own_groups <= limits.buffer_groups
             and all(
-                row.groups <= limits.publisher_groups for row in stats.per_publisher if not row.own
+                row.groups <= limits.buffer_groups // 8
+                for row in stats.per_publisher
+                if not row.own
             )
         )
         assert within, self.say(f"a buffer is over its bounds: {stats}")

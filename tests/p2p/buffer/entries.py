@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 
 from p2p.buffer.pool import WeightOf
 from p2p.buffer.types import BufferLimits, Entry
@@ -53,18 +52,16 @@ def entry(
     *,
     num_bytes: int = 10,
     received_at: float = 0.0,
-    version: int = 0,
-    created_ms: int = 0,
 ) -> Entry:
-    """Return group `number` as `publisher` sent it, by its policy `version`."""
+    """Return group `number` as `publisher` sent it."""
     return Entry(
         group=PublishedGroup(
             group_id=group_id(number),
             publisher=PeerId(publisher),
             batch_id=BatchId(bytes(32)),
             round=0,
-            created_ms=created_ms,
-            policy=replace(_POLICY, policy_version=version),
+            created_ms=0,
+            policy=_POLICY,
             sampling=_SAMPLING,
             group=_GROUP,
         ),

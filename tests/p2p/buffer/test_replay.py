@@ -153,63 +153,6 @@ class TestEviction:
         assert buffer.stats(6.0).evicted == 0
 
 
-class TestPolicies:
-    """What bounds age: a publisher's newest policies, not its seconds."""
-
-    def share(self, buffer: ReplayBuffer, number: int, version: int, who: str = "p") -> str:
-        made = entry(number, who, version=version, created_ms=number)
-        return buffer.insert(made, 0.0)
-
-    def test_what_its_publisher_has_left_behind_goes(self) -> None:
-        buffer = make(max_versions_per_publisher=3)
-        for number, version in enumerate([0, 2, 2, 4, 6]):
-            assert self.share(buffer, number, version) == "stored"
-        assert resident(buffer) == ids(1, 2, 3, 4)
-        assert buffer.stats(4.0).dropped == {"outdated": 1}
-
-    def test_another_publishers_stay_and_so_do_those_of_a_policy_that_stays(self) -> None:
-        buffer = make(max_versions_per_publisher=1)
-        for number in range(5):
-            self.share(buffer, number, 7, "person")
-            self.share(buffer, 10 + number, number)
-        assert resident(buffer) == ids(0, 1, 2, 3, 4, 14)
-
-    def test_one_that_comes_late_is_outdated_already(self) -> None:
-        buffer = make(max_versions_per_publisher=2)
-        self.share(buffer, 5, 5)
-        self.share(buffer, 6, 6)
-        assert self.share(buffer, 1, 1) == "outdated"
-        assert resident(buffer) == ids(5, 6)
-        # All of its groups drawn and consumed, it is still known.
-        buffer.consume(ids(5, 6))
-        assert self.share(buffer, 2, 2) == "outdated"
-
-    def test_one_that_begins_again_goes_on(self) -> None:
-        buffer = make(max_versions_per_publisher=2)
-        for number, version in enumerate([50, 51, 0, 1]):
-            assert self.share(buffer, number, version) == "stored"
-        assert resident(buffer) == ids(2, 3)
-
-    def test_a_leased_one_stays_until_its_lease_ends(self) -> None:
-        buffer = make(max_versions_per_publisher=1)
-        self.share(buffer, 1, 1)
-        lease(buffer, 1)
-        self.share(buffer, 2, 2)
-        assert resident(buffer) == ids(1, 2)
-        buffer.release(ids(1), "trainer")
-        assert resident(buffer) == ids(2)
-
-    def test_its_size_follows_what_is_shared_a_round(self) -> None:
-        """Ten publishers, four groups a round, three policies: 120 groups, however long."""
-        buffer = make(max_versions_per_publisher=3)
-        numbers = iter(range(1200))
-        for version in range(30):
-            for _ in range(4):
-                for publisher in range(10):
-                    self.share(buffer, next(numbers), version, f"p{publisher}")
-        assert buffer.stats(0.0).groups == 120
-
-
 class TestLease:
     def test_draws_without_replacement_until_nothing_is_left(self) -> None:
         buffer = make()
@@ -484,9 +427,9 @@ class TestViews:
         assert counted == {"c": 2, "b": 2}
 
 
-@pytest.mark.parametrize("how", ["withdrawn", "displaced", "outdated"])
+@pytest.mark.parametrize("how", ["withdrawn", "displaced"])
 def test_what_left_by_its_publishers_doing_is_taken_from_others_only(how: str) -> None:
-    buffer = make(max_groups_per_publisher=1, max_versions_per_publisher=1)
+    buffer = make(max_groups_per_publisher=1)
     buffer.insert(entry(1, "copier"), 0.0)
     assert buffer.insert(entry(1, "author"), 0.0) is InsertOutcome.DUPLICATE
     match how:
@@ -494,9 +437,7 @@ def test_what_left_by_its_publishers_doing_is_taken_from_others_only(how: str) -
             buffer.discard([group_id(1)], PeerId("copier"))
         case "displaced":
             buffer.insert(entry(2, "copier"), 0.0)
-        case "outdated":
-            buffer.insert(entry(2, "copier", version=1, created_ms=1), 0.0)
-    assert buffer.insert(entry(1, "copier", version=1), 0.0) is InsertOutcome.DUPLICATE
+    assert buffer.insert(entry(1, "copier"), 0.0) is InsertOutcome.DUPLICATE
     assert buffer.insert(entry(1, "author"), 0.0) is InsertOutcome.STORED
 
 

@@ -19,9 +19,7 @@ numbers = st.integers(0, 60)
 some_numbers = st.lists(numbers, max_size=4, unique=True)
 publishers = st.sampled_from(PUBLISHERS)
 holders = st.sampled_from(["t1", "t2"])
-offers = st.tuples(
-    numbers, publishers, st.sampled_from([1, 8, 15, 30, 50]), st.integers(0, 3), st.integers(0, 9)
-)
+offers = st.tuples(numbers, publishers, st.sampled_from([1, 8, 15, 30, 50]))
 caps_of_groups_and_bytes = st.sampled_from([(7, 1000), (100, 100), (8, 120)])
 
 
@@ -36,7 +34,6 @@ class BufferMachine(RuleBasedStateMachine):
             max_age_seconds=50.0,
             max_groups_per_publisher=4,
             max_bytes_per_publisher=45,
-            max_versions_per_publisher=2,
         )
         self.buffer = ReplayBuffer(self.limits, random.Random(seed))
         self.now = 0.0
@@ -46,7 +43,6 @@ class BufferMachine(RuleBasedStateMachine):
         self.consumed: set[GroupId] = set()
         self.seen: set[GroupId] = set()
         self.given_up: set[tuple[GroupId, PeerId]] = set()
-        self.versions: dict[PeerId, dict[int, int]] = {}
 
     # The model
 
@@ -54,11 +50,10 @@ class BufferMachine(RuleBasedStateMachine):
         return [key for key in self.here if key not in self.leases]
 
     def model_expire(self) -> int:
-        """End leases, then drop what is outdated, then what is too old; count the last."""
+        """End leases, then drop what is too old; count it."""
         overdue = [key for key, (_, deadline) in self.leases.items() if deadline <= self.now]
         for key in overdue:
             del self.leases[key]
-        self.model_outdate()
         old = [key for key in self.ready() if self.now - self.here[key].received_at >= 50.0]
         own = [key for key, item in self.own.items() if self.now - item.received_at >= 50.0]
         for key in old:
@@ -67,26 +62,11 @@ class BufferMachine(RuleBasedStateMachine):
             del self.own[key]
         return len(old) + len(own)
 
-    def model_outdate(self) -> None:
-        for key in self.ready():
-            if self.is_outdated(self.here[key]):
-                self.model_give_up(key)
-
-    def is_outdated(self, item: Entry) -> bool:
-        return item.group.policy.policy_version not in self.versions[item.group.publisher]
-
     def model_give_up(self, key: GroupId) -> None:
         """It leaves by its publisher's doing: others may bring it."""
         self.given_up.add((key, self.publisher(key)))
         self.seen.discard(key)
         del self.here[key]
-
-    def model_note_version(self, item: Entry) -> None:
-        version, created = item.group.policy.policy_version, item.group.created_ms
-        made = self.versions.setdefault(item.group.publisher, {})
-        made[version] = max(created, made.get(version, created))
-        newest = sorted(made, key=lambda one: (made[one], one))[-2:]
-        self.versions[item.group.publisher] = {one: made[one] for one in newest}
 
     def model_consume(self, key: GroupId) -> None:
         self.here.pop(key, None)
@@ -112,18 +92,9 @@ class BufferMachine(RuleBasedStateMachine):
     # The rules
 
     @rule(offered=st.lists(offers, min_size=1, max_size=8))
-    def insert_externals(self, offered: list[tuple[int, str, int, int, int]]) -> None:
-        for number, name, size, version, made in offered:
-            self.insert(
-                entry(
-                    number,
-                    name,
-                    num_bytes=size,
-                    received_at=self.now,
-                    version=version,
-                    created_ms=made,
-                )
-            )
+    def insert_externals(self, offered: list[tuple[int, str, int]]) -> None:
+        for number, name, size in offered:
+            self.insert(entry(number, name, num_bytes=size, received_at=self.now))
 
     @rule(number=numbers, age=st.sampled_from([0, 28, 49, 50, 60]))
     def insert_one(self, number: int, age: int) -> None:
@@ -152,11 +123,6 @@ class BufferMachine(RuleBasedStateMachine):
         expected = self.expected_refusal(item, self.limits.max_bytes_per_publisher)
         if expected is not None:
             assert outcome is expected
-            return
-        self.model_note_version(item)
-        self.model_outdate()
-        if self.is_outdated(item):
-            assert outcome is InsertOutcome.OUTDATED
             return
         after = {item.group.group_id for item in self.buffer.residents()}
         displaced = frozenset(self.here) - after
@@ -269,7 +235,6 @@ class BufferMachine(RuleBasedStateMachine):
         assert self.buffer.release(keys, holder) == len(mine)
         for key in mine:
             del self.leases[key]
-        self.model_outdate()
 
     @rule(holder=holders)
     def disconnect(self, holder: str) -> None:
@@ -277,7 +242,6 @@ class BufferMachine(RuleBasedStateMachine):
         assert self.buffer.release_holder(holder) == len(mine)
         for key in mine:
             del self.leases[key]
-        self.model_outdate()
 
     @rule(chosen=some_numbers, holder=holders)
     def reconnect(self, chosen: list[int], holder: str) -> None:
