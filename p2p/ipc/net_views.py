@@ -74,7 +74,7 @@ class NetViews:
         self._known_peers = known_peers
         self._rng = random.Random()
         self._around: _Around | None = None
-        """What asking around brought last."""
+        """The latest answers of peers and bootstraps."""
 
     @view
     async def ping(self, options: Mapping[str, Any]) -> Pinged:

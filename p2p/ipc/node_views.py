@@ -235,7 +235,7 @@ class NodeViews(CoreViews):
         return {**super()._pids(), "trainer": trainer}
 
     def _trainer(self) -> Trainer:
-        """What the trainer reports, with what is seen of it from here."""
+        """Return the trainer's report, with what the node itself sees of it."""
         link, child = self._link, self._child
         told = read(Trainer, link.status, shown=False)
         if not link.connected:  # that it is being started is seen from here

@@ -52,7 +52,7 @@ def check_socket_path(path: Path) -> None:
 
 
 class NodeService(Protocol):
-    """What the node does for those on its socket."""
+    """The service of a node for the programs on its socket."""
 
     async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
         """Greet a trainer or inspector; `holder` names its leases. A failure ends it."""

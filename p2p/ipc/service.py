@@ -35,7 +35,7 @@ _MAX_SAMPLE_BYTES = 16 * 1024 * 1024
 
 
 class TrainerLink:
-    """What the node knows of the trainer on its socket."""
+    """The trainer on the node's socket, as far as the node knows it."""
 
     def __init__(self) -> None:
         self.holder: str | None = None

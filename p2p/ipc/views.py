@@ -149,7 +149,7 @@ class CoreViews:
 
     @view
     async def scores(self, options: Mapping[str, Any]) -> Scores:
-        """What is held of each peer, the worst first. Option: `peer`, an id or its end, for one."""
+        """The standing of each peer, the worst first. Option: `peer`, an id or its end, for one."""
         member, now = self._member, trio.current_time()
         reputation, wanted = member.guard.reputation, options.get("peer")
         if wanted is None:
@@ -179,7 +179,7 @@ class CoreViews:
 
     @view
     async def refusals(self, _options: Mapping[str, Any]) -> Refusals:
-        """What of others was not taken: counts by reason, and the latest, each in words."""
+        """Messages that were refused: counts by reason, and the latest, each in words."""
         guard = self._member.guard
         return Refusals(
             at_ms=self._member.peer.parts.wall_ms(),

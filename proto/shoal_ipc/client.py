@@ -53,7 +53,7 @@ class NodeRefused(Exception):  # noqa: N818 - an answer, not a fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leases:
-    """What the trainer tells the node of itself at every handshake."""
+    """The leases that the trainer states at every handshake."""
 
     consumed: tuple[GroupId, ...] = ()
     """Ids whose effect is in the last checkpoint."""
@@ -63,7 +63,7 @@ class Leases:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """By this the answer to a sent request is read. It is worth nothing on another connection."""
+    """A claim to the answer of a sent request. It is worth nothing on another connection."""
 
     request_id: int
     deadline: float
@@ -76,7 +76,7 @@ class _Connection:
     decoder: FrameDecoder = field(default_factory=FrameDecoder)
     frames: list[bytes] = field(default_factory=list)
     answers: dict[int, m.Body | None] = field(default_factory=dict)
-    """By request: what `send` expects, None until it has come."""
+    """Answers by request; None until an answer that `send` expects has come."""
     last_read: int = 0
     """The newest request that was answered; the node answers in order."""
 

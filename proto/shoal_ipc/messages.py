@@ -32,7 +32,7 @@ MAX_LABEL_CHARS: Final = 256
 
 
 class Role(StrEnum):
-    """Who is at the other end of the socket."""
+    """The program at the other end of the socket."""
 
     TRAINER = "trainer"
     INSPECTOR = "inspector"
@@ -93,7 +93,7 @@ class Sample:
     """Lease groups → `SampleReply`, with as many as there are, at once."""
 
     num_local: int = 0
-    """Of the trainer's own groups a node has none: it answers with none."""
+    """Ignored: a node has none of the trainer's own groups."""
     num_external: int = 0
     strategy: str = ""
     """Empty or `uniform_publishers`; a node refuses any other."""
@@ -142,7 +142,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """What verification said of one group."""
+    """The rewards that verification gave to one group."""
 
     group_id: GroupId
     publisher: PeerId
@@ -151,7 +151,7 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOutcome:
-    """What became of one group in a round."""
+    """The outcome of one group in a round."""
 
     group_id: GroupId
     """Empty for an own group that was not shared."""
@@ -203,7 +203,7 @@ class InspectReply:
 
 
 class ControlAction(StrEnum):
-    """What the user may order about a peer."""
+    """An order of the user about a peer."""
 
     BLOCK = "block"
     UNBLOCK = "unblock"
@@ -217,7 +217,7 @@ class Control:
 
     action: ControlAction
     peer_id: _PeerText
-    """As the user wrote it: the node checks it."""
+    """The peer as the user wrote it: the node checks it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,7 +172,7 @@ def _process(folder: Path) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> list[dict[str, Any]]:
-    """What is in the folder: names, sizes, permissions."""
+    """List the files of the folder: names, sizes, permissions."""
     rows = []
     for file in sorted(islice(folder.rglob("*"), _MAX_FILES)):
         try:

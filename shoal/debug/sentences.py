@@ -39,7 +39,7 @@ def doctor(console: Console, view: Doctor) -> None:
 
 
 def refusals(console: Console, view: Refusals) -> None:
-    """What was not taken: how often for each reason, then the latest, each with what to do."""
+    """Print how often each reason was given, then the latest refusals, each with what to do."""
     for count in view.counts:
         console.print(f"{count.count:>6}  {count.reason}: {count.says}", soft_wrap=True)
     if not view.counts:

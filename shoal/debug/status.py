@@ -113,7 +113,7 @@ def _outbox(outbox: Outbox) -> str:
 
 
 def _doing(trainer: Trainer) -> Iterator[tuple[str, str]]:
-    """What the trainer does, and how the last one that failed ended."""
+    """Yield the trainer's phase, and how the last one that failed ended."""
     progress = trainer.progress
     if trainer.phase:
         counted = f", {progress.done} of {progress.of}" if progress and progress.of else ""

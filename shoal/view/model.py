@@ -68,7 +68,7 @@ class LearningShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkShown:
-    """What happened beside the rounds, once or several times."""
+    """An event beside the rounds, that happened once or several times."""
 
     kind: str
     """started, trainer, model, joined or left."""

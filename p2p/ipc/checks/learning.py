@@ -32,7 +32,7 @@ def trainer(seen: Seen) -> Iterator[Finding]:
 
 
 def learning(seen: Seen) -> Iterator[Finding]:
-    """What the trainer's rounds say, and whether others' groups reach it."""
+    """The trainer's judgement of its learning, and whether others' groups reach it."""
     said = None if seen.status.trainer is None else seen.status.trainer.learning
     if said is None or not said.state:
         return

@@ -41,7 +41,7 @@ def reachable(seen: Seen) -> Iterator[Finding]:
 
 
 def port_mapping(seen: Seen) -> Iterator[Finding]:
-    """What became of asking the router for a port."""
+    """The outcome of asking the router for a port."""
     mapping = seen.facts.reach.mapping
     if mapping is None:
         return
@@ -97,7 +97,7 @@ def observed(seen: Seen) -> Iterator[Finding]:
 
 
 def transports(seen: Seen) -> Iterator[Finding]:
-    """What it listens on, and connections over each."""
+    """The transports that it listens on, and connections over each."""
     facts = seen.facts
     if not facts.listens:
         yield found("transports", "listens nowhere", "bad", "give an address with --listen")

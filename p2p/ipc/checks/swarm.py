@@ -18,7 +18,7 @@ FULL_DO: Final = (
 
 
 def peers(seen: Seen) -> Iterator[Finding]:
-    """Who is connected."""
+    """Whether any peer is connected."""
     if seen.status.peers:
         yield found("peers", f"{seen.status.peers} connected")
         return

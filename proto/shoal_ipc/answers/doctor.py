@@ -21,7 +21,7 @@ class Finding:
     state: State = "warn"
     says: str = ""
     do: str = ""
-    """What to do; empty where nothing is to be done."""
+    """The advice; empty where nothing is to be done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class BootstrapSeen:
     """One round trip; None if it is not connected or did not answer."""
     error: str = ""
     mends: str = ""
-    """What mends it; empty where that is not known for certain."""
+    """The remedy; empty where none is known for certain."""
     full_s: float | None = None
     """It was full and let this node go, which leaves it alone for so long; None if not."""
 
@@ -52,7 +52,7 @@ class FullSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideSeen:
-    """What one peer said of this node."""
+    """The word of one peer on this node."""
 
     peer_id: Name = ""
     observed: str = ""
@@ -65,7 +65,7 @@ class OutsideSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingSeen:
-    """What became of asking the router to forward a port."""
+    """The outcome of asking the router to forward a port."""
 
     state: str = ""
     """A `p2p.peers.port_mapping.Mapping`."""
@@ -95,7 +95,7 @@ class ReachSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the doctor looks at beside the status."""
+    """Everything that the doctor looks at beside the status."""
 
     listens: tuple[str, ...] = ()
     """Transport addresses, interfaces spelled out."""
@@ -112,7 +112,7 @@ class Facts:
     wants_others: bool = False
     """The trainer is to train on groups of others."""
     trainer_error: str = ""
-    """What the last trainer that failed said of it, in words; empty where none has."""
+    """The last words of the latest trainer that failed; empty where none has."""
     files_open: int = 0
     files_limit: int = 0
     other_network: bool = True

@@ -23,7 +23,7 @@ class LearningFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """What a trainer says of its own learning."""
+    """A trainer's judgement of its own learning."""
 
     state: Literal["", "early", "ok", "warn", "bad"] = ""
     """Empty where no trainer has said anything."""
@@ -91,7 +91,7 @@ class Lately:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What happened beside the rounds, once or several times."""
+    """An event beside the rounds, that happened once or several times."""
 
     kind: str = ""
     """started, trainer, model, joined or left."""

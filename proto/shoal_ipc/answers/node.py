@@ -17,7 +17,7 @@ class Outbox:
     unsent: int = 0
     batches_sent: int = 0
     batches_announced: int = 0
-    """Of those, too big to gossip whole."""
+    """Those of the sent that were too big to gossip whole."""
     batches_expired: int = 0
     batches_put_off: int = 0
     """Times that the trainer was told to wait, since it makes more than peers take of one node."""
@@ -33,7 +33,7 @@ class BufferTotals:
     capacity_bytes: int = 0
     evicted: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
-    """By cause."""
+    """Counted by cause."""
     own_groups: int = 0
     own_bytes: int = 0
     leased: int = 0
@@ -99,7 +99,7 @@ class Trainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What the judge that is asked has said."""
+    """The answers of the judge that this node asks."""
 
     address: str = ""
     state: str = ""
@@ -172,10 +172,10 @@ class PublisherRow:
     oldest_s: float | None = None
     newest_s: float | None = None
     received: int = 0
-    """Of the node itself: published."""
+    """Groups that came; for the node itself, groups that it published."""
     draws: int = 0
     share: float | None = None
-    """Of all that came."""
+    """Share of all groups that came."""
     useful: float | None = None
     """Mean spread of its verified groups' rewards, best less worst; None before any."""
     weight: float | None = None
@@ -185,7 +185,7 @@ class PublisherRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnContribution:
-    """What this node gave and took."""
+    """The groups that this node gave and took."""
 
     contributed: int = 0
     drawn: int = 0
@@ -196,7 +196,7 @@ class OwnContribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer(BufferTotals, Versioned):
-    """Whose groups came and wait in the replay buffer, and what was drawn of them."""
+    """The replay buffer by publisher: groups received, waiting and drawn."""
 
     publishers: tuple[PublisherRow, ...] = ()
     own: OwnContribution = field(default_factory=OwnContribution)
@@ -229,7 +229,7 @@ class Fetch(Versioned):
     """How batches came, gaps, and what was given to others."""
 
     batches: dict[str, int] = field(default_factory=dict)
-    """By how they came: gossip, backfill, gap or pull."""
+    """Counted by the way they came: gossip, backfill, gap or pull."""
     groups: dict[str, int] = field(default_factory=dict)
     bytes_in: dict[str, int] = field(default_factory=dict)
     gaps: Gaps = field(default_factory=Gaps)

@@ -36,7 +36,7 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relay:
-    """What a peer that relays carries for others."""
+    """The traffic that a relay carries for others."""
 
     reservations: int = 0
     circuits: int = 0
@@ -55,7 +55,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """What one process uses."""
+    """The resources that one process uses."""
 
     cpu: float | None = measured(
         "shoal_process_cpu_ratio", "Processor time a second, over the last minute: 1 is one core."
@@ -67,7 +67,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a peer costs its machine."""
+    """The resources of the machine that a peer uses."""
 
     window_s: float | None = None
     """The time over which rates were measured: a minute, or since it was asked before."""
@@ -127,7 +127,7 @@ class Peers(Versioned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What is held of one peer."""
+    """The standing of one peer with this node."""
 
     peer_id: Name = ""
     score: float = 0.0
@@ -135,7 +135,7 @@ class Score:
     merit: float = 0.0
     """0 to 5: orders peers, pays for nothing."""
     points: dict[str, float] = field(default_factory=dict)
-    """By cause."""
+    """Counted by cause."""
     sampling_weight: float | None = None
     """0.01 to 1: the factor on its groups' chance of being drawn."""
     reports: float = 0.0
@@ -149,7 +149,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores(Versioned):
-    """What this node holds of every peer, the worst first."""
+    """The standing of every peer with this node, the worst first."""
 
     scores: tuple[Score, ...] = ()
     refused: dict[str, int] = field(default_factory=dict)
@@ -207,7 +207,7 @@ class RefusedCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """What was refused, and how often it was the same."""
+    """A refusal, and how often it was the same."""
 
     at_ms: int = 0
     reason: Name = ""
@@ -223,7 +223,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals(Versioned):
-    """What of others was not taken, why, and what to do."""
+    """Messages of other peers that were refused, why, and what to do."""
 
     at_ms: int = 0
     counts: tuple[RefusedCount, ...] = labelled("reason", "reason")
