@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -84,8 +83,6 @@ class PeerBook:
         self._max_peers = max_peers
         self._max_addresses = max_addresses
         self._entries: dict[PeerId, BookEntry] = {}
-        self._of_network: Counter[str | None] = Counter()
-        """Entries of each network."""
         self._ranked: tuple[BookEntry, ...] | None = None
         self._text: str | None = None
         """Results of `ranked` and `to_json`, kept until something changes."""
@@ -131,31 +128,21 @@ class PeerBook:
         if not addresses:
             return
         entry = replace(entry, addresses=addresses)
-        if (old := self._entries.get(entry.peer_id)) is not None:
-            self._uncount(old)
         self._entries[entry.peer_id] = entry
-        self._of_network[_network(entry)] += 1
         self._ranked = self._text = None
         if (pool := self._too_many_with(entry)) and (gone := max(pool, key=_goes_first)):
             never_reached = entry.num_successes == 0 < gone.num_successes
             forgotten = entry if never_reached else gone
             del self._entries[forgotten.peer_id]
-            self._uncount(forgotten)
-
-    def _uncount(self, entry: BookEntry) -> None:
-        network = _network(entry)
-        self._of_network[network] -= 1
-        if not self._of_network[network]:
-            del self._of_network[network]
 
     def _too_many_with(self, entry: BookEntry) -> list[BookEntry]:
         """Return of whom one must go for `entry`; nobody while there is room."""
         network = _network(entry)
-        crowded = network is not None and self._of_network[network] > MAX_OF_NETWORK
-        if not crowded and len(self._entries) <= self._max_peers:
-            return []
         others = [e for e in self._entries.values() if e.peer_id != entry.peer_id]
-        return [e for e in others if _network(e) == network] if crowded else others
+        beside = [e for e in others if network is not None and _network(e) == network]
+        if len(beside) >= MAX_OF_NETWORK:
+            return beside
+        return others if len(self._entries) > self._max_peers else []
 
     def to_json(self) -> str:
         """Return the book as text."""
