@@ -39,6 +39,8 @@ from tests.support.running_node import RunningNode
 FOLDER = Path(__file__).parents[1] / "fixtures/old_folder"
 OLD = FOLDER / "node"
 WALL_MS = 1_800_000_000_000
+GONE = {"balance"}
+"""Counters of earlier versions that no version reads any more."""
 SERVED = {
     *("/ipfs/id/1.0.0", "/ipfs/ping/1.0.0", "/meshsub/1.0.0", "/meshsub/1.1.0", "/meshsub/1.2.0"),
     *("/shoal/manifest/1", "/shoal/peers/1", "/shoal/reach/1", "/shoal/rollouts/1"),
@@ -171,7 +173,8 @@ def test_the_checkpoint_is_loaded_and_saved_as_it_was(node_dir: Path, tmp_path: 
     assert found.path == newest_checkpoint(node_dir)
     loaded = load_checkpoint(found.path, lr=1e-3)
     progress = Progress.from_json(loaded.state.counters)
-    assert progress.to_json() == loaded.state.counters
+    kept = {key: value for key, value in loaded.state.counters.items() if key not in GONE}
+    assert progress.to_json() == kept
     assert progress.groups_external_used > 0
     saved = save_checkpoint(tmp_path, loaded.policy, loaded.optimizer, loaded.state)
     files = [sorted(p.relative_to(top) for p in top.rglob("*")) for top in (found.path, saved)]
