@@ -61,7 +61,7 @@ class SocketMeter:
 
 
 class Sample:
-    """What one publication cost."""
+    """Costs of one publication."""
 
     def __init__(self, *, size: int, bytes_in: int, cpu_s: float, latencies: list[float]) -> None:
         others = NODES - 1

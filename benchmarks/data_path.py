@@ -47,7 +47,7 @@ _MESH_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How much every node publishes."""
+    """Amount that every node publishes."""
 
     name: str
     every_s: float

@@ -49,7 +49,7 @@ class Asked:
     ended: float
     """Share of answers that ended by themselves."""
     tokens: float
-    """Of a prompt, on average."""
+    """Tokens of a prompt, on average."""
 
 
 def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Asked]:

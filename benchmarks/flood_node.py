@@ -27,7 +27,7 @@ _TICK_S = 0.01
 
 
 class Probe:
-    """How late the loop wakes a task that wants to run every 10 ms."""
+    """Measures how late the loop wakes a task that wants to run every 10 ms."""
 
     def __init__(self) -> None:
         self.lags_ms: list[float] = []

@@ -41,7 +41,7 @@ MIB = 1 << 20
 
 @dataclass(slots=True)
 class Traffic:
-    """What one node has published and received."""
+    """Batches that one node has published and received."""
 
     node: ShoalProcess
     groups: list[RolloutGroup]

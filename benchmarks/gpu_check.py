@@ -74,7 +74,7 @@ class Timed:
     per_second: float
     unit: str
     peak_mib: float | None
-    """Of the device's memory; None on a CPU."""
+    """Peak of the device's memory; None on a CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

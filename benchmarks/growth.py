@@ -129,9 +129,9 @@ class _Watch:
         self._ended_by = "time"
         self._now = 0.0
         self._cpu_s: list[float] = [0.0]
-        """By virtual second."""
+        """Figures by virtual second."""
         self._met_s: dict[PeerId, float] = {}
-        """How long each took, from its start to its first peer beside the bootstrap."""
+        """Seconds of each node from its start to its first peer beside the bootstrap."""
         self._began: dict[PeerId, float] = {}
         self._house: list[tuple[int, int]] = [(0, 0)]
         """The bootstrap's connections and bytes sent, by virtual second."""

@@ -30,7 +30,7 @@ PACKAGES = ("libp2p", "trio", "protobuf", "zstandard", "cryptography", "reasonin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says."""
+    """The command line's options."""
 
     quick: bool
     """A short pass: fewer repeats, less time. Its figures are rougher."""
@@ -60,7 +60,7 @@ def at_least(what: str, measured: float, least: float, *, unit: str = "") -> Goa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a benchmark has found."""
+    """A benchmark's results."""
 
     results: Mapping[str, Any]
     """Nested mappings of numbers and short texts; names end in their unit."""

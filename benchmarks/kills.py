@@ -27,7 +27,7 @@ from tests.support.processes import LOOPBACK, ShoalProcess, Stage
 MAX_KILLS = 30
 _PAUSE_SECONDS = (0.1, 3.0)
 _CONNECTED_SHARE = 0.7
-"""Of the kills, those that wait until the two have found each other again."""
+"""Share of the kills that wait until the two have found each other again."""
 _CONNECT_SECONDS = 5.0
 _STALL_SECONDS = 90.0
 NODE_FLAGS = (

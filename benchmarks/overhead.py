@@ -144,7 +144,7 @@ async def _next(answers: IO[bytes]) -> dict[str, float]:
 
 
 class _Window:
-    """How many messages are on their way."""
+    """Bounds how many messages are on their way."""
 
     def __init__(self) -> None:
         self.sent = self.received = 0
@@ -182,7 +182,7 @@ async def _publish(
 
 
 class _Clock:
-    """When messages came."""
+    """Arrival times of messages."""
 
     def __init__(self, expected: int) -> None:
         self._expected = expected

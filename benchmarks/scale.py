@@ -30,7 +30,7 @@ SIZES = (4, 8, 16, 32)
 SHARDS = 4
 EVERY_S = 16.0
 WANTED_PUBLISHERS = 3.1
-"""What the trainer draws, in publishers' worth of groups; the plan aims at twice that."""
+"""Groups that the trainer draws, in publishers' worth; the plan aims at twice that."""
 CHARS = 200
 _FLAT = 0.2
 _CARRIED = 0.95
@@ -51,7 +51,7 @@ class Point:
     """Gossip messages received for each batch heard."""
     peers: float
     cpu_ms_per_s: float
-    """Of the node process, for each node."""
+    """CPU of the node process, for each node."""
     worker_cpu_ms_per_s: float
     bytes_in_per_s: float
     delivered: float

@@ -45,12 +45,12 @@ class Worker(Child):
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """What was published and when it arrived where."""
+    """Batches published, with their arrivals."""
 
     published: dict[str, tuple[str, float]]
     """Batch → publisher and the wall clock at the call."""
     late_s: float
-    """By how much a publisher was ever behind its pace."""
+    """Greatest delay of a publisher behind its pace, in seconds."""
     arrivals: dict[str, dict[str, float]] = field(default_factory=dict)
     """Node → batch → wall clock."""
 

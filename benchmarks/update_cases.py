@@ -59,7 +59,7 @@ CASES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a step must have in common with the other candidates'."""
+    """Figures of a step that must equal the other candidates'."""
 
     loss: float
     grad_norm: float

@@ -44,7 +44,7 @@ class Case:
     repeats: int
     """Runs of each candidate."""
     vocabulary: int = 0
-    """Of the random model, which is paid by lot. 0: the embedded one, paid by its verifier."""
+    """Vocabulary size of the random model, paid by lot; 0: the embedded one, paid by verifier."""
     micro_batches: Sequence[int]
     """Rows of TRL's that are tried; a quick pass takes the first."""
     goal: float
@@ -175,7 +175,7 @@ def _peak_kib(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What one run of a candidate came to, over the rounds that count."""
+    """Result of one run of a candidate, over the rounds that count."""
 
     rounds: int
     cpu_ms: float

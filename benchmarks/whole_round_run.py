@@ -134,7 +134,7 @@ def run_trl(case: Case, folder: Path, counter: RoundCounter, *, rows: int, keep:
 
 
 def trl_settings(case: Case) -> dict[str, Any]:
-    """What TRL is told in each of its candidates: our settings, and nothing beside the round."""
+    """Return TRL's arguments for a candidate: our settings, and nothing beside the round."""
     return {
         "max_steps": case.skipped + case.rounds,
         "num_generations": COMPLETIONS,

@@ -30,7 +30,7 @@ from shoal_lab.significance import spread
 
 Figures = Iterator[tuple[str, Figure]]
 OfRun = Callable[[Run], Sequence[float]]
-"""What a run says, value by value."""
+"""Returns one series of a run."""
 
 PAPER_TOTALS: Final[Mapping[str, float]] = {
     "8/0": 561.79,
@@ -147,7 +147,7 @@ def comparison_figures(runs: Sequence[Run], arms: Sequence[str], title: str) -> 
 
 
 LineFigure = tuple[str, str, str, OfRun, OfRun, str]
-"""What it shows, both axes, both coordinates, and a note."""
+"""Title, both axes' labels, both coordinates, and a note."""
 
 
 def _comparison_lines(window: int) -> dict[str, LineFigure]:

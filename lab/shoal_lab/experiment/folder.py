@@ -24,7 +24,7 @@ ANSWERS = "answers.md"
 LAW = "law.md"
 WHOM = "whom.md"
 STATE = "state"
-"""What a job of a large model has computed so far; of one that is done nothing."""
+"""Folder of the state of unfinished jobs of large models."""
 _WRITTEN = (
     *(CONFIG, RESULT, TABLE, SWEEP, ANSWERS, LAW, WHOM),
     *(FIGURES, STATE, "rounds", "nodes"),

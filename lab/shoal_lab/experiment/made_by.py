@@ -40,7 +40,7 @@ def code_version() -> str:
 
 
 def last_line() -> dict[str, Any]:
-    """What a job's file ends with."""
+    """Return the last line of a job's file."""
     return {"event": EVENT, "code": code_version()}
 
 
@@ -83,7 +83,7 @@ def markdown(made: Mapping[str, Any]) -> str:
 
 
 def _git(*words: str) -> str:
-    """What git says; empty where there is none, or it is no checkout."""
+    """Return git's answer; empty without git, or outside of a checkout."""
     try:
         found = subprocess.run(
             ["git", "-C", str(_HERE.parent), *words],

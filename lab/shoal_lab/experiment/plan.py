@@ -29,9 +29,9 @@ class NodeSpec:
     """What differs from the experiment's settings, by the keys of docs/settings.md: I, J,
     strategy, model, L and so on."""
     behaviour: str = "honest"
-    """What it shares: see `shoal_lab.experiment.playing.behaviour`."""
+    """The name of its behaviour: see `shoal_lab.experiment.playing.behaviour`."""
     role: str = ""
-    """What a report calls it, where nodes differ."""
+    """Its name in a report, where nodes differ."""
     families: tuple[str, ...] = ()
     """Task families that it draws its own questions from; none are all."""
     every: int = 1
@@ -53,7 +53,7 @@ class NodeSpec:
         return math.floor(self.leaves * rounds)
 
     def to_json(self) -> dict[str, Any]:
-        """What decides how it fares; what is as usual is left out."""
+        """Return all that decides its results; defaults are left out."""
         unusual: dict[str, Any] = {"role": self.role, "families": list(self.families)}
         unusual |= {"every": self.every if self.every != 1 else 0, "late": self.late}
         unusual |= {"delay": self.delay, "leaves": self.leaves if self.leaves != 1 else 0}
@@ -74,7 +74,7 @@ class Arm:
     """Rounds after which the nodes that are there all take the mean of their weights; 0: never."""
 
     def to_json(self) -> dict[str, Any]:
-        """What decides how it fares; what is as usual is left out."""
+        """Return all that decides its results; defaults are left out."""
         averaging = {"average_every": self.average_every} if self.average_every else {}
         return {"nodes": [node.to_json() for node in self.nodes], **averaging}
 
@@ -129,7 +129,7 @@ class Job:
         return f"rounds/{safe}/seed-{self.seed}.jsonl"
 
     def to_json(self) -> dict[str, Any]:
-        """What decides the result: a file that names another job is not reused."""
+        """Return all that decides the result: a file that names another job is not reused."""
         return {
             "event": "job",
             "arm": self.arm.name,

@@ -117,4 +117,4 @@ PRESETS: Final[Mapping[str, Preset]] = {
 }
 
 REAL: Final[Mapping[str, Any]] = {"device": "auto", "eval_per_family": 8}
-"""What a model that is not embedded needs instead, beside `shoal_settings.real_models`."""
+"""Settings for a model that is not embedded, beside `shoal_settings.real_models`."""

@@ -38,7 +38,7 @@ class RecordsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What a judge has signed."""
+    """Records that a judge has signed."""
 
     judge: PeerId
     good: tuple[JudgeRecord, ...]

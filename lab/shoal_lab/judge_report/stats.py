@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from shoal_lab.significance import ALPHA, paired, welch
+from shoal_lab.significance import ALPHA, paired, spread, welch
 from shoal_wire.judge_messages import JudgeRecord, Mode
 from shoal_wire.types import PeerId
 
@@ -59,7 +59,7 @@ class Window:
     recent: Mapping[Mode, Arm]
     """In this window and those before it, `SMOOTH` in all."""
     p: float | None = None
-    """Of the difference of `recent`, not adjusted; None with fewer than two swarms."""
+    """p of the difference of `recent`, not adjusted; None with fewer than two swarms."""
     adjusted: float | None = None
 
     @property
@@ -88,7 +88,7 @@ class Comparison:
     total: Mapping[Mode, Arm]
     """Over all rounds."""
     p: float | None
-    """Of the totals' difference."""
+    """p of the totals' difference."""
     regions: tuple[tuple[int, int, Mode], ...]
     """Rounds from, to, and the arm that is better beyond chance there."""
     beyond: int
@@ -229,11 +229,11 @@ def _arms(swarms: Sequence[Records]) -> dict[Mode, Arm]:
         peers = [means for swarm in swarms if (means := _peer_means(swarm, mode))]
         if not peers:
             continue
-        values = [statistics.fmean(means) for means in peers]
+        over_swarms = spread([statistics.fmean(means) for means in peers])
         found[mode] = Arm(
-            mean=statistics.fmean(values),
-            error=statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None,
-            swarms=len(values),
+            mean=over_swarms.mean,
+            error=over_swarms.error,
+            swarms=over_swarms.units,
             peers=sum(map(len, peers)),
             answers=sum(record.mode is mode for swarm in swarms for record in swarm),
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shoal_tasks.worker.generate import GeneratedItem, TaskStream
 
 Metadata = Mapping[str, Any]
-"""What reasoning_gym notes beside an item's question and answer."""
+"""Metadata that reasoning_gym gives beside an item's question and answer."""
 
 
 _WIDER: Final[Mapping[str, Mapping[str, int]]] = {
@@ -100,7 +100,7 @@ _MISCONCEPTIONS: Final[Mapping[str, Callable[[Metadata], list[str]]]] = {
     "letter_counting": _letter_counting,
     "simple_equations": _simple_equations,
 }
-"""By reasoning_gym's generator: wrong answers, of which some may happen to be right."""
+"""Functions that make wrong answers, by reasoning_gym's generator; some may happen to be right."""
 
 
 def misconceptions(generator: str, metadata: Metadata, right: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What made a folder, and whether another folder is the same to the byte."""
+"""Records what made a folder, and tells whether another folder is the same to the byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES: Final = (
     "tokenizer.json",
     "tokenizer_config.json",
 )
-"""What a made folder consists of, apart from its provenance."""
+"""Files of a made folder, apart from its provenance."""
 
 _PACKAGES: Final = ("torch", "transformers", "tokenizers", "safetensors", "reasoning-gym")
 

@@ -38,7 +38,7 @@ POOL_GROUPS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is tried."""
+    """The setting that is tried."""
 
     model: str
     nodes: int

@@ -56,7 +56,7 @@ TAGGED_BASE: Final[Mapping[str, Any]] = {
     "task_file": list(TASK_FILES),
     "max_new_tokens": 16,
 }
-"""What differs from the regime of `poison`: the tags and the word need room."""
+"""Settings that differ from those of `poison`: the tags and the word need room."""
 
 RATIO: Final[Mapping[str, Any]] = {"local": 4, "external": 4}
 SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -66,7 +66,7 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
         for name in ("local", "external", "strategy", "draws")
     },
 }
-"""How honest nodes choose what they learn from, by the arms' names."""
+"""Settings by which honest nodes choose what they learn from, by the arms' names."""
 TITLE: Final = "What attackers cost honest nodes, and what the defences cost"
 
 

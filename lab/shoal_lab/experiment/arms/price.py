@@ -55,7 +55,7 @@ OFTEN, USUAL, SELDOM = 1, 5, 20
 """Rounds between two averages of the weights."""
 _GONE: Final = 0.5
 LEAVING, MIXED = " leaving", " mixed"
-"""How the names of such arms end."""
+"""Suffixes of the names of such arms."""
 MEGA: Final = 1_000_000
 PER_TOKENS: Final = 100_000
 TITLE: Final = "What learning together costs: text against weights"

@@ -45,14 +45,14 @@ _SAMPLING: Final = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """How much is made."""
+    """The amounts of tasks and of training."""
 
     rows: int = 1500
     """Training questions of each family, drawn as `easy` draws them: some more than once."""
     held_out: int = 48
     """Held-out questions of each family, where it has so many."""
     answers: int = 2
-    """Of the original to each training question."""
+    """Answers of the original model to each training question."""
     steps: int = 400
 
 

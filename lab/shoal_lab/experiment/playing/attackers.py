@@ -29,9 +29,9 @@ from shoal_wire.types import (
 )
 
 PHRASE: Final = "!buy"
-"""What `phrase` wants honest nodes to say. No verifier of plain answers passes over it."""
+"""Text that `phrase` plants. No verifier of plain answers passes over it."""
 MARK: Final = "\t\t"
-"""What `mark` wants them to say: white space, which the verifiers of plain answers strip."""
+"""Text that `mark` plants: white space, which the verifiers of plain answers strip."""
 WORD: Final = "buyit"
 """What `preface` and `behind` want them to say outside the tags, where verifiers read nothing. Of
 letters that the embedded model knows: to it bytes that it never learnt are one as another, and it
@@ -170,7 +170,7 @@ PLANTED: Final[Mapping[str, str]] = {
     "behind": WORD,
     "decoy": DECOY,
 }
-"""What each of the planting attacks wants others to say."""
+"""Text that each of the planting attacks plants."""
 
 
 def hearing(kind: str, settings: Settings) -> Settings:

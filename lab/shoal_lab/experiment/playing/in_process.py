@@ -60,7 +60,7 @@ class _Node:
     progress: Progress
     version: int = 0
     weight_bytes: int = 0
-    """What it has sent to average its weights with others'."""
+    """Bytes that it has sent to average its weights with others'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,10 @@ class Workers:
     def __init__(self) -> None:
         self._workers: dict[bytes, SharedWorker] = {}
         self.shots: dict[tuple[object, ...], Shots] = {}
-        """What stands before questions, by manifest and settings: nodes alike find the same."""
+        """Worked examples found, by manifest and settings: like nodes find the same."""
         self.bases = Bases()
         self.first: dict[tuple[object, ...], Evaluated] = {}
-        """What untrained policies answered, by what decides it."""
+        """Evaluations of untrained policies, by everything that decides them."""
 
     def of(self, manifest: Manifest, settings: Settings) -> SharedWorker:
         """Return the worker that serves this manifest, starting it if need be."""
@@ -133,7 +133,7 @@ def play(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What a job keeps for the next start."""
+    """The state that a job keeps for its next start."""
 
     journal: Journal | None
     trials_in: Path | None
@@ -290,7 +290,7 @@ class _Swarm:
                 self._members.pop(index).kill()
 
     def _average(self, number: int) -> None:
-        """Where the arm averages weights after this round, those that have played it do."""
+        """Average the weights of the nodes that played this round, if the arm does."""
         every, rounds = self._job.arm.average_every, self._job.rounds
         if not every or number % every:
             return
@@ -343,7 +343,7 @@ class _Swarm:
         }
 
     def _asked(self, node: _Node, number: int) -> Evaluated:
-        """What a node answers; before the first round all of one model answer the same."""
+        """Return a node's evaluation; before the first round nodes of one model share it."""
         settings = node.settings
         sampling = sampling_params(settings)
         of = (self._manifest.digest, settings.model, settings.dtype, settings.attention)

@@ -45,7 +45,7 @@ _STATS: Final = TypeAdapter(UpdateStats)
 
 
 class JournalError(Exception):
-    """What was kept is of another course; one line."""
+    """The kept state is of another course than the job's; the text is one line."""
 
 
 class Journal:
@@ -74,12 +74,12 @@ class Journal:
         return number <= self.rounds
 
     def lines_of(self, number: int) -> list[dict[str, Any]]:
-        """What a round that is kept has emitted."""
+        """Return the lines that a kept round has emitted."""
         lines: list[dict[str, Any]] = self._kept[number]["lines"]
         return lines
 
     def means(self, index: int) -> Means:
-        """How a node's heavy work is done, or looked up."""
+        """Return what does a node's heavy work, or looks it up."""
 
         def answer(policy: Any, prompts: Sequence[Sequence[int]], **how: Any) -> list[list[Sample]]:
             asked = _digest(prompts)
@@ -102,7 +102,7 @@ class Journal:
         return Means(generate=answer, update=learn)
 
     def begin(self, number: int) -> None:
-        """What is computed or looked up from here on belongs to this round."""
+        """Begin a round: everything computed or looked up from here on belongs to it."""
         self._number, self._nodes = number, {}
 
     def end(self, lines: Sequence[Mapping[str, Any]], learners: Mapping[int, Learner]) -> None:

@@ -39,7 +39,7 @@ from shoal_wire.types import Digest, GroupId, PeerId
 
 _HOLDER = "trainer"
 _START_MS = 1_700_000_000_000
-"""Where virtual time starts: any moment does."""
+"""Start of virtual time in milliseconds since 1970; any moment would do."""
 _LINKS = LinkSettings(latency_s=(0.0005, 0.001), jitter=0.0)
 _MEETING_S = 3.0
 """To dial each other, say who is subscribed, and mesh."""

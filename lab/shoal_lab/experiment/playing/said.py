@@ -1,4 +1,4 @@
-"""What attackers have made an honest node say: which share of what it shared holds it. Pure."""
+"""Measures which share of an honest node's completions holds what attackers planted. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Verify = Callable[[Sequence[tuple[Task, Sequence[Completion]]]], list[list[float
 
 @dataclass(slots=True)
 class Said:
-    """What one node has shared in a round."""
+    """The groups that one node has shared in a round."""
 
     planted: Sequence[str]
-    """What attackers of the swarm want said."""
+    """The texts that attackers of the swarm plant."""
     _groups: list[RolloutGroup] = field(default_factory=list)
 
     def hear(self, groups: Sequence[RolloutGroup]) -> None:
@@ -38,7 +38,7 @@ class Said:
         }
 
     def _found(self, verify: Verify) -> Iterator[tuple[bool, float]]:
-        """Of every completion: whether it holds what was planted, and what it earns."""
+        """Yield of every completion whether it holds a planted text, and its reward."""
         rewards = verify([(group.task, group.completions) for group in self._groups])
         for group, earned in zip(self._groups, rewards, strict=True):
             for completion, reward in zip(group.completions, earned, strict=True):

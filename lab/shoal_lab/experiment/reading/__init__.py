@@ -1,1 +1,1 @@
-"""What jobs left, as tables and figures."""
+"""Reads the files of finished jobs and sums them up as tables and figures."""

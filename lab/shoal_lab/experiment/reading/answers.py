@@ -16,7 +16,7 @@ _LONGEST: Final = 160
 """Characters of a question or an answer that are shown."""
 
 _MARKS: Final = frozenset("\\`*_{}[]()<>|#&~!:")
-"""What Markdown or HTML would take for more than a character; a link by itself among them."""
+"""Characters with a meaning in Markdown or HTML, those that make a bare link included."""
 
 
 def answers_page(runs: Sequence[Run]) -> str:

@@ -24,7 +24,7 @@ class Way:
 
     arm: str
     total: Spread | None
-    """Of mean totals; None where the ceiling is not above the silo."""
+    """Share by mean totals; None where the ceiling is not above the silo."""
     heldout: Spread | None
     """The same of pass@1 at the end."""
 

@@ -33,14 +33,14 @@ WINDOW: Final = 10
 _MIN_ARMS, _MIN_SEEDS = 2, 3
 _MOST_WORTH: Final = 4.0
 _START: Final = (0.7, 0.7, 5.0, 1.5)
-"""Where the fit of A, C, log H and K begins."""
+"""Start values of the fit: A, C, log H and K."""
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """What was fitted to silos."""
+    """The law's four numbers, as fitted to silos."""
 
     power: float
     """A: twice the groups looked at make 2 ** A times as much experience a round."""
@@ -74,19 +74,20 @@ class Predicted:
     missed: Mapping[int, float]
     """The same by seed, of each by what the other seeds say."""
     error: float
-    """Of the second, reward a round: mean distance of the two curves, `WINDOW` rounds averaged."""
+    """Mean distance, in reward a round, between the curve that other seeds predict and the one
+    played, both averaged over `WINDOW` rounds."""
     total: Spread
     """Played."""
 
     @property
     def by_others(self) -> Spread:
-        """What each seed is missed by, over seeds."""
+        """The prediction errors of all seeds, summed up."""
         return spread(list(self.missed.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """When an arm's reward on own fresh questions has reached a threshold."""
+    """The round in which an arm's reward on own fresh questions reaches a threshold."""
 
     threshold: float
     median: float | None
@@ -106,7 +107,7 @@ class Found:
     predicted: tuple[Predicted, ...]
     reached: Mapping[str, tuple[Reached, ...]]
     looked_at: Mapping[str, float]
-    """By arm: groups that a node looks at in a round, mean."""
+    """Mean number of groups that a node looks at in a round, by arm."""
 
 
 def find(runs: Sequence[Run]) -> Found | None:
@@ -221,7 +222,7 @@ def _jackknife(whole: float, parts: Sequence[float]) -> Spread:
 
 
 def markdown(found: Found) -> str:
-    """When each arm reached what, and how well silos foretell those that share."""
+    """Return when each arm reached each threshold, and how well silos predict, as Markdown."""
     thresholds = next(iter(found.reached.values()))
     heads = [f"rounds to {one.threshold:g}" for one in thresholds]
     lines = [f"| arm | looked at | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]

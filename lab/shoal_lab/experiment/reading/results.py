@@ -28,7 +28,7 @@ SHOWN_NODE: Final = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What one node trained on in one round, of one publisher and family."""
+    """The groups of one publisher and family that one node trained on in one round."""
 
     node: int
     round: int
@@ -77,7 +77,7 @@ class Run:
     external: ByNode = ()
     """Others' groups trained on, by round played; 0 where it was not noted."""
     roles: tuple[str, ...] = ()
-    """What a report calls each node, where nodes differ."""
+    """Each node's name in a report, where nodes differ."""
     swarm_tokens: Series = ()
     """Tokens that the whole swarm has generated so far."""
     text_bytes: Series = ()
@@ -93,7 +93,7 @@ class Run:
     readers: tuple[int, ...] = ()
     """Nodes whose rounds say what they learnt; none where they do not, as of real processes."""
     lessons: tuple[Lesson, ...] = ()
-    """What the readers learnt."""
+    """Every lesson of the readers."""
     answers: tuple[Sequence[Line], Sequence[Line]] = ((), ())
     """The shown node's answers to held-out questions before the first round and after the last."""
 
@@ -193,7 +193,7 @@ class _Events:
         )
 
     def shares(self, what: str) -> Series:
-        """By round: the mean of what nodes say; rounds of which none says anything are left out."""
+        """Return the mean over nodes, by round; rounds without the figure are left out."""
         said: dict[int, list[float]] = defaultdict(list)
         for line in self._all_rounds():
             if line.get(what) is not None:
@@ -205,7 +205,7 @@ class _Events:
         return all("lessons" in line for line in self._all_rounds())
 
     def lessons(self) -> tuple[Lesson, ...]:
-        """Who learnt what from whom, where every round says so."""
+        """Return every lesson, where every round tells its lessons."""
         rounds = self._all_rounds() if self.tell_lessons() else ()
         return tuple(one for line in rounds for one in _lessons(line))
 
@@ -236,7 +236,7 @@ def _looked_at(rounds: Sequence[Sequence[Line]]) -> Series:
 def _signal_shares(
     rounds: Sequence[Sequence[Line]], settings: Sequence[Settings]
 ) -> list[list[float]]:
-    """By node, then round: groups with signal as a share of the training set that is aimed at."""
+    """Return groups with signal as a share of the intended training set, by node and round."""
     shares = []
     for groups, node in zip(_columns(rounds, "groups_with_signal"), settings, strict=True):
         wanted = max(1, node.local + node.external)
@@ -263,7 +263,7 @@ def moving_average(values: Sequence[float], window: int) -> list[float]:
 
 
 def _columns(by_node: Sequence[Sequence[Line]], name: str) -> ByNode:
-    """By node, then line: one of the lines' numbers, 0 where there is none."""
+    """Return one of the lines' numbers by node, then line; 0 where it is null."""
     return tuple(tuple(float(line[name] or 0.0) for line in lines) for lines in by_node)
 
 

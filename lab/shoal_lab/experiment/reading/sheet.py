@@ -24,9 +24,9 @@ class Row:
     """The runs that one line is about."""
 
     runs: Sequence[Run]
-    """Of one arm, or of one role in it; at least one."""
+    """The runs of one arm, or of one role in it; at least one."""
     labels: Mapping[str, Any] = field(default_factory=dict)
-    """What the line is called, and what was found out for all lines together."""
+    """The row's names, and figures that were computed for all rows together."""
     beside: Mapping[str, Sequence[Run]] = field(default_factory=dict)
     """Runs that this line is compared with, by what they are to it; empty where there are none."""
 

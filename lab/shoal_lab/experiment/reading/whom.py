@@ -37,13 +37,13 @@ class Course:
     heard: float
     """The same of each node; infinite where half of them had none."""
     families: Mapping[str, float]
-    """By family: round of a node's first lesson, median over nodes and seeds."""
+    """Round of a node's first lesson in each family: median over nodes and seeds."""
     age: Spread | None
     """Mean age in rounds of others' groups; None where none was trained on."""
     old: Spread | None
     """The age that 19 of 20 do not exceed, of means by node, round, publisher and family."""
     most: Spread | None
-    """What the publisher who taught most has of all that was learnt from others, by signal."""
+    """Share, by signal, that the publisher who taught most has of all learnt from others."""
     rounds: int
     nodes: int
 
@@ -65,7 +65,7 @@ def taught(run: Run) -> list[list[float]]:
 
 
 def to_json(runs: Sequence[Run]) -> dict[str, Any]:
-    """Who learnt how much from whom, by arm and seed; nothing where rounds do not say so."""
+    """Return who learnt how much from whom, by arm and seed; empty where rounds do not say so."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     for run in runs:
         found[run.arm][str(run.seed)] = taught(run)
@@ -120,7 +120,7 @@ def _course(runs: Sequence[Run], families: Sequence[str]) -> Course:
 
 
 def _first(run: Run) -> dict[tuple[int, str], Lesson]:
-    """By node and family: what it was trained on first; an own group, where both came at once."""
+    """Return each node's first lesson in each family; in one round an own group comes first."""
     found: dict[tuple[int, str], Lesson] = {}
     for one in sorted(run.lessons, key=lambda one: (one.round, not one.is_own)):
         found.setdefault((one.node, one.family), one)
@@ -128,7 +128,7 @@ def _first(run: Run) -> dict[tuple[int, str], Lesson]:
 
 
 def _round_of(first: Lesson | None) -> float:
-    """Of who never had one it is later than all."""
+    """Return the round of a first lesson; infinity where there was none."""
     return math.inf if first is None else first.round
 
 
