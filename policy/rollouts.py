@@ -40,6 +40,8 @@ class Question:
     text: str
     tagged: bool
     """The verifier looks for the answer between ``<answer>`` tags."""
+    system: str = ""
+    """The family's own system turn; empty for none."""
 
     @property
     def coordinates(self) -> TaskCoordinates:

@@ -149,12 +149,18 @@ def _fitting(
     room = min(_MOST_TOKENS, policy.max_positions // 2)
     for number in range(min(count, len(examples)), 0, -1):
         shown = Shown(count=number, examples=tuple(examples))
-        asked = [(one.text, one.tagged) for one in questions]
+        first = questions[0]
         # A question of one letter: what is common ends where a question begins.
         with template_refusals(policy):
             prompts = [
-                encode_prompt(policy, text, tagged=tagged, examples=shown.examples[:number])
-                for text, tagged in [("x", asked[0][1]), *asked]
+                encode_prompt(
+                    policy,
+                    text,
+                    tagged=first.tagged,
+                    system=first.system,
+                    examples=shown.examples[:number],
+                )
+                for text in ("x", *(one.text for one in questions))
             ]
         prefix = common_prefix(prompts)
         if len(prefix) <= room:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Sequence
 
@@ -21,6 +22,10 @@ from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out, is_reserved
 from shoal_wire.types import Completion, Digest, FinishReason, InlineTask, Task
 
+log = logging.getLogger(__name__)
+
+_TOLD = 16
+"""Different errors of reward functions that are remembered as told; later ones are told again."""
 _LOOKED_AT = 32
 """Tasks looked at for each example: of some families most questions are held out or left out."""
 
@@ -33,6 +38,7 @@ class TaskSource:
         self._families = tuple(families)
         self._by_name = {family.name: family for family in families}
         self._held_out: dict[int, list[Question]] = {}
+        self._told: set[str] = set()
 
     @property
     def num_families(self) -> int:
@@ -127,6 +133,7 @@ class TaskSource:
                 task=task,
                 text=next(remaining) if task.inline is None else task.inline.question,
                 tagged=self._tagged(task.family),
+                system=self.system(task.family),
             )
             for task in tasks
         ]
@@ -159,6 +166,8 @@ class TaskSource:
             for text, finish in answers
         ]
         results: list[ScoreResult] = self._worker.score(requests) if requests else []
+        for request, result in zip(requests, results, strict=True):
+            self._tell(request.task.family, result.error)
         remaining = iter(results)
         return [
             [
@@ -170,6 +179,13 @@ class TaskSource:
             for task, answers in groups
         ]
 
+    def _tell(self, family: str, error: str) -> None:
+        """Tell the author of a reward, once for each line of the file, that it raises."""
+        if error and error not in self._told:
+            if len(self._told) < _TOLD:
+                self._told.add(error)
+            log.warning("the reward of %s counts as 0 where its function fails: %s", family, error)
+
     def _question(self, at: TaskCoordinates, text: str) -> Question:
         family = self._by_name[at.family]
         task = make_task(
@@ -178,7 +194,14 @@ class TaskSource:
             verifier=family.verifier,
             verifier_version=family.verifier_version,
         )
-        return Question(task=task, text=text, tagged=self._tagged(at.family))
+        return Question(
+            task=task, text=text, tagged=self._tagged(at.family), system=self.system(at.family)
+        )
+
+    def system(self, family: str) -> str:
+        """Return the family's own system turn; empty for none."""
+        spec = self._by_name.get(family)
+        return "" if spec is None else spec.system
 
     def _tagged(self, family: str) -> bool:
         spec = self._by_name.get(family)

@@ -26,6 +26,8 @@ class Command:
     """What the list of commands has it under."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Its sub-commands that another module has: first word → module."""
+    takes_words: bool = False
+    """Whether its own first word may be another than those of its parts."""
 
 
 COMMANDS = {
@@ -63,9 +65,11 @@ COMMANDS = {
         group="measure",
     ),
     "tasks": Command(
-        module="shoal.tasks",
-        does="list task families; show one with a sample and its scores",
+        module="shoal.tasks.command",
+        does="list task families; show one; write one for your data and try it",
         group="questions and answers",
+        parts={"new": "shoal.tasks.new_file", "try": "shoal.tasks.try_out"},
+        takes_words=True,
     ),
     "publish": Command(
         module="shoal.publish",
@@ -136,8 +140,9 @@ def _run(arguments: list[str]) -> int:
     if name not in COMMANDS:
         there = f"{did_you_mean(name, COMMANDS)}; there are {', '.join(COMMANDS)}"
         return fail("", f"no command {name!r}{there}").code
-    module, parts = COMMANDS[name].module, COMMANDS[name].parts
-    if parts and rest and not rest[0].startswith("-"):
+    command = COMMANDS[name]
+    module, parts = command.module, command.parts
+    if rest and (rest[0] in parts or (parts and not command.takes_words and rest[0][:1] != "-")):
         if rest[0] not in parts:
             meant = f"{did_you_mean(rest[0], parts)}; there is {', '.join(parts)}"
             return fail(name, f"no command {rest[0]!r}{meant}").code

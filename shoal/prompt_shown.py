@@ -41,7 +41,7 @@ def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) ->
     with TaskWorker([spec]) as worker:
         found = TaskSource(worker, [spec]).examples(count + SPARE)[spec.name]
     examples = [one for one in found if one.question != question][:count]
-    ids = encode_prompt(reader, question, tagged=tagged, examples=examples)
+    ids = encode_prompt(reader, question, tagged=tagged, system=spec.system, examples=examples)
     text = reader.tokenizer.decode(
         ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
     )

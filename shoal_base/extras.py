@@ -23,14 +23,14 @@ LAB: Final = "shoal_lab"
 def missing_for_page() -> str | None:
     """Return why no page can be served by this installation, in one line; None where one can."""
     for module in PAGE:
-        if not _is_installed(module):
+        if not is_installed(module):
             return f"the page needs {module}, which is not installed: pip install 'shoal[page]'"
     return None
 
 
 def missing_for_lab() -> str | None:
     """Return why no experiment can run in this installation, in one line; None where one can."""
-    if _is_installed(LAB):
+    if is_installed(LAB):
         return None
     return f"{LAB} is not installed: pip install 'shoal[lab]', in a checkout pip install -e lab"
 
@@ -38,12 +38,13 @@ def missing_for_lab() -> str | None:
 def missing_for_trainer(*, served: bool = False) -> str | None:
     """Return why no trainer can run in this installation, in one line; None where one can."""
     for module in SERVED if served else TRAINER:
-        if not _is_installed(module):
+        if not is_installed(module):
             return f"training needs {module}, which is not installed: pip install 'shoal[trainer]'"
     return None
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Whether a module could be imported; imports nothing of it but its parents."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):  # something that is no module stands in its place

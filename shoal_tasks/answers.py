@@ -108,3 +108,11 @@ def to_reward(
     if answer_format is AnswerFormat.PLAIN or score <= GARBAGE_SCORE:
         return 0.0
     return share * float(score)
+
+
+def python_reward(share: float, finish_reason: FinishReason) -> float:
+    """Return the reward of a completion whose own function gave `share`, 0 to 1.
+
+    A completion that was cut earns `CUT_SHARE` of it, as in `to_reward`.
+    """
+    return share if finish_reason is FinishReason.STOP else share * CUT_SHARE

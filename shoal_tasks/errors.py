@@ -11,6 +11,10 @@ class FamilyError(TaskError, ValueError):
     """A family that cannot be used; the message says which field and why."""
 
 
+class NewerFamilyError(FamilyError):
+    """A family whose generator or verifier this version does not have: a newer one may."""
+
+
 class UnknownFamily(TaskError, LookupError):  # noqa: N818  a fact, not a fault
     """Coordinates name a family, or a configuration of it, that this worker was not given."""
 

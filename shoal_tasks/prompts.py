@@ -28,22 +28,34 @@ def answer_text(answer: str, *, tagged: bool) -> str:
     return f"<answer>{answer}</answer>" if tagged else answer
 
 
-def messages_for(
-    question: str, *, tagged: bool, examples: Sequence[Example] = ()
-) -> list[dict[str, str]]:
-    """The chat that asks a question; `tagged` asks for the answer between tags.
+def instruction(*, tagged: bool, system: str = "") -> str:
+    """Return what stands before a family's questions; empty where nothing does.
 
-    `examples` are turns before it.
+    That is the family's own system text, the rule for tagged answers, or both.
     """
-    turns = [{"role": "system", "content": TAGGED_INSTRUCTION}] if tagged else []
+    return "\n\n".join(text for text in (system, TAGGED_INSTRUCTION if tagged else "") if text)
+
+
+def messages_for(
+    question: str, *, tagged: bool, system: str = "", examples: Sequence[Example] = ()
+) -> list[dict[str, str]]:
+    """Return the chat that asks a question; `tagged` asks for the answer between tags.
+
+    `system` is the family's own system text, and `examples` are turns before the question.
+    """
+    before = instruction(tagged=tagged, system=system)
+    turns = [{"role": "system", "content": before}] if before else []
     for one in examples:
         turns.append({"role": "user", "content": one.question})
         turns.append({"role": "assistant", "content": one.answer})
     return [*turns, {"role": "user", "content": question}]
 
 
-def plain_prompt(question: str, *, tagged: bool, examples: Sequence[Example] = ()) -> str:
-    """The same for models without a chat template."""
-    head = f"{TAGGED_INSTRUCTION}\n\n" if tagged else ""
+def plain_prompt(
+    question: str, *, tagged: bool, system: str = "", examples: Sequence[Example] = ()
+) -> str:
+    """Return the same for models without a chat template."""
+    before = instruction(tagged=tagged, system=system)
+    head = f"{before}\n\n" if before else ""
     shown = "".join(f"{one.question}\nAnswer: {one.answer}\n\n" for one in examples)
     return f"{head}{shown}{question}\nAnswer:"

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shoal_tasks.answers import MAX_ANSWER_CHARS
+from shoal_tasks.data_files import as_json, read_file
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import TRAIN_SEED_MIN
-from shoal_tasks.spec import FamilySpec
+from shoal_tasks.spec import PYTHON, FamilySpec, JsonValue
 
-MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 MAX_ROW_QUESTION_CHARS: Final = 32 * 1024
 
 
@@ -28,46 +29,56 @@ class Row:
 
     question: str
     answer: str
+    """Empty only where a Python function gives the reward: it may need no right answer."""
+    columns: Mapping[str, JsonValue]
+    """Everything that the row has, which a Python reward is given."""
 
 
 def read_rows_file(path: str) -> bytes:
-    """The file's bytes. Raises `FamilyError` where it cannot be read or is too large."""
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise FamilyError(f"cannot read {path}: {error.strerror}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise FamilyError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
-    return data
+    """Return the bytes of a rows file. Raises `FamilyError` if it is unreadable or too large."""
+    return read_file(Path(path))
 
 
-def parse_rows(data: bytes, name: str) -> tuple[Row, ...]:
-    """The rows of a file. Raises `FamilyError` naming the file and the line that is wrong."""
+def parse_rows(data: bytes, name: str, *, is_answer_needed: bool = True) -> tuple[Row, ...]:
+    """Return the rows of a file. Raises `FamilyError` naming the file and the line at fault."""
     rows = []
     for number, line in enumerate(data.splitlines(), start=1):
         if line.strip():
-            rows.append(_row(line, f"{name}, line {number}"))
+            rows.append(_row(line, f"{name}, line {number}", is_answer_needed))
     if not rows:
         raise FamilyError(f"{name} has no rows")
     return tuple(rows)
 
 
-def _row(line: bytes, where: str) -> Row:
+def _row(line: bytes, where: str, is_answer_needed: bool) -> Row:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
         raise FamilyError(f"{where}: not JSON") from None
     if not isinstance(value, dict):
         raise FamilyError(f"{where}: not a JSON object")
-    bounds = {"question": MAX_ROW_QUESTION_CHARS, "answer": MAX_ANSWER_CHARS}
-    for key, limit in bounds.items():
-        text = value.get(key)
-        if not isinstance(text, str) or not text.strip() or "\0" in text or len(text) > limit:
-            raise FamilyError(f"{where}: {key!r} must be a text of 1 to {limit} characters")
-        if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-            raise FamilyError(f"{where}: {key!r} holds half a character")
-    return Row(question=value["question"], answer=value["answer"].strip())
+    question = checked_text(value.get("question"), "question", where, MAX_ROW_QUESTION_CHARS)
+    answer = number_text(value.get("answer"))
+    if answer is not None or is_answer_needed:
+        answer = checked_text(answer, "answer", where, MAX_ANSWER_CHARS).strip()
+    columns = {key: as_json(one) for key, one in value.items()}
+    return Row(question=question, answer=answer or "", columns=columns)
+
+
+def number_text(value: Any) -> Any:
+    """Return a number as the text that people write for it (5, not 5.0); other values unchanged."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def checked_text(value: Any, key: str, where: str, limit: int) -> str:
+    """Return a text that can travel. Raises `FamilyError` naming `where` and `key`."""
+    if not isinstance(value, str) or not value.strip() or "\0" in value or len(value) > limit:
+        raise FamilyError(f"{where}: {key!r} must be a text of 1 to {limit} characters")
+    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+        raise FamilyError(f"{where}: {key!r} holds half a character")
+    return value
 
 
 def file_digest(data: bytes) -> str:
@@ -83,13 +94,19 @@ class RowStream:
         if file_digest(data) != spec.config["sha256"]:
             raise FamilyError(f"family {spec.name!r}: {spec.path} is not the swarm's file")
         self.spec = spec
-        self._rows = parse_rows(data, spec.path)
+        is_answer_needed = spec.verifier != PYTHON
+        self._rows = parse_rows(data, spec.path, is_answer_needed=is_answer_needed)
         if len(self._rows) != spec.config["rows"]:
             raise FamilyError(f"family {spec.name!r}: {spec.path} has {len(self._rows)} rows")
         held_out = spec.config["held_out"]
         assert isinstance(held_out, int)
         self._num_training = len(self._rows) - held_out
         self._held_out_texts = {_text(row) for row in self._rows[self._num_training :]}
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows, in the file's order."""
+        return self._rows
 
     def row(self, seed: int, index: int) -> tuple[int, Row]:
         """Number and content of a row. Held-out seeds have the file's last rows to themselves."""

@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from shoal_tasks.errors import FamilyError
+from shoal_tasks.errors import FamilyError, NewerFamilyError
 from shoal_tasks.generators import ALLOWED_GENERATORS
 from shoal_wire.limits import MAX_NAME_BYTES, SHORT_DIGEST_BYTES
 from shoal_wire.types import Digest
@@ -30,16 +30,24 @@ EXACT: Final = "exact"
 MATH_VERIFY: Final = "math_verify"
 """The answer equals the row's as mathematics."""
 
+PYTHON: Final = "python"
+"""The reward is what a Python function beside the task file returns for the whole completion."""
+
 VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     VERIFIER: VERIFIER_VERSION,
     EXACT: "1",
     MATH_VERIFY: "0.9.0",
+    PYTHON: "1",
 }
 
 ROWS_GENERATOR: Final = "rows"
 """Not a data set of the library: the tasks are the rows of a file that a peer has or has not."""
 
 _ROWS_CONFIG: Final = frozenset({"sha256", "rows", "held_out"})
+_REWARD_CONFIG: Final = frozenset({"reward_sha256", "reward_name", "reward_range"})
+"""Further keys of a family of rows whose verifier is a Python function."""
+_OPTIONAL_CONFIG: Final = frozenset({"system"})
+"""Keys that any family of rows may have: the system turn before each of its questions."""
 
 MAX_CONFIG_BYTES: Final = 4096
 """Longest canonical configuration, UTF-8."""
@@ -76,20 +84,29 @@ class FamilySpec:
     answer_format: AnswerFormat = AnswerFormat.TAGGED
     path: str = field(default="", compare=False)
     """Where this machine keeps the file of a family of rows; never on the wire."""
+    reward_path: str = field(default="", compare=False)
+    """Where this machine keeps the Python file of its reward; never on the wire."""
     _canonical: str = field(init=False, repr=False, compare=False)
     _digest: Digest = field(init=False, repr=False, compare=False)
     """Both made once: every question that is drawn or made asks for its family's."""
+
+    @property
+    def system(self) -> str:
+        """The system turn before each question; empty for none."""
+        return str(self.config.get("system", "")) if self.generator == ROWS_GENERATOR else ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "answer_format", _answer_format(self.answer_format))
         if not self.name or len(self.name.encode()) > MAX_NAME_BYTES:
             raise FamilyError(f"family name must have 1 to {MAX_NAME_BYTES} bytes")
         if self.generator not in ALLOWED_GENERATORS | {ROWS_GENERATOR}:
-            raise FamilyError(f"family {self.name!r}: no reviewed generator {self.generator!r}")
+            raise NewerFamilyError(
+                f"family {self.name!r}: no reviewed generator {self.generator!r}"
+            )
         if (self.verifier == VERIFIER) == (self.generator == ROWS_GENERATOR) or (
             self.verifier not in VERIFIER_VERSIONS
         ):
-            raise FamilyError(f"family {self.name!r}: unknown verifier {self.verifier!r}")
+            raise NewerFamilyError(f"family {self.name!r}: unknown verifier {self.verifier!r}")
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise FamilyError(f"family {self.name!r}: weight must be finite and > 0")
         # A deep copy by way of JSON: later changes of the caller's dict must not reach the spec.
@@ -97,24 +114,43 @@ class FamilySpec:
         copied = json.loads(text)
         object.__setattr__(self, "config", MappingProxyType(copied))
         object.__setattr__(self, "_canonical", text)
-        named = hashlib.sha256(f"{self.generator}\0{text}".encode()).digest()
-        object.__setattr__(self, "_digest", Digest(named[:SHORT_DIGEST_BYTES]))
+        object.__setattr__(self, "_digest", digest_of(self.generator, text))
         if self.generator == ROWS_GENERATOR:
-            _check_rows_config(self.name, copied)
+            _check_rows_config(self.name, self.verifier, copied)
 
 
-def _check_rows_config(name: str, config: Mapping[str, JsonValue]) -> None:
+def _check_rows_config(name: str, verifier: str, config: Mapping[str, JsonValue]) -> None:
     digest, rows, held_out = (config.get(key) for key in ("sha256", "rows", "held_out"))
+    wanted = _ROWS_CONFIG | (_REWARD_CONFIG if verifier == PYTHON else frozenset())
     good = (
-        set(config) == _ROWS_CONFIG
-        and isinstance(digest, str)
-        and re.fullmatch(r"[0-9a-f]{64}", digest) is not None
+        wanted <= set(config) <= wanted | _OPTIONAL_CONFIG
+        and _is_sha256(digest)
         and type(rows) is int
         and type(held_out) is int
         and 0 <= held_out < rows
+        and isinstance(config.get("system", ""), str)
+        and (verifier != PYTHON or _is_reward(config))
     )
     if not good:
-        raise FamilyError(f"family {name!r}: rows need sha256, rows and held_out")
+        raise FamilyError(f"family {name!r}: rows need {', '.join(sorted(wanted))}")
+
+
+def _is_sha256(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
+def _is_reward(config: Mapping[str, JsonValue]) -> bool:
+    """Whether the keys of a Python reward can be used: its file, its name, and its range."""
+    name, bounds = config["reward_name"], config["reward_range"]
+    return (
+        _is_sha256(config["reward_sha256"])
+        and isinstance(name, str)
+        and name.isidentifier()
+        and isinstance(bounds, list)
+        and len(bounds) == 2
+        and all(type(end) in (int, float) and math.isfinite(end) for end in bounds)  # type: ignore[arg-type]
+        and bounds[0] < bounds[1]  # type: ignore[operator]
+    )
 
 
 def _answer_format(value: str) -> AnswerFormat:
@@ -151,8 +187,15 @@ def canonical_config(spec: FamilySpec) -> str:
     return spec._canonical
 
 
+def digest_of(generator: str, canonical: str) -> Digest:
+    """Return 16 bytes: truncated SHA-256 of a generator's name, NUL, and a canonical config."""
+    return Digest(
+        hashlib.sha256(f"{generator}\0{canonical}".encode()).digest()[:SHORT_DIGEST_BYTES]
+    )
+
+
 def config_digest(spec: FamilySpec) -> Digest:
-    """16 bytes: truncated SHA-256 of the generator's name, NUL, and the canonical config."""
+    """Return the digest by which a family's tasks name it: `digest_of`."""
     return spec._digest
 
 
@@ -167,6 +210,7 @@ def spec_to_json(spec: FamilySpec) -> dict[str, JsonValue]:
         "verifier_version": spec.verifier_version,
         "answer_format": str(spec.answer_format),
         "path": spec.path,
+        "reward_path": spec.reward_path,
     }
 
 
@@ -179,6 +223,7 @@ _FIELD_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "verifier_version": str,
     "answer_format": str,
     "path": str,
+    "reward_path": str,
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from shoal_tasks.errors import FamilyError
+from shoal_tasks.errors import FamilyError, NewerFamilyError
 from shoal_tasks.families import PRESETS
 from shoal_tasks.spec import (
     MATH_VERIFY,
@@ -20,6 +20,7 @@ from shoal_tasks.spec import (
     FamilySpec,
     canonical_config,
     config_digest,
+    digest_of,
 )
 from shoal_tasks.task_file import load_task_files
 from shoal_wire.errors import ManifestError
@@ -54,17 +55,25 @@ def starting_families(preset: str, task_files: Sequence[str] = ()) -> tuple[Task
 def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[FamilySpec, ...]:
     """Return the manifest's families as specs that this installation can regenerate and score.
 
-    A family of rows is left out where none of `task_files` has its rows, or its verifier is not
-    installed: what others send of it is then ignored, as of any unknown family.
+    A family is left out where this version has no such generator or verifier, where none of
+    `task_files` has its rows, or where its verifier is not installed: what others send of it is
+    then ignored, as of any unknown family.
 
     Raises:
-        ManifestError: a family that this version does not know or will not run; none is left;
-            a task file that cannot be used.
+        ManifestError: a family that is stated wrongly; none is left; a task file that cannot be
+            used.
     """
     paths = {config_digest(spec): spec.path for spec in local_families(task_files)}
     usable = []
     missing = []
-    for spec in _all_specs(manifest):
+    for family in manifest.families:
+        try:
+            spec = _spec(family)
+        except NewerFamilyError as error:
+            missing.append(f"a version of shoal that knows it ({error})")
+            continue
+        except FamilyError as error:
+            raise ManifestError(f"swarm {manifest.swarm_name!r}: {error}") from None
         if spec.generator != ROWS_GENERATOR:
             usable.append(spec)
         elif config_digest(spec) not in paths:
@@ -96,13 +105,6 @@ def installed_version(verifier: str) -> str | None:
 _PACKAGES: Final = {VERIFIER: "reasoning-gym", MATH_VERIFY: "math-verify"}
 
 
-def _all_specs(manifest: Manifest) -> tuple[FamilySpec, ...]:
-    try:
-        return tuple(_spec(family) for family in manifest.families)
-    except FamilyError as error:
-        raise ManifestError(f"swarm {manifest.swarm_name!r}: {error}") from None
-
-
 def families_of(specs: Iterable[FamilySpec]) -> tuple[TaskFamily, ...]:
     """Return specs in the form in which a manifest states them."""
     return tuple(
@@ -120,14 +122,13 @@ def families_of(specs: Iterable[FamilySpec]) -> tuple[TaskFamily, ...]:
 
 
 def rules_of(manifest: Manifest) -> BatchRules:
-    """Return the manifest's rules with the digests by which batches name its families.
-
-    Raises:
-        ManifestError: as `specs_of`.
-    """
+    """Return the manifest's rules with the digests by which batches name its families."""
     return BatchRules(
         manifest=manifest,
-        config_digests={spec.name: config_digest(spec) for spec in _all_specs(manifest)},
+        config_digests={
+            family.name: digest_of(family.generator, family.config_json)
+            for family in manifest.families
+        },
     )
 
 

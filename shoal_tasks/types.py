@@ -52,3 +52,5 @@ class ScoreResult:
     """Scoring was cut by a limit, in the worker or from outside."""
     crashed: bool = False
     """The worker process died over this item."""
+    error: str = ""
+    """What the family's own Python function raised, one line for its author."""

@@ -161,9 +161,13 @@ class RemoteGenerator:
         if sampling.top_k:
             request["top_k"] = sampling.top_k
         if dialect.chat:
-            request["messages"] = messages_for(question.text, tagged=question.tagged)
+            request["messages"] = messages_for(
+                question.text, tagged=question.tagged, system=question.system
+            )
         else:
-            request["prompt"] = plain_prompt(question.text, tagged=question.tagged)
+            request["prompt"] = plain_prompt(
+                question.text, tagged=question.tagged, system=question.system
+            )
         return request
 
     def _refused(self, reply: Reply, dialect: _Dialect) -> None:

@@ -28,6 +28,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from policy.model.writing import failures_as_os_errors
+from shoal_base import cache_folder as cache
 from shoal_base.files import expanded, is_full, sync
 
 log = logging.getLogger(__name__)
@@ -92,16 +93,11 @@ def converted(model: str, file: Path, check: Callable[[Any], None]) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return where converted models are kept: XDG's cache folder (basedir specification 0.8).
-
-    Raises GgufError where there is none.
-    """
-    base = os.environ.get("XDG_CACHE_HOME", "")
+    """Return where converted models are kept. Raises GgufError where there is none."""
     try:
-        root = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    except RuntimeError:
-        raise GgufError("this user has no home folder: set XDG_CACHE_HOME") from None
-    return root / "shoal" / "models"
+        return cache.cache_folder("models")
+    except LookupError as error:
+        raise GgufError(str(error)) from None
 
 
 def lacks_weights(info: Mapping[str, Any]) -> str:

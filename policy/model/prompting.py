@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from jinja2 import TemplateError
 
 from policy.model.loading import ANSWER_TOKEN, Policy, PromptFormat
 from policy.rollouts import OwnGroup, Question
-from shoal_tasks.prompts import TAGGED_INSTRUCTION, Example, messages_for, plain_prompt
+from shoal_tasks.prompts import Example, instruction, messages_for, plain_prompt
 from shoal_wire.types import FinishReason
 
 _PLACE = "question-4f1d0c6b9e7a"
@@ -37,26 +37,40 @@ class Reads(Protocol):
 
 def prompt_ids(policy: Policy, question: Question) -> list[int]:
     """A question's token ids as this policy is asked: with the family's worked examples, if any."""
-    return ids_of_text(policy, question.task.family, question.text, tagged=question.tagged)
+    return ids_of_text(
+        policy,
+        question.task.family,
+        question.text,
+        tagged=question.tagged,
+        system=question.system,
+    )
 
 
-def ids_of_text(policy: Policy, family: str, text: str, *, tagged: bool) -> list[int]:
+def ids_of_text(
+    policy: Policy, family: str, text: str, *, tagged: bool, system: str = ""
+) -> list[int]:
     """The same of a question's text. Without examples where they leave no room for an answer."""
     examples = policy.shots.of(family, text)
-    ids = encode_prompt(policy, text, tagged=tagged, examples=examples)
+    ids = encode_prompt(policy, text, tagged=tagged, system=system, examples=examples)
     if examples and len(ids) >= policy.max_positions:
-        return encode_prompt(policy, text, tagged=tagged)
+        return encode_prompt(policy, text, tagged=tagged, system=system)
     return ids
 
 
 def encode_prompt(
-    policy: Reads, question: str, *, tagged: bool = False, examples: Sequence[Example] = ()
+    policy: Reads,
+    question: str,
+    *,
+    tagged: bool = False,
+    system: str = "",
+    examples: Sequence[Example] = (),
 ) -> list[int]:
-    """The prompt's token ids, never empty.
+    """Return the prompt's token ids, never empty.
 
-    `tagged` asks for the answer between ``<answer>`` tags, for families that are scored so;
-    the embedded model answers without tags and ignores it, and `examples` too.
+    `tagged` asks for the answer between ``<answer>`` tags, for families that are scored so, and
+    `system` is the family's own system turn. The embedded model ignores both, and `examples` too.
     """
+    form = _Form(tagged=tagged, system=system)
     tokenizer = policy.tokenizer
     match policy.prompt_format:
         case PromptFormat.TINY:
@@ -64,9 +78,9 @@ def encode_prompt(
             end = tokenizer.convert_tokens_to_ids(ANSWER_TOKEN)
             return [*start, *encode_text(policy, question), end]
         case PromptFormat.CHAT:
-            return _chat_ids(policy, question, tagged, examples)
+            return _chat_ids(policy, question, form, examples)
         case PromptFormat.PLAIN:
-            return _plain_ids(policy, question, tagged, examples)
+            return _plain_ids(policy, question, form, examples)
 
 
 def encode_completion(policy: Policy, text: str, finish_reason: FinishReason) -> list[int]:
@@ -100,15 +114,20 @@ def decode_completion(policy: Policy, ids: list[int]) -> str:
     )
 
 
-def _plain_ids(
-    policy: Reads, question: str, tagged: bool, examples: Sequence[Example]
-) -> list[int]:
+class _Form(TypedDict):
+    """How a family is asked, beside its question and examples."""
+
+    tagged: bool
+    system: str
+
+
+def _plain_ids(policy: Reads, question: str, form: _Form, examples: Sequence[Example]) -> list[int]:
     tokenizer = policy.tokenizer
     if not _any_names_special(policy, question, examples):
-        form = plain_prompt(question, tagged=tagged, examples=examples)
-        return _open(policy, tokenizer(form)["input_ids"])
+        text = plain_prompt(question, **form, examples=examples)
+        return _open(policy, tokenizer(text)["input_ids"])
     place, placed, texts = _placed(question, examples)
-    first, *others = _parts(plain_prompt(place, tagged=tagged, examples=placed), texts)
+    first, *others = _parts(plain_prompt(place, **form, examples=placed), texts)
     ids = _open(policy, tokenizer(first)["input_ids"])
     return [*ids, *_ids_of_parts(policy, others, texts)]
 
@@ -121,18 +140,20 @@ def _open(policy: Reads, ids: Sequence[int]) -> list[int]:
     return kept
 
 
-def _chat_ids(policy: Reads, question: str, tagged: bool, examples: Sequence[Example]) -> list[int]:
+def _chat_ids(policy: Reads, question: str, form: _Form, examples: Sequence[Example]) -> list[int]:
     try:
-        return _apply(policy, question, tagged, examples)
+        return _apply(policy, question, form, examples)
     except TemplateError:
-        if not tagged:
+        before = instruction(**form)
+        if not before:
             raise
         # Some templates (Gemma's) refuse a system turn.
-        return _apply(policy, question, False, examples, before=f"{TAGGED_INSTRUCTION}\n\n")
+        bare = _Form(tagged=False, system="")
+        return _apply(policy, question, bare, examples, before=f"{before}\n\n")
 
 
 def _apply(
-    policy: Reads, question: str, tagged: bool, examples: Sequence[Example], before: str = ""
+    policy: Reads, question: str, form: _Form, examples: Sequence[Example], before: str = ""
 ) -> list[int]:
     # Templates that think unless told not to (Qwen3's) would fill every answer with it; others
     # do not look at the word.
@@ -141,15 +162,15 @@ def _apply(
     )
 
     def turns(asked: str, shown: Sequence[Example]) -> list[dict[str, str]]:
-        first, *others = messages_for(asked, tagged=tagged, examples=shown)
+        first, *others = messages_for(asked, **form, examples=shown)
         return [{**first, "content": before + first["content"]}, *others]
 
     if not _any_names_special(policy, question, examples):
         return list(render(turns(question, examples), tokenize=True, return_dict=False))
     # The template's own turns are tokens, what the question calls so is text.
     place, placed, texts = _placed(question, examples)
-    form = str(render(turns(place, placed), tokenize=False))
-    return _ids_of_parts(policy, _parts(form, texts), texts)
+    text = str(render(turns(place, placed), tokenize=False))
+    return _ids_of_parts(policy, _parts(text, texts), texts)
 
 
 def _placed(

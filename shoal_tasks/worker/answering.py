@@ -31,6 +31,7 @@ from shoal_tasks.worker.generate import (
     TaskStream,
 )
 from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
+from shoal_tasks.worker.python_reward import RewardError, UnrepeatableError
 from shoal_tasks.worker.scoring import score
 from shoal_wire.digests import question_digest
 from shoal_wire.types import FinishReason
@@ -47,9 +48,12 @@ class Worker:
         limits: WorkerLimits,
         guard: AuditGuard,
         layers: tuple[LayerReport, ...],
-        files: dict[str, bytes],
+        files: dict[str, tuple[bytes, bytes | None]],
     ) -> None:
-        """Build all families. Raises `FamilyError` naming the first that cannot be built."""
+        """Build all families; `files` has rows, and the Python reward if any, by family.
+
+        Raises `FamilyError` naming the first that cannot be built.
+        """
         self._files = files
         self._guard = guard
         self._layers = layers
@@ -68,7 +72,7 @@ class Worker:
             )
         try:
             if spec.generator == ROWS_GENERATOR:
-                return RowTasks(spec, self._files.pop(spec.name))
+                return RowTasks(spec, *self._files.pop(spec.name), self._limit)
             with self._limit:
                 return TaskStream(spec)
         except FamilyError:
@@ -145,6 +149,10 @@ class Worker:
                 reward = score(spec, item, str(wanted["text"]), finish_reason)
         except ItemTimeout:
             pass
+        except UnrepeatableError as error:
+            return {"unrepeatable": str(error)}
+        except RewardError as error:
+            return {"reward": 0.0, "timed_out": False, "error": str(error)}
         except Exception:  # noqa: BLE001  an item that cannot be generated has no right answer
             reward = 0.0
         finally:

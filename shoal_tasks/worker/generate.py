@@ -25,6 +25,9 @@ from shoal_tasks.scorers.logic import all_that_is_said, says_something
 from shoal_tasks.scorers.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.split import Part, part_of
+from shoal_tasks.worker.equality import check_answers, equality
+from shoal_tasks.worker.item_limit import ItemLimit
+from shoal_tasks.worker.python_reward import PythonReward
 
 NUM_ITEMS: Final = 1 << 31
 """Virtual size of every stream: indices are below it."""
@@ -87,17 +90,34 @@ class TaskStream:
 class RowTasks:
     """All items of one family of rows, in the same form."""
 
-    def __init__(self, spec: FamilySpec, data: bytes) -> None:
-        """Raises `FamilyError` where the file is not the one that the family names."""
+    def __init__(
+        self, spec: FamilySpec, data: bytes, reward: bytes | None, limit: ItemLimit
+    ) -> None:
+        """Build them; `reward` is the Python file of a family that is rewarded by one.
+
+        Raises `FamilyError`: a file is not the one that the family names; an answer that the
+        family's own verifier does not accept; a reward that cannot be used.
+        """
         self.spec = spec
         self._stream = RowStream(spec, data)
+        if reward is None:
+            check_answers(spec, self._stream.rows)
+            self._reward = None
+        else:
+            self._reward = PythonReward(spec, reward, self._stream.rows, limit)
 
     def item(self, seed: int, index: int) -> GeneratedItem:
         """The row that these coordinates name."""
         number, row = self._stream.row(seed, index)
         part = Part.HELD_OUT if self._stream.is_held_out(row) else Part.TRAINING
-        entry = {"question": row.question, "answer": row.answer, "metadata": {"row": number}}
-        return GeneratedItem(entry=entry, score_answer=lambda _answer, _entry: 0.0, part=part)
+        answer = row.answer or None
+        entry = {"question": row.question, "answer": answer, "metadata": {"row": number}}
+        reward = self._reward
+        if reward is None:
+            return GeneratedItem(entry=entry, score_answer=equality(self.spec), part=part)
+        return GeneratedItem(
+            entry=entry, score_answer=lambda text, _entry: reward.score(row, text), part=part
+        )
 
 
 def preload(generators: Iterable[str]) -> None:

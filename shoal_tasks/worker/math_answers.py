@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 from typing import Any, Final
 
 math_verify: Any = importlib.import_module("math_verify")
@@ -38,8 +39,27 @@ def warm_up() -> None:
 
 
 def is_equal(answer: str, expected: str) -> bool:
-    """Whether the two are the same mathematically. What cannot be read is not equal."""
+    """Whether the two are the same mathematically. What cannot be read is not equal.
+
+    Where a number is expected, an answer may name its unit or end with a full stop: 72, "72." and
+    "72 clips" are one. It may hold no second number, or guessing several would pay.
+    """
+    bare = _number_in(answer)
+    if bare is not None and _NUMBER.fullmatch(expected.strip()):
+        answer = bare
     return bool(math_verify.verify(_read(expected), _read(answer), timeout_seconds=None))
+
+
+_NUMBER: Final = re.compile(r"[-+−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?<=\d)")
+"""A whole or decimal number, with separators of thousands or a dollar sign, and nothing else."""
+_WITH_UNIT: Final = re.compile(rf"(?P<number>{_NUMBER.pattern})(?:\s+[^\W\d_][^\d\\{{}}=<>^]*|\.)?")
+"""The same with a unit in words behind it, or a full stop."""
+
+
+def _number_in(answer: str) -> str | None:
+    """Return the one number of an answer such as ``72 clips.``; None where it is something else."""
+    found = _WITH_UNIT.fullmatch(answer.strip())
+    return found["number"] if found is not None and found["number"] else None
 
 
 def _read(text: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from shoal_tasks.errors import UnknownFamily, WorkerProtocolError, WorkerUnavailable
+from shoal_tasks.errors import FamilyError, UnknownFamily, WorkerProtocolError, WorkerUnavailable
 from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR
 from shoal_tasks.spec import JsonValue
@@ -16,6 +16,7 @@ from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED, SHORT_D
 from shoal_wire.types import Digest
 
 R = TypeVar("R")
+_MAX_ERROR_CHARS: Final = 500
 
 
 class Families:
@@ -103,14 +104,24 @@ def score_operation(families: Families) -> Operation[ScoreRequest, ScoreResult]:
 
 
 def parse_score(row: Any) -> ScoreResult:
-    """Read one score; the worker ran over hostile text, so nothing of it is taken on trust."""
+    """Read one score; the worker ran over hostile text, so nothing of it is taken on trust.
+
+    Raises `FamilyError`: the family's own function gives other rewards than a moment before.
+    """
+    if isinstance(row, dict) and isinstance(row.get("unrepeatable"), str):
+        raise FamilyError(row["unrepeatable"][:_MAX_ERROR_CHARS])
     reward = row.get("reward") if isinstance(row, dict) else None
     if isinstance(reward, bool) or not isinstance(reward, int | float):
         raise WorkerProtocolError("reward is not a number")
     # Not made a float before: an integer of a thousand digits cannot be one.
     if not 0.0 <= reward <= 1.0:
         raise WorkerProtocolError("reward is out of range")
-    return ScoreResult(reward=float(reward), timed_out=row.get("timed_out") is True)
+    error = row.get("error", "")
+    return ScoreResult(
+        reward=float(reward),
+        timed_out=row.get("timed_out") is True,
+        error=error[:_MAX_ERROR_CHARS] if isinstance(error, str) else "",
+    )
 
 
 def parse_question(row: dict[str, Any]) -> str:

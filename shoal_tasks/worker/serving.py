@@ -14,18 +14,21 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 from typing import Any, Final
 
+from shoal_tasks.data_files import read_file
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.limits import MAX_FAMILIES, WorkerLimits
 from shoal_tasks.rows import read_rows_file
 from shoal_tasks.sandbox import layers as sandbox
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.spec import MATH_VERIFY, ROWS_GENERATOR, spec_from_json
+from shoal_tasks.spec import MATH_VERIFY, PYTHON, ROWS_GENERATOR, FamilySpec, spec_from_json
 from shoal_tasks.swarm import installed_version
 from shoal_tasks.worker.answering import Worker
 from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
 from shoal_tasks.worker.generate import import_sympy, preload
+from shoal_tasks.worker.python_reward import preload_imports
 
 _READ_BYTES: Final = 1 << 16
 
@@ -65,7 +68,7 @@ def _set_up(message: Message, parent_pid: int | None) -> Worker:
     options: Any = message.get("limits", {})
     limits = WorkerLimits(**options)
     # What a family needs from the disk, while there is one. The paths are this machine's own.
-    files = {s.name: read_rows_file(s.path) for s in specs if s.generator == ROWS_GENERATOR}
+    files = {spec.name: _files_of(spec) for spec in specs if spec.generator == ROWS_GENERATOR}
     preload(spec.generator for spec in specs if spec.generator != ROWS_GENERATOR)
     versions = {spec.verifier: installed_version(spec.verifier) for spec in specs}
     if versions.get(MATH_VERIFY):
@@ -80,6 +83,16 @@ def _set_up(message: Message, parent_pid: int | None) -> Worker:
     return Worker(specs, limits, guard, layers, files)
 
 
+def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:
+    """A family's rows, and the Python file of its reward, whose imports are loaded here."""
+    rows = read_rows_file(spec.path)
+    if spec.verifier != PYTHON:
+        return rows, None
+    source = read_file(Path(spec.reward_path))
+    preload_imports(source, spec.reward_path)
+    return rows, source
+
+
 def serve(pipe: FramePipe, parent_pid: int | None) -> None:
     """Answer frames until the parent closes the pipe."""
     worker: Worker | None = None
@@ -91,5 +104,6 @@ def serve(pipe: FramePipe, parent_pid: int | None) -> None:
             else:
                 reply = worker.answer(message)
         except Exception as error:  # noqa: BLE001  the parent learns of it and decides
-            reply = {"ok": False, "kind": type(error).__name__, "error": str(error)[:500]}
+            known = FamilyError if isinstance(error, FamilyError) else type(error)
+            reply = {"ok": False, "kind": known.__name__, "error": str(error)[:500]}
         pipe.write(reply)

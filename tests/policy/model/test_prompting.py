@@ -10,13 +10,12 @@ from tokenizers.processors import TemplateProcessing
 from policy.model.examples import common_prefix
 from policy.model.loading import Policy, wrap_policy
 from policy.model.prompting import (
-    TAGGED_INSTRUCTION,
     decode_completion,
     encode_completion,
     encode_prompt,
     encode_text,
 )
-from shoal_tasks.prompts import Example
+from shoal_tasks.prompts import TAGGED_INSTRUCTION, Example
 from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 

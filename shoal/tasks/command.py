@@ -33,7 +33,7 @@ from shoal_tasks.families import (
 )
 from shoal_tasks.floor import NUM_QUESTIONS, as_completion, candidates, floor_of
 from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
-from shoal_tasks.prompts import TAGGED_INSTRUCTION, messages_for, plain_prompt
+from shoal_tasks.prompts import instruction, messages_for, plain_prompt
 from shoal_tasks.spec import ROWS_GENERATOR
 from shoal_tasks.task_file import load_task_files
 from shoal_tasks.types import ScoreRequest, TaskItem
@@ -185,13 +185,13 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
     return {
         **_row(one),
         **standing,
-        "instruction": TAGGED_INSTRUCTION if tagged else None,
+        "instruction": instruction(tagged=tagged, system=spec.system) or None,
         "sample": {
             "seed": seed,
             "index": task.index,
             "question": item.question,
-            "messages": messages_for(item.question, tagged=tagged),
-            "prompt": plain_prompt(item.question, tagged=tagged),
+            "messages": messages_for(item.question, tagged=tagged, system=spec.system),
+            "prompt": plain_prompt(item.question, tagged=tagged, system=spec.system),
             "answer": item.answer,
             "scored": [
                 {

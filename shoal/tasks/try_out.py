@@ -1,0 +1,188 @@
+"""`shoal tasks try FILE --model M`: what a model earns with a task file, before anybody trains.
+
+Answers some of the family's training rows and shows each answer with its reward. Whether there is
+anything to learn shows in *signal*: only questions whose answers earn unlike rewards train.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+from collections.abc import Sequence
+from typing import Any, Final
+
+from shoal_base.extras import missing_for_trainer
+from shoal_base.lines import say_json
+from shoal_base.terminal import Terminal
+from shoal_base.visible import visible
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, whole
+from shoal_tasks.errors import FamilyError, TaskError
+from shoal_tasks.families import FamilySpec
+from shoal_tasks.task_file import load_task_files
+from shoal_tasks.worker.sync import TaskWorker
+
+DESCRIPTION = """\
+Let a model answer some rows of a task file, and show what it says and earns. Nothing is trained and
+nothing shared. Where all answers to a question earn alike, nothing can be learnt from it.
+
+  shoal tasks try gsm8k.toml --model smollm2
+  shoal tasks try gsm8k.toml --model smollm2 --rows 5 --max-new-tokens 200
+
+Exit codes: 0 ok, 1 failed, 2 usage."""
+
+_SHOWN_CHARS: Final = 90
+_SEED: Final = 1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal tasks try`; return the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        if (missing := missing_for_trainer()) is not None:
+            raise fail("tasks try", missing)
+        try:
+            (spec,) = load_task_files([arguments.file])
+        except FamilyError as error:
+            raise fail("tasks try", str(error)) from None
+        view = _tried(arguments, spec)
+    except UsageExit as end:
+        return end.code
+    except TaskError as error:
+        return fail("tasks try", str(error), EXIT_FAILED).code
+    except (KeyboardInterrupt, BrokenPipeError):
+        return EXIT_OK
+    if arguments.json:
+        say_json({"schema_version": 1, **view})
+    else:
+        _show(Terminal(), view)
+    return EXIT_OK
+
+
+def _tried(arguments: argparse.Namespace, spec: FamilySpec) -> dict[str, Any]:
+    """Return each row's question with its answers and rewards, and their summary."""
+    # Late: torch takes seconds to import, and `--help` needs none of it.
+    from policy.generation.local import generate
+    from policy.generation.seam import Asking, ThisProcess
+    from policy.model.loading import ModelError, load_policy
+    from policy.tasks import TaskSource
+    from shoal_wire.types import SamplingParams
+
+    try:
+        policy = load_policy(arguments.model, device="auto", dtype="auto", prompt=arguments.prompt)
+    except ModelError as error:
+        raise fail("tasks try", str(error)) from None
+    sampling = SamplingParams(
+        temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=arguments.max_new_tokens
+    )
+    with TaskWorker([spec]) as worker:
+        tasks = TaskSource(worker, [spec])
+        rows: dict[str, dict[str, Any]] = {}
+        questions = {one.text: one for one in tasks.draw(random.Random(_SEED), 4 * arguments.rows)}
+        asked = list(questions.values())[: arguments.rows]
+        progress = Terminal(stderr=True)
+        for number, question in enumerate(asked, start=1):
+            if progress.is_terminal:
+                progress.print(f"row {number} of {len(asked)}", end="\r")
+            groups = ThisProcess(policy, generate).answer(
+                Asking(
+                    questions=[question],
+                    policy=policy,
+                    policy_version=0,
+                    num_completions=arguments.completions,
+                    sampling=sampling,
+                    seed=_SEED + number,
+                )
+            )
+            for group, rewards in zip(groups, tasks.verify_own(groups), strict=True):
+                rows[question.text] = {
+                    "question": question.text,
+                    "expected": tasks.expected([question.task])[0],
+                    "answers": [
+                        {
+                            "text": answer.text,
+                            "reward": reward,
+                            "finish_reason": str(answer.finish_reason),
+                        }
+                        for answer, reward in zip(group.answers, rewards, strict=True)
+                    ],
+                }
+    return {"family": spec.name, "model": arguments.model, **_summary(list(rows.values()))}
+
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rows with the mean reward, the share of rows with signal, and that of cut answers."""
+    if not rows:
+        raise fail("tasks try", "no row leaves this model room for an answer")
+    answers = [answer for row in rows for answer in row["answers"]]
+    differing = [len({answer["reward"] for answer in row["answers"]}) > 1 for row in rows]
+    return {
+        "rows": rows,
+        "reward": statistics.fmean(answer["reward"] for answer in answers),
+        "signal": statistics.fmean(differing),
+        "cut": statistics.fmean(answer["finish_reason"] == "length" for answer in answers),
+    }
+
+
+def _show(console: Terminal, view: dict[str, Any]) -> None:
+    for row in view["rows"]:
+        console.print(_short(row["question"]), style="bold", soft_wrap=True)
+        if row["expected"] is not None:
+            console.print(f"  expected  {_short(row['expected'])}", soft_wrap=True)
+        for answer in sorted(row["answers"], key=lambda one: -one["reward"]):
+            ending = "" if answer["finish_reason"] == "stop" else "  (cut by --max-new-tokens)"
+            console.print(
+                f"  {answer['reward']:8.2f}  {_short(answer['text'])}{ending}", soft_wrap=True
+            )
+    console.print()
+    console.print(
+        f"mean reward {view['reward']:.2f} · {view['signal']:.0%} of {len(view['rows'])} questions "
+        f"have signal (their answers earn unlike rewards) · {view['cut']:.0%} of answers cut"
+    )
+    console.print(_advice(view), soft_wrap=True)
+
+
+def _advice(view: dict[str, Any]) -> str:
+    """Return what to do next, by the first thing that stands in the way of learning."""
+    if view["cut"] > 0.5:
+        return "Most answers are cut: raise --max-new-tokens, or ask for short ones by prompt = …"
+    if view["reward"] == 0:
+        return "Nothing earns anything: easier rows, worked examples in `prompt`, or a larger model"
+    if view["signal"] < 0.1:
+        return "Hardly any question has signal: rows of another difficulty, or more --completions"
+    return "There is something to learn: train with shoal node --tasks none --task-file FILE"
+
+
+def _short(text: str) -> str:
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 1]}…"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="shoal tasks try", description=DESCRIPTION)
+    parser.add_argument("file", metavar="FILE", help="a task file")
+    parser.add_argument("--model", required=True, help="who answers, as --model of a node")
+    parser.add_argument(
+        "--rows", type=whole(1, 1000), default=20, help="questions (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--completions",
+        type=whole(2, 64),
+        default=4,
+        help="answers to each (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-new-tokens",
+        type=whole(1, 65536),
+        default=64,
+        help="longest answer, tokens (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--prompt",
+        choices=("auto", "chat", "plain"),
+        default="auto",
+        help="how it is asked, as --prompt of a node (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser

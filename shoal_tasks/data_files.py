@@ -1,0 +1,200 @@
+"""Data sets as people have them, read as a list of rows: a row is a dict from column to value.
+
+    rows = "questions.jsonl"                   one JSON object a line; also .json, a list of objects
+    rows = "questions.csv"                     or .tsv; the first line names the columns
+    rows = "questions.parquet"                 needs pyarrow (extra `data`)
+    rows = "folder"                            as `datasets` wrote it with `save_to_disk`
+    rows = "hf:openai/gsm8k@main:train"        a hub's data set; needs `datasets` (extra `data`)
+
+Reads the disk and, for a hub's name, the network. Everything raises `FamilyError`, one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import importlib
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from shoal_base.files import read_at_most
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.spec import JsonValue
+
+MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+"""Largest data file, and largest rows file made of one: the task worker holds it in memory."""
+
+HUB: Final = "hf:"
+"""How the name of a hub's data set begins: `hf:org/name[/config][@revision][:split]`."""
+
+_HUB_NAME: Final = re.compile(
+    r"(?P<path>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w.-]+))?(?::(?P<split>.+))?"
+)
+
+Record = dict[str, Any]
+
+
+def read_records(source: str, folder: Path) -> Iterator[tuple[str, Record]]:
+    """Yield each row with the words that name its place: `line 3`, or `row 3` where lines say less.
+
+    A relative `source` is looked up in `folder`. Raises `FamilyError`.
+    """
+    if source.startswith(HUB):
+        yield from _numbered("row", _from_hub(source))
+        return
+    path = folder / source
+    if path.is_dir():
+        yield from _numbered("row", _from_folder(path))
+        return
+    match path.suffix.lower():
+        case ".jsonl" | ".ndjson" | "":
+            yield from _from_json_lines(path)
+        case ".json":
+            yield from _numbered("row", _from_json(path))
+        case ".csv" | ".tsv":
+            yield from _numbered("row", _from_csv(path))
+        case ".parquet":
+            yield from _numbered("row", _from_parquet(path))
+        case suffix:
+            raise FamilyError(
+                f"cannot read {path}: {suffix} is no form of data that is known; there are "
+                ".jsonl, .json, .csv, .tsv, .parquet, a folder of `save_to_disk`, and hf:org/name"
+            )
+
+
+def read_file(path: Path) -> bytes:
+    """Return a file's bytes. Raises `FamilyError` where it cannot be read or is too large."""
+    try:
+        return read_at_most(path, MAX_FILE_BYTES)
+    except ValueError:
+        raise FamilyError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB") from None
+    except OSError as error:
+        raise FamilyError(f"cannot read {path}: {error.strerror}") from None
+
+
+def as_json(value: Any) -> JsonValue:
+    """Return a column's value as JSON has it: what JSON cannot say is its text, NaN is null."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {str(key): as_json(one) for key, one in value.items()}
+        case list() | tuple():
+            return [as_json(one) for one in value]
+        case bytes():
+            return None  # a picture or a sound: no reward here looks at it
+        case _:
+            return str(value)
+
+
+def _numbered(word: str, records: Iterator[Record]) -> Iterator[tuple[str, Record]]:
+    for number, record in enumerate(records, start=1):
+        yield f"{word} {number}", record
+
+
+def _from_json_lines(path: Path) -> Iterator[tuple[str, Record]]:
+    for number, line in enumerate(read_file(path).splitlines(), start=1):
+        if line.strip():
+            where = f"line {number}"
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                raise FamilyError(f"{path}, {where}: not JSON") from None
+            if not isinstance(value, dict):
+                raise FamilyError(f"{path}, {where}: not a JSON object")
+            yield where, value
+
+
+def _from_json(path: Path) -> Iterator[Record]:
+    try:
+        value = json.loads(read_file(path))
+    except (ValueError, RecursionError):
+        raise FamilyError(f"{path}: not JSON") from None
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise FamilyError(f"{path}: not a list of JSON objects")
+    yield from value
+
+
+def _from_csv(path: Path) -> Iterator[Record]:
+    try:
+        text = read_file(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise FamilyError(f"{path}: not UTF-8") from None
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                raise FamilyError(f"{path}, line {reader.line_num}: not as many cells as columns")
+            yield dict(row)
+    except csv.Error as error:
+        raise FamilyError(f"{path}, line {reader.line_num}: {error}") from None
+
+
+def _from_parquet(path: Path) -> Iterator[Record]:
+    parquet = _library("pyarrow.parquet", f"{path} is Parquet")
+    read_file(path)  # its size, and whether it can be read at all
+    with _failures(path):
+        for batch in parquet.ParquetFile(path).iter_batches():
+            yield from batch.to_pylist()
+
+
+def _from_folder(path: Path) -> Iterator[Record]:
+    """Rows of a folder that `Dataset.save_to_disk` wrote: its state.json names Arrow files."""
+    state = path / "state.json"
+    if (path / "dataset_dict.json").exists():
+        splits = json.loads(read_file(path / "dataset_dict.json")).get("splits", [])
+        raise FamilyError(f"{path} holds several splits: name one, such as {path}/{splits[0]}")
+    if not state.exists():
+        raise FamilyError(f"{path} is a folder, and not one that `save_to_disk` wrote")
+    arrow = _library("pyarrow", f"{path} holds Arrow files")
+    with _failures(path):
+        for file in json.loads(read_file(state))["_data_files"]:
+            with arrow.memory_map(str(path / Path(file["filename"]).name)) as data:
+                for batch in arrow.ipc.open_stream(data):
+                    yield from batch.to_pylist()
+
+
+def _from_hub(source: str) -> Iterator[Record]:
+    named = _HUB_NAME.fullmatch(source.removeprefix(HUB))
+    if named is None:
+        raise FamilyError(f"{source!r} is not hf:org/name[/config][@revision][:split]")
+    datasets = _library("datasets", f"{source} is a data set of a hub")
+    split = named["split"] or "train"
+    try:
+        found = datasets.load_dataset(
+            named["path"], named["config"], revision=named["revision"], split=split
+        )
+    except Exception as error:  # noqa: BLE001  the library and its transport raise all kinds
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FamilyError(f"cannot load {source}: {why}") from None
+    yield from found
+
+
+def _library(module: str, why: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise FamilyError(
+            f"{why}, and {package} is not installed: pip install 'shoal[data]'"
+        ) from None
+
+
+@contextlib.contextmanager
+def _failures(path: Path) -> Iterator[None]:
+    """Within, what pyarrow and a damaged file raise is a `FamilyError` that names the file."""
+    try:
+        yield
+    except FamilyError:
+        raise
+    except Exception as error:  # noqa: BLE001  pyarrow raises all kinds on a damaged file
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FamilyError(f"cannot read {path}: {why}") from None

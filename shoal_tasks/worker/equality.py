@@ -1,0 +1,62 @@
+"""Answers of rows: which ones are equal to the row's own. For the worker process only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from shoal_tasks.answers import extract_answer
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.rows import Row
+from shoal_tasks.spec import EXACT, AnswerFormat, FamilySpec
+from shoal_wire.types import FinishReason
+
+_CHECKED: Final = 256
+"""Rows looked at from the file's start, and as many again spread over it: math-verify reads a
+formula in about a millisecond, and a worker is to start within a second."""
+_SHOWN_CHARS: Final = 60
+
+
+def equality(spec: FamilySpec) -> Callable[[str, Any], float]:
+    """Return the function that scores an answer (1 equal, 0 not) against an item's entry."""
+    if spec.verifier == EXACT:
+        return lambda answer, entry: float(answer == entry["answer"])
+    # Late: an optional package, which the worker has loaded where a family needs it.
+    from shoal_tasks.worker.math_answers import is_equal
+
+    return lambda answer, entry: float(is_equal(answer, str(entry["answer"])))
+
+
+def check_answers(spec: FamilySpec, rows: Sequence[Row]) -> None:
+    """Raise `FamilyError` with the first row whose own answer its verifier does not accept.
+
+    Nobody could ever be right there, so that a policy would learn nothing and never know why.
+    """
+    is_right = equality(spec)
+    step = max(1, len(rows) // _CHECKED)
+    numbers = sorted({*range(min(_CHECKED, len(rows))), *range(0, len(rows), step)})
+    for number in numbers:
+        gold = rows[number].answer
+        if _is_plain_number(gold) or _accepts(spec, is_right, gold):
+            continue
+        shown = gold if len(gold) <= _SHOWN_CHARS else f"{gold[:_SHOWN_CHARS]}…"
+        raise FamilyError(
+            f"family {spec.name!r}: row {number + 1}: its own verifier ({spec.verifier}) does not "
+            f"accept its answer {shown!r}"
+            + ("" if "####" not in gold else '; answer_after = "####" takes what stands behind it')
+        )
+
+
+def _accepts(spec: FamilySpec, is_right: Callable[[str, Any], float], gold: str) -> bool:
+    tagged = spec.answer_format is AnswerFormat.TAGGED
+    text = f"<answer>{gold}</answer>" if tagged else gold
+    answer = extract_answer(spec.answer_format, text, FinishReason.STOP)
+    try:
+        return answer is not None and is_right(answer, {"answer": gold}) == 1.0
+    except Exception:  # noqa: BLE001  a reader raises all kinds on what it cannot read
+        return False
+
+
+def _is_plain_number(gold: str) -> bool:
+    """Whether a gold answer is digits alone, which every verifier reads."""
+    return gold.isascii() and gold.removeprefix("-").isdigit()

@@ -1,0 +1,190 @@
+"""A reward that is a Python function of the user's, in TRL's form. For the worker process only.
+
+    def reward(completions, **columns) -> list[float]: ...
+
+The file runs inside the sandbox: no disk, no network, no processes, the item's share of processor
+time, the worker's memory. What it imports at its top is loaded before the disk goes away. It is
+called with one completion at a time, so a reward cannot depend on who else answered: every receiver
+gets the same number. A function that gives two numbers for one completion is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import math
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.rows import Row, file_digest
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
+
+R = TypeVar("R")
+
+_MODULE: Final = "shoal_reward"
+_CHECKED_ROWS: Final = 8
+"""Rows on which a function is tried at the start: enough for each kind of completion below."""
+CHECK_EVERY: Final = 64
+"""One scored completion in so many is scored twice: a cost of 1.6 %, and a reward that changes
+with the hour or with what came before is found within a few rounds of eight answers."""
+
+
+class RewardError(FamilyError):
+    """A reward function that cannot be used; one line with its file and line."""
+
+
+class UnrepeatableError(RewardError):
+    """A reward that differs from one moment to the next: peers could never agree on it."""
+
+
+def preload_imports(source: bytes, path: str) -> None:
+    """Import what a reward's file imports, while there is a disk. Runs nothing of the file itself.
+
+    Raises `RewardError`: it is no Python, or imports what is not installed or lies beside it.
+    """
+    try:
+        tree = ast.parse(source, path)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise RewardError(f"{path}, line {line}: {getattr(error, 'msg', error)}") from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            raise RewardError(f"{path}, line {node.lineno}: a reward is one file, without `from .`")
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                _import(alias.name, path, node.lineno)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            module = _import(node.module, path, node.lineno)
+            for alias in node.names:
+                if not hasattr(module, alias.name) and hasattr(module, "__path__"):
+                    _import(f"{node.module}.{alias.name}", path, node.lineno)
+
+
+def _import(name: str, path: str, line: int) -> types.ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise RewardError(f"{path}, line {line}: cannot import {name}: {error}") from None
+
+
+class PythonReward:
+    """One family's function, ready to be called."""
+
+    def __init__(
+        self, spec: FamilySpec, source: bytes, rows: Sequence[Row], limit: ItemLimit
+    ) -> None:
+        """Run the file and try its function, each call within `limit`. Call inside the sandbox.
+
+        Raises `RewardError`.
+        """
+        if file_digest(source) != spec.config["reward_sha256"]:
+            raise RewardError(f"family {spec.name!r}: {spec.reward_path} is not the swarm's file")
+        self._path = spec.reward_path
+        low, high = spec.config["reward_range"]  # type: ignore[misc,str-unpack]
+        self._low, self._high = float(low), float(high)  # type: ignore[arg-type]
+        self._limit = limit
+        self._function = self._limited(self._load, source, str(spec.config["reward_name"]))
+        self._takes = _parameters(self._function)
+        self._num_scored = 0
+        self._try(rows[:: max(1, len(rows) // _CHECKED_ROWS)][:_CHECKED_ROWS])
+
+    def score(self, row: Row, completion: str) -> float:
+        """Return the reward of one completion, mapped to 0 to 1.
+
+        Raises `RewardError`: the function raised, returned no list of one number, or gave another
+        number than a moment before.
+        """
+        found = self._call(row, completion)
+        self._num_scored += 1
+        if self._num_scored % CHECK_EVERY == 0:
+            self._compare(found, self._call(row, completion), completion)
+        # Outside the stated range a number means no more than the range's end.
+        share = (found - self._low) / (self._high - self._low)
+        return min(1.0, max(0.0, share))
+
+    def _limited(self, function: Callable[..., R], *given: Any) -> R:
+        try:
+            with self._limit:
+                return function(*given)
+        except ItemTimeout:
+            raise RewardError(
+                f"{self._path} uses more than the processor time that a completion may cost"
+            ) from None
+
+    def _load(self, source: bytes, name: str) -> Callable[..., Any]:
+        module = types.ModuleType(_MODULE)
+        module.__file__ = self._path
+        sys.modules[_MODULE] = module  # dataclasses look their module up
+        try:
+            exec(compile(source, self._path, "exec"), module.__dict__)
+        except Exception as error:  # noqa: BLE001  it is somebody's program
+            raise RewardError(self._what(error)) from None
+        function = getattr(module, name, None)
+        if not callable(function):
+            raise RewardError(f"{self._path} has no function {name!r}")
+        if inspect.iscoroutinefunction(function):
+            raise RewardError(f"{self._path}: {name} is asynchronous; a reward is a plain function")
+        return function  # type: ignore[no-any-return]
+
+    def _try(self, rows: Sequence[Row]) -> None:
+        """Score what any policy may say, twice and in two orders."""
+        tried = [
+            (row, text)
+            for row in rows
+            for text in ("", row.answer or row.question, f"<answer>{row.answer}</answer>", "1")
+        ]
+        first = [self._limited(self._call, row, text) for row, text in tried]
+        second = [self._limited(self._call, row, text) for row, text in reversed(tried)][::-1]
+        for (_, text), one, other in zip(tried, first, second, strict=True):
+            self._compare(one, other, text)
+
+    def _compare(self, one: float, other: float, completion: str) -> None:
+        if one != other:
+            raise UnrepeatableError(
+                f"{self._path} does not repeat itself: it gave {one:g}, then {other:g}, for "
+                f"{completion[:40]!r}. Peers score every answer anew and must get the same"
+            )
+
+    def _call(self, row: Row, completion: str) -> float:
+        given = {
+            "completions": [completion],
+            "prompts": [row.question],
+            **{name: [value] for name, value in row.columns.items()},
+        }
+        if self._takes is not None:
+            given = {name: value for name, value in given.items() if name in self._takes}
+        try:
+            returned = self._function(**given)
+            (value,) = returned
+            # As TRL has it: no number says that this reward does not apply.
+            number = 0.0 if value is None else float(value)
+        except Exception as error:  # noqa: BLE001  it is somebody's program
+            raise RewardError(self._what(error)) from None
+        return number if math.isfinite(number) else self._low
+
+    def _what(self, error: Exception) -> str:
+        """One line about an error, with the line of the user's file that it came from."""
+        line, trace = None, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == self._path:
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        where = self._path if line is None else f"{self._path}, line {line}"
+        text = str(error).splitlines()[0][:200] if str(error) else ""
+        return f"{where}: {type(error).__name__}{': ' if text else ''}{text}"
+
+
+def _parameters(function: Callable[..., Any]) -> frozenset[str] | None:
+    """Return the names that a function takes; None where it takes any (`**columns`)."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        return None
+    return frozenset(one.name for one in parameters)

@@ -1,0 +1,108 @@
+"""`shoal tasks new` and `shoal tasks try`: from data to a task file, and what a model earns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.__main__ import main
+from shoal_base.toml_file import read_toml
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> None:
+    Path(name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (
+            [{"question": f"{n}?", "answer": f"so {n}\n#### {n}"} for n in range(20)],
+            {"answer_after": "####", "verifier": "math"},
+        ),
+        (
+            [{"Problem": f"{n}?", "level": 1, "solution": n} for n in range(20)],
+            {"question": "Problem", "answer": "solution", "verifier": "math"},
+        ),
+        (
+            [{"prompt": f"{n}?", "completion": f"word {n}"} for n in range(20)],
+            {"question": "prompt", "answer": "completion", "verifier": "exact"},
+        ),
+        (
+            [{"question": f"{n}?", "answer": rf"\frac{{{n}}}{{7}}"} for n in range(20)],
+            {"verifier": "math"},
+        ),
+    ],
+)
+def test_a_file_is_written_by_looking(
+    rows: list[dict[str, Any]], expected: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("data.jsonl", rows)
+    assert main(["tasks", "new", "data.jsonl"]) == 0
+    assert "20 rows, the last 2 kept for evaluation" in capsys.readouterr().out
+    found = read_toml(Path("data.toml"))
+    assert found == {
+        "name": "data",
+        "rows": "data.jsonl",
+        **expected,
+        "answer_format": "tagged",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"a": "x", "b": "y"}', "which column of data.jsonl holds the question? It has 'a', 'b'"),
+        ('{"question": "x", "b": "y"}', "holds the answer? It has 'question', 'b'"),
+        ("", "no rows"),
+        ("{", "line 1: not JSON"),
+    ],
+)
+def test_what_is_not_found_by_looking_is_asked_for_in_one_line(
+    content: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("data.jsonl").write_text(content)
+    assert main(["tasks", "new", "data.jsonl"]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not Path("data.toml").exists()
+
+
+def test_a_file_that_is_there_is_not_written_over(capsys: pytest.CaptureFixture[str]) -> None:
+    write("data.jsonl", [{"question": "1?", "answer": "1"}])
+    Path("data.toml").write_text("mine")
+    assert main(["tasks", "new", "data.jsonl"]) == 2
+    assert "--out" in capsys.readouterr().err
+    assert Path("data.toml").read_text() == "mine"
+
+
+def test_a_model_answers_and_every_answer_has_its_reward(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write("data.jsonl", [{"question": f"Say {n}", "answer": str(n)} for n in range(10)])
+    Path("reward.py").write_text(
+        "def reward(completions):\n    return [min(1.0, len(completions[0]) / 4)]\n"
+    )
+    Path("data.toml").write_text('name = "data"\nrows = "data.jsonl"\nreward = "reward.py"\n')
+    flags = ["--model", "tiny", "--rows", "3", "--completions", "2", "--max-new-tokens", "4"]
+    assert main(["tasks", "try", "data.toml", *flags, "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert len(view["rows"]) == 3
+    for row in view["rows"]:
+        for answer in row["answers"]:
+            share = 1.0 if answer["finish_reason"] == "stop" else 0.5
+            assert answer["reward"] == pytest.approx(share * min(1.0, len(answer["text"]) / 4))
+    assert main(["tasks", "try", "data.toml", *flags]) == 0
+    assert "mean reward" in capsys.readouterr().out
+    assert main(["tasks", "try", "nothing.toml", "--model", "tiny"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

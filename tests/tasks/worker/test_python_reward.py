@@ -1,0 +1,204 @@
+"""Rewards that are Python functions: what they are given, what they may do, who is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_tasks.errors import FamilyError, TaskError
+from shoal_tasks.families import FamilySpec, config_digest, coordinates
+from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.rows import parse_rows
+from shoal_tasks.task_file import load_task_file
+from shoal_tasks.types import ScoreRequest, ScoreResult
+from shoal_tasks.worker.item_limit import ItemLimit
+from shoal_tasks.worker.python_reward import (
+    CHECK_EVERY,
+    PythonReward,
+    RewardError,
+    preload_imports,
+)
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.types import FinishReason
+
+ROWS = [{"question": f"Say {n}", "answer": str(n), "level": n % 3} for n in range(12)]
+HEAD = "def reward(completions, **columns):\n"
+TASK = 1 << 20  # row 4 of 11: the last one is held out
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def family(folder: Path, source: str, **fields: object) -> FamilySpec:
+    """Return a family of `ROWS` that is rewarded by `source`."""
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    (folder / "reward.py").write_text(source)
+    table = {"name": "mine", "rows": "rows.jsonl", "reward": "reward.py", **fields}
+    path = folder / "mine.toml"
+    path.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items()))
+    return load_task_file(path)
+
+
+def scored(
+    spec: FamilySpec, *texts: str, finish: FinishReason = FinishReason.STOP
+) -> list[ScoreResult]:
+    limits = WorkerLimits(item_cpu_seconds=0.2, request_timeout_seconds=30.0)
+    with TaskWorker([spec], limits=limits) as worker:
+        task = coordinates(spec, TASK)
+        return worker.score(
+            [ScoreRequest(task=task, text=text, finish_reason=finish) for text in texts]
+        )
+
+
+def earned(spec: FamilySpec, *texts: str) -> list[float]:
+    return [result.reward for result in scored(spec, *texts)]
+
+
+def test_it_is_given_the_completion_the_question_and_every_column(tmp_path: Path) -> None:
+    source = (
+        "def reward(prompts, completions, answer, level, **columns):\n"
+        "    assert prompts[0] == 'Say ' + answer[0] and columns['question'] == prompts\n"
+        "    return [0.25 * level[0] if text == answer[0] else 0.1 for text in completions]\n"
+    )
+    row = ROWS[TASK % 11]
+    right = 0.25 * int(row["level"])  # type: ignore[call-overload]
+    assert earned(family(tmp_path, source), str(row["answer"]), "x") == [right, 0.1]
+
+
+def test_it_may_take_less_and_may_call_what_it_imports(tmp_path: Path) -> None:
+    source = (
+        "import re, math\nfrom collections import Counter\nfrom xml.etree import ElementTree\n"
+        "def score(completions):\n"
+        "    ElementTree.fromstring('<a/>')\n"
+        "    return [math.tanh(Counter(re.findall('a', completions[0]))['a'])]\n"
+    )
+    spec = family(tmp_path, source, reward="reward.py:score")
+    assert earned(spec, "", "a") == [0.0, pytest.approx(0.7616, abs=1e-4)]
+
+
+def test_a_range_is_mapped_and_what_is_outside_counts_as_its_end(tmp_path: Path) -> None:
+    source = f"{HEAD}    return [float(text or 0) for text in completions]\n"
+    source = source.replace("float(text or 0)", "NUMBERS.get(text, 0)")
+    source = f"NUMBERS = {{'up': 3, 'down': -9, 'none': None, 'nan': float('nan')}}\n{source}"
+    spec = family(tmp_path, source, reward_range=[-1, 1])
+    assert earned(spec, "up", "down", "none", "nan", "else") == [1, 0, 0.5, 0, 0.5]
+    assert config_digest(spec) != config_digest(family(tmp_path, source))
+
+
+def test_a_cut_completion_earns_half(tmp_path: Path) -> None:
+    spec = family(tmp_path, f"{HEAD}    return [0.8]\n")
+    assert [one.reward for one in scored(spec, "x", finish=FinishReason.LENGTH)] == [0.4]
+
+
+def test_who_has_another_function_has_another_family(tmp_path: Path) -> None:
+    spec = family(tmp_path, f"{HEAD}    return [1]\n")
+    assert config_digest(family(tmp_path, f"{HEAD}    return [0]\n")) != config_digest(spec)
+    with pytest.raises(FamilyError, match=r"reward\.py is not the swarm's file"):
+        TaskWorker([spec]).start()  # the file has changed meanwhile
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def reward(completions:\n", r"reward\.py, line 1: "),
+        ("x = 1\n", r"reward\.py has no function 'reward'"),
+        ("import no_such_thing\n", r"line 1: cannot import no_such_thing"),
+        ("from . import other\n", r"line 1: a reward is one file"),
+        ("\nraise OSError('no')\n", r"line 2: OSError: no"),
+        ("async def reward(completions): ...\n", "asynchronous"),
+        (f"{HEAD}    return [columns['nope']]\n", r"line 2: KeyError: 'nope'"),
+        (f"{HEAD}    return 1.0\n", "TypeError"),
+        (f"{HEAD}    return [1.0, 2.0]\n", "ValueError"),
+        (f"{HEAD}    return ['good']\n", "ValueError"),
+        ("def reward(completions, nope):\n    return [1]\n", "missing 1 required"),
+        (f"import random\n{HEAD}    return [random.random()]\n", "does not repeat itself"),
+        (f"import time\n{HEAD}    return [time.time_ns() % 7]\n", "does not repeat itself"),
+        (f"N = []\n{HEAD}    N.append(1)\n    return [len(N)]\n", "does not repeat itself"),
+        (f"{HEAD}    return [id(columns) % 1000 / 1000 + hash(object())]\n", "repeat itself"),
+        (f"{HEAD}    while True: pass\n", "processor time"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, source: str, said: str) -> None:
+    # In this process: none of these needs the sandbox, and a worker takes a second to start.
+    spec, data = family(tmp_path, source), source.encode()
+    rows = parse_rows(Path(spec.path).read_bytes(), "rows")
+    with pytest.raises(RewardError, match=said) as caught:
+        preload_imports(data, spec.reward_path)
+        PythonReward(spec, data, rows, ItemLimit(0.2))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (f"{HEAD}    return [len(open('/etc/passwd').read())]\n", "line 2: "),
+        (
+            f"import os, socket\n{HEAD}    try: socket.socket()\n"
+            "    except PermissionError: os.system('true')\n",
+            "line 4: PermissionError: refused in the task worker",
+        ),
+        (f"{HEAD}    return [len('x' * (1 << 40))]\n", "MemoryError"),
+    ],
+)
+def test_the_sandbox_holds_the_function_too(tmp_path: Path, source: str, said: str) -> None:
+    with pytest.raises(TaskError, match=said):
+        TaskWorker([family(tmp_path, source)]).start()
+
+
+def test_one_that_changes_later_is_found_and_its_family_refused(tmp_path: Path) -> None:
+    source = f"N = []\n{HEAD}    N.append(1)\n    return [float(len(N) > 200 and len(N) % 2)]\n"
+    spec = family(tmp_path, source)
+    with pytest.raises(FamilyError, match="does not repeat itself"):
+        scored(spec, *map(str, range(200 + 2 * CHECK_EVERY)))
+
+
+def test_an_error_costs_the_completion_alone_and_its_author_is_told(tmp_path: Path) -> None:
+    source = f"{HEAD}    return [1 / (len(completions[0]) - 7)]\n"
+    broken, fine = scored(family(tmp_path, source, reward_range=[-1, 1]), "seven77", "eight888")
+    assert (broken.reward, fine.reward) == (0.0, 1.0)
+    assert broken.error.endswith("reward.py, line 2: ZeroDivisionError: division by zero")
+    assert not fine.error
+
+
+def test_a_completion_is_a_text_and_never_a_program(tmp_path: Path) -> None:
+    source = f"{HEAD}    return [float(eval(completions[0] or '0'))]\n"
+    found = scored(family(tmp_path, f"{HEAD}    return [len(completions[0]) / 99]\n"), "1 + 1")
+    assert found[0].reward == pytest.approx(5 / 99)
+    with pytest.raises(TaskError):  # tried with answers of its own, it is refused at the start
+        scored(family(tmp_path, source), "1")
+
+
+def test_one_that_takes_too_long_is_worth_nothing_and_the_next_is_scored(tmp_path: Path) -> None:
+    source = f"{HEAD}    while completions[0] == 'loop': pass\n    return [1]\n"
+    slow, fine = scored(family(tmp_path, source), "loop", "x")
+    assert (slow.reward, slow.timed_out, fine.reward) == (0.0, True, 1.0)
+
+
+def test_two_receivers_give_any_completions_the_same(tmp_path: Path) -> None:
+    source = (
+        "import hashlib\n"
+        f"{HEAD}    data = (columns['question'][0] + completions[0]).encode(errors='replace')\n"
+        "    return [hashlib.sha256(data).digest()[0] / 255]\n"
+    )
+    spec = family(tmp_path, source)
+    with TaskWorker([spec]) as one, TaskWorker([spec]) as other:
+
+        @given(st.lists(st.tuples(st.integers(0, 99), st.text(max_size=50)), max_size=20))
+        def both(asked: list[tuple[int, str]]) -> None:
+            requests = [
+                ScoreRequest(
+                    task=coordinates(spec, TASK + row), text=text, finish_reason=FinishReason.STOP
+                )
+                for row, text in asked
+            ]
+            found = dict(zip(requests, one.score(requests), strict=True))
+            assert [found[request] for request in requests[::-1]] == other.score(requests[::-1])
+            assert all(0 <= result.reward <= 1 for result in found.values())
+
+        both()
