@@ -25,6 +25,7 @@ Report = Callable[[PeerId, PeerId | None, Verdict], None]
 where the signature did not hold."""
 
 HALF_LIFE_SECONDS = 600.0
+"""Time in which points come back by half, 0 to infinity. A guess: as long as the first ban."""
 BAN_BELOW = -40.0
 """Below this a peer is cut off for a time."""
 
@@ -33,6 +34,7 @@ _MERIT_STEP = 0.05
 _MERIT_INTERVAL_SECONDS = 1.0
 """One delivery in so many seconds counts: a stream of them earns no faster."""
 _MERIT_HALF_LIFE_SECONDS = 3600.0
+"""A guess: a peer that was away for a night starts as a newcomer."""
 _MAX_PEERS = 4096
 _FORGET_ABOVE = 0.01
 
@@ -65,19 +67,36 @@ class Weight:
 
 
 WEIGHTS: Mapping[Cause, Weight] = {
+    # The signer pays. A guess: eleven within minutes end in a ban, one slip does not matter.
     Cause.SIGNED_REJECT: Weight(points=-4.0, floor=-100.0),
+    # The signer pays. A guess: three end in a ban, since no honest software produces it.
     Cause.SIGNED_HEAVY: Weight(points=-20.0, floor=-100.0),
+    # The forwarder pays. A quarter of the signer's: it only failed to check.
     Cause.FORWARDED_REJECT: Weight(points=-1.0, floor=-100.0),
+    # The forwarder pays. A quarter of the signer's.
     Cause.FORWARDED_HEAVY: Weight(points=-5.0, floor=-100.0),
+    # Signer and forwarder pay. It rests on our own clock: the floor is above the mesh's -10.
     Cause.CLOCK: Weight(points=-1.0, floor=-8.0),
+    # The sender pays. A guess: three in a minute come to -43, a ban.
     Cause.MALFORMED_RPC: Weight(points=-15.0, floor=-100.0),
+    # The sender pays, each second after a grace of one. A guess: two such seconds end in a ban.
     Cause.FLOOD: Weight(points=-25.0, floor=-100.0),
+    # The sender pays, once a heartbeat (1 s). A guess: five in a row end in a ban.
     Cause.CONTROL_SPAM: Weight(points=-10.0, floor=-100.0),
+    # The sender pays. A guess; go-libp2p squares a counter of these instead.
     Cause.BROKEN_BACKOFF: Weight(points=-2.0, floor=-100.0),
+    # Whoever offered pays. Congestion does it too: the floor costs the mesh, never the ban.
     Cause.BROKEN_PROMISE: Weight(points=-1.0, floor=-12.0),
+    # The reader pays. A bad link does it too: three cost the mesh, none the ban.
     Cause.SLOW_READER: Weight(points=-4.0, floor=-12.0),
+    # The signer pays. Slow machines do it too: the four mild floors together stay above the ban.
     Cause.TOO_DEAR: Weight(points=-1.0, floor=-7.0),
 }
+"""What each cause costs, in points: each time between -25 and -1, a cause alone down to its floor.
+
+Points halve every `HALF_LIFE_SECONDS`. The unit is arbitrary; what counts is the distance to -10
+(out of every mesh) and to `BAN_BELOW`. docs/threats.md has the same table, and a test compares.
+"""
 
 _MILD = {
     # Rests on our own clock, which may be the wrong one.
