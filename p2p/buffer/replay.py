@@ -126,7 +126,8 @@ class ReplayBuffer:
         as the room is shared, by network first; else all publishers count alike.
         """
         self.expire(now)
-        pool, entries = self._pool, list[Entry]()
+        pool = self._pool
+        entries: list[Entry] = []
         while len(entries) < count:
             slot = pool.draw(self._rng, weight_of, by_shares=by_shares)
             if slot is None:

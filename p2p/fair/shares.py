@@ -198,7 +198,7 @@ class ShareTree(Generic[T]):
         return rng.choices([leaf for _, leaf, _ in leaves], chances)[0].free.draw(rng)
 
     def _count(self, place: Place[T], count: int, size: int, free: int) -> None:
-        pairs = list(self._walk(place.path))
+        pairs = self._walk(place.path)
         leaf = pairs[-1][1]
         assert isinstance(leaf, Leaf)
         if place.is_free and count >= 0:
@@ -207,27 +207,37 @@ class ShareTree(Generic[T]):
         else:
             leaf.free.discard(place)
             leaf.oldest.discard(place)
-        for node in (self.root, *(child for _, child in pairs)):
-            node.count += count
-            node.size += size
-            node.num_free += free
+        self.root.count += count
+        self.root.size += size
+        self.root.num_free += free
         for parent, child in pairs:
-            parent.changed(child)
+            was_free = child.num_free > 0
+            child.count += count
+            child.size += size
+            child.num_free += free
+            if count or was_free != (child.num_free > 0):
+                parent.changed(child)
         if count < 0:
             for parent, child in reversed(pairs):
                 if not child.count:
                     parent.forget(child)
 
-    def _walk(self, path: Path) -> Iterator[tuple[Branch[T], Branch[T] | Leaf[T]]]:
-        """Yield the nodes of a path with their parents; missing ones are made."""
+    def _walk(self, path: Path) -> list[tuple[Branch[T], Branch[T] | Leaf[T]]]:
+        """Return the nodes of a path with their parents; missing ones are made."""
         parent = self.root
-        for depth, key in enumerate(path, 1):
+        pairs: list[tuple[Branch[T], Branch[T] | Leaf[T]]] = []
+        for key in path[:-1]:
             child = parent.children.get(key)
             if child is None:
-                child = parent.children[key] = Branch(key) if depth < len(path) else Leaf(key)
-            yield parent, child
-            if isinstance(child, Branch):
-                parent = child
+                child = parent.children[key] = Branch(key)
+            pairs.append((parent, child))
+            assert isinstance(child, Branch)
+            parent = child
+        leaf = parent.children.get(path[-1])
+        if leaf is None:
+            leaf = parent.children[path[-1]] = Leaf(path[-1])
+        pairs.append((parent, leaf))
+        return pairs
 
 
 def clamped(weight: float) -> float:
