@@ -8,11 +8,15 @@ peer back.  Nobody is blamed.  Honest peers ask some twenty times a second at mo
 
 from __future__ import annotations
 
-from p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
+import itertools
+
+from p2p.fair import Path
+from p2p.fair.buckets import PathBuckets, Rate
 
 OF_CONNECTION = Rate(burst=400.0, per_second=100.0)
 OF_SOURCE = Rate(burst=800.0, per_second=200.0)
-"""Of all connections of a network, or through a relay: a new one brings no new burst."""
+"""Rate limit shared by all connections from one network, or through one relay, so that another
+connection does not grant another burst."""
 _MAX_SOURCES = 4096
 
 
@@ -20,29 +24,27 @@ class StreamPaces:
     """What has been opened from where; outlives the connections."""
 
     def __init__(self) -> None:
-        self._of_source: KeyedBuckets[str] = KeyedBuckets(OF_SOURCE, max_keys=_MAX_SOURCES)
+        self._buckets = PathBuckets(OF_SOURCE, OF_CONNECTION, max_keys=_MAX_SOURCES)
+        self._numbers = itertools.count()
 
     def joined(self, source: str, now: float) -> StreamPace:
         """Return the pace of a connection that has begun; `source` as `seats.source_of` has it."""
-        return StreamPace(source, self._of_source, now)
+        path = (source, str(next(self._numbers)))
+        self._buckets.of(path, now)
+        return StreamPace(self._buckets, path)
 
 
 class StreamPace:
     """The pace of one connection."""
 
-    def __init__(self, source: str, of_source: KeyedBuckets[str], now: float) -> None:
-        self._source = source
-        self._of_source = of_source
-        self._own = TokenBucket(OF_CONNECTION, now)
+    def __init__(self, buckets: PathBuckets, path: Path) -> None:
+        self._buckets = buckets
+        self._path = path
 
     def opened(self, now: float) -> None:
         """Count a stream."""
-        for bucket in self._buckets(now):
-            bucket.owe(1.0, now)
+        self._buckets.of(self._path, now).owe(1.0, now)
 
     def wait_s(self, now: float) -> float:
         """Return for how long the next one should wait."""
-        return max(bucket.wait_s(0.0, now) for bucket in self._buckets(now))
-
-    def _buckets(self, now: float) -> tuple[TokenBucket, TokenBucket]:
-        return self._own, self._of_source.of(self._source, now)
+        return self._buckets.of(self._path, now).wait_s(0.0, now)
