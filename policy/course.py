@@ -18,7 +18,6 @@ import torch
 
 from policy.checkpoint.saving import (
     CheckpointError,
-    Loaded,
     RngState,
     TrainerState,
     latest_checkpoint,
@@ -30,7 +29,7 @@ from policy.model.loading import Policy
 from policy.model.lora import LoraSpec, spec_of
 from policy.record.earlier_runs import set_aside
 from policy.record.progress import Progress
-from policy.update.grpo import make_optimizer
+from policy.update.grpo import optimizer_of
 from shoal_settings.schema import Settings
 from shoal_wire.types import GroupId
 
@@ -82,7 +81,7 @@ def begin_or_resume(settings: Settings, *, seed: int) -> Course:
     policy = fresh_policy(settings, seed=seed)
     course = Course(
         policy=policy,
-        optimizer=_fresh_optimizer(settings, policy),
+        optimizer=optimizer_of(settings, policy),
         python_rng=random.Random(seed),
         torch_rng=torch.Generator(),
     )
@@ -99,19 +98,19 @@ def take_back(course: Course, settings: Settings, *, seed: int, held: Held = THI
     settings = settings.model_copy(update={"device": "cpu"})
     found = latest_checkpoint(settings.data_dir) if course.has_checkpoint else None
     if found is not None and found.path is not None:
-        loaded = _load(settings, found.path)
+        loaded = load_checkpoint(found.path, settings)
         good, optimizer = loaded.policy, loaded.optimizer
         course.policy_version = loaded.state.policy_version
     else:
         with torch.random.fork_rng(devices=[]):
             good = fresh_policy(settings, seed=seed)
-        optimizer = _fresh_optimizer(settings, good)
+        optimizer = optimizer_of(settings, good)
         course.policy_version = 0
     held.restore(course.policy, course.optimizer, good, optimizer)
 
 
 def _resumed(settings: Settings, path: Path, *, seed: int) -> Course:
-    loaded = _load(settings, path)
+    loaded = load_checkpoint(path, settings)
     different = _difference(loaded.policy, settings)
     if different:
         raise CheckpointError(
@@ -132,22 +131,6 @@ def _resumed(settings: Settings, path: Path, *, seed: int) -> Course:
     state.rng.restore(course.python_rng, course.torch_rng)
     log.info("resumed at round %d from %s", course.round, path.name)
     return course
-
-
-def _load(settings: Settings, path: Path) -> Loaded:
-    return load_checkpoint(
-        path,
-        lr=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        device=settings.device,
-        dtype=settings.dtype,
-        attention=settings.attention,
-        prompt=settings.prompt,
-    )
-
-
-def _fresh_optimizer(settings: Settings, policy: Policy) -> Any:
-    return make_optimizer(policy, lr=settings.learning_rate, weight_decay=settings.weight_decay)
 
 
 def _set_earlier_run_aside(settings: Settings) -> None:

@@ -41,7 +41,7 @@ from policy.model.sharding import (
     whole_optimizer,
     whole_weights,
 )
-from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
+from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, optimizer_of, update
 from shoal_settings.schema import Settings
 
 log = logging.getLogger(__name__)
@@ -96,10 +96,7 @@ class Part:
         device = device_of(self._settings.device)
         mesh = init_device_mesh(device.type, (self.ranks.size,))
         self.policy = shard(policy, mesh, device)
-        settings = self._settings
-        self.optimizer = make_optimizer(
-            self.policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
-        )
+        self.optimizer = optimizer_of(self._settings, self.policy)
         self.put(order, state, None)
         return self.policy, self.optimizer
 

@@ -23,9 +23,8 @@ from policy.generation.local import NonFiniteError
 from policy.generation.questions import refuse_unanswerable
 from policy.held import Held, finite
 from policy.judged import Judged
+from policy.making import learner_of, rounds_of
 from policy.model.loading import ModelError
-from policy.model.memory import can_checkpoint
-from policy.model.reference import load_reference
 from policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
 from policy.record.pause import Pause
 from policy.record.phases import Doing, Phase
@@ -34,8 +33,8 @@ from policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from policy.record.sinks import MetricSinks
 from policy.record.status import Status
 from policy.rollback import Watch
-from policy.round.config import round_config
-from policy.sapo import THIS_PROCESS, Learner, Means, Outcome, Rounds
+from policy.rollouts import sampling_params
+from policy.sapo import THIS_PROCESS, Means, Outcome
 from policy.shots import with_shots
 from policy.surroundings import Interrupted, Surroundings
 from policy.tiny import MODEL_NAMES
@@ -77,17 +76,17 @@ class Trainer:
         self._phases = around.phases
         self._last_record: RoundRecord | None = None
         self._link.restore_consumed(course.consumed_ids)
-        config = round_config(settings, seed)
-        self._sampling = config.sampling
-        self._rounds = Rounds(
-            _learner(settings, course, seed),
+        self._sampling = sampling_params(settings)
+        self._rounds = rounds_of(
+            settings,
+            learner_of(settings, course.policy, seed=seed, optimizer=course.optimizer),
             around,
-            config,
+            seed=seed,
             means=means,
             quarantine=Quarantine(settings.data_dir / QUARANTINE_FILE),
         )
         self._evaluate_every = evaluation_interval(settings)
-        self._judged = Judged(settings, course.policy, self._link, config.sampling, seed=seed)
+        self._judged = Judged(settings, course.policy, self._link, self._sampling, seed=seed)
         self._metrics = _metrics_file(settings, course)
         self._sinks = MetricSinks(settings, last_round=course.round)
         self._watched = Watched(settings, around.tasks, course.progress.learning, on_news=on_news)
@@ -305,11 +304,6 @@ class Trainer:
         self._link.tell_status(status.to_json())
 
 
-def _refuse_unsupported(settings: Settings, course: Course) -> None:
-    if settings.gradient_checkpointing and not can_checkpoint(course.policy.model):
-        raise ModelError(f"{settings.model}: its layers do not support --gradient-checkpointing")
-
-
 def _begun(settings: Settings, around: Surroundings, held: Held, *, seed: int) -> Course:
     """Return a course with its policy in place. Raises ModelError, CheckpointError."""
     names_itself = settings.model not in MODEL_NAMES
@@ -323,7 +317,6 @@ def _begun(settings: Settings, around: Surroundings, held: Held, *, seed: int) -
         log.info("it is loaded: %.1f million weights on %s", num_weights / 1e6, where)
         _warn_of_rate(settings, num_weights)
         _warn_of_type(settings)
-    _refuse_unsupported(settings, course)
     course.policy = with_shots(
         *(course.policy, settings, around),
         keep_in=settings.data_dir,
@@ -350,11 +343,6 @@ def _warn_of_type(settings: Settings) -> None:
             "--dtype bfloat16 on all weights loses nearly every small step (at a rate of 1e-6, 132 "
             "of 52,032 weights moved in 20 steps); try --dtype auto, or --lora-rank 16"
         )
-
-
-def _learner(settings: Settings, course: Course, seed: int) -> Learner:
-    reference = load_reference(settings, course.policy, seed=seed)
-    return Learner(policy=course.policy, optimizer=course.optimizer, reference=reference)
 
 
 def _metrics_file(settings: Settings, course: Course) -> MetricsFile:

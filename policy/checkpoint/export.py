@@ -26,13 +26,8 @@ def export_model(settings: Settings, folder: Path, tell: Callable[[str], None]) 
     if folder.exists():
         raise CheckpointError(f"{folder} exists already; name a new folder to export to")
     tell(f"reading {found.path.name}")
-    policy = load_checkpoint(
-        found.path,
-        lr=settings.learning_rate,
-        device="cpu",
-        dtype=settings.dtype,
-        attention=settings.attention,
-    ).policy
+    on_host = settings.model_copy(update={"device": "cpu"})
+    policy = load_checkpoint(found.path, on_host).policy
     temporary = folder.with_name(f"{folder.name}.tmp-{secrets.token_hex(4)}")
     try:
         whole = merged(policy)

@@ -37,8 +37,9 @@ import torch
 from policy.model.loading import Policy, load_policy
 from policy.model.lora import is_adapter, load_adapter, save_adapter
 from policy.model.writing import failures_as_os_errors
-from policy.update.grpo import make_optimizer
+from policy.update.grpo import optimizer_of
 from shoal_base.files import is_full, sync
+from shoal_settings.schema import Settings
 
 FORMAT_VERSION = 1
 KEEP = 2
@@ -200,19 +201,10 @@ def latest_checkpoint(directory: Path) -> Latest:
     return Latest(path=path, skipped=tuple(skipped))
 
 
-def load_checkpoint(
-    path: Path,
-    *,
-    lr: float,
-    weight_decay: float = 0.0,
-    device: str = "auto",
-    dtype: str = "auto",
-    attention: str = "auto",
-    prompt: str = "auto",
-) -> Loaded:
+def load_checkpoint(path: Path, settings: Settings) -> Loaded:
     """Load policy, optimiser and state of a checkpoint that `latest_checkpoint` found good.
 
-    `lr` and `weight_decay` are the caller's, not the checkpoint's: settings may have changed.
+    Device, types and the optimiser's rates are those of `settings`, not the checkpoint's.
     The policy's name is the one it was saved under. Random states are returned, not restored.
     Raises CheckpointError.
     """
@@ -227,12 +219,12 @@ def load_checkpoint(
         policy = _load_policy(
             path / "model",
             document["model_name"],
-            device=device,
-            dtype=dtype,
-            attention=attention,
-            prompt=prompt,
+            device=settings.device,
+            dtype=settings.dtype,
+            attention=settings.attention,
+            prompt=settings.prompt,
         )
-        optimizer = make_optimizer(policy, lr=lr, weight_decay=weight_decay)
+        optimizer = optimizer_of(settings, policy)
         _load_optimizer(path / "optimizer.pt", optimizer, policy)
     except CheckpointError:
         raise

@@ -48,6 +48,7 @@ from policy.update.rows import (
     weighted,
 )
 from policy.update.stats import Blame, Nonfinite, Totals, UpdateStats, merged, summed_up
+from shoal_settings.schema import Settings
 
 CPU_TOKENS = 2048
 """Tokens in one forward pass from which on a CPU gains nothing by more: its caches are full."""
@@ -59,6 +60,7 @@ __all__ = [
     "TrainGroup",
     "UpdateStats",
     "make_optimizer",
+    "optimizer_of",
     "pack",
     "update",
 ]
@@ -75,6 +77,11 @@ def make_optimizer(policy: Policy, *, lr: float, weight_decay: float = 0.0) -> A
     ]
     fused = policy.device.type in ("cpu", "cuda") and not policy.in_root
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, fused=fused)
+
+
+def optimizer_of(settings: Settings, policy: Policy) -> Any:
+    """Return the optimiser that settings ask for: every trainer's, rank's and experiment's."""
+    return make_optimizer(policy, lr=settings.learning_rate, weight_decay=settings.weight_decay)
 
 
 def update(

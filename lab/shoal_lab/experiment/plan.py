@@ -188,6 +188,8 @@ def same_job(line: str, job: Job) -> bool:
 
 def refusal(job: Job) -> str | None:
     """Why an arm cannot be played as it is asked for, in one line; None where it can."""
+    if why := _not_in_memory(job):
+        return why
     if not job.arm.average_every:
         return None
     settings = [job.node_settings(index) for index in range(job.num_nodes)]
@@ -197,6 +199,24 @@ def refusal(job: Job) -> str | None:
             f"the weights of {' and '.join(models)} have no mean: nodes average only those of "
             "one model, of one size"
         )
+    return None
+
+
+NOT_IN_MEMORY: Final = (
+    *("no_trainer", "stay", "no_train", "alone"),
+    *("generator", "base_url", "remote_model", "concurrency"),
+    *("threads", "resume", "round_seconds", "checkpoint_seconds", "judge"),
+)
+"""The trainer's settings that a swarm in memory does not read: nodes there have neither servers nor
+judges, checkpoints nor clocks. `tests/lab/experiment/test_honoured.py` holds this to the code."""
+
+
+def _not_in_memory(job: Job) -> str | None:
+    for index in range(job.num_nodes):
+        settings = job.node_settings(index)
+        for key in NOT_IN_MEMORY:
+            if getattr(settings, key) != Settings.model_fields[key].default:
+                return f"{key} has no effect in a swarm in memory: leave it out"
     return None
 
 

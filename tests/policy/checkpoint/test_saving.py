@@ -27,6 +27,7 @@ from policy.checkpoint.saving import (
 from policy.generation.local import generate
 from policy.model.loading import Policy
 from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_settings.schema import Settings
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 
@@ -96,7 +97,7 @@ def names(directory: Path) -> list[str]:
 
 def load(path: Path | None) -> Loaded:
     assert path is not None
-    return load_checkpoint(path, lr=LR)
+    return load_checkpoint(path, Settings(learning_rate=LR))
 
 
 def test_six_updates_equal_three_and_resume_and_three_bit_for_bit(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
 def test_the_learning_rate_is_the_callers(tmp_path: Path) -> None:
     trainer = Trainer()
     trainer.step()
-    loaded = load_checkpoint(trainer.save(tmp_path), lr=0.5, weight_decay=0.25)
+    loaded = load_checkpoint(trainer.save(tmp_path), Settings(learning_rate=0.5, weight_decay=0.25))
     assert [group["lr"] for group in loaded.optimizer.param_groups] == [0.5, 0.5]
     assert [group["weight_decay"] for group in loaded.optimizer.param_groups] == [0.25, 0.0]
     assert len(loaded.optimizer.state) == len(list(loaded.policy.model.parameters()))

@@ -19,6 +19,7 @@ import trio.testing
 
 from p2p.process import root_error
 from policy.evaluate import HeldOut, evaluate
+from policy.making import learner_of, rounds_of
 from policy.model.examples import Shots
 from policy.model.loading import Policy
 from policy.model.shared_base import Bases
@@ -26,12 +27,10 @@ from policy.node.link import NodeLink
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import Progress
 from policy.rollouts import OwnGroup, sampling_params
-from policy.round.config import round_config
 from policy.sapo import THIS_PROCESS, Learner, Rounds
 from policy.shots import with_shots
 from policy.surroundings import Surroundings
 from policy.tasks import TaskSource
-from policy.update.grpo import make_optimizer
 from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
 from shoal_lab.experiment.plan import Job
@@ -206,16 +205,14 @@ class _Swarm:
         )
         fresh = self._workers.bases.fresh_policy(settings, seed=settings.seed)
         policy = self._with_shots(fresh, settings, around)
-        optimizer = make_optimizer(
-            policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
-        )
         said = Said(self._planted)
-        learner = Learner(policy=policy, optimizer=optimizer)
+        learner = learner_of(settings, policy, seed=settings.seed)
         journal = self._kept.journal
-        rounds = Rounds(
+        rounds = rounds_of(
+            settings,
             learner,
             replace(around, link=self._link_of(index, settings, said)),
-            round_config(settings, settings.seed),
+            seed=settings.seed,
             means=THIS_PROCESS if journal is None else journal.means(index),
         )
         return _Node(settings, learner, rounds, said, Progress())

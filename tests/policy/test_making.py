@@ -1,0 +1,42 @@
+"""Each setting of the trainer is read by each way to a trainer: begun anew, or taken up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy.trainer import Trainer
+from shoal_settings.trainer_settings import TrainerSettings
+from tests.policy import training_cases as case
+from tests.support.read_settings import Read, reading
+
+KEYS = frozenset(TrainerSettings.__annotations__)
+BY_THE_COMMAND = {
+    *("no_trainer", "stay", "no_train", "alone", "threads", "seed"),  # which process there is
+    *("base_url", "concurrency"),  # by the generator, which the command makes
+}
+"""Read before there is a trainer, in `policy/__main__.py` and by the node."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return case.model_folder(tmp_path_factory.mktemp("model"))
+
+
+def played(folder: Path, model: str, rounds: int, **more: Any) -> Read:
+    known = case.settings(folder, model, rounds=rounds, kl_beta=0.1, lora_rank=2, **more)
+    settings, read = reading(known)
+    Trainer(settings, case.surroundings(), seed=1).run()
+    return read
+
+
+def test_every_setting_is_read_by_a_trainer_begun_anew_and_by_one_taken_up(
+    tmp_path: Path, model: str
+) -> None:
+    begun = played(tmp_path, model, 1, eval_every=1, eval_per_family=1)
+    assert sorted(KEYS - begun - BY_THE_COMMAND) == []
+    taken_up = played(tmp_path, model, 2, eval_every=1, eval_per_family=1)
+    # Which layers adapters are on, a checkpoint says.
+    assert begun & KEYS - taken_up <= {"lora_targets"}
