@@ -273,7 +273,7 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, pha
 
 
 def _server(settings: Settings, stop: StopFlag) -> Callable[[Policy], Generator] | None:
-    """What makes a round's answers where the policy itself does not."""
+    """Return what makes a round's answers where the policy itself does not."""
     from policy.generation.following import following
     from policy.generation.remote import remote_generator, remote_model
     from policy.generation.requests import RemoteError

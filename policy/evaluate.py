@@ -46,7 +46,7 @@ class EvaluationStopped(Exception):  # noqa: N818 - an order, not a fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """What an evaluation found."""
+    """The result of an evaluation."""
 
     round: int
     """Rounds played before it."""

@@ -44,7 +44,7 @@ Answer = Callable[[Sequence[Question], int], list[OwnGroup]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """Who answers, as peers are told."""
+    """The author of the answers, as peers are told."""
 
     model_name: str
     tokenizer_digest: Digest

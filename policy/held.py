@@ -13,7 +13,7 @@ from policy.rollback import restore
 
 
 class Held(Protocol):
-    """What a trainer does with all weights at once."""
+    """A trainer's access to all weights at once."""
 
     def take(self, policy: Policy, optimizer: Any) -> tuple[Policy, Any]:
         """Take over what was loaded; return what is to be trained in its place."""

@@ -68,7 +68,7 @@ class Answer:
 
 
 class Origin(StrEnum):
-    """Who made a node's own answers."""
+    """The maker of a node's own answers."""
 
     POLICY = "policy"
     """The policy as it is, in this process or in those that share its work."""
@@ -101,7 +101,7 @@ def sampling_params(settings: Settings) -> SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedGroup:
-    """What peers are given of an own group, under the id by which they know it."""
+    """The part of an own group that peers are given, under the id by which they know it."""
 
     group: RolloutGroup
     group_id: GroupId

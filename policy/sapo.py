@@ -48,17 +48,17 @@ from shoal_wire.types import GroupId, PolicyInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learner:
-    """What rounds train. Weights and optimiser change in place."""
+    """The policy that rounds train. Weights and optimiser change in place."""
 
     policy: Policy
     optimizer: Any
     reference: Policy | None = None
-    """What the KL term measures from; None where there is none."""
+    """The policy that the KL term measures from; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """Who does a round's heavy work: this process, unless others are asked."""
+    """The functions that do a round's heavy work: this process's, unless others are asked."""
 
     generate: Callable[..., list[list[Sample]]] = generate
     """Signature of `policy.generation.local.generate`."""
@@ -75,7 +75,7 @@ THIS_PROCESS: Final = Means()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a round leaves, beside changed weights."""
+    """The result of a round, beside changed weights."""
 
     record: RoundRecord
     stats: UpdateStats
@@ -83,9 +83,9 @@ class Outcome:
     """Own groups of which too little was fit to be shared."""
     own: Sequence[OwnGroup]
     own_rewards: Sequence[Sequence[float]]
-    """Of the answers of `own`."""
+    """Rewards of the answers of `own`."""
     learnt: Sequence[m.GroupOutcome]
-    """Of every group that the round had."""
+    """The fate of every group that the round had."""
 
 
 class Rounds:
@@ -296,7 +296,7 @@ class Rounds:
 
 
 def _sample_self(fresh: Sequence[ScoredGroup], num_local: int) -> tuple[ScoredGroup, ...]:
-    """Of more own groups than I, at most I with signal: the rest would train nothing."""
+    """Return own groups; of more than I, at most I with signal. The rest train nothing."""
     if len(fresh) <= num_local:
         return tuple(fresh)
     return tuple(group for group in fresh if has_signal(group.rewards))[:num_local]

@@ -55,7 +55,7 @@ class _Take:
     """Deal out the weights of rank 0, and this state of its optimiser."""
 
     known: dict[int, dict[str, float | None]]
-    """Of each parameter's state: a number, or None for a tensor that rank 0 deals out."""
+    """State of each parameter: a number, or None for a tensor that rank 0 deals out."""
     weights_too: bool
 
 
@@ -182,7 +182,7 @@ class ShardedLeader(Leading):
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
-        """What rank 0 generates on its own."""
+        """The context of what rank 0 generates on its own."""
         if self._in_concert:
             yield
             return

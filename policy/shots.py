@@ -49,7 +49,7 @@ _TRIALS = 4
 _COMPLETIONS = 4
 _SEED = 5
 _MOST_TOKENS = 2048
-"""Of a family's examples together."""
+"""Most tokens of a family's examples together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +65,13 @@ class Tried:
 
     @property
     def worth(self) -> tuple[float, float, float]:
-        """What counts first: signal; then reward; then answers that ended at all."""
+        """The order of preference: signal; then reward; then answers that ended at all."""
         return (self.signal, self.reward, self.ended)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What was chosen for a family, and why."""
+    """The choice for a family, and the trials behind it."""
 
     shots: int
     without: Tried
@@ -169,7 +169,7 @@ def _fitting(
 
 
 class _Kept:
-    """What earlier starts have tried, in a file beside the run."""
+    """The trials of earlier starts, in a file beside the run."""
 
     def __init__(
         self, folder: Path | None, policy: Policy, sampling: SamplingParams, prompt: str

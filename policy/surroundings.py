@@ -1,4 +1,4 @@
-"""What a trainer works with beside its model, and how it is told to stop. No tensors."""
+"""The things that a trainer works with beside its model, and how it is told to stop. No tensors."""
 
 from __future__ import annotations
 

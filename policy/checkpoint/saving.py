@@ -92,7 +92,7 @@ class RngState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerState:
-    """What a trainer is, beyond weights and optimiser."""
+    """A trainer's state beyond weights and optimiser."""
 
     round: int
     """Rounds completed."""
@@ -135,7 +135,7 @@ class Snapshot:
     """All weights and all of an optimiser's state, of a policy that holds but a part of them."""
 
     weights: dict[str, torch.Tensor]
-    """By the names of the model's own state."""
+    """Weights by the names of the model's own state."""
     optimizer: dict[str, Any]
     """As one process's optimiser would say it."""
 
@@ -322,7 +322,8 @@ def _check_room(root: Path, round_: int) -> None:
 
 
 def _free_bytes(root: Path) -> int:
-    """What may still be written there; as much as anybody needs where that is not known."""
+    """Return the bytes that may still be written there; as much as anybody needs where that is not
+    known."""
     try:
         return shutil.disk_usage(root if root.is_dir() else root.parent).free
     except OSError:

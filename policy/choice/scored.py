@@ -22,7 +22,8 @@ class ScoredGroup:
     source: PublishedGroup | None = None
     """Where an external group came from."""
     claimed: tuple[tuple[float, ...] | None, ...] | None = None
-    """What a server that follows gave each own completion, where it can be used."""
+    """Log-probabilities that a server that follows gave each own completion, where it can be used.
+    """
     started: tuple[tuple[float, ...], ...] | None = None
     """The policy's own of each completion before the round's update, where they are known."""
     unread: tuple[tuple[bool, ...] | None, ...] | None = None
@@ -70,7 +71,7 @@ class External:
 
     @property
     def ids(self) -> list[GroupId]:
-        """By which the node knows the groups."""
+        """The ids by which the node knows the groups."""
         return [group.source.group_id for group in self.groups if group.source is not None]
 
 

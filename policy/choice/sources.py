@@ -40,7 +40,7 @@ _NOTHING: Final = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """What a choice sees of a leased group."""
+    """A leased group as a choice sees it."""
 
     family: str
     publisher: PeerId

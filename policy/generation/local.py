@@ -127,7 +127,7 @@ class _Chunk:
         return len(self.prompts) * (self.end - self.first)
 
     def places(self) -> list[tuple[int, int]]:
-        """Of each row, its prompt and which of its completions it is."""
+        """Return each row's prompt and which of its completions it is."""
         return [(index, one) for index in self.prompts for one in range(self.first, self.end)]
 
     def halves(self) -> list[_Chunk]:
@@ -181,7 +181,7 @@ def _generated(
 
 
 def _part(on_step: OnStep, num_done: int, num: int, of: int) -> OnStep:
-    """What one chunk of so many rows tells, as part of all."""
+    """Return the progress of one chunk of so many rows, as part of all."""
     return lambda done, fraction: on_step(num_done + done, (num_done + num * fraction) / of)
 
 
@@ -286,7 +286,7 @@ class _Loop:
             logits_RV = self._decoder.step(ids_R, step)
 
     def samples(self) -> list[Sample]:
-        """What was sampled, row by row. Raises ModelError when a number is not finite."""
+        """Return the samples, row by row. Raises ModelError when a number is not finite."""
         if not bool(torch.isfinite(self._logprobs_RM).all()):
             raise NonFiniteError(
                 f"model {self._policy.name!r} produced numbers that are not finite"

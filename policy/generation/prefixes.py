@@ -170,7 +170,7 @@ class _Rests:
         self.windows: set[int] = set()
         self.cache: Cache = {}
         self.spans: list[tuple[int, int]] = [(0, 0)] * len(prompts)
-        """Of each prompt, where its rest is in the sequence."""
+        """Return where each prompt's rest is in the sequence."""
         self._groups: list[tuple[int, int, Cache | None, torch.Tensor | None]] = []
         ids: list[int] = []
         positions: list[int] = []

@@ -20,11 +20,12 @@ from policy.model.memory import free_bytes
 MAX_ROWS = 512
 """Rows generated at once where memory holds as many; more are done in turns."""
 _SHARE = 0.8
-"""Of the free memory for the rows: the caches of keys and values are copied as they grow."""
+"""Share of the free memory that rows may take: the caches of keys and values are copied as they
+grow."""
 _UNASKED_BYTES = 1 << 28
 """Rows that hold less than this are not worth asking how much is free."""
 _LOGIT_COPIES = 4
-"""Of a row's logits, float32, while one token of it is drawn."""
+"""Copies of a row's logits, float32, while one token of it is drawn."""
 
 
 @contextlib.contextmanager

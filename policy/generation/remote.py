@@ -208,7 +208,7 @@ def remote_generator(settings: Settings, should_stop: Callable[[], bool]) -> Rem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dialect:
-    """What of the protocol a server has turned out to know."""
+    """The part of the protocol that a server has turned out to know."""
 
     chat: bool
     """Else plain completions: a base model has no chat template."""

@@ -11,7 +11,7 @@ from shoal_wire.types import FinishReason
 
 _FINISH = {"stop": FinishReason.STOP, "eos": FinishReason.STOP, "length": FinishReason.LENGTH}
 _CHARACTERS_A_TOKEN = 4
-"""Of English text; for servers that do not count."""
+"""Characters a token of English text has on average; used for servers that do not count."""
 
 
 class Fault(Exception):  # noqa: N818 - the other side's, and not fatal

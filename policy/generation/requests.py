@@ -44,7 +44,7 @@ class RemoteError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came back."""
+    """A server's reply."""
 
     status: int
     body: bytes
@@ -198,7 +198,7 @@ def named(error: Exception) -> str:
 
 
 def said(error: Exception) -> str:
-    """What a fault says; the kind too of an error that nobody foresaw."""
+    """Return a fault's text; the kind too of an error that nobody foresaw."""
     return str(error) if isinstance(error, Fault | RemoteError) else named(error)
 
 

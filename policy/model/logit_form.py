@@ -1,4 +1,4 @@
-"""What a model does to its logits after the output matrix: a scale, a soft cap, or nothing.
+"""A model's treatment of its logits after the output matrix: a scale, a soft cap, or nothing.
 
 hidden states ─▶ output matrix ─▶ × scale ─▶ cap · tanh(… / cap) ─▶ logits
 """

@@ -25,15 +25,15 @@ BASE_FILE = "base.json"
 """Beside the adapter: which base weights it belongs to."""
 
 _FINGERPRINT_ELEMENTS = 64
-"""Of each weight: enough to tell models apart, and next to nothing to read."""
+"""Numbers read of each weight: enough to tell models apart, and next to nothing to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraSpec:
-    """What to adapt, and how strongly."""
+    """The layers to adapt, and how strongly."""
 
     rank: int
-    """Of each adapter, ≥ 1."""
+    """Rank of each adapter, ≥ 1."""
     alpha: float = 0.0
     """Adapters are scaled by alpha / rank; 0 means twice the rank."""
     targets: str = "auto"

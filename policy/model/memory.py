@@ -15,7 +15,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 log = logging.getLogger(__name__)
 
 _CPU_TEXTS = ("not enough memory", "can't allocate memory", "out of memory")
-"""What torch's allocators say in a plain RuntimeError: the CPU's has no exception of its own."""
+"""Texts of torch's allocators in a plain RuntimeError: the CPU's has no exception of its own."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

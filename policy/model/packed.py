@@ -54,7 +54,7 @@ FIRST_PAYS = 0.9
 FIRST_SAVES = 4096
 """And when so many places of masks are saved: its calls have a cost of their own."""
 _UNKNOWN = ("softcap", "s_aux", "position_bias", "cache")
-"""What some models ask of attention and ours does not do."""
+"""Arguments by which some models ask of attention something that ours does not do."""
 
 
 class TokenRow(Protocol):
@@ -70,7 +70,7 @@ class TokenRow(Protocol):
 
 
 class Layout(Protocol):
-    """What stands in for attention during one forward pass over one long sequence."""
+    """The replacement for attention during one forward pass over one long sequence."""
 
     @property
     def windows(self) -> set[int]:
@@ -165,7 +165,7 @@ def attended_tokens(rows: Sequence[TokenRow]) -> int:
 
 
 def _queries(rows: Sequence[TokenRow]) -> int:
-    """Of rows of one prompt."""
+    """The layout of rows of one prompt."""
     size = len(rows[0].prompt_ids)
     first = size * (len(rows) - 1) if is_first(rows) else 0
     return sum(map(_length, rows)) - first
@@ -217,7 +217,7 @@ class _Laid:
     ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     runs: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
-    """What several rows begin with, to the places of all its tokens."""
+    """Maps what several rows begin with to the places of all its tokens."""
 
     def add(self, before: list[int], ids: Sequence[int]) -> list[int]:
         """Lay out tokens that come after those at `before`; return the places of all."""

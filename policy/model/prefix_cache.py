@@ -19,7 +19,7 @@ _LOOKED_AT = 4
 
 Prefix = tuple[int, ...]
 Cache = dict[int, tuple[torch.Tensor, torch.Tensor]]
-"""By layer: keys and values, [key heads, tokens, head size] each."""
+"""Keys and values of each layer, [key heads, tokens, head size] each."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ _held: WeakKeyDictionary[Any, Held] = WeakKeyDictionary()
 
 
 def held_for(model: Any) -> Held:
-    """What is held for a model with the weights that it has."""
+    """The keys and values held for a model with its present weights."""
     weights = _looked_at(model)
     held = _held.get(model)
     if held is None or not torch.equal(held.weights, weights):

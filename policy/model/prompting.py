@@ -25,7 +25,7 @@ _PLACE = "question-4f1d0c6b9e7a"
 
 
 class Reads(Protocol):
-    """What of a policy makes prompts: its tokenizer alone, no weights."""
+    """The part of a policy that makes prompts: its tokenizer alone, no weights."""
 
     @property
     def tokenizer(self) -> Any: ...

@@ -52,7 +52,7 @@ class NodeLink:
 
     @property
     def counts(self) -> ShareCounts:
-        """What has been shared since the trainer started."""
+        """The account of the groups shared since the trainer started."""
         return self._outgoing.counts
 
     @property
@@ -66,7 +66,7 @@ class NodeLink:
         return (self._client.peer_id if self._client is not None else None) or PeerId("")
 
     def leases(self) -> Leases:
-        """What the handshake tells the node.
+        """Return the leases that the handshake tells the node.
 
         A broken connection ends its leases, so those of the round in hand are renewed too:
         else they could be drawn a second time.

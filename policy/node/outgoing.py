@@ -43,7 +43,7 @@ MAX_SENT_BATCHES = 8
 
 @dataclass(slots=True)
 class ShareCounts:
-    """What has been shared since the trainer started."""
+    """The account of the groups shared since the trainer started."""
 
     batches_published: int = 0
     groups_published: int = 0
@@ -57,7 +57,7 @@ class _Waiting:
 
     batch: m.Publish
     ticket: Ticket | None = None
-    """By which to read the answer, once sent."""
+    """The number by which the answer is read, once sent."""
 
 
 class Outgoing:

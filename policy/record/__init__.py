@@ -1,1 +1,1 @@
-"""What a run tells and leaves behind: progress, metrics, status, and what was set aside."""
+"""The record of a run: progress, metrics, status, and what was set aside."""

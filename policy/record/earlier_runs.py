@@ -16,7 +16,7 @@ from shoal_base.files import write_atomically
 
 MARK_FILE = "started-over"
 STATE_FILE = "generator.json"
-"""What a generate-only node knows of its rounds."""
+"""File in which a generate-only node counts its rounds."""
 TENSORBOARD_FOLDER = "tensorboard"
 
 _LEFT_BY_A_RUN = (

@@ -1,4 +1,4 @@
-"""What is remembered of a training to judge it by: rounds, and evaluations. Pure values.
+"""The memory by which a training is judged: rounds, and evaluations. Pure values.
 
 RoundRecord ──▶ Played ─┐
                         ├──▶ Known ──▶ `policy.record.learning_rules`
@@ -38,7 +38,7 @@ PASSED_OVER: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What is kept of a round."""
+    """The figures kept of a round."""
 
     round: int
     answers: int

@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class Learning:
-    """What is known of a course. Changes in place, round by round."""
+    """The memory of a course. Changes in place, round by round."""
 
     subject: str = ""
     """Names what answers and what is asked: of another, nothing that was known holds."""

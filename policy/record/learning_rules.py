@@ -1,4 +1,4 @@
-"""What may be wrong with a training, when it is said, and what to do. Pure: one row a finding.
+"""The faults that a training may have, when each is told, and what to do. Pure: a row a finding.
 
 Every finding begins at one threshold and is over at another, well away from it, so that chance
 alone neither begins it nor lets it come and go. A threshold that counts right answers allows for
@@ -35,11 +35,11 @@ LONG: Final = 12
 HELD_OUT_FALL: Final = 0.05
 """The least by which held-out answers fall."""
 OWN_SLACK: Final = 0.02
-"""By which own reward may fall and still count as level."""
+"""How far own reward may fall and still count as level."""
 RISE: Final = (0.1, 0.05)
-"""By how much own reward rises while held-out is flat, and under which that is over."""
+"""How far own reward rises while held-out is flat, and under which that is over."""
 FLAT: Final = (0.02, 0.04)
-"""By how much held-out answers rise at most, to be flat, and from which on they are not."""
+"""How far held-out answers rise at most, to be flat, and from which on they are not."""
 DRAWN: Final = 60
 """Least groups of others looked at before they are judged."""
 USED: Final = (0.01, 0.03)
@@ -47,7 +47,7 @@ USED: Final = (0.01, 0.03)
 
 
 class Check(StrEnum):
-    """What is looked at, in the order in which a person should read it."""
+    """The findings, in the order in which a person should read it."""
 
     NOTHING_EARNED = "nothing-earned"
     ALL_CUT = "all-cut"
@@ -188,7 +188,7 @@ def _held_out_peak(known: Known) -> tuple[_Stretch, _Stretch] | None:
 
 
 def _held_out_fall(known: Known) -> float:
-    """By how much held-out answers have fallen while own ones have not, in allowed falls."""
+    """Return how far held-out answers have fallen while own ones have not, in allowed falls."""
     found = _held_out_peak(known)
     if found is None:
         return 0.0

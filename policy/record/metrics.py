@@ -46,10 +46,10 @@ HELD_OUT_NAMES = (
     "held_out/seconds",
     "held_out/<family>",
 )
-"""What a held-out evaluation is written as; the last stands for one metric a family."""
+"""Metrics of a held-out evaluation; the last stands for one metric a family."""
 
 JUDGE_NAMES = ("judge/score", "judge/mean_score", "judge/number")
-"""What a judge's score is written as."""
+"""Metrics of a judge's score."""
 
 MAX_BYTES = 64 << 20
 """Bound of the file: some 40,000 rounds of 1.6 KB; beyond it older rounds are thinned."""

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 SAY_EVERY_SECONDS = 2.0
 DRAW_EVERY_SECONDS = 0.1
 SPARE = ("start", "pace", "external reward", "share")
-"""What a line goes without, one after the other, until it fits the terminal."""
+"""Parts that a line goes without, one after the other, until it fits the terminal."""
 KEEP_EVERY_SECONDS = 60.0
 """In the trainer's log, which is there when the terminal is not."""
 PEERS_EVERY_SECONDS = 5.0

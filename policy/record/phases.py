@@ -1,4 +1,4 @@
-"""What the trainer is doing, and how far it is: for people who wait on a slow model.
+"""The trainer's present phase, and its progress: for people who wait on a slow model.
 
     enter(ANSWERING) ─▶ step … step ─▶ enter(SCORING) ─▶ enter(LEARNING) ─▶ …
           └──────────────┴─────────────────┴──▶ listeners, about once a second

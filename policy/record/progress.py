@@ -1,4 +1,4 @@
-"""What the trainer knows of its own course: counters that survive a restart, and their views."""
+"""The trainer's account of its own course: counters that survive a restart, and their views."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class RoundRecord:
     external_age_s: float | None
     """Mean seconds since the external groups trained on were made, by their publishers' clocks."""
     external_no_reward: int
-    """Of them, passed over because nothing in them earned anything."""
+    """External groups passed over because nothing in them earned anything."""
     external_all_same: int
-    """Of them, passed over because all in them earned the same, above nothing."""
+    """External groups passed over because all in them earned the same, above nothing."""
     external_unread: int
-    """Of them, passed over because the strategy reads none of their right answers."""
+    """External groups passed over because none of their right answers can be read whole."""
     external_reserved: int
-    """Of them, passed over because their questions are kept for evaluation."""
+    """External groups passed over because their questions are kept for evaluation."""
     external_refused: int
-    """Of them, left out by the strategy while places were empty."""
+    """External groups left out by their source's ceiling while places were empty."""
     own_groups: int
     """Own questions answered, trained on or not."""
     own_answers: int

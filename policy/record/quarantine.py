@@ -23,7 +23,8 @@ MAX_ENTRIES = 100
 MAX_SUSPECTS = 64
 MAX_COMPLETIONS = 16
 MAX_CHARACTERS = 200
-"""Of each completion: with the counts above, about a megabyte in all for common batches."""
+"""Most characters kept of each completion: with the counts above, about a megabyte in all for
+common batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

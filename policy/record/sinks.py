@@ -80,7 +80,7 @@ class MetricSinks:
         """
         self._sinks: dict[str, Sink] = {}
         self._paces: dict[str, _Pace] = {}
-        """By the kind of event."""
+        """The pace of each kind of event."""
         for name in sink_names(settings.log):
             try:
                 self._sinks[name] = _OPENERS[name](settings, last_round)

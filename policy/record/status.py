@@ -1,4 +1,4 @@
-"""What a trainer tells its node of its course; `shoal debug status` and `shoal swarm` show it."""
+"""The status that a trainer tells its node; `shoal debug status` and `shoal swarm` show it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_TRAINING = frozenset(
         "held_out",
     }
 )
-"""What a node that only generates has nothing to say of."""
+"""Keys that a node that only generates leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

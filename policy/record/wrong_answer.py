@@ -15,7 +15,7 @@ from shoal_base.visible import visible
 from shoal_tasks.answers import extract_tagged
 
 SHOWN_CHARACTERS = 160
-"""Of question, expected answer and answer each."""
+"""Most characters shown of question, expected answer and answer each."""
 
 
 class Why(StrEnum):

@@ -1,4 +1,4 @@
-"""What a round is played by: from the user's settings, and from what earlier rounds have shown."""
+"""The configuration of a round, from the user's settings."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class _Drawn:
     num_counted: int = 0
     """Usable groups that count towards what is looked for."""
     spent: list[GroupId] = field(default_factory=list)
-    """Of no use in any round to come."""
+    """Groups of no use in any round to come."""
     count: int = 0
     passed_over: Counter[str] = field(default_factory=Counter)
     """Why the spent ones are: fields of `PassedOver`."""

@@ -1,4 +1,5 @@
-"""What a round has learnt from whom: every group that it had, trained on or why not. Pure."""
+"""The lessons of a round and their publishers: every group that it had, trained on or why not.
+Pure."""
 
 from __future__ import annotations
 

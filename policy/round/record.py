@@ -1,4 +1,4 @@
-"""What is written down of a round: from the groups it had and the update it made."""
+"""The record of a round: from the groups it had and the update it made."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Played:
     server_difference: float | None
     """See `policy.generation.seam.Generator`."""
     outcomes: Sequence[m.GroupOutcome]
-    """What became of every group: `policy.round.learnt.outcomes`."""
+    """The fate of every group: `policy.round.learnt.outcomes`."""
     tokens_seen: int
     """Prompt and completion tokens of the training set."""
     seconds: float

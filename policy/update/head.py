@@ -115,7 +115,7 @@ class _Tiles:
 
 
 class _Gradients:
-    """What backward returns, added up tile by tile."""
+    """The gradients that backward returns, added up tile by tile."""
 
     def __init__(
         self,
@@ -136,12 +136,12 @@ class _Gradients:
 
     @property
     def weight(self) -> torch.Tensor | None:
-        """Of the output matrix, in its type."""
+        """Gradient by the output matrix, in its type."""
         return None if self._weight is None else self._weight.to(self._dtypes[0])
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """Of the bias, in its type."""
+        """Gradient by the bias, in its type."""
         return None if self._bias is None else self._bias.to(self._dtypes[1])
 
     def add(self, part: slice, delta_nV: torch.Tensor) -> None:

@@ -25,7 +25,7 @@ from policy.update.head import Expected, head_logprobs
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Of N tokens, float32, in nats."""
+    """Log-probabilities and entropies of N tokens, float32, in nats."""
 
     logprobs: torch.Tensor
     """[N], carries the gradient."""

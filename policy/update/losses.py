@@ -53,7 +53,7 @@ class Loss:
     """How token losses are averaged, and what a token gains."""
 
     token_weights: Callable[[Sizes, int], list[float]]
-    """What each token of a row weighs, for every row of one optimiser step. The number is the
+    """Returns what each token of a row weighs, for every row of a step. The number is the
     longest completion allowed, in tokens. Nothing else counts, so that neither packing nor
     micro-batches change the loss."""
     gain: Callable[[torch.Tensor, torch.Tensor, Bounds], torch.Tensor] = clipped_gain

@@ -1,4 +1,4 @@
-"""What an update minimises: settings, token weights and the loss of a token (docs/losses.md).
+"""The objective of an update: settings, token weights and the loss of a token (docs/losses.md).
 
     row's advantage A, ratio r = exp(log-prob now − old log-prob), a row's or a token's own
     token loss = −w·min(r·A, clip(r, 1 − epsilon_low, 1 + epsilon_high)·A) + kl_beta·k3
@@ -70,7 +70,7 @@ class GrpoConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenTerms:
-    """What the loss of N tokens needs besides their log-probabilities: [N] each."""
+    """The terms of the loss of N tokens besides their log-probabilities: [N] each."""
 
     old: torch.Tensor
     """Old log-probabilities; NaN where those of now are to be taken."""

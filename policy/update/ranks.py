@@ -1,4 +1,4 @@
-"""What an update needs to know of other processes that compute it too.
+"""The interface of an update to the other processes that compute it too.
 
 `Alone` is the answer for one process: everything is its own and nothing is added up.
 `policy.distributed.Ranks` is the same over ``torch.distributed``.
@@ -91,5 +91,5 @@ def dealt(rows: Sequence[Row], size: int) -> list[list[Row]]:
 
 
 def _tokens(part: Sequence[Row]) -> int:
-    """What these rows of one prompt cost to compute."""
+    """Return the tokens that these rows of one prompt cost to compute."""
     return len(part[0].prompt_ids) + sum(len(row.completion_ids) for row in part)

@@ -56,7 +56,7 @@ class Row:
     external: bool
     num_shared: int = 0
     weight: float = 0.0
-    """Of each of its tokens in the loss."""
+    """Weight of each of its tokens in the loss."""
     given: torch.Tensor | None = None
     """Old log-probabilities that came with the group, float32, one a token."""
     claimed: torch.Tensor | None = None
@@ -192,7 +192,7 @@ def packing_pays(policy: Policy, rows: Sequence[Row], token_budget: int) -> bool
 
 
 def batch_tokens(rows: Sequence[Row], *, packed: bool) -> int:
-    """What a micro-batch of these rows counts for against the token budget.
+    """Return what a micro-batch of these rows counts for against the token budget.
 
     Packed, attention alone still holds whole rows, or trees: about a quarter of a token's memory.
     """

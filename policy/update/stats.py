@@ -1,4 +1,4 @@
-"""What an update did: running totals of its steps, of all processes, and what they come to."""
+"""The account of an update: running totals of its steps, of all processes, and their sums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from policy.update.rows import Row
 
 
 class Blame(StrEnum):
-    """What made a step's numbers not finite."""
+    """The cause of a step's numbers not being finite."""
 
     WEIGHTS = "weights"
     """The policy's weights are not finite themselves: no group is at fault."""
@@ -32,7 +32,7 @@ class Nonfinite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateStats:
-    """What an update did. Means are over trained tokens; 0 when nothing was trained."""
+    """The account of an update. Means are over trained tokens; 0 when nothing was trained."""
 
     loss: float
     """Mean over the steps taken."""
@@ -45,11 +45,11 @@ class UpdateStats:
     ratio_mean: float
     ratio_max: float
     entropy: float
-    """Of the policy's next-token distribution at completion tokens, in nats."""
+    """Entropy of the policy's next-token distribution at completion tokens, in nats."""
     kl: float
     """Mean k3 estimate to the reference, in nats; 0 without one."""
     external: ExternalStats
-    """Of the external text among what was trained on."""
+    """Figures of the external text among what was trained on."""
     num_tokens: int
     """Completion tokens of rows that were trained on, each counted once."""
     num_sequences: int
