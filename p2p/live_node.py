@@ -28,7 +28,7 @@ from p2p.peers.attendance import Attendance
 from p2p.rollouts.learning_ledger import LearningLedger
 from p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile
 from p2p.rollouts.outbox import Outbox
-from p2p.rollouts.pool import RolloutPool
+from p2p.rollouts.pool import PoolSettings, RolloutPool
 from p2p.rollouts.recent import RecentRollouts
 from p2p.shards.plan import DemandMeter, demand_of
 from p2p.store.archive import ARCHIVE_FILE, Archive
@@ -102,14 +102,12 @@ class LiveNode:
             store=self.store,
             me=self.peer.peer_id,
             manifest=self.manifest,
-            max_age_seconds=BUFFER_SECONDS,
-            max_store_bytes=2 * settings.buffer_bytes,
-            wall_ms=self.peer.parts.wall_ms,
+            settings=PoolSettings(
+                max_age_seconds=BUFFER_SECONDS, max_store_bytes=2 * settings.buffer_bytes
+            ),
             reputation=self.peer.guard.reputation,
-            draws=settings.draws,
             network_of=self.peer.host.source_of,
             keepers=keepers,
-            in_thread=self.peer.parts.in_thread,
         )
 
     def _exchange(self, book: FetchBook) -> RolloutExchange:
@@ -147,10 +145,9 @@ class LiveNode:
     def _outbox(self) -> Outbox:
         return Outbox(
             manifest=self.manifest,
-            peer_id=self.peer.peer_id,
-            signer=self.peer.host.identity,
+            identity=self.peer.host.identity,
             store=self.store,
-            gossip=self.peer.gossip,
+            publish=self.peer.gossip.publish,
             wall_ms=self.peer.parts.wall_ms,
         )
 

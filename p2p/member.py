@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.intake.intake import Announcements, Intake, Observer
+from p2p.intake.intake import Announcements, Intake, IntakeLimits, Observer, Receivers
 from p2p.intake.ledger import Equivocation
 from p2p.intake.validation import ValidationContext
 from p2p.net.address import parse_peer_address
 from p2p.peer import ListeningPeer
 from p2p.peers import services
-from p2p.shards.keeper import ShardKeeper, ShardTraffic
+from p2p.shards.keeper import PeerSearch, ShardChoice, ShardKeeper, ShardTraffic
 from p2p.shards.plan import ShardPlan
 from shoal_tasks.swarm import rules_of, specs_of
 from shoal_wire.manifest import Manifest
@@ -76,15 +76,17 @@ class Member:
             context=ValidationContext(rules=rules_of(manifest), me=peer.peer_id),
             questions=self.worker,
             ledger=peer.ledger,
-            keep=keep,
-            accuse=accuse,
+            receivers=Receivers(
+                keep=keep,
+                accuse=accuse,
+                announcements=announcements or Announcements(),
+                observers=(traffic, *observers),
+            ),
             is_open=is_open,
             wall_ms=parts.wall_ms,
-            announcements=announcements,
-            observers=(traffic, *observers),
             in_thread=parts.in_thread,
             network_of=peer.host.source_of,
-            patience_s=worker_patience_seconds,
+            limits=IntakeLimits(patience_s=worker_patience_seconds),
         )
         self.shards = self._shard_keeper(traffic, draws)
 
@@ -110,27 +112,30 @@ class Member:
             # Who keeps nothing need not hear everybody: meeting others works without.
             fixed = 1 if num_shards == 1 else 0
         return ShardKeeper(
-            me=peer.peer_id,
             host=peer.host,
             gossip=peer.gossip,
             manifest=self.manifest,
-            plan=ShardPlan(
-                num_shards=num_shards,
-                rng=peer.parts.rng,
-                fixed=fixed,
-                limits=peer.tuning.shard_limits,
+            choice=ShardChoice(
+                plan=ShardPlan(
+                    num_shards=num_shards,
+                    rng=peer.parts.rng,
+                    fixed=fixed,
+                    limits=peer.tuning.shard_limits,
+                ),
+                traffic=traffic,
+                own=None if draws is None else self.manifest.shard_of(peer.peer_id),
+                wanted_per_s=draws.per_s if draws is not None else lambda: 0.0,
+                on_change=draws.on_shards if draws is not None else lambda: None,
             ),
-            directory=peer.shard_directory,
-            traffic=traffic,
+            search=PeerSearch(
+                directory=peer.shard_directory,
+                ask=self._ask_for_shards,
+                may_dial=lambda address, said_by: peer.hearsay.may_dial(
+                    address, peer.hearsay.speaker(said_by).source
+                ),
+                keep=frozenset(parse_peer_address(one).peer_id for one in settings.bootstrap),
+            ),
             validate=self.intake.validate,
-            ask=self._ask_for_shards,
-            may_dial=lambda address, said_by: peer.hearsay.may_dial(
-                address, peer.hearsay.speaker(said_by).source
-            ),
-            publishes=draws is not None,
-            keep=frozenset(parse_peer_address(address).peer_id for address in settings.bootstrap),
-            wanted_per_s=draws.per_s if draws is not None else lambda: 0.0,
-            on_change=draws.on_shards if draws is not None else lambda: None,
             settings=peer.tuning.shards,
             rng=peer.parts.rng,
         )

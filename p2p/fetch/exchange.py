@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -23,16 +23,17 @@ from p2p.fetch.gaps import GapLimits
 from p2p.fetch.means import FetchMeans
 from p2p.fetch.pull import PullLimits
 from p2p.fetch.pull_queue import PullJob, QueueLimits
-from p2p.fetch.server import SERVE_LIMITS, EnvelopeStore, RolloutServer, ServeLimits
+from p2p.fetch.server import SERVE_LIMITS, RolloutServer, ServeLimits
 from p2p.fetch.shelf import Shelf
 from p2p.fetch.stats import FetchStats
-from p2p.fetch.twins import OwnBatches, TwinWatch
+from p2p.fetch.twins import TwinWatch
 from p2p.fetch.wanted import Wanted
 from p2p.intake.intake import BatchAccepted, Intake
 from p2p.intake.ledger import PublisherLedger
 from p2p.intake.validation import Source
 from p2p.net.interface import Host
 from p2p.net.request import RequestLimits
+from p2p.store.store import Store
 from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, PeerId
@@ -54,10 +55,6 @@ class ExchangeSettings:
     backfill: BackfillSettings = field(default_factory=BackfillSettings)
     answer_seconds: float = ANSWER_SECONDS
     streams: RequestLimits = SERVE_LIMITS
-
-
-class BatchStore(EnvelopeStore, OwnBatches, Protocol):
-    """Where envelopes are, and which of them this node made."""
 
 
 class FetchBook:
@@ -108,7 +105,7 @@ class RolloutExchange:
         *,
         host: Host,
         means: FetchMeans,
-        store: BatchStore,
+        store: Store,
         book: FetchBook,
         intake: Intake,
         shards: Callable[[], frozenset[int]],

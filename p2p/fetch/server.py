@@ -13,7 +13,6 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import trio
 
@@ -22,6 +21,7 @@ from p2p.fetch.shelf import Held, Shelf
 from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestLimits
 from p2p.standing.scoring import Report
+from p2p.store.store import Store
 from p2p.store.types import StoreError
 from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_RETRY_MS
@@ -69,13 +69,6 @@ class ServeLimits:
     bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=16 << 20))
 
 
-class EnvelopeStore(Protocol):
-    """Where envelopes are."""
-
-    async def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
-        """Return up to `length` bytes of an envelope; None if it is not here."""
-
-
 class RolloutServer:
     """Answers requests for batches."""
 
@@ -83,7 +76,7 @@ class RolloutServer:
         self,
         *,
         shelf: Shelf,
-        store: EnvelopeStore,
+        store: Store,
         is_pending: Callable[[BatchId], bool],
         report: Report,
         stats: FetchStats,

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Protocol
 
 from p2p.fetch.asker import RolloutAsker
+from p2p.store.store import Store
 from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.envelope import EnvelopeError, open_envelope
 from shoal_wire.limits import MAX_BATCH_BYTES, WHOLE_MESSAGE_BYTES
 from shoal_wire.rollout_messages import BatchRef, Envelopes, Listing, SinceQuery, WholeQuery
-from shoal_wire.types import BatchId, PeerId
+from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
 
 log = logging.getLogger(__name__)
@@ -27,21 +27,10 @@ log = logging.getLogger(__name__)
 _MAX_LISTED = 64
 
 
-class OwnBatches(Protocol):
-    """What this node knows of its own."""
-
-    async def is_own(self, batch_id: BatchId) -> bool:
-        """Return whether this node published the batch, also when its bytes have gone."""
-
-    async def own_numbers(self) -> tuple[int, int]:
-        """Return the highest number that may have been an own one's and is not known any more, and
-        the latest own one, 0 if there is none."""
-
-
 class TwinWatch:
     """Asks peers what they have under this node's name."""
 
-    def __init__(self, *, me: PeerId, asker: RolloutAsker, own: OwnBatches) -> None:
+    def __init__(self, *, me: PeerId, asker: RolloutAsker, own: Store) -> None:
         self._me = me
         self._asker = asker
         self._own = own

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
@@ -104,6 +104,27 @@ class Announcements:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receivers:
+    """Who gets what the intake finds."""
+
+    keep: Callable[[Sequence[SignedBatch]], Awaitable[None]]
+    """Takes valid batches, in their order."""
+    accuse: Callable[[Equivocation, bytes], Awaitable[None]]
+    """Takes proof that a publisher signed two batches under one number."""
+    announcements: Announcements = field(default_factory=Announcements)
+    observers: Sequence[Observer] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeLimits:
+    """How much may wait for the intake, and how long."""
+
+    queue_batches: int = QUEUE_BATCHES
+    patience_s: float = MAX_WAITING_S
+    """How long a batch waits for the task worker before it is put off."""
+
+
 class Intake:
     """Judges what peers send and hands on what is valid."""
 
@@ -113,36 +134,29 @@ class Intake:
         context: ValidationContext,
         questions: QuestionSource,
         ledger: PublisherLedger,
-        keep: Callable[[Sequence[SignedBatch]], Awaitable[None]],
-        accuse: Callable[[Equivocation, bytes], Awaitable[None]],
+        receivers: Receivers,
         wall_ms: Callable[[], int],
         is_open: trio.Event | None = None,
-        announcements: Announcements | None = None,
-        observers: Sequence[Observer] = (),
-        queue_batches: int = QUEUE_BATCHES,
         in_thread: InThread = trio.to_thread.run_sync,
         network_of: Callable[[PeerId], str] = str,
-        patience_s: float = MAX_WAITING_S,
+        limits: IntakeLimits | None = None,
     ) -> None:
         """Messages wait until `is_open` is set: before the ledger knows what is on disk, the second
         batch under a number cannot be told from the first. `network_of` names the network of a peer
-        that brings a batch, by which the worker's time is shared first (`Host.source_of`); some of
-        it is had within `patience_s`, or the batch is put off.
+        that brings a batch, by which the worker's time is shared first (`Host.source_of`).
         """
+        bounds = limits or IntakeLimits()
         self._context = context
-        self._turns = WorkerTurns(questions, patience_s=patience_s)
+        self._turns = WorkerTurns(questions, patience_s=bounds.patience_s)
         self._network_of = network_of
         self._ledger = ledger
-        self._keep = keep
-        self._accuse = accuse
+        self._receivers = receivers
         self._wall_ms = wall_ms
         self._is_open = is_open
-        self._patience_s = patience_s
-        self._announcements = announcements or Announcements()
-        self._observers = tuple(observers)
+        self._patience_s = bounds.patience_s
         self._opener = Opener(in_thread)
         self._queued_bytes = 0
-        self._send, self._receive = trio.open_memory_channel[SignedBatch](queue_batches)
+        self._send, self._receive = trio.open_memory_channel[SignedBatch](bounds.queue_batches)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Move validated batches into the buffer until cancelled."""
@@ -150,7 +164,7 @@ class Intake:
         async with self._receive:
             async for first in self._receive:
                 # Its second copy may have come while it waited here, where none could withdraw it.
-                await self._keep(
+                await self._receivers.keep(
                     [
                         signed
                         for signed in self._with_others(first)
@@ -305,8 +319,8 @@ class Intake:
         reason = self._ledger.check(author, told.sequence, told.batch_id, told.num_groups, now)
         if reason is not None:
             await self._refuse(reason, author, told.sequence, told.batch_id, statement)
-        _reject_for(self._announcements.announced(author, told, forwarder))
-        if not self._announcements.pulls:
+        _reject_for(self._receivers.announcements.announced(author, told, forwarder))
+        if not self._receivers.announcements.pulls:
             self._ledger.record(
                 author, told.sequence, told.batch_id, told.num_groups, trio.current_time()
             )
@@ -330,7 +344,7 @@ class Intake:
             source=source,
             brought_by=signed.brought_by,
         )
-        for observer in self._observers:
+        for observer in self._receivers.observers:
             observer.accepted(told)
 
     async def _regenerate(
@@ -397,7 +411,7 @@ class Intake:
             pair = self._ledger.accuse(publisher, sequence, batch_id, trio.current_time())
             if pair is not None:
                 log.warning("%s signed two batches as number %d", publisher, sequence)
-                await self._accuse(pair, statement)
+                await self._receivers.accuse(pair, statement)
         raise Rejected(reason)
 
 

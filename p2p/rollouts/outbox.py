@@ -17,16 +17,17 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
 from p2p.fair.buckets import Rate, TokenBucket
 from p2p.intake.ledger import LedgerLimits
 from p2p.intake.validation import Rejected, reopen_batch
-from p2p.store.store import OwnBatch, StoreError
+from p2p.net.identity import Identity
+from p2p.store.store import OwnBatch, Store, StoreError
 from shoal_ipc import messages as m
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import batch_to_bytes
@@ -39,7 +40,7 @@ from shoal_wire.limits import (
     MAX_GROUPS_PER_BATCH,
 )
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import BatchId, PeerId, RolloutBatch, SignedBatch
+from shoal_wire.types import BatchId, RolloutBatch, SignedBatch
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -68,42 +69,6 @@ class OversizeBatchError(Exception):
 
 class OutboxFullError(Exception):
     """More waits than peers take for now; the text is one line."""
-
-
-class OutboxStore(Protocol):
-    """The durable side."""
-
-    async def reserve_own(
-        self, client_key: bytes, make_envelope: Callable[[int, int], bytes]
-    ) -> OwnBatch:
-        """Store a batch under the next sequence number, or return the one of this key."""
-
-    async def mark_sent(self, sequence: int) -> bool:
-        """Note that a batch has gone out, or never will."""
-
-    async def unsent(self) -> list[OwnBatch]:
-        """Return what has not gone out, oldest first."""
-
-    async def last_sent_ms(self) -> int:
-        """Return when the latest own batch went out, by the wall clock; 0 if none has."""
-
-
-class Publisher(Protocol):
-    """Gossip, as far as the outbox needs it."""
-
-    async def publish(self, topic: str, data: bytes) -> int:
-        """Queue to peers; return how many."""
-
-
-class Signer(Protocol):
-    """The node's identity: the private key never leaves it."""
-
-    @property
-    def public_key_bytes(self) -> bytes:
-        """Raw Ed25519 public key."""
-
-    def sign(self, data: bytes) -> bytes:
-        """Return a raw Ed25519 signature."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,18 +108,19 @@ class Outbox:
         self,
         *,
         manifest: Manifest,
-        peer_id: PeerId,
-        signer: Signer,
-        store: OutboxStore,
-        gossip: Publisher,
+        identity: Identity,
+        store: Store,
+        publish: Callable[[str, bytes], Awaitable[int]],
         wall_ms: Callable[[], int],
     ) -> None:
+        """`publish` is gossip's: it queues a message for the peers of a topic, and says for how
+        many."""
         self._manifest = manifest
-        self._me = peer_id
-        self._topic = manifest.topic(manifest.shard_of(peer_id))
-        self._signer = signer
+        self._me = identity.peer_id
+        self._topic = manifest.topic(manifest.shard_of(identity.peer_id))
+        self._signer = identity
         self._store = store
-        self._gossip = gossip
+        self._publish = publish
         self._wall_ms = wall_ms
         self._unsent: deque[_Waiting] = deque()
         self._pace: TokenBucket | None = None
@@ -337,7 +303,7 @@ class Outbox:
         elif own.announces is not None and (wait_s := self._announcing_wait_s(own)) > 0:
             await trio.sleep(min(wait_s, _RETRY_SECONDS))
             return
-        elif await self._gossip.publish(self._topic, own.message) > 0:
+        elif await self._publish(self._topic, own.message) > 0:
             self.num_batches_sent += 1
             self._heard = True
             pace.take(own.num_groups, trio.current_time())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -28,7 +29,6 @@ from p2p.rollouts.unwritten import Evidence, Unwritten
 from p2p.standing.reputation import Reputation
 from p2p.standing.sampling import SamplingStandings
 from p2p.store.store import Bringer, Store, StoredBatch, StoreError
-from p2p.threads import InThread
 from shoal_base.bounded import BoundedDict
 from shoal_wire import digests
 from shoal_wire.manifest import Manifest
@@ -70,6 +70,15 @@ def steps_of(groups: Sequence[RolloutGroup]) -> Iterator[list[RolloutGroup]]:
         yield step
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSettings:
+    """How long, and how many, of others' groups are kept."""
+
+    max_age_seconds: float
+    max_store_bytes: int
+    """How much of others' batches stays on disk, in bytes of their envelopes."""
+
+
 class RolloutPool:
     """The node's rollouts: own and external, ready, leased or consumed."""
 
@@ -80,14 +89,10 @@ class RolloutPool:
         store: Store,
         me: PeerId,
         manifest: Manifest,
-        max_age_seconds: float,
-        max_store_bytes: int,
-        wall_ms: Callable[[], int],
+        settings: PoolSettings,
         reputation: Reputation | None = None,
-        draws: str = "standing",
         network_of: Callable[[PeerId], str] = str,
         keepers: Sequence[Keeper] = (),
-        in_thread: InThread = trio.to_thread.run_sync,
     ) -> None:
         """`keepers` are told in this order, each whatever becomes of the others; `network_of`
         names the network of a peer that brings something (`Host.source_of`).
@@ -96,15 +101,12 @@ class RolloutPool:
         self._store = store
         self._me = me
         self._manifest = manifest
-        self._max_age_seconds = max_age_seconds
-        self._max_store_bytes = max_store_bytes
-        self._wall_ms = wall_ms
+        self._settings = settings
         self._reputation = reputation
-        self._draws = draws
         self._network_of = network_of
         self._keepers = tuple(keepers)
         self._withdrawn: BoundedDict[BatchId, None] = BoundedDict(_MAX_WITHDRAWN)
-        self._reopener = Reopener(in_thread, max_bytes=manifest.rules.max_batch_bytes)
+        self._reopener = Reopener(store.in_thread, max_bytes=manifest.rules.max_batch_bytes)
         self._unwritten = Unwritten(
             store=store, reopener=self._reopener, on_late=self._note_written
         )
@@ -134,7 +136,7 @@ class RolloutPool:
 
     async def _take_back(self, signed: SignedBatch, stored: StoredBatch) -> None:
         """Take in a batch from disk, as old as it is and from whom it came."""
-        age = max(0.0, (self._wall_ms() - stored.received_ms) / 1000)
+        age = max(0.0, (self._store.wall_ms() - stored.received_ms) / 1000)
         received_at, own = trio.current_time() - age, signed.publisher == self._me
         groups = signed.batch.groups
         if await self._buffered(signed, groups, received_at, stored.bringer, own=own):
@@ -217,7 +219,7 @@ class RolloutPool:
             sequence=signed.batch.sequence,
             own=False,
             envelope=signed.envelope,
-            received_ms=self._wall_ms(),
+            received_ms=self._store.wall_ms(),
             bringer=bringer,
         )
         if await self._unwritten.write(stored):
@@ -232,7 +234,7 @@ class RolloutPool:
         """Take in an own batch that is already on disk."""
         now = trio.current_time()
         self._take_in(published_groups(signed), len(signed.envelope), now, own=True)
-        self._tell(BatchKept(signed=signed, received_ms=self._wall_ms(), own=True))
+        self._tell(BatchKept(signed=signed, received_ms=self._store.wall_ms(), own=True))
         self.groups_published += len(signed.batch.groups)
 
     def lease(self, holder: str, count: int, *, lease_seconds: float) -> list[Entry]:
@@ -245,15 +247,13 @@ class RolloutPool:
             now=trio.current_time(),
             lease_seconds=lease_seconds,
             weight_of=self._weight_of,
-            by_shares=self._draws != "uniform",
+            by_shares=True,
         )
 
     def _weight_of(self, publisher: PeerId, source: str = "") -> float:
         """Return the factor on a publisher's chance of being drawn, 0 to 1."""
         if self._reputation is None:
             return 1.0
-        if self._draws == "uniform":
-            return 0.0 if self._reputation.is_blocked(publisher) else 1.0
         return self._reputation.sampling_weight(publisher, trio.current_time(), source)
 
     def contributions(self, connected: Collection[PeerId]) -> Contributions:
@@ -294,7 +294,7 @@ class RolloutPool:
             StoreError: nothing was consumed.
         """
         if consumed:
-            await self._store.consume(list(consumed), self._wall_ms())
+            await self._store.consume(list(consumed), self._store.wall_ms())
             self._buffer.consume(consumed)
         if released:
             self._buffer.release(released, holder)
@@ -385,7 +385,7 @@ class RolloutPool:
                 also.append(entry)
         self._note_copies(also)
         if new:
-            self._tell(NewGroups(groups=tuple(new), at_ms=self._wall_ms()))
+            self._tell(NewGroups(groups=tuple(new), at_ms=self._store.wall_ms()))
 
     def _is_anothers(self, group: PublishedGroup) -> bool:
         """Return whether the buffer has a group from another publisher than this one."""
@@ -423,8 +423,8 @@ class RolloutPool:
         try:
             await self._store.prune(
                 keep=self._of_use(),
-                max_age_ms=int(self._max_age_seconds * 1000),
-                max_bytes=self._max_store_bytes,
+                max_age_ms=int(self._settings.max_age_seconds * 1000),
+                max_bytes=self._settings.max_store_bytes,
                 grace_ms=_SERVED_MS,
             )
         except StoreError as error:

@@ -30,6 +30,7 @@ import trio
 from p2p.intake.intake import BatchAccepted
 from p2p.intake.validation import Validator
 from p2p.net.host import DialError
+from p2p.net.interface import Host
 from p2p.shards.directory import ShardDirectory
 from p2p.shards.plan import ShardPlan
 from shoal_base.bounded import BoundedDict
@@ -47,22 +48,8 @@ Ask = Callable[[PeerId, tuple[int, ...]], Awaitable[list[PeerAddresses]]]
 """Ask a connected peer for peers of these shards; never raises but for cancellation."""
 
 
-class ShardHost(Protocol):
-    """What the keeper needs of the host."""
-
-    def connected_peers(self) -> frozenset[PeerId]: ...
-    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]: ...
-    async def dial(
-        self,
-        address: str,
-        *,
-        timeout: float = 10.0,  # noqa: ASYNC109 - the host's signature
-    ) -> PeerId: ...
-    async def disconnect(self, peer_id: PeerId) -> None: ...
-
-
 class ShardGossip(Protocol):
-    """What the keeper needs of gossip."""
+    """What the keeper needs of gossip, which stands above it."""
 
     async def subscribe(self, topic: str, validator: Validator) -> None: ...
     async def unsubscribe(self, topic: str) -> None: ...
@@ -106,47 +93,56 @@ class ShardTraffic:
         self.groups[self._manifest.shard_of(told.publisher)] += told.num_groups
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardChoice:
+    """What decides which shards are listened to, and who learns of it."""
+
+    plan: ShardPlan
+    traffic: ShardTraffic
+    own: int | None
+    """The shard on which this node publishes; None if it publishes nothing."""
+    wanted_per_s: Callable[[], float] = lambda: 0.0
+    """How many groups of others this node draws a second."""
+    on_change: Callable[[], None] = lambda: None
+    """Called when other shards are listened to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerSearch:
+    """How more peers of a shard are found."""
+
+    directory: ShardDirectory
+    ask: Ask
+    may_dial: Callable[[str, PeerId], bool] = lambda _address, _said_by: True
+    """Whether an address may be dialled of which that peer has told."""
+    keep: frozenset[PeerId] = frozenset()
+    """Peers to which a connection is always wanted: the bootstraps."""
+
+
 class ShardKeeper:
     """Start with ``await nursery.start(keeper.run)``; started means subscribed."""
 
     def __init__(
         self,
         *,
-        me: PeerId,
-        host: ShardHost,
+        host: Host,
         gossip: ShardGossip,
         manifest: Manifest,
-        plan: ShardPlan,
-        directory: ShardDirectory,
-        traffic: ShardTraffic,
+        choice: ShardChoice,
+        search: PeerSearch,
         validate: Validator,
-        ask: Ask,
-        publishes: bool = True,
-        may_dial: Callable[[str, PeerId], bool] = lambda _address, _said_by: True,
-        keep: frozenset[PeerId] = frozenset(),
-        wanted_per_s: Callable[[], float] = lambda: 0.0,
-        on_change: Callable[[], None] = lambda: None,
         settings: ShardSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`keep` are peers to which a connection is always wanted: the bootstraps. `may_dial` says
-        whether an address may be dialled of which the second argument has told. `on_change` hears
-        that other shards are listened to."""
         self._host = host
         self._gossip = gossip
-        self._may_dial = may_dial
-        self._keep = keep
         self._manifest = manifest
-        self._plan = plan
-        self._directory = directory
+        self._choice = choice
+        self._plan = choice.plan
+        self._search = search
         self._validate = validate
-        self._ask = ask
-        self._wanted_per_s = wanted_per_s
-        self._on_change = on_change
         self._settings = settings or ShardSettings()
         self._rng = rng or random.Random()
-        self._own = manifest.shard_of(me) if publishes else None
-        self._traffic = traffic
         self._num_peers: Mapping[int, int] = {}
         self._changed = trio.Event()
         self._asked: BoundedDict[PeerId, float] = BoundedDict(self._settings.max_remembered)
@@ -157,7 +153,7 @@ class ShardKeeper:
     @property
     def own_shard(self) -> int | None:
         """The shard on which this node publishes; None if it publishes nothing."""
-        return self._own
+        return self._choice.own
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -194,7 +190,9 @@ class ShardKeeper:
 
     async def _follow(self) -> bool:
         change = self._plan.tick(
-            trio.current_time(), wanted_per_s=self._wanted_per_s(), received=self._traffic.groups
+            trio.current_time(),
+            wanted_per_s=self._choice.wanted_per_s(),
+            received=self._choice.traffic.groups,
         )
         for shard in change.join:
             await self._gossip.subscribe(self._manifest.topic(shard), self._validator(shard))
@@ -202,7 +200,7 @@ class ShardKeeper:
             await self._gossip.unsubscribe(self._manifest.topic(shard))
         if change.join or change.leave:
             log.debug("shards %s", self._plan.shards)
-            self._on_change()
+            self._choice.on_change()
         return bool(change.join or change.leave)
 
     def _validator(self, shard: int) -> Validator:
@@ -217,7 +215,7 @@ class ShardKeeper:
     # Peers of each shard
 
     def _needed(self) -> set[int]:
-        own = () if self._own is None else (self._own,)
+        own = () if self._choice.own is None else (self._choice.own,)
         return {*self._plan.shards, *own}
 
     async def _look(self) -> None:
@@ -229,7 +227,7 @@ class ShardKeeper:
             sorted(s for s, count in self._num_peers.items() if count < self._settings.want_peers)
         )
         if short and self._manifest.rules.shard_count > 1:
-            await self._search(short, connected)
+            await self._find_more(short, connected)
         await self._let_go_useless(connected, on_shard)
 
     def _observe(self, connected: frozenset[PeerId]) -> dict[int, set[PeerId]]:
@@ -244,16 +242,16 @@ class ShardKeeper:
         now = trio.current_time()
         for peer_id, shards in shards_of.items():
             peer = PeerAddresses(peer_id=peer_id, addresses=self._host.peer_addresses(peer_id))
-            self._directory.note(peer, shards, now)
+            self._search.directory.note(peer, shards, now)
         return on_shard
 
-    async def _search(self, short: tuple[int, ...], connected: frozenset[PeerId]) -> None:
+    async def _find_more(self, short: tuple[int, ...], connected: frozenset[PeerId]) -> None:
         settings, now = self._settings, trio.current_time()
-        known = self._directory.find(short, now, limit=settings.dials, exclude=connected)
+        known = self._search.directory.find(short, now, limit=settings.dials, exclude=connected)
         found = {item.peer_id: item for item in known}
         said_by: dict[PeerId, PeerId] = {}
         for peer_id in self._whom_to_ask(connected, now):
-            for item in await self._ask(peer_id, short):
+            for item in await self._search.ask(peer_id, short):
                 wanted = bool(set(item.shards) & set(short))
                 if wanted and found.setdefault(item.peer_id, item) is item:
                     said_by[item.peer_id] = peer_id
@@ -283,7 +281,7 @@ class ShardKeeper:
 
     async def _dial(self, peer: PeerAddresses, said_by: PeerId) -> None:
         for address in peer.addresses[:2]:
-            if not self._may_dial(address, said_by):
+            if not self._search.may_dial(address, said_by):
                 continue
             try:
                 await self._host.dial(
@@ -300,7 +298,9 @@ class ShardKeeper:
         connected = self._host.connected_peers()
         known = [
             peer
-            for peer in self._directory.find(self._needed(), now, limit=256, exclude=connected)
+            for peer in self._search.directory.find(
+                self._needed(), now, limit=256, exclude=connected
+            )
             if now - self._dialled.get(peer.peer_id, -math.inf) >= settings.dial_again_s
         ]
         if not known:
@@ -316,7 +316,7 @@ class ShardKeeper:
 
     def _surplus(self, on_shard: Mapping[int, set[PeerId]]) -> set[PeerId]:
         """Return the peers without which every needed shard still has the most peers wanted."""
-        crowded, wanted = set[PeerId](), set(self._keep)
+        crowded, wanted = set[PeerId](), set(self._search.keep)
         for shard in self._needed():
             peers = on_shard.get(shard, set())
             (crowded if len(peers) > self._settings.most_peers else wanted).update(peers)
@@ -331,7 +331,7 @@ class ShardKeeper:
         """
         now = trio.current_time()
         useful = {peer_id for shard in self._needed() for peer_id in on_shard.get(shard, ())}
-        useless = {p for p in connected if p in self._dialled} - useful - self._keep
+        useless = {p for p in connected if p in self._dialled} - useful - self._search.keep
         self._useless_since = {p: self._useless_since.get(p, now) for p in sorted(useless)}
         surplus = len(connected) - self._settings.keep_connections
         # One dialled just now has not yet said what it is subscribed to.

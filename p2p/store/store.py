@@ -83,11 +83,11 @@ class Store:
     ) -> None:
         """Open nothing yet; the arguments are `StoreCore`'s. `refused` hears of a full disk."""
         self._refused = refused
-        self._in_thread = in_thread
+        self.in_thread = in_thread
         self._open = partial(
             StoreCore, path, peer_id=peer_id, limits=limits, first_sequence=first_sequence
         )
-        self._wall_ms = wall_ms
+        self.wall_ms = wall_ms
         # Its own limiter: a busy default pool of threads must not hold up an acknowledgement.
         self._limiter = trio.CapacityLimiter(1)
         self._send, self._receive = trio.open_memory_channel[_Request](QUEUE_REQUESTS)
@@ -95,13 +95,13 @@ class Store:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the database, then commit requests until cancelled; StoreError if unusable."""
         try:
-            core = await self._in_thread(self._open, limiter=self._limiter)
+            core = await self.in_thread(self._open, limiter=self._limiter)
             try:
                 task_status.started()
                 await self._serve(core)
             finally:
                 with trio.CancelScope(shield=True):
-                    await self._in_thread(core.close, limiter=self._limiter)
+                    await self.in_thread(core.close, limiter=self._limiter)
         finally:
             self._refuse_waiting()
 
@@ -123,7 +123,7 @@ class Store:
         )
         try:
             # Not abandoned when cancelled: a commit that has begun ends, and its callers learn.
-            outcomes = await self._in_thread(commit, limiter=self._limiter)
+            outcomes = await self.in_thread(commit, limiter=self._limiter)
             for outcome in outcomes:
                 if isinstance(outcome, Failed) and _is_full(outcome.error):
                     self._refused("a batch or what became of it", outcome.error)
@@ -169,7 +169,7 @@ class Store:
         key again returns the first batch with `is_new` False. Raises StoreError: FULL and
         OUTBOX_FULL may pass.
         """
-        now_ms = self._wall_ms()
+        now_ms = self.wall_ms()
         return await self._submit(
             lambda core: core.reserve_own(client_key, make_envelope, now_ms=now_ms), durable=True
         )
@@ -179,7 +179,7 @@ class Store:
 
         Lost by a power cut at worst: then it is sent once more, and peers ignore it.
         """
-        now_ms = self._wall_ms()
+        now_ms = self.wall_ms()
         return await self._submit(lambda core: core.mark_sent(sequence, now_ms=now_ms))
 
     async def unsent(self) -> list[OwnBatch]:
@@ -228,7 +228,7 @@ class Store:
         self, publisher: PeerId, sequence: int, first: BatchId, second_envelope: bytes
     ) -> None:
         """Keep two batches under one sequence as evidence, and the first no longer as a batch."""
-        now_ms = self._wall_ms()
+        now_ms = self.wall_ms()
         await self._submit(
             lambda core: core.add_equivocation(
                 publisher, sequence, first, second_envelope, now_ms=now_ms
@@ -261,7 +261,7 @@ class Store:
         grace_ms: int = 60_000,
     ) -> int:
         """Delete batches that nobody needs, as `StoreCore.prune` says; return how many."""
-        now_ms = self._wall_ms()
+        now_ms = self.wall_ms()
         kept = None if keep is None else frozenset(keep)
         return await self._submit(
             lambda core: core.prune(

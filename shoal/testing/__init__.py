@@ -4,7 +4,7 @@
     gossip = FakeGossip(peers=2)                           # what is published is in a list
     worker = InstantWorker()                               # a task worker made of arithmetic
     async with open_store(folder / "node.db") as store:    # the real SQL, no flushes, no threads
-        outbox = Outbox(host=host, gossip=gossip, store=store, …)
+        outbox = Outbox(store=store, publish=gossip.publish, …)
     host.connect(peer_id)
     assert await gossip.hear("/topic", data, author=peer_id) == ACCEPT
 

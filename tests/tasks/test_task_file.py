@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.intake.intake import Intake
+from p2p.intake.intake import Intake, Receivers
 from p2p.intake.ledger import PublisherLedger
 from p2p.peers.manifest_source import manifest_of_settings
 from shoal.__main__ import main
@@ -192,8 +192,7 @@ class Peer:
             context=make.context(manifest, make.Author(manifest).peer_id),
             questions=self,
             ledger=PublisherLedger(),
-            keep=self._keep,
-            accuse=self._keep,
+            receivers=Receivers(keep=self._keep, accuse=self._keep),
             wall_ms=lambda: make.NOW_MS,
         )
 

@@ -20,7 +20,7 @@ from p2p.fetch.means import FetchMeans
 from p2p.fetch.pull_queue import PullJob
 from p2p.fetch.stats import FetchStats
 from p2p.fetch.wanted import Wanted
-from p2p.intake.intake import Intake
+from p2p.intake.intake import Intake, Receivers
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import Source
 from p2p.net.request import RequestError, RequestFailure
@@ -139,10 +139,8 @@ class Bench:
             context=make.context(MANIFEST, ME.peer_id),
             questions=InstantWorker(),
             ledger=self.ledger,
-            keep=self._keep,
-            accuse=self._accuse,
+            receivers=Receivers(keep=self._keep, accuse=self._accuse, announcements=self.wanted),
             wall_ms=lambda: make.NOW_MS,
-            announcements=self.wanted,
             in_thread=at_once,
         )
         means = FetchMeans(

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.intake.intake import Intake
+from p2p.intake.intake import Intake, IntakeLimits, Receivers
 from p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
 from p2p.intake.turns import QuestionSource
 from p2p.intake.validation import Source
@@ -48,10 +48,9 @@ class Bench:
             context=make.context(self.manifest, self.me.peer_id),
             questions=questions or self.fake,
             ledger=self.ledger,
-            keep=self._keep,
-            accuse=self._accuse,
+            receivers=Receivers(keep=self._keep, accuse=self._accuse),
             wall_ms=lambda: make.NOW_MS,
-            queue_batches=queue_batches,
+            limits=IntakeLimits(queue_batches=queue_batches),
             is_open=is_open,
         )
 
@@ -95,7 +94,7 @@ async def test_what_waits_for_the_buffer_is_kept_together(num_chars: int, kept: 
         parts.append(len(batches))
         bench.kept += batches
 
-    bench.intake._keep = keep
+    bench.intake._receivers = replace(bench.intake._receivers, keep=keep)
     texts = [num_chars * f"{number % 10}" for number in range(20)]
     groups = [make.group(number, texts=texts) for number in range(sum(kept) + 1)]
     batches = [bench.peer.batch([one], sequence=7 + number) for number, one in enumerate(groups)]

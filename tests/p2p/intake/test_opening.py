@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.gossip.flood_gate import FloodGate, FloodLimits
-from p2p.intake.intake import QUEUE_BYTES, Intake
+from p2p.intake.intake import QUEUE_BYTES, Intake, IntakeLimits, Receivers
 from p2p.intake.ledger import PublisherLedger
 from p2p.intake.opening import (
     HEAVY_BYTES,
@@ -51,10 +51,9 @@ class Bench:
             context=self.context,
             questions=self.questions,
             ledger=PublisherLedger(),
-            keep=self._keep,
-            accuse=self._accuse,
+            receivers=Receivers(keep=self._keep, accuse=self._accuse),
             wall_ms=lambda: make.NOW_MS,
-            queue_batches=queue_batches,
+            limits=IntakeLimits(queue_batches=queue_batches),
             in_thread=self._in_thread,
         )
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from p2p.fair import Path
 from p2p.fair.limiter import FairLimiter
-from p2p.intake.intake import Intake
+from p2p.intake.intake import Intake, Receivers
 from p2p.intake.ledger import PublisherLedger
 from p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns
 from p2p.standing.scoring import BAN_BELOW, WEIGHTS, Scoreboard
@@ -370,8 +370,7 @@ def test_a_slow_worker_bans_no_honest_peer(seed: int, slowness_s: float, num_pee
             context=make.context(manifest, make.fresh_identity().peer_id),
             questions=CountedWorker(slowness_s),
             ledger=PublisherLedger(),
-            keep=_ignore,
-            accuse=_ignore,
+            receivers=Receivers(keep=_ignore, accuse=_ignore),
             wall_ms=lambda: make.NOW_MS,
             in_thread=_here,
         )

@@ -44,10 +44,9 @@ class Bench:
         self.gossip = gossip
         self.outbox = Outbox(
             manifest=self.manifest,
-            peer_id=PEER.peer_id,
-            signer=PEER,
+            identity=PEER,
             store=store,
-            gossip=gossip,
+            publish=gossip.publish,
             wall_ms=lambda: wall_ms() + self.skew_ms,
         )
 

@@ -375,7 +375,7 @@ async def test_an_own_batch_stays_on_disk_as_long_as_its_groups_are_shown(
         node.pool.keep_own(own.signed)
         with trio.fail_after(20):
             await node.outbox.drained()
-        monkeypatch.setattr(node.store, "_wall_ms", lambda: wall_ms() + 1000)
+        monkeypatch.setattr(node.store, "wall_ms", lambda: wall_ms() + 1000)
         await node.pool._prune()
         assert len((await node.store.load()).batch_ids) == 1
         node.buffer.expire(trio.current_time() + 3600.0)
