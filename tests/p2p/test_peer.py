@@ -129,7 +129,7 @@ async def test_all_that_dials_by_hearsay_shares_one_budget(
     async with town(tmp_path) as there:
         me, liar = await there.peer(1), await there.peer(2)
         await meet(me, liar)
-        may_dial = member_of(me).shards._may_dial
+        may_dial = member_of(me).shards._search.may_dial
         burst = int(DIALS_A_PLACE.burst)
         assert [may_dial(PLACE, liar.peer_id) for _ in range(burst + 1)] == [*[True] * burst, False]
         assert not me.hearsay.may_dial(PLACE, None), "of that place nobody may dial more"
@@ -144,7 +144,7 @@ async def test_what_one_network_says_is_one_speakers_word(
         await meet(me, liar)
         shards = member_of(me).shards
         told = [f"/ip4/198.51.{n}.7/tcp/4001" for n in range(100)]
-        num_dialled = sum(shards._may_dial(address, liar.peer_id) for address in told)
+        num_dialled = sum(shards._search.may_dial(address, liar.peer_id) for address in told)
         assert num_dialled == 32
         assert not me.hearsay.may_dial("/ip4/203.0.113.9/tcp/1", "10.0.2.0/24")
 
