@@ -103,7 +103,9 @@ class LiveNode:
             me=self.peer.peer_id,
             manifest=self.manifest,
             settings=PoolSettings(
-                max_age_seconds=BUFFER_SECONDS, max_store_bytes=2 * settings.buffer_bytes
+                max_age_seconds=BUFFER_SECONDS,
+                max_store_bytes=2 * settings.buffer_bytes,
+                draws=settings.draws,
             ),
             reputation=self.peer.guard.reputation,
             network_of=self.peer.host.source_of,

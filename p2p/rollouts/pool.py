@@ -72,11 +72,13 @@ def steps_of(groups: Sequence[RolloutGroup]) -> Iterator[list[RolloutGroup]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
-    """How long, and how many, of others' groups are kept."""
+    """How long others' groups are kept, and how they are drawn."""
 
     max_age_seconds: float
     max_store_bytes: int
     """How much of others' batches stays on disk, in bytes of their envelopes."""
+    draws: str = "standing"
+    """The setting `draws`."""
 
 
 class RolloutPool:
@@ -247,13 +249,15 @@ class RolloutPool:
             now=trio.current_time(),
             lease_seconds=lease_seconds,
             weight_of=self._weight_of,
-            by_shares=True,
+            by_shares=self._settings.draws != "uniform",
         )
 
     def _weight_of(self, publisher: PeerId, source: str = "") -> float:
         """Return the factor on a publisher's chance of being drawn, 0 to 1."""
         if self._reputation is None:
             return 1.0
+        if self._settings.draws == "uniform":
+            return 0.0 if self._reputation.is_blocked(publisher) else 1.0
         return self._reputation.sampling_weight(publisher, trio.current_time(), source)
 
     def contributions(self, connected: Collection[PeerId]) -> Contributions:
