@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_settings.removed import REMOVED
 from shoal_settings.schema import Settings
 
 SILO = "8/0"
@@ -107,7 +108,9 @@ class Job:
     def node_settings(self, index: int, data_dir: Path = Path("unused")) -> Settings:
         """The settings of one node, exactly as `shoal node` takes them."""
         # Publishers alike, as in the paper; a node on its own weighs them by their standing.
-        own = {"draws": "uniform", **self.base, **self.arm.nodes[index].settings}
+        asked = {"draws": "uniform", **self.base, **self.arm.nodes[index].settings}
+        # Kept rounds may name what is gone; nobody can ask for it any more (`flags`).
+        own = {key: value for key, value in asked.items() if key not in REMOVED}
         return Settings(
             **{**own, "rounds": self.rounds, "seed": self.node_seed(index), "data_dir": data_dir}
         )
@@ -180,10 +183,14 @@ def same_job(line: str, job: Job) -> bool:
     """Whether a file's first line names this job."""
     try:
         found = json.loads(line)
-        base = {key: one for key, one in found["base"].items() if _GONE.get(key) != one}
+        return bool(_lasting(found) == _lasting(json.loads(json.dumps(job.to_json()))))
     except (ValueError, LookupError, TypeError, AttributeError):
         return False
-    return bool({**found, "base": base} == json.loads(json.dumps(job.to_json())))
+
+
+def _lasting(job: Mapping[str, Any]) -> dict[str, Any]:
+    base = {key: value for key, value in job["base"].items() if _GONE.get(key) != value}
+    return {**job, "base": base}
 
 
 def refusal(job: Job) -> str | None:

@@ -14,18 +14,14 @@ from __future__ import annotations
 
 import io
 import json
-import shlex
 import sys
 import tarfile
-from contextlib import chdir
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
-from shoal_lab.experiment.command import main
-from shoal_lab.experiment.flags import make_experiment, parser
-from shoal_lab.experiment.folder import is_done
+from shoal_lab.experiment.plan import Arm, Experiment, NodeSpec
+from shoal_lab.experiment.presets import PRESETS, Preset
+from shoal_lab.experiment.reading.report import report
 
 ARCHIVES: Final = Path(__file__).parents[3] / "lab" / "results"
 DOCS: Final = Path(__file__).parents[3] / "docs"
@@ -66,24 +62,36 @@ def unpack(archive: Path, folder: Path) -> None:
         made.extractall(folder, filter="data")
 
 
-def told_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
-    """Return what an unpacked folder's command prints of it, and the table; nothing is played."""
-    typed = shlex.split(json.loads((folder / "config.json").read_text())["command"])[2:]
-    with chdir(folder):
-        _put_model(typed)
-        experiment = make_experiment(parser().parse_args(typed))
-        assert all(is_done(folder, job) for job in experiment.jobs())
-        assert main([*typed, "--out", str(folder), "--no-figures", "--jobs", "0", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+def experiment_of(folder: Path) -> tuple[Experiment, Preset]:
+    """Return what the config of an unpacked folder says, settings that are gone included."""
+    config = json.loads((folder / "config.json").read_text())
+    arms = [
+        Arm(
+            name=one["name"],
+            average_every=one.get("average_every", 0),
+            nodes=tuple(
+                NodeSpec(**{**node, "families": tuple(node.get("families", ()))})
+                for node in one["nodes"]
+            ),
+        )
+        for one in config["arms"]
+    ]
+    found = Experiment(
+        name=config["name"],
+        arms=tuple(arms),
+        seeds=tuple(config["seeds"]),
+        rounds=config["rounds"],
+        base=config["base"],
+    )
+    return found, PRESETS[found.name.removesuffix("-quick")]
+
+
+def told_of(folder: Path) -> tuple[dict[str, Any], str]:
+    """Return the numbers of an unpacked folder, and the table; nothing is played."""
+    experiment, preset = experiment_of(folder)
+    _, document = report(folder, experiment, preset.read, figures=False)
     assert document["jobs"] == document["jobs_finished"] > 0
     return document, (folder / "table.md").read_text().split("\n", 2)[2].strip()
-
-
-def _put_model(typed: list[str]) -> None:
-    """Where the command names a model's folder, put what tells a small model; nothing loads it."""
-    if "--model" in typed and "/" in (model := typed[typed.index("--model") + 1]):
-        Path(model).mkdir(parents=True)
-        (Path(model) / "model.safetensors").write_bytes(bytes(1))
 
 
 def brief(document: dict[str, Any], beside: str) -> str:

@@ -18,10 +18,10 @@ ARMS = ("4-4", "8-0", "8-0-filtered", "4-0")
 
 @pytest.mark.parametrize("name", ["real", "longer"])
 def test_the_table_of_the_page_is_what_its_command_prints_of_the_kept_rounds(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path
 ) -> None:
     unpack(ARCHIVE.with_name(f"{name}.tar.xz"), tmp_path)
-    _, made = told_of(tmp_path, capsys)
+    _, made = told_of(tmp_path)
     assert made in PAGE.read_text(), f"{PAGE.name} has another table than this:\n{made}"
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 import statistics
 from pathlib import Path
 
 import pytest
 
-from shoal_lab.experiment.flags import make_experiment, parser
 from shoal_lab.experiment.reading.results import load_runs, mean_over_nodes
 from shoal_lab.significance import spread
-from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, brief, told_of, unpack
+from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, brief, experiment_of, told_of, unpack
 
 PAGE = DOCS / "experiments.md"
 OF_CHOICE = DOCS / "strategies.md"
-KEPT = sorted(ARCHIVES.glob("*.tar.xz"))
+VERSIONS = ARCHIVES / "versions.tar.xz"
+KEPT = sorted({*ARCHIVES.glob("*.tar.xz")} - {VERSIONS})
 BESIDE = {
     "ceiling-rates.tar.xz": (PAGE, "24/0 nodes=1"),
     "law.tar.xz": (DOCS / "how-many-how-late.md", "8/0"),
@@ -25,17 +23,16 @@ BESIDE = {
     "nodes.tar.xz": (DOCS / "how-many-how-late.md", "8/0"),
     "start-21.tar.xz": (DOCS / "other-starts.md", "8/0"),
     "start-22.tar.xz": (DOCS / "other-starts.md", "8/0"),
-    "versions.tar.xz": (OF_CHOICE, "4/4"),
 }
 """Of archives whose table is short: its page, and the arm that the others are compared with."""
 
 
 @pytest.mark.parametrize("archive", KEPT, ids=lambda path: path.name)
 def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
-    archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    archive: Path, tmp_path: Path
 ) -> None:
     unpack(archive, tmp_path)
-    document, made = told_of(tmp_path, capsys)
+    document, made = told_of(tmp_path)
     page, beside = BESIDE.get(archive.name, (PAGE, None))
     if beside is not None:
         made, of = brief(document, beside), made.splitlines()[-1]
@@ -43,10 +40,19 @@ def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
     assert made in page.read_text(), f"{page.name} has another table than {archive.name}"
 
 
+def test_what_is_said_of_a_setting_that_is_gone(tmp_path: Path) -> None:
+    unpack(VERSIONS, tmp_path)
+    document, _ = told_of(tmp_path)
+    sharing = [one for arm, one in document["totals"].items() if arm.startswith("4/4")]
+    assert len(sharing) == 3
+    for one in sharing:
+        half = (one["ci95"][1] - one["ci95"][0]) / 2
+        assert f"{one['mean']:.1f} ± {half:.1f}" in OF_CHOICE.read_text()
+
+
 def test_what_is_said_of_the_last_hundred_of_400_rounds(tmp_path: Path) -> None:
     unpack(ARCHIVES / "long.tar.xz", tmp_path)
-    typed = shlex.split(json.loads((tmp_path / "config.json").read_text())["command"])[2:]
-    runs = load_runs(tmp_path, make_experiment(parser().parse_args(typed)))
+    runs = load_runs(tmp_path, experiment_of(tmp_path)[0])
     late = {
         (run.arm.split()[0], run.seed): statistics.fmean(mean_over_nodes(run.fresh)[-100:])
         for run in runs
