@@ -11,7 +11,14 @@ from importlib.metadata import version
 from shoal_base.extras import LAB, missing_for_lab
 from shoal_base.lines import guard_process, say, say_lines
 from shoal_base.output import end_with_the_reader, flush_output
-from shoal_settings.exits import EXIT_OK, EXIT_USAGE, errors_as_json, fail
+from shoal_settings.exits import (
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    UsageExit,
+    errors_as_json,
+    fail,
+)
 from shoal_settings.parser import did_you_mean
 
 
@@ -150,7 +157,12 @@ def _run(arguments: list[str]) -> int:
     if not is_installed(module):
         return fail(name, missing_for_lab() or "").code
     run: Callable[[Sequence[str]], int] = importlib.import_module(module).main
-    return run(rest)
+    try:
+        return run(rest)
+    except UsageExit as end:
+        return end.code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
 
 
 def is_installed(module: str) -> bool:

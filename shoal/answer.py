@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from shoal.nearby import running_node
 from shoal.node_link import NodeLink, check_author, open_link
 from shoal_base.lines import say_json
-from shoal_base.node_folders import NODE_FOLDER
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
-from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_settings.parser import Parser, did_you_mean, path, whole
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
+from shoal_settings.parser import Parser, data_dir_flag, did_you_mean, task_file_flag, whole
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import AnswerFormat, FamilySpec
@@ -53,8 +52,6 @@ def main(argv: Sequence[str]) -> int:
         families = _chosen(link, arguments.family)
         with TaskWorker(families) as worker:
             shared = _ask_all(link, worker, families, arguments, console, author)
-    except UsageExit as end:
-        return end.code
     except TaskError as error:
         return fail("answer", str(error), EXIT_FAILED).code
     if not arguments.json:
@@ -63,17 +60,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="shoal answer",
-        description=DESCRIPTION,
-    )
-    parser.add_argument(
-        "--data-dir",
-        type=path,
-        default=NODE_FOLDER,
-        metavar="DIR",
-        help="the node's folder (.shoal/node, or the only other node that runs)",
-    )
+    parser = Parser(prog="shoal answer", description=DESCRIPTION)
+    data_dir_flag(parser, "the node's folder (.shoal/node, or the only other node that runs)")
     parser.add_argument("--family", metavar="NAME", help="only questions of this family")
     parser.add_argument(
         "--count", type=whole(0), default=0, metavar="N", help="end after N (0: go on)"
@@ -81,9 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--author", default="a person", metavar="NAME", help="who answers, told to peers (a person)"
     )
-    parser.add_argument(
-        "--task-file", action="append", default=[], metavar="FILE", help="as the node was given"
-    )
+    task_file_flag(parser)
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object for each question shared"
     )

@@ -13,8 +13,8 @@ from shoal.node_link import ask_view
 from shoal_base.lines import say, say_json
 from shoal_base.node_folders import NODE_FOLDER
 from shoal_ipc.client import SOCKET_NAME
-from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_settings.parser import Parser, path
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
+from shoal_settings.parser import Parser, data_dir_flag
 from shoal_wire.invite import Invite, InviteError, encode_invite
 from shoal_wire.types import Digest
 
@@ -53,12 +53,8 @@ def main(argv: Sequence[str]) -> int:
             )
         )
         _print(line, rows, answer, with_key=key is not None, as_json=arguments.json)
-    except UsageExit as end:
-        return end.code
     except (InviteError, SwarmKeyError) as error:
         return fail("invite", str(error), EXIT_FAILED).code
-    except (KeyboardInterrupt, BrokenPipeError):
-        return EXIT_FAILED
     return EXIT_OK
 
 
@@ -139,16 +135,9 @@ def _folder(named: Path) -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="shoal invite",
-        description=DESCRIPTION,
-    )
-    parser.add_argument(
-        "--data-dir",
-        type=path,
-        default=NODE_FOLDER,
-        metavar="DIR",
-        help="the peer's folder (.shoal/node, or the only other node or bootstrap that runs)",
+    parser = Parser(prog="shoal invite", description=DESCRIPTION)
+    data_dir_flag(
+        parser, "the peer's folder (.shoal/node, or the only other node or bootstrap that runs)"
     )
     parser.add_argument(
         "--with-key", action="store_true", help="put the key of a private swarm into the line"

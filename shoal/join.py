@@ -22,7 +22,7 @@ from p2p.__main__ import FLAGS
 from shoal_base.children import environment, python
 from shoal_base.files import read_at_most
 from shoal_base.lines import say
-from shoal_settings.exits import EXIT_INTERRUPTED, UsageExit, fail
+from shoal_settings.exits import fail
 from shoal_settings.parser import Parser
 from shoal_wire.invite import LOOKS_LIKE, MAX_LINE_CHARS, Invite, InviteError, decode_invite
 
@@ -54,16 +54,9 @@ def main(argv: Sequence[str]) -> int:
         invite = decode_invite(line)
     except InviteError as error:
         return fail("join", str(error)).code
-    except UsageExit as end:
-        return end.code
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     if word.startswith(LOOKS_LIKE):
         _leave_the_process_list(line, argv, flags)
-    try:
-        given = FLAGS.parse([*_flags(invite), *flags])
-    except UsageExit as end:
-        return end.code
+    given = FLAGS.parse([*_flags(invite), *flags])
     from shoal.joined import run_joined  # late: libp2p takes over a second
 
     return run_joined(invite, given)

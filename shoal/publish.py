@@ -12,9 +12,8 @@ from shoal.nearby import running_node
 from shoal.node_link import NodeLink, check_author, open_link
 from shoal_base.files import read_at_most
 from shoal_base.lines import readable_json, say, say_json
-from shoal_base.node_folders import NODE_FOLDER
-from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_settings.parser import Parser, path, whole
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
+from shoal_settings.parser import Parser, data_dir_flag, task_file_flag, whole
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import RowError, read_groups
 from shoal_tasks.worker.sync import TaskWorker
@@ -48,19 +47,12 @@ def main(argv: Sequence[str]) -> int:
             if arguments.draw is not None:
                 return _draw(worker, arguments.draw)
             return _publish(link, worker, arguments.file, author, as_json=arguments.json)
-    except UsageExit as end:
-        return end.code
     except TaskError as error:
         return fail("publish", str(error), EXIT_FAILED).code
-    except (KeyboardInterrupt, BrokenPipeError):
-        return EXIT_FAILED
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="shoal publish",
-        description=DESCRIPTION,
-    )
+    parser = Parser(prog="shoal publish", description=DESCRIPTION)
     parser.add_argument("file", nargs="?", metavar="FILE", help="JSON lines; - is standard input")
     parser.add_argument(
         "--draw",
@@ -68,19 +60,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="print N fresh questions of the swarm's families",
     )
-    parser.add_argument(
-        "--data-dir",
-        type=path,
-        default=NODE_FOLDER,
-        metavar="DIR",
-        help="the node's folder (.shoal/node, or the only other node that runs)",
-    )
+    data_dir_flag(parser, "the node's folder (.shoal/node, or the only other node that runs)")
     parser.add_argument(
         "--author", default="script", metavar="NAME", help="who answered, told to peers (script)"
     )
-    parser.add_argument(
-        "--task-file", action="append", default=[], metavar="FILE", help="as the node was given"
-    )
+    task_file_flag(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

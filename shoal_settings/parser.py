@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
+from shoal_base.node_folders import NODE_FOLDER
 from shoal_settings.exits import EXIT_USAGE, say_error
 from shoal_settings.help_page import HelpLines, ShowHelp, help_page
 from shoal_settings.removed import removed_flag
@@ -131,6 +132,18 @@ def parser_of(main: Callable[[Sequence[str]], int]) -> Parser:
     finally:
         _is_asked_for.reset(token)
     raise LookupError(f"{main.__module__} parses no flags")
+
+
+def data_dir_flag(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add `--data-dir` to a command that asks a peer or reads what one left."""
+    parser.add_argument("--data-dir", type=path, default=NODE_FOLDER, metavar="DIR", help=text)
+
+
+def task_file_flag(parser: argparse.ArgumentParser) -> None:
+    """Add `--task-file` to a command that scores answers of a node's swarm."""
+    parser.add_argument(
+        "--task-file", action="append", default=[], metavar="FILE", help="as the node was given"
+    )
 
 
 def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:

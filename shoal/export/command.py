@@ -23,9 +23,8 @@ from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from shoal.export.sinks import Card, open_sinks
 from shoal.nearby import folder_with
 from shoal_base.lines import say, say_json, say_lines
-from shoal_base.node_folders import NODE_FOLDER
-from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
-from shoal_settings.parser import Parser, path
+from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, fail
+from shoal_settings.parser import Parser, data_dir_flag, path, task_file_flag
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.swarm import specs_of
@@ -50,8 +49,6 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return _run(arguments)
-    except UsageExit as end:
-        return end.code
     except (ArchiveError, ManifestError) as error:
         return fail("export", str(error)).code
     except TaskError as error:
@@ -64,17 +61,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="shoal export",
-        description=DESCRIPTION,
-    )
-    parser.add_argument(
-        "--data-dir",
-        type=path,
-        default=NODE_FOLDER,
-        metavar="DIR",
-        help="the node's folder (.shoal/node, or the only other one with an archive)",
-    )
+    parser = Parser(prog="shoal export", description=DESCRIPTION)
+    data_dir_flag(parser, "the node's folder (.shoal/node, or the only other one with an archive)")
     parser.add_argument(
         "--out", type=path, default=Path("rollouts"), metavar="DIR", help="new folder (rollouts)"
     )
@@ -85,9 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-verify", action="store_true", help="leave out questions and rewards: faster"
     )
-    parser.add_argument(
-        "--task-file", action="append", default=[], metavar="FILE", help="as the node was given"
-    )
+    task_file_flag(parser)
     parser.add_argument(
         "--hub", metavar="OWNER/NAME", help="then push it as a private data set (needs a login)"
     )

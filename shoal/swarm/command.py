@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from p2p.flags import ServingFlags
-from shoal_settings.exits import UsageExit
 
 DESCRIPTION = """\
 Start a bootstrap peer and N nodes on this machine and watch them learn from one another. With
@@ -29,10 +28,7 @@ FLAGS = ServingFlags(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal swarm`; return the exit code."""
-    try:
-        given = FLAGS.parse(argv)
-    except UsageExit as end:
-        return end.code
+    given = FLAGS.parse(argv)
     from shoal.swarm.running import run  # late: libp2p takes over a second
 
     return run(given)

@@ -27,7 +27,7 @@ from shoal_base.lines import say, say_json
 from shoal_base.output import outlive_the_terminal
 from shoal_base.terminal import Terminal
 from shoal_settings.called import called
-from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.loader import said_of_defaults, to_flags
 from shoal_settings.schema import Settings
 
@@ -48,8 +48,6 @@ def run(given: Given) -> int:
             say(said)
         with locked(settings.data_dir):
             return trio.run(_run, settings, key_of_swarm(settings))
-    except UsageExit as end:
-        return end.code
     except (DataDirError, DataDirInUseError, SwarmKeyError) as error:
         return fail("swarm", str(error)).code
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal import answer as answer_command
-from shoal import publish as publish_command
+from shoal.__main__ import main
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
 from tests.support.running_node import RunningNode
@@ -29,7 +28,7 @@ def rows(node: RunningNode) -> list[dict[str, object]]:
     """Fresh questions, as `--draw` prints them."""
     printed = io.StringIO()
     with redirect_stdout(printed):
-        assert publish_command.main(["--draw", "2", "--data-dir", str(node.data_dir)]) == 0
+        assert main(["publish", "--draw", "2", "--data-dir", str(node.data_dir)]) == 0
     return [json.loads(line) for line in printed.getvalue().splitlines()]
 
 
@@ -42,7 +41,7 @@ def _rollouts(node: RunningNode) -> list[dict[str, object]]:
 
 
 def _publish(node: RunningNode, path: Path, *flags: str) -> int:
-    return publish_command.main([str(path), "--data-dir", str(node.data_dir), *flags])
+    return main(["publish", str(path), "--data-dir", str(node.data_dir), *flags])
 
 
 def test_a_file_is_published_once(
@@ -84,11 +83,11 @@ def test_a_bad_row_is_named_and_nothing_is_published(
 def test_no_node_and_no_file_are_one_line_each(
     node: RunningNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert publish_command.main(["x.jsonl", "--data-dir", str(tmp_path)]) == 3
+    assert main(["publish", "x.jsonl", "--data-dir", str(tmp_path)]) == 3
     assert "no node answers" in capsys.readouterr().err
     assert _publish(node, tmp_path / "missing.jsonl") == 2
     assert "cannot be read" in capsys.readouterr().err
-    assert publish_command.main(["--data-dir", str(node.data_dir)]) == 2
+    assert main(["publish", "--data-dir", str(node.data_dir)]) == 2
     assert _publish(node, tmp_path / "x", "--author", "\n") == 2
     assert "--author" in capsys.readouterr().err
 
@@ -114,7 +113,7 @@ def test_a_person_answers_at_the_terminal(
     # One question is passed over; of the other one answer is too few, two will do.
     monkeypatch.setattr("sys.stdin", io.StringIO("\nalpha\n\nbeta\n\n"))
     flags = ["--data-dir", str(node.data_dir), "--count", "2", "--json", "--family", "gcd_easy"]
-    assert answer_command.main(flags) == 0
+    assert main(["answer", *flags]) == 0
     answer = json.loads(capsys.readouterr().out)
     check("answer", answer)
     assert answer["completions"] == ["alpha", "beta"]
@@ -126,6 +125,6 @@ def test_the_end_of_input_ends_the_session(
     node: RunningNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("half an answer\n"))
-    assert answer_command.main(["--data-dir", str(node.data_dir)]) == 0
+    assert main(["answer", "--data-dir", str(node.data_dir)]) == 0
     assert "shared answers to 0 questions" in capsys.readouterr().out
-    assert answer_command.main(["--data-dir", str(node.data_dir), "--family", "chess"]) == 2
+    assert main(["answer", "--data-dir", str(node.data_dir), "--family", "chess"]) == 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveFile
-from shoal.export.command import main
+from shoal.__main__ import main
 from shoal.export.sinks import Card
 from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_wire.digests import batch_id
@@ -47,7 +47,7 @@ def test_rows_hold_question_rewards_and_provenance(
     node_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert main(["--data-dir", str(node_dir), "--out", str(out), "--json"]) == 0
+    assert main(["export", "--data-dir", str(node_dir), "--out", str(out), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     check("export", report)
     assert (report["groups"], report["publishers"], report["damaged_batches"]) == (3, 2, 1)
@@ -68,7 +68,7 @@ def test_rows_hold_question_rewards_and_provenance(
 def test_own_rollouts_alone_and_without_rewards(node_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     flags = ["--own", "--no-verify", "--format", "jsonl"]
-    assert main(["--data-dir", str(node_dir), "--out", str(out), *flags]) == 0
+    assert main(["export", "--data-dir", str(node_dir), "--out", str(out), *flags]) == 0
     rows = _rows(out)
     assert len(rows) == 2
     assert all(row["rewards"] is None and row["question"] is None for row in rows)
@@ -90,7 +90,7 @@ def test_what_cannot_be_done_is_one_line(
     said: str,
 ) -> None:
     start = ["--data-dir", str(node_dir), "--out", str(tmp_path / "out")]
-    assert main([*start, *flags]) == 2
+    assert main(["export", *start, *flags]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -102,16 +102,16 @@ def test_the_path_that_is_wrong_is_the_one_that_is_named(
     """A name that is too long stands for a folder that may not be read: root reads all."""
     wrong = str(tmp_path / (300 * "x"))
     out = str(tmp_path / "out")
-    assert main(["--data-dir", wrong, "--out", out]) == 2
+    assert main(["export", "--data-dir", wrong, "--out", out]) == 2
     assert capsys.readouterr().err.startswith(
         f"shoal export: {wrong}/{ARCHIVE_FILE} cannot be read"
     )
-    assert main(["--data-dir", str(node_dir), "--out", wrong]) == 1
+    assert main(["export", "--data-dir", str(node_dir), "--out", wrong]) == 1
     assert capsys.readouterr().err.startswith(f"shoal export: {wrong}: ")
 
 
 def test_a_folder_with_files_in_it_is_left_alone(node_dir: Path) -> None:
-    assert main(["--data-dir", str(node_dir), "--out", str(node_dir)]) == 2
+    assert main(["export", "--data-dir", str(node_dir), "--out", str(node_dir)]) == 2
     assert sorted(path.name for path in node_dir.iterdir()) == [ARCHIVE_FILE]
 
 
