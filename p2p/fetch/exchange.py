@@ -127,6 +127,7 @@ class RolloutExchange:
             report=means.report,
             stats=book.stats,
             wall_ms=means.wall_ms,
+            network_of=host.source_of,
             limits=settings.serve,
         )
         self._fetch = BatchFetch(

@@ -3,8 +3,9 @@
     request ─▶ quotas ─▶ decode ─▶ shelf (memory) ─▶ store (disk) ─▶ answer
 
 An asker over its quota is told when to come again; one whose request does not parse is reset and
-loses standing. How many requests are served at once, and how long a slow reader may take, are
-bounds of the request server (`SERVE_LIMITS`).
+loses standing. Bytes are counted by name, by network and for all, so that however many names one
+network has, the others find something left. How many requests are served at once, and how long a
+slow reader may take, are bounds of the request server (`SERVE_LIMITS`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
+from p2p.fair.buckets import KeyedBuckets, PathBuckets, Rate
 from p2p.fetch.shelf import Held, Shelf
 from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestLimits
@@ -56,16 +57,21 @@ _LOADED_SECONDS = 0.25
 """Before one is to come again who was refused for what others take."""
 _MAX_SCANNED = 4096
 """Batches looked at for one listing."""
+_EVERYBODY = "everybody"
+"""What the path of every asker begins with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeLimits:
-    """What one peer, and all together, may take."""
+    """What one peer, those of one network, and all together may take."""
 
     requests_per_peer: Rate = field(default=Rate(burst=64, per_second=16))
     bytes_per_peer: Rate = field(default=Rate(burst=16 << 20, per_second=4 << 20))
     refusals_per_peer: Rate = field(default=Rate(burst=32, per_second=1))
     """Requests put off before more of them count as a flood."""
+    bytes_per_network: Rate = field(default=Rate(burst=32 << 20, per_second=8 << 20))
+    """Twice a peer's, as in everything (docs/threats.md, Quotas), and half of what there is for
+    all: one network, under any number of names, leaves the others as much again."""
     bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=16 << 20))
 
 
@@ -81,8 +87,10 @@ class RolloutServer:
         report: Report,
         stats: FetchStats,
         wall_ms: Callable[[], int],
+        network_of: Callable[[PeerId], str],
         limits: ServeLimits | None = None,
     ) -> None:
+        """`network_of` a peer is what its connection shares with others (`Host.source_of`)."""
         limits = limits or ServeLimits()
         self._shelf = shelf
         self._store = store
@@ -90,12 +98,13 @@ class RolloutServer:
         self._report = report
         self._stats = stats
         self._wall_ms = wall_ms
+        self._network_of = network_of
         self._requests: KeyedBuckets[PeerId] = KeyedBuckets(limits.requests_per_peer)
         self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_peer)
         self._given: BoundedDict[BatchId, None] = BoundedDict(_MAX_GIVEN)
         self._gave = trio.Event()
         self._patience: KeyedBuckets[PeerId] = KeyedBuckets(limits.refusals_per_peer)
-        self._all_bytes = TokenBucket(limits.bytes_of_all, trio.current_time())
+        self._shared = PathBuckets(limits.bytes_of_all, limits.bytes_per_network)
 
     async def answer(self, peer_id: PeerId, raw: bytes) -> bytes:
         """Answer one request.
@@ -108,8 +117,10 @@ class RolloutServer:
         if (wait_s := self._wait_s(peer_id, now)) > 0:
             return self._put_off(peer_id, wait_s, now)
         self._requests.of(peer_id, now).take(1, now)
-        if (wait_s := self._all_bytes.wait_s(1, now)) > 0:
-            # Others have asked for so much: no offence, but it counts as a request.
+        shared = self._shared.of((_EVERYBODY, self._network_of(peer_id)), now)
+        if (wait_s := shared.wait_s(1, now)) > 0:
+            # Others, of its network or not, have asked for so much: no offence, but it counts as
+            # a request.
             self._stats.refused["over_quota"] += 1
             return encode_answer(_busy(max(_LOADED_SECONDS, wait_s)))
         try:
@@ -122,7 +133,7 @@ class RolloutServer:
         self._count(query, found)
         encoded = encode_answer(found)
         self._bytes.of(peer_id, now).take(len(encoded), now)
-        self._all_bytes.take(len(encoded), now)
+        shared.take(len(encoded), now)
         return encoded
 
     def _put_off(self, peer_id: PeerId, wait_s: float, now: float) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
@@ -50,6 +50,11 @@ ASKER = PeerId("asker")
 RECENT = RecentQuery(shards=(0,), max_batches=64, max_bytes=1 << 30, max_age_seconds=3600)
 
 
+def network_of(peer_id: PeerId) -> str:
+    """Return the network of a peer that is named `network/name`."""
+    return peer_id.split("/")[0]
+
+
 class Desk:
     """A server over batches in memory."""
 
@@ -69,6 +74,7 @@ class Desk:
             report=lambda _forwarder, signer, judged: self.verdicts.append((signer, judged)),
             stats=self.stats,
             wall_ms=lambda: self.now_ms,
+            network_of=network_of,
             limits=limits,
         )
 
@@ -222,25 +228,78 @@ async def test_who_asks_on_without_waiting_is_a_flood(
     ]
 
 
+@pytest.mark.parametrize("network", ["another's", network_of(ASKER)])
 async def test_a_refusal_for_what_others_take_is_no_offence(
-    autojump_clock: trio.testing.MockClock,
+    network: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Who comes again as told, however often, is not taken for a flood; who does not wait is."""
-    desk = Desk(ServeLimits(bytes_of_all=Rate(burst=100, per_second=100)))
+    little = Rate(burst=100, per_second=100)
+    own = network == network_of(ASKER)
+    desk = Desk(ServeLimits(bytes_per_network=little) if own else ServeLimits(bytes_of_all=little))
+    others = desk.server._shared.of(("everybody", network), trio.current_time())
     for _ in range(200):
         # Others take what there is, all the time: it is told to come again in a moment.
-        left = desk.server._all_bytes.available(trio.current_time())
-        desk.server._all_bytes.take(left + 10, trio.current_time())
+        others.take(others.available(trio.current_time()) + 10, trio.current_time())
         refusal = await desk.ask(RECENT)
         assert isinstance(refusal, Refusal)
         assert refusal.retry_after_ms < 1000
         await trio.sleep(refusal.retry_after_ms / 1000)
     assert desk.verdicts == []
-    desk.server._all_bytes.take(1e9, trio.current_time())
+    others.take(1e9, trio.current_time())
     with pytest.raises(RolloutProtocolError):
         for _ in range(200):
             await desk.ask(RECENT)
     assert {judged.reason for _, judged in desk.verdicts} == {Reason.BAD_REQUEST}
+
+
+@given(
+    num_names=st.integers(1, 60),
+    num_honest=st.integers(1, 2),
+    rounds=st.lists(st.tuples(st.floats(1, 3), st.integers(0, 6)), min_size=1, max_size=12),
+)
+@example(num_names=20, num_honest=1, rounds=[(1.0, 6)])
+@settings(max_examples=40)
+def test_however_many_names_one_network_has_it_takes_one_networks_share_of_what_is_given(
+    num_names: int, num_honest: int, rounds: list[tuple[float, int]]
+) -> None:
+    """The others, who ask within their measure, are never put off for what it takes.
+
+    In a round the time before it passes, each name asks so often, and then each honest peer once.
+    """
+    clock = trio.testing.MockClock()
+
+    async def run() -> None:
+        size = 128  # what an answer with 100 bytes of a batch has, at the most
+        of_network = Rate(burst=8 * size, per_second=2 * size)
+        desk = Desk(
+            ServeLimits(
+                bytes_per_peer=Rate(burst=4 * size, per_second=size),
+                bytes_per_network=of_network,
+                bytes_of_all=Rate(burst=16 * size, per_second=4 * size),
+            )
+        )
+        asked = encode_query(ChunkQuery(batch_id=desk.put(1), offset=0, length=100))
+
+        async def bytes_for(name: str) -> int:
+            try:
+                raw = await desk.server.answer(PeerId(name), asked)
+            except RolloutProtocolError:
+                return 0
+            return len(raw) if isinstance(decode_answer(raw), Chunk) else 0
+
+        taken, started = 0, trio.current_time()
+        for pause_s, num_asks in rounds:
+            clock.jump(pause_s)
+            for _ in range(num_asks):
+                for number in range(num_names):
+                    taken += await bytes_for(f"attacker/{number}")
+            for number in range(num_honest):
+                assert await bytes_for(f"honest {number}/itself")
+        passed_s = trio.current_time() - started
+        # An answer is counted once it is known: the last one may be an overdraft.
+        assert taken < of_network.burst + of_network.per_second * passed_s + size
+
+    trio.run(run, clock=clock)
 
 
 @given(
