@@ -48,7 +48,7 @@ def read_records(source: str, folder: Path) -> Iterator[tuple[str, Record]]:
         yield from _numbered("row", _from_hub(source))
         return
     path = folder / source
-    if path.is_dir():
+    if is_folder(path):
         yield from _numbered("row", _from_folder(path))
         return
     match path.suffix.lower():
@@ -67,14 +67,24 @@ def read_records(source: str, folder: Path) -> Iterator[tuple[str, Record]]:
             )
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a folder lies there. A name that no file can have names none."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def read_file(path: Path) -> bytes:
     """Return a file's bytes. Raises `FamilyError` where it cannot be read or is too large."""
     try:
         return read_at_most(path, MAX_FILE_BYTES)
-    except ValueError:
-        raise FamilyError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB") from None
     except OSError as error:
         raise FamilyError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        is_name = "null" in str(error)
+        why = "no file has such a name" if is_name else f"larger than {MAX_FILE_BYTES >> 20} MiB"
+        raise FamilyError(f"cannot read {path}: {why}") from None
 
 
 def as_json(value: Any) -> JsonValue:

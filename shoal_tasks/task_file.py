@@ -32,7 +32,15 @@ from shoal_base.cache_folder import cache_folder
 from shoal_base.files import write_atomically
 from shoal_base.toml_file import read_toml
 from shoal_tasks.answers import MAX_ANSWER_CHARS
-from shoal_tasks.data_files import HUB, MAX_FILE_BYTES, Record, as_json, read_file, read_records
+from shoal_tasks.data_files import (
+    HUB,
+    MAX_FILE_BYTES,
+    Record,
+    as_json,
+    is_folder,
+    read_file,
+    read_records,
+)
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.rows import (
     MAX_ROW_QUESTION_CHARS,
@@ -164,7 +172,7 @@ def _rows_file(table: Mapping[str, Any], folder: Path) -> tuple[Path, bytes]:
     source = table["rows"]
     path = (folder / source).resolve()
     is_lines = path.suffix.lower() not in (".json", ".csv", ".tsv", ".parquet")
-    is_file = not source.startswith(HUB) and not path.is_dir()
+    is_file = not source.startswith(HUB) and not is_folder(path)
     if is_lines and is_file and not any(key in table for key in _SHAPING):
         return path, read_file(path)
     return _converted(table, folder)

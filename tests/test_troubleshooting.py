@@ -42,12 +42,12 @@ def _warnings() -> Iterator[tuple[str, str]]:
 
 def _checks() -> set[str]:
     return {
-        keyword.value.value
-        for path in (ROOT / "p2p" / "ipc").glob("*.py")
+        first.value
+        for path in (ROOT / "p2p" / "ipc" / "checks").glob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        for keyword in node.keywords
-        if keyword.arg == "check" and isinstance(keyword.value, ast.Constant)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "found"
+        for first in node.args[:1]
+        if isinstance(first, ast.Constant) and isinstance(first.value, str)
     } | {"learning"}
 
 

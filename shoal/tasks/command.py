@@ -159,7 +159,7 @@ def _choose(listed: Sequence[Listed], name: str) -> Listed:
 
 def _row(one: Listed) -> dict[str, Any]:
     fields = spec_to_json(one.spec)
-    del fields["path"]
+    del fields["path"], fields["reward_path"]
     own = one.spec.generator == ROWS_GENERATOR
     return {
         "preset": one.preset or None,

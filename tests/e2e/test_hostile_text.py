@@ -167,6 +167,14 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             ["tasks", "--task-file", str(root / f"bad{TASK_FILE}")],
             ["tasks", TEXT],
         ],
+        "tasks new": [
+            ["tasks", "new", TEXT],
+            ["tasks", "new", str(answers), "--name", TEXT, "--out", str(root / "made.toml")],
+        ],
+        "tasks try": [
+            ["tasks", "try", str(root / f"bad{TASK_FILE}"), "--model", TEXT],
+            ["tasks", "try", file, "--model", TEXT],
+        ],
         "publish": [
             ["publish", "--draw", "2", "--data-dir", at, "--task-file", file],
             ["publish", str(answers), "--data-dir", at, "--task-file", file],
@@ -248,7 +256,10 @@ def test_a_swarm_and_a_trainer_show_nothing_that_acts(tmp_path: Path) -> None:
 
 
 def _is_quick(argv: list[str]) -> bool:
-    starts_worker = argv[0] in ("publish", "answer", "export") or argv[:2] == ["tasks", NAME]
+    starts_worker = argv[0] in ("publish", "answer", "export") or argv[:2] in (
+        ["tasks", NAME],
+        ["tasks", "try"],
+    )
     return not starts_worker and argv[:2] != ["judge", "report"]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from policy import course
+from shoal_settings.schema import Settings
 from tests.policy import training_cases as case
 
 
@@ -23,7 +24,8 @@ def test_a_device_need_not_hold_two_policies(
         real = getattr(course, name)
 
         def noting(*given: Any, real: Any = real, **options: Any) -> Any:
-            devices.append(options.get("device") or given[0].device)
+            settings = (one for one in (*given, *options.values()) if isinstance(one, Settings))
+            devices.append(options.get("device") or next(settings).device)
             return real(*given, **options)
 
         monkeypatch.setattr(course, name, noting)

@@ -114,7 +114,7 @@ def test_an_installation_without_a_trainers_libraries(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(extras, "_is_installed", lambda module: module != missing)
+    monkeypatch.setattr(extras, "is_installed", lambda module: module != missing)
     line = refused(capsys, *flags(model))
     assert missing in line
     assert "pip install 'shoal[trainer]'" in line

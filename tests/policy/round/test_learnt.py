@@ -24,7 +24,7 @@ def node(tmp_path: Path) -> Iterator[NodeThread]:
 
 
 def ledger(node: NodeThread) -> dict[str, Any]:
-    return {one["peer_id"]: one for one in node.node.live.learning.publishers(wall_ms())}
+    return {one.peer_id: one for one in node.node.live.learning.publishers(wall_ms())}
 
 
 def test_a_round_tells_whom_it_learnt_from(node: NodeThread) -> None:
@@ -36,18 +36,16 @@ def test_a_round_tells_whom_it_learnt_from(node: NodeThread) -> None:
     link.drain()
     found = ledger(node)
     signal = sum(map(abs, group_advantages((0.0, 1.0, 0.0, 1.0))))
-    assert found[good]["trained"] == found[good]["looked_at"] == 2
-    assert found[good]["signal"] == pytest.approx(2 * signal, abs=1e-3)
-    assert record.signal_external == pytest.approx(found[good]["signal"], abs=1e-3)
-    assert record.signal_local == pytest.approx(
-        found[node.node.identity.peer_id]["signal"], abs=1e-3
-    )
-    assert (found[flat]["trained"], found[flat]["looked_at"]) == (0, 1)
+    assert found[good].trained == found[good].looked_at == 2
+    assert found[good].signal == pytest.approx(2 * signal, abs=1e-3)
+    assert record.signal_external == pytest.approx(found[good].signal, abs=1e-3)
+    assert record.signal_local == pytest.approx(found[node.node.identity.peer_id].signal, abs=1e-3)
+    assert (found[flat].trained, found[flat].looked_at) == (0, 1)
     me = node.node.identity.peer_id
-    assert (found[me]["own"], found[me]["trained"]) == (True, 2)
+    assert (found[me].own, found[me].trained) == (True, 2)
     lately = node.node.live.learning.lately(wall_ms())
-    assert lately["groups_others"] == 2
-    assert lately["tokens_others"] > 0
+    assert lately.groups_others == 2
+    assert lately.tokens_others > 0
     by_publisher = {r.group.publisher: r for r in node.node.recent.after(0, limit=99)}
     assert by_publisher[good].used is True
     assert (by_publisher[flat].used, by_publisher[flat].why_unused) == (False, "no_reward")
@@ -61,7 +59,7 @@ def test_own_groups_that_are_not_needed_are_only_looked_at(node: NodeThread) -> 
     rounds.play(1, 0)
     link.drain()
     found = ledger(node)[node.node.identity.peer_id]
-    assert (found["looked_at"], found["trained"]) == (3, 1)
+    assert (found.looked_at, found.trained) == (3, 1)
 
 
 def test_a_round_that_is_not_finite_has_learnt_nothing(node: NodeThread) -> None:
@@ -73,7 +71,7 @@ def test_a_round_that_is_not_finite_has_learnt_nothing(node: NodeThread) -> None
     rounds = case.rounds(policy, case.SteeredTasks(), link, local=0, external=1)
     rounds.play(1, 0)
     link.drain()
-    assert ledger(node)[publisher]["trained"] == 0
+    assert ledger(node)[publisher].trained == 0
 
 
 def test_every_word_has_its_sentence() -> None:
