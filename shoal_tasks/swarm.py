@@ -63,7 +63,7 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
         ManifestError: a family that is stated wrongly; none is left; a task file that cannot be
             used.
     """
-    paths = {config_digest(spec): spec.path for spec in local_families(task_files)}
+    here = {config_digest(spec): spec for spec in local_families(task_files)}
     usable = []
     missing = []
     for family in manifest.families:
@@ -76,12 +76,13 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             raise ManifestError(f"swarm {manifest.swarm_name!r}: {error}") from None
         if spec.generator != ROWS_GENERATOR:
             usable.append(spec)
-        elif config_digest(spec) not in paths:
+        elif config_digest(spec) not in here:
             missing.append(f"the file of {spec.name!r} (--task-file)")
         elif installed_version(spec.verifier) != spec.verifier_version:
             missing.append(f"{spec.verifier} {spec.verifier_version} for {spec.name!r}")
         else:
-            usable.append(replace(spec, path=paths[config_digest(spec)]))
+            own = here[config_digest(spec)]
+            usable.append(replace(spec, path=own.path, reward_path=own.reward_path))
     if not usable:
         raise ManifestError(f"swarm {manifest.swarm_name!r} needs {', '.join(missing)}")
     return tuple(usable)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from shoal_base.extras import missing_for_trainer
@@ -46,7 +46,10 @@ def main(argv: Sequence[str]) -> int:
             (spec,) = load_task_files([arguments.file])
         except FamilyError as error:
             raise fail("tasks try", str(error)) from None
-        view = _tried(arguments, spec)
+        with Terminal(stderr=True).status("loading the model") as status:
+            view = _tried(
+                arguments, spec, lambda row, of: status.update(f"answering row {row} of {of}")
+            )
     except UsageExit as end:
         return end.code
     except TaskError as error:
@@ -60,8 +63,13 @@ def main(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _tried(arguments: argparse.Namespace, spec: FamilySpec) -> dict[str, Any]:
-    """Return each row's question with its answers and rewards, and their summary."""
+def _tried(
+    arguments: argparse.Namespace, spec: FamilySpec, told: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """Return each row's question with its answers and rewards, and their summary.
+
+    Tells `told` the number of the row that is answered now, and how many there are.
+    """
     # Late: torch takes seconds to import, and `--help` needs none of it.
     from policy.generation.local import generate
     from policy.generation.seam import Asking, ThisProcess
@@ -81,10 +89,8 @@ def _tried(arguments: argparse.Namespace, spec: FamilySpec) -> dict[str, Any]:
         rows: dict[str, dict[str, Any]] = {}
         questions = {one.text: one for one in tasks.draw(random.Random(_SEED), 4 * arguments.rows)}
         asked = list(questions.values())[: arguments.rows]
-        progress = Terminal(stderr=True)
         for number, question in enumerate(asked, start=1):
-            if progress.is_terminal:
-                progress.print(f"row {number} of {len(asked)}", end="\r")
+            told(number, len(asked))
             groups = ThisProcess(policy, generate).answer(
                 Asking(
                     questions=[question],

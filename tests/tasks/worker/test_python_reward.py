@@ -13,6 +13,7 @@ from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import FamilySpec, config_digest, coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.rows import parse_rows
+from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, ScoreResult
 from shoal_tasks.worker.item_limit import ItemLimit
@@ -23,6 +24,7 @@ from shoal_tasks.worker.python_reward import (
     preload_imports,
 )
 from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
 
 ROWS = [{"question": f"Say {n}", "answer": str(n), "level": n % 3} for n in range(12)]
@@ -89,6 +91,14 @@ def test_a_range_is_mapped_and_what_is_outside_counts_as_its_end(tmp_path: Path)
     spec = family(tmp_path, source, reward_range=[-1, 1])
     assert earned(spec, "up", "down", "none", "nan", "else") == [1, 0, 0.5, 0, 0.5]
     assert config_digest(spec) != config_digest(family(tmp_path, source))
+
+
+def test_a_swarm_that_is_started_with_it_finds_the_function_again(tmp_path: Path) -> None:
+    family(tmp_path, f"{HEAD}    return [0.5]\n")
+    files = [str(tmp_path / "mine.toml")]
+    manifest = make_manifest("mine", starting_families("none", files))
+    (spec,) = specs_of(manifest, files)
+    assert earned(spec, "x") == [0.5]
 
 
 def test_a_cut_completion_earns_half(tmp_path: Path) -> None:
