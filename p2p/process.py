@@ -41,6 +41,7 @@ from shoal_base.private import private
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded, said_of_defaults
 from shoal_settings.schema import Settings
+from shoal_tasks.errors import FamilyError
 from shoal_wire.errors import ManifestError
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ USAGE_ERRORS = (
     DataDirInUseError,
     SocketPathError,
     ListenError,
+    FamilyError,
     ManifestError,
     SwarmKeyError,
 )

@@ -17,7 +17,7 @@ from policy.distributed import RankError
 from policy.model.loading import ModelError
 from policy.model.memory import free_bytes, gibibytes, is_out_of_memory
 from shoal_settings.schema import Settings
-from shoal_tasks.errors import TaskError
+from shoal_tasks.errors import FamilyError, TaskError
 
 _MAX_CHARS = 400
 
@@ -36,7 +36,7 @@ def refusal_of(error: Exception, settings: Settings) -> str | None:
                 "a smaller --model, --lora-rank 16, fewer --completions need less"
             )
         )
-    if isinstance(error, ModelError):
+    if isinstance(error, ModelError | FamilyError):
         return str(error)
     if any(isinstance(cause, OSError | TaskError | RankError) for cause in chain):
         return None
