@@ -62,8 +62,9 @@ def main(argv: Sequence[str]) -> int:
     """Run `shoal tasks new`; return the exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        path = Path(arguments.out or f"{_stem(arguments.data)}.toml")
-        found = look_at(arguments.data, arguments.name or _stem(arguments.data))
+        name = arguments.name or _stem(arguments.data)
+        path = Path(arguments.out or f"{_stem(name)}.toml")
+        found = look_at(arguments.data, name)
         spec = _written(path, found)
     except UsageExit as end:
         return end.code

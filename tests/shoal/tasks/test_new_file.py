@@ -84,6 +84,8 @@ def test_a_file_that_is_there_is_not_written_over(capsys: pytest.CaptureFixture[
     assert main(["tasks", "new", "data.jsonl"]) == 2
     assert "--out" in capsys.readouterr().err
     assert Path("data.toml").read_text() == "mine"
+    assert main(["tasks", "new", "data.jsonl", "--name", "other"]) == 0
+    assert read_toml(Path("other.toml"))["name"] == "other"
 
 
 def test_a_model_answers_and_every_answer_has_its_reward(
