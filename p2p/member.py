@@ -5,6 +5,7 @@ task worker ─▶ intake ─▶ shards (subscribe) ─▶ mDNS ─▶ ready
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from p2p.peer import ListeningPeer
 from p2p.peers import services
 from p2p.shards.keeper import PeerSearch, ShardChoice, ShardKeeper, ShardTraffic
 from p2p.shards.plan import ShardPlan
-from shoal_tasks.swarm import rules_of, specs_of
+from shoal_tasks.swarm import rules_of, specs_of, unused_families
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId, SignedBatch
@@ -33,6 +34,8 @@ merely slow answers the next caller; it is killed only after its own deadline.""
 
 Keep = Callable[[Sequence[SignedBatch]], Awaitable[None]]
 Accuse = Callable[[Equivocation, bytes], Awaitable[None]]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,8 @@ class Member:
         self.guard, self.ledger = peer.guard, peer.ledger
         parts, settings = peer.parts, peer.settings
         traffic = ShardTraffic(manifest)
+        for name in unused_families(manifest, settings.task_file):
+            logger.warning("the swarm has no family %s: that task file is not used", name)
         self.worker = parts.worker(specs_of(manifest, settings.task_file), worker_patience_seconds)
         self.intake = Intake(
             context=ValidationContext(rules=rules_of(manifest), me=peer.peer_id),

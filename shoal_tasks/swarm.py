@@ -88,6 +88,17 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
     return tuple(usable)
 
 
+def unused_families(manifest: Manifest, task_files: Sequence[str]) -> tuple[str, ...]:
+    """Return the families of the user's own task files that the swarm does not have.
+
+    Raises:
+        ManifestError: a task file that cannot be used.
+    """
+    stated = {digest_of(family.generator, family.config_json) for family in manifest.families}
+    own = local_families(task_files)
+    return tuple(spec.name for spec in own if config_digest(spec) not in stated)
+
+
 @functools.cache
 def installed_version(verifier: str) -> str | None:
     """Return the version of a verifier on this machine, without importing it; None if absent.

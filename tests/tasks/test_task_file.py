@@ -18,13 +18,13 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.split import Part
-from shoal_tasks.swarm import specs_of
+from shoal_tasks.swarm import specs_of, starting_families, unused_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, TaskCoordinates
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.errors import ManifestError
-from shoal_wire.manifest import Manifest
+from shoal_wire.manifest import Manifest, make_manifest
 from shoal_wire.types import Digest, FinishReason, RolloutGroup, SignedBatch, Task
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
@@ -165,6 +165,14 @@ def test_scoring_mathematics_lets_numbers_through_and_nothing_else(
     assert guard.refusal("exec", (code,)) is not None
     guard.numbers_only = True
     assert (guard.refusal("exec", (code,)) is None) == allowed
+
+
+def test_a_task_file_that_a_joined_swarm_does_not_have_is_told(tmp_path: Path) -> None:
+    path = str(write(tmp_path, CAPITALS))
+    with_it = make_manifest("a", starting_families("easy", [path]))
+    without = make_manifest("b", starting_families("easy"))
+    assert unused_families(with_it, [path]) == ()
+    assert unused_families(without, [path]) == ("mine",)
 
 
 def test_a_swarm_started_with_a_task_file_names_its_family(tmp_path: Path) -> None:
