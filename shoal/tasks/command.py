@@ -206,7 +206,7 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
 
 
 def _standing(worker: TaskWorker, spec: FamilySpec) -> dict[str, Any]:
-    """What a constant earns of the family, and whether it is large enough to be evaluated on."""
+    """Return the family's floor, and whether it is large enough to be evaluated on."""
     drawn = worker.draw(random.Random(0), NUM_QUESTIONS, families=[spec])
     tasks = [task for task, _ in drawn]
     right = [item.answer for item in worker.items(tasks) if item.answer is not None]

@@ -46,14 +46,14 @@ _ANSWERS: Final = (
 )
 """Names that data sets give to their columns, the likeliest first."""
 _MARKS: Final = ("####", "The answer is:", "The answer is", "Answer:")
-"""What stands between working and answer in data sets, the most telling first."""
+"""Marks that separate working from answer in data sets, the most telling first."""
 _MATHS: Final = re.compile(r"[-+−]?[$]?[\d.,/]+%?|.*\\[a-zA-Z]+.*", re.DOTALL)
 """A number, or LaTeX."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What the task file is to say, in its order."""
+    """The keys of the task file and their values, in the file's order."""
 
     fields: Mapping[str, Any]
 

@@ -122,7 +122,7 @@ class PythonReward:
         sys.modules[_MODULE] = module  # dataclasses look their module up
         try:
             exec(compile(source, self._path, "exec"), module.__dict__)
-        except Exception as error:  # noqa: BLE001  it is somebody's program
+        except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
             raise RewardError(self._what(error)) from None
         function = getattr(module, name, None)
         if not callable(function):
@@ -163,11 +163,11 @@ class PythonReward:
             (value,) = returned
             # As TRL has it: no number says that this reward does not apply.
             number = 0.0 if value is None else float(value)
-        except Exception as error:  # noqa: BLE001  it is somebody's program
+        except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
             raise RewardError(self._what(error)) from None
         return number if math.isfinite(number) else self._low
 
-    def _what(self, error: Exception) -> str:
+    def _what(self, error: BaseException) -> str:
         """One line about an error, with the line of the user's file that it came from."""
         line, trace = None, error.__traceback__
         while trace is not None:

@@ -132,6 +132,8 @@ def test_who_has_another_function_has_another_family(tmp_path: Path) -> None:
         (f"N = []\n{HEAD}    N.append(1)\n    return [len(N)]\n", "does not repeat itself"),
         (f"{HEAD}    return [id(columns) % 1000 / 1000 + hash(object())]\n", "repeat itself"),
         (f"{HEAD}    while True: pass\n", "processor time"),
+        ("raise SystemExit\n", "line 1: SystemExit"),
+        (f"import sys\n{HEAD}    sys.exit('no')\n", "line 3: SystemExit: no"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, source: str, said: str) -> None:
