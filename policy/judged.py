@@ -47,9 +47,14 @@ class Judged:
         sampling: SamplingParams,
         *,
         seed: int,
+        system: Callable[[str], str] = lambda _family: "",
         every: int = EVERY,
     ) -> None:
-        """`every` is how many rounds lie between two questions of the judge."""
+        """`system` gives a family's own system turn: the judge's question is asked as training asks.
+
+        `every` is how many rounds lie between two questions of the judge.
+        """
+        self._system = system
         self._every = 0 if settings.judge == "none" else every
         self._draws_externals = settings.external > 0
         self._policy = policy
@@ -114,7 +119,9 @@ class Judged:
         generator.manual_seed(int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1)
         try:
             prompt = ids_of_text(
-                *(self._policy, challenge.family, challenge.question), tagged=challenge.tagged
+                *(self._policy, challenge.family, challenge.question),
+                tagged=challenge.tagged,
+                system=self._system(challenge.family),
             )
             [[sample]] = generate(
                 self._policy,

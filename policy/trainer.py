@@ -86,7 +86,11 @@ class Trainer:
             quarantine=Quarantine(settings.data_dir / QUARANTINE_FILE),
         )
         self._evaluate_every = evaluation_interval(settings)
-        self._judged = Judged(settings, course.policy, self._link, self._sampling, seed=seed)
+        self._judged = Judged(
+            *(settings, course.policy, self._link, self._sampling),
+            seed=seed,
+            system=around.tasks.system,
+        )
         self._metrics = _metrics_file(settings, course)
         self._sinks = MetricSinks(settings, last_round=course.round)
         self._watched = Watched(settings, around.tasks, course.progress.learning, on_news=on_news)

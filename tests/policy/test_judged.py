@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from policy.judged import Judged
-from policy.model.loading import Policy
+from policy.model.loading import Policy, PromptFormat
 from policy.node.link import NodeLink
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
@@ -39,7 +40,9 @@ class Scripted(NodeLink):
         return word, False
 
 
-def judged(link: NodeLink, policy: Policy | None = None, **settings: Any) -> Judged:
+def judged(
+    link: NodeLink, policy: Policy | None = None, system: str = "", **settings: Any
+) -> Judged:
     values: dict[str, Any] = {"judge": ADDRESS, **settings}
     return Judged(
         Settings(**values),
@@ -47,6 +50,7 @@ def judged(link: NodeLink, policy: Policy | None = None, **settings: Any) -> Jud
         link,
         case.SAMPLING,
         seed=3,
+        system=lambda family: system if family == QUESTION.family else "",
         every=2,
     )
 
@@ -97,6 +101,17 @@ def test_a_question_that_is_too_long_for_the_model_costs_a_line() -> None:
     one = judged(node, policy)
     assert one.after_round(2, 2) is None
     assert [type(body) for body in node.asked] == [m.JudgeAsk]
+
+
+def test_the_question_is_asked_with_its_familys_system_turn() -> None:
+    """A system turn that fills the model's positions leaves no room for an answer."""
+    policy = replace(
+        tiny_models.policy("qwen2", positions=256), prompt_format=PromptFormat.PLAIN
+    )
+    for system, is_answered in (("", True), ("x" * 4000, False)):
+        node = Scripted(QUESTION, SCORE)
+        judged(node, policy, system).after_round(2, 2)
+        assert (type(node.asked[-1]) is m.JudgeAnswer) is is_answered
 
 
 def test_it_leaves_the_random_states_of_the_training_alone() -> None:
