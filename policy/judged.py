@@ -50,7 +50,7 @@ class Judged:
         system: Callable[[str], str] = lambda _family: "",
         every: int = EVERY,
     ) -> None:
-        """`system` gives a family's own system turn: the judge's question is asked as training asks.
+        """`system` gives a family's own system turn, for the judge's question as for training.
 
         `every` is how many rounds lie between two questions of the judge.
         """
