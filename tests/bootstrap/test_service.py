@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,13 @@ def test_the_unit_and_the_container_start_what_there_is() -> None:
         assert main([*command, "--print-config"]) == EXIT_OK
 
 
-def test_the_container_takes_only_what_is_there() -> None:
-    for copied in re.findall(r"^COPY (.*) \S+$", CONTAINER.read_text(), re.M):
-        for name in copied.split():
-            assert (ROOT / name).exists(), name
+def test_the_container_takes_all_that_the_wheel_has_and_only_what_is_there() -> None:
+    found = re.findall(r"^COPY (.*) \S+$", CONTAINER.read_text(), re.M)
+    copied = {name for line in found for name in line.split()}
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert {package.split("/")[0] for package in packages} <= copied
 
 
 @pytest.mark.slow
