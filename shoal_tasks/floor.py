@@ -1,10 +1,15 @@
-"""What a family pays for one and the same answer to everything: its floor. Pure."""
+"""What a family pays for answers that take no skill: its floor. Pure.
+
+Two kinds are tried: a *constant*, one and the same answer to every question, and an *echo*, a piece
+of the question copied by one rule, such as its last line.
+"""
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,12 +23,64 @@ _DEGENERATE: Final[Mapping[str, Sequence[str]]] = {
 }
 """Tried beside the commonest right answers; by generator."""
 
+_NUMBER: Final = re.compile(r"-?\d+(?:[./]\d+)?")
+_PREMISE: Final = re.compile(r"^\.?\d+\. (.+)$", re.MULTILINE)
+_OPERANDS: Final = re.compile(r"([\w.]+) ?([-+*/]) ?([\w.]+)")
+
+
+def _last_line(question: str) -> str:
+    lines = question.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def _input(question: str) -> str:
+    """Return what stands behind the last colon: the rest of that line, or the lines below it."""
+    behind = question.rstrip().rpartition(":")[2]
+    first, _, below = behind.partition("\n")
+    return first.strip() or below.partition("\n\n")[0].strip()
+
+
+def _first_number(question: str) -> str:
+    found = _NUMBER.search(question)
+    return found[0] if found else ""
+
+
+def _last_number(question: str) -> str:
+    return next(reversed(_NUMBER.findall(question)), "")
+
+
+def _swapped_operands(question: str) -> str:
+    found = _OPERANDS.search(_last_line(question))
+    return f"{found[3]} {found[2]} {found[1]}" if found else ""
+
+
+def _first_premise(question: str) -> str:
+    return next(iter(_PREMISE.findall(question)), "")
+
+
+def _joined_premises(question: str) -> str:
+    return " ∧ ".join(f"({premise})" for premise in _PREMISE.findall(question))
+
+
+ECHOES: Final[Mapping[str, Callable[[str], str]]] = {
+    "the question's last line": _last_line,
+    "the question's input, unchanged": _input,
+    "the question's first number": _first_number,
+    "the question's last number": _last_number,
+    "the question's operands, swapped": _swapped_operands,
+    "the first premise": _first_premise,
+    "the premises, joined": _joined_premises,
+}
+"""An answer made of the question alone, by what it is; an empty text where a question has none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """The best constant answer that was found."""
+    """The best answer without skill that was found."""
 
     answer: str
+    """The constant itself, or a key of `ECHOES`."""
+    is_echo: bool
     reward: float
     """Its mean over questions."""
 
@@ -41,7 +98,35 @@ def as_completion(spec: FamilySpec, answer: str) -> str:
     return f"<answer>{answer}</answer>" if tagged else answer
 
 
-def floor_of(constants: Iterable[str], rewards_of: Callable[[str], Sequence[float]]) -> Floor:
-    """Return the constant with the best mean reward; `rewards_of` asks all questions."""
-    found = (Floor(answer=one, reward=statistics.fmean(rewards_of(one))) for one in constants)
+def floor_of(
+    spec: FamilySpec,
+    questions: Sequence[str],
+    right: Iterable[str],
+    rewards_of: Callable[[Sequence[str]], Sequence[float]],
+) -> Floor:
+    """Return the constant or echo with the best mean reward.
+
+    `right` are right answers of the family, which constants are taken from. `rewards_of` scores one
+    completion for each question.
+    """
+    found = (
+        Floor(
+            answer=name,
+            is_echo=is_echo,
+            reward=statistics.fmean(rewards_of([as_completion(spec, one) for one in answers])),
+        )
+        for name, is_echo, answers in _attempts(spec, questions, right)
+    )
     return max(found, key=lambda floor: floor.reward)
+
+
+def _attempts(
+    spec: FamilySpec, questions: Sequence[str], right: Iterable[str]
+) -> Iterator[tuple[str, bool, list[str]]]:
+    """Yield each attempt's name, whether it is an echo, and its answer to every question."""
+    for constant in candidates(spec, right):
+        yield constant, False, [constant] * len(questions)
+    for name, echo in ECHOES.items():
+        answers = [echo(question) for question in questions]
+        if any(answers):
+            yield name, True, answers

@@ -31,7 +31,7 @@ from shoal_tasks.families import (
     coordinates,
     spec_to_json,
 )
-from shoal_tasks.floor import NUM_QUESTIONS, as_completion, candidates, floor_of
+from shoal_tasks.floor import NUM_QUESTIONS, floor_of
 from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
 from shoal_tasks.prompts import instruction, messages_for, plain_prompt
 from shoal_tasks.spec import ROWS_GENERATOR
@@ -208,19 +208,24 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
 def _standing(worker: TaskWorker, spec: FamilySpec) -> dict[str, Any]:
     """Return the family's floor, and whether it is large enough to be evaluated on."""
     drawn = worker.draw(random.Random(0), NUM_QUESTIONS, families=[spec])
-    tasks = [task for task, _ in drawn]
+    tasks, questions = [task for task, _ in drawn], [question for _, question in drawn]
     right = [item.answer for item in worker.items(tasks) if item.answer is not None]
 
-    def rewards_of(answer: str) -> list[float]:
-        text = as_completion(spec, answer)
+    def rewards_of(completions: Sequence[str]) -> list[float]:
         asked = [
-            ScoreRequest(task=task, text=text, finish_reason=FinishReason.STOP) for task in tasks
+            ScoreRequest(task=task, text=text, finish_reason=FinishReason.STOP)
+            for task, text in zip(tasks, completions, strict=True)
         ]
         return [result.reward for result in worker.score(asked)]
 
-    floor = floor_of(candidates(spec, right), rewards_of)
+    floor = floor_of(spec, questions, right, rewards_of)
     return {
-        "floor": {"answer": floor.answer, "reward": floor.reward, "questions": len(tasks)},
+        "floor": {
+            "answer": floor.answer,
+            "echo": floor.is_echo,
+            "reward": floor.reward,
+            "questions": len(tasks),
+        },
         "evaluated": bool(worker.held_out(1, families=[spec])),
     }
 
@@ -274,7 +279,7 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
         "configuration": _config(view["config"]) or "default",
         "scored by": f"{view['scorer']}; {view['verifier']} {view['verifier_version']}",
         "answer": _ANSWER_RULES[view["answer_format"]],
-        "floor": f"{floor['reward']:.2f} for {readable_json(floor['answer'])} to everything",
+        "floor": f"{floor['reward']:.2f} for {_floor_answer(floor)}",
         "evaluated": "yes" if view["evaluated"] else "no: it has too few different questions",
     }
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -297,6 +302,11 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
         shown = text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
         ending = "" if row["finish_reason"] == "stop" else "  (cut by the token limit)"
         console.print(f"{row['reward']:5.2f}  {shown}{ending}", soft_wrap=True)
+
+
+def _floor_answer(floor: dict[str, Any]) -> str:
+    answer: str = floor["answer"]
+    return f"{answer} (no skill)" if floor["echo"] else f"{readable_json(answer)} to everything"
 
 
 def _show_prompt(console: Terminal, seen: dict[str, Any]) -> None:

@@ -39,7 +39,10 @@ def worker() -> Iterator[TaskWorker]:
         yield running
 
 
-STANDING = {"floor": {"answer": "1", "reward": 0.5, "questions": 9}, "evaluated": True}
+STANDING = {
+    "floor": {"answer": "1", "echo": False, "reward": 0.5, "questions": 9},
+    "evaluated": True,
+}
 
 
 class Verbatim:
@@ -122,6 +125,16 @@ def test_a_family_is_shown_as_the_trainers_models_are_asked_it(
     assert main(at) == 0
     text = capsys.readouterr().out
     assert (TAGGED_INSTRUCTION in text) == tagged
+
+
+def test_a_family_that_copying_solves_is_told_with_the_copy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["tasks", "propositional_logic_small"]) == 0
+    assert re.search(r"floor +1\.00 for the premises, joined", capsys.readouterr().out)
+    assert main(["tasks", "propositional_logic_small", "--json"]) == 0
+    floor = json.loads(capsys.readouterr().out)["floor"]
+    assert (floor["answer"], floor["echo"], floor["reward"]) == ("the premises, joined", True, 1.0)
 
 
 def test_a_familys_floor_is_told_and_whether_it_is_evaluated_on(
