@@ -2,8 +2,8 @@
 
     questions ──▶ answers (a server's, or a model's of its own) ──▶ share ──▶ verify, for the books
 
-Where a server answers, torch is never imported. Rounds are counted on disk before they are shared:
-a restart goes on with fresh questions.
+No tensors: where a server answers, torch is never imported. Rounds are counted on disk before they
+are shared: a restart goes on with fresh questions.
 """
 
 from __future__ import annotations

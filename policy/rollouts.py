@@ -1,6 +1,7 @@
 """Own completions as rollout groups: what of a round may be shared, and under which key.
 
 SAPO, Algorithm 1, step 3: groups are shared before rewards are computed, as decoded text.
+No tensors.
 """
 
 from __future__ import annotations

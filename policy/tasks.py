@@ -1,4 +1,4 @@
-"""Where the trainer's questions and rewards come from: the sandboxed task worker."""
+"""Where the trainer's questions and rewards come from: the sandboxed task worker. No tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches whether a training learns, and says when it does not.
+"""Watches whether a training learns, and says when it does not. No tensors.
 
 round ──▶ `policy.record.learning` ──▶ begun, over ─▶ one line to the console
                    │             └──▶ what stands ─▶ the node: `status` and `doctor`

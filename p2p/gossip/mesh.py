@@ -1,4 +1,4 @@
-"""Gossipsub without I/O: what peers say comes in with the time, events come out.
+"""Gossipsub without I/O. Pure: what peers say comes in with the time, events come out.
 
     receive ──▶ Arrived ──▶ admit ──▶ Validate ──▶ judged ──▶ Judged, Forward
        │                      │

@@ -1,4 +1,4 @@
-"""The mesh's shape, and what one peer, and all peers together, may occupy."""
+"""The mesh's shape, and what one peer, and all peers together, may occupy. Pure."""
 
 from __future__ import annotations
 

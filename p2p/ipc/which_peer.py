@@ -1,4 +1,7 @@
-"""Which peer a person means: its whole id, or the part of one that tables print. Pure."""
+"""Which peer a person means: its whole id, or the part of one that tables print.
+
+No I/O of its own.
+"""
 
 from __future__ import annotations
 

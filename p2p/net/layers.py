@@ -1,4 +1,4 @@
-"""The layers of a connection, from the muxer down to a socket or a circuit. Pure."""
+"""The layers of a connection, from the muxer down to a socket or a circuit. No I/O of its own."""
 
 from __future__ import annotations
 

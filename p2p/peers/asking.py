@@ -1,4 +1,4 @@
-"""Peer exchange: which connected peer is asked for others, and when. Pure.
+"""Peer exchange: which connected peer is asked for others, and when. No I/O of its own.
 
     too few peers   each connected one at once, and one of them again now and then
     enough          a bootstrap at once, which was visited for that; of others one now and then

@@ -1,4 +1,4 @@
-"""The doors of a router, as peers see them: where this node may be knocked at. Pure.
+"""The doors of a router, as peers see them: where this node may be knocked at. No I/O of its own.
 
 A router has a door for each port behind it.  One that has another door for each place outside
 (symmetric) cannot be told where to knock: the door that peers see is theirs alone.

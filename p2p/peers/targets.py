@@ -1,4 +1,6 @@
-"""The peers that discovery knows of: whom to dial next, when, and whom to forget. Pure.
+"""The peers that discovery knows of: whom to dial next, when, and whom to forget.
+
+No I/O of its own.
 
 Also what discovery is told, what it asks of the host, and what it shows.
 """

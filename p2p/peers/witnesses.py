@@ -1,4 +1,6 @@
-"""Choice of the peers that say how this one looks from outside and what the time is. Pure.
+"""Choice of the peers that say how this one looks from outside and what the time is.
+
+No I/O of its own.
 
 What peers say is hearsay, and names are free: many of one network are one voice. Where three
 networks or more are connected, each is asked once; where there are fewer, as in a house, by turns.

@@ -1,4 +1,4 @@
-"""Which other batches brought a group that is here, to replace it if it leaves. Pure.
+"""Which other batches brought a group that is here, to replace it if it leaves. No I/O of its own.
 
     group is here already ─▶ note ─▶ it has left ─▶ take: the batch to read from disk again
 

@@ -1,4 +1,4 @@
-"""The latest rollouts for `shoal debug rollouts`, with rewards once they are known.
+"""The latest rollouts for `shoal debug rollouts`, with rewards once they are known. Pure.
 
 Bounded in bytes: long texts are cut, and the oldest groups go.
 """

@@ -1,1 +1,1 @@
-"""Which groups a round trains on, and what each completion is worth. Pure; no tensors."""
+"""Which groups a round trains on, and what each completion is worth. No tensors."""

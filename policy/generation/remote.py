@@ -5,7 +5,7 @@
                         └ given up: the answer is missing, the round goes on
 
 What a server says is untrusted: sizes are bounded, every field is checked, and text that is no
-text does not count. No torch here: a node that only generates needs none.
+text does not count. No tensors: a node that only generates needs no torch.
 """
 
 from __future__ import annotations

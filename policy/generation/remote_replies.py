@@ -1,4 +1,4 @@
-"""Reads a server's reply: bytes → Answer, or Fault. Pure; nothing in it is trusted."""
+"""Reads a server's reply: bytes → Answer, or Fault. No tensors; nothing in it is trusted."""
 
 from __future__ import annotations
 

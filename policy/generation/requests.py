@@ -2,7 +2,8 @@
 
 A server may be slow, busy, hostile or gone. Whatever it does, a call here ends: by its reply, by
 its deadline, or when this process is told to stop. For that requests run in an event loop, in a
-thread of its own: a library that blocks bounds each wait for a byte, and never their sum. No torch.
+thread of its own: a library that blocks bounds each wait for a byte, and never their sum.
+No tensors.
 
     caller's thread ──request──▶ loop: send, read up to a bound, within the deadline
           └─ waits for the outcome, or to be told to stop ─▶ cancels, the connection is closed

@@ -1,8 +1,8 @@
-"""Reads a reply that speaks in token ids: bytes → ids and log-probabilities, or Fault. Pure.
+"""Reads a reply that speaks in token ids: bytes → ids and log-probabilities, or Fault.
 
 Nothing in it is trusted: ids outside the vocabulary, an end token in the middle, more or longer
 answers than were asked for, another prompt or another model's name make the whole reply a Fault.
-Its text is not read: ids say what was sampled.
+No tensors. Its text is not read: ids say what was sampled.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The trainer's side of the node's socket."""
+"""The trainer's side of the node's socket. No tensors."""

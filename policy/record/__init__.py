@@ -1,1 +1,1 @@
-"""The record of a run: progress, metrics, status, and what was set aside."""
+"""The record of a run: progress, metrics, status, and what was set aside. No tensors."""

@@ -1,5 +1,5 @@
 """The lessons of a round and their publishers: every group that it had, trained on or why not.
-Pure."""
+No I/O of its own."""
 
 from __future__ import annotations
 

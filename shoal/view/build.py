@@ -1,4 +1,4 @@
-"""From what a node has answered to what is shown of it. Pure.
+"""From what a node has answered to what is shown of it. No I/O of its own.
 
 answers ─▶ right · learning · marks · publishers · worth · said · refused · now ─▶ `Shown`
 """

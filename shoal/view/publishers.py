@@ -1,4 +1,4 @@
-"""From whom? Everybody who answers or could, the node itself first. Pure."""
+"""From whom? Everybody who answers or could, the node itself first. No I/O of its own."""
 
 from __future__ import annotations
 

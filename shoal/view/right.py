@@ -1,4 +1,7 @@
-"""Am I all right? One sentence, from doctor's findings and what the trainer does. Pure."""
+"""Am I all right? One sentence, from doctor's findings and what the trainer does.
+
+No I/O of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it worth it? What came from others, beside what it costs. Pure."""
+"""Is it worth it? What came from others, beside what it costs. No I/O of its own."""
 
 from __future__ import annotations
 

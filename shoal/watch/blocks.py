@@ -1,4 +1,4 @@
-"""The seven answers of `shoal watch`, a line each, the weightiest first. Pure.
+"""The seven answers of `shoal watch`, a line each, the weightiest first. No I/O of its own.
 
 All text of others comes out of the view model, where it has been made visible.
 """

@@ -2,7 +2,8 @@
 
     Shown ─▶ title, a block a question ─▶ lines shared out ─▶ exactly as wide and high as asked
 
-Pure. In a wide terminal a question stands in full before its answer, in a narrow one as a word.
+No I/O of its own. In a wide terminal a question stands in full before its answer, in a narrow one
+as a word.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the worker can be asked, and how its replies are read: nothing of them is taken on trust."""
+"""The operations of the worker, and how its replies are read: none is trusted. Sans-IO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shoal experiment poison` and `planted`: what attackers cost honest nodes. Pure.
+"""`shoal experiment poison` and `planted`: what attackers cost honest nodes.
 
 Arms are a swarm of honest nodes, with or without attackers:
 
