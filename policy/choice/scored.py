@@ -16,7 +16,7 @@ class ScoredGroup:
 
     question: Question
     completions: tuple[tuple[int, ...], ...]
-    """Own token ids."""
+    """Own token ids; of a game, with its environment's between them."""
     rewards: tuple[float, ...]
     external: bool
     source: PublishedGroup | None = None
@@ -28,6 +28,8 @@ class ScoredGroup:
     """The policy's own of each completion before the round's update, where they are known."""
     unread: tuple[tuple[bool, ...] | None, ...] | None = None
     """The tokens of each completion that its verifier does not read; None where it reads all."""
+    said: tuple[tuple[int, ...] | None, ...] | None = None
+    """Of each game, the places of the tokens that the policy said; None where it said all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,11 @@ class _Row:
     completion_ids: Sequence[int]
     num_shared: int = 0
 
+    @property
+    def said(self) -> range:
+        """The server's policy said all of it."""
+        return range(len(self.completion_ids))
+
 
 def difference(
     policy: Policy, prompt: Sequence[int], answers: Sequence[TokenAnswer], temperature: float

@@ -58,12 +58,19 @@ _UNKNOWN = ("softcap", "s_aux", "position_bias", "cache")
 
 
 class TokenRow(Protocol):
-    """A prompt and a completion, both not empty."""
+    """A prompt and a completion, both not empty.
+
+    A completion may hold what others said in between: only what the policy said is predicted.
+    """
 
     @property
     def prompt_ids(self) -> Sequence[int]: ...
     @property
     def completion_ids(self) -> Sequence[int]: ...
+    @property
+    def said(self) -> Sequence[int]:
+        """Places in the completion of the tokens that the policy said, ascending."""
+
     @property
     def num_shared(self) -> int:
         """Tokens of the prompt's beginning that other prompts begin with too."""
@@ -93,14 +100,14 @@ class CannotPackError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """Rows as one sequence of M tokens; N completion tokens, row after row as they were given."""
+    """Rows as one sequence of M tokens; N predicted tokens, row after row as they were given."""
 
     ids: torch.Tensor
     """[1, M]"""
     positions: torch.Tensor
     """[1, M], of each token in its row."""
     places: torch.Tensor
-    """[N], where in the sequence each completion token is predicted."""
+    """[N], where in the sequence each token that the policy said is predicted."""
     buckets: list[tuple[int, torch.Tensor]]
     """Rows of similar length for attention: how many, and what they gather, [rows·width]."""
     tails: list[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]]
@@ -244,7 +251,7 @@ def pack_rows(rows: Sequence[TokenRow], device: torch.device) -> Packed:
         of_prompt = laid.once(prompt, start)
         # The last token is predicted, never read.
         path = paths[id(row)] = laid.add(of_prompt, row.completion_ids[:-1])
-        places.extend(path[len(prompt) - 1 :])
+        places.extend(path[len(prompt) - 1 + place] for place in row.said)
     # So few are one tree, whatever their prompts: who sees whom is the mask's affair.
     at_once = len(laid.ids) <= _ONE_CALL
     families = [] if at_once else _families(rows)
@@ -391,6 +398,10 @@ class _ProbeRow:
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     num_shared: int = 0
+
+    @property
+    def said(self) -> range:
+        return range(len(self.completion_ids))
 
 
 def _probe(model: Any, device: torch.device) -> int:

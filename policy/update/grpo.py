@@ -261,7 +261,7 @@ class _Update:
 
     def _terms(self, rows: list[Row], reference_N: torch.Tensor | None) -> TokenTerms:
         device = self._policy.device
-        sizes = [len(row.completion_ids) for row in rows]
+        sizes = [len(row.said) for row in rows]
         sizes_B = torch.tensor(sizes, device=device)
         advantage_N, weight_N = torch.tensor(
             [[row.advantage for row in rows], [row.weight for row in rows]], device=device
@@ -315,7 +315,7 @@ class _Update:
         )
 
     def _keep_start(self, rows: list[Row], logprobs_N: torch.Tensor) -> None:
-        sizes = [len(row.completion_ids) for row in rows]
+        sizes = [len(row.said) for row in rows]
         for row, part in zip(rows, logprobs_N.detach().split(sizes), strict=True):
             if row.start is None:
                 row.start = part
@@ -350,7 +350,7 @@ class _Update:
                 if reference.model is not self._policy.model:  # else its attention is set already
                     packed = packing_pays(reference, rows, self.totals.token_budget)
                 found_N = self._logprobs(reference, rows, packed=packed).logprobs
-            parts = found_N.split([len(row.completion_ids) for row in rows])
+            parts = found_N.split([len(row.said) for row in rows])
             for row, part in zip(rows, parts, strict=True):
                 row.reference = part
         return torch.cat([row.reference for row in rows if row.reference is not None])

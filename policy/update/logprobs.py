@@ -1,12 +1,13 @@
-"""Log-probabilities of completion tokens, without ever holding logits of a whole batch.
+"""Log-probabilities of what the policy said, without ever holding logits of a whole batch.
 
 Rows are packed (`packed`) or padded. Padded on the *right*: in a causal model nothing to
 the left sees the padding, so no attention mask is needed and positions count from zero. The first
 completion token is predicted from the prompt's last token. The output matrix is applied at the
-positions that predict completion tokens only, in tiles (`head`).
+positions that predict what the policy said only, in tiles (`head`): what an environment said in
+between is read and never predicted.
 
-Shapes: B rows, T padded tokens, N completion tokens of all rows one after another, H hidden
-size, V vocabulary.
+Shapes: B rows, T padded tokens, N tokens that the policy said of all rows one after another, H
+hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def completion_logprobs(
     expected: Expected | None = None,
     packed: bool = False,
 ) -> TokenLogprobs:
-    """Log-probability of every completion token, in nats, rows one after another.
+    """Log-probability of every token that the policy said, in nats, rows one after another.
 
     `temperature` divides the logits, so that the numbers belong to the distribution that
     samples are drawn from. Differentiable unless gradients are off. `expected` foretells the
@@ -64,7 +65,7 @@ def _completion_logprobs(
     packed: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     targets_N = torch.tensor(
-        [token for row in rows for token in row.completion_ids], device=policy.device
+        [row.completion_ids[place] for row in rows for place in row.said], device=policy.device
     )
     with policy.autocast():
         if packed:
@@ -87,7 +88,7 @@ def _completion_logprobs(
 
 
 def _padded(policy: Policy, rows: Sequence[TokenRow]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Input ids [B, T], and where in them, flattened, each of N completion tokens is predicted."""
+    """Input ids [B, T], and where in them, flattened, each of N tokens is predicted."""
     width = max(len(row.prompt_ids) + len(row.completion_ids) for row in rows) - 1
     inputs: list[list[int]] = []
     places: list[int] = []
@@ -96,7 +97,7 @@ def _padded(policy: Policy, rows: Sequence[TokenRow]) -> tuple[torch.Tensor, tor
         # Any token fills up. Not the pad token: some models warn of one without a mask.
         inputs.append(ids[:-1] + ids[:1] * (width - len(ids) + 1))
         first = number * width + len(row.prompt_ids) - 1
-        places.extend(range(first, first + len(row.completion_ids)))
+        places.extend(first + place for place in row.said)
     return (
         torch.tensor(inputs, device=policy.device),
         torch.tensor(places, device=policy.device),

@@ -4,7 +4,7 @@ A new loss is a row here, its word in `shoal_settings.trainer_settings` and a ro
 tests/policy/update/test_trl_oracle.py then holds its value and every gradient against TRL's loss of
 the same name.
 
-Shapes: N completion tokens of all rows of a step, one row after another.
+Shapes: N tokens that the policy said in all rows of a step, one row after another.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
 
 w corrects for text that a server generated, and is 0 where no verifier read what the policy itself
 would not say (`off_policy`); it is 1 for this process's own text. `losses` has the words of
-`loss_type`. Shapes: N completion tokens of all rows one after another, B rows.
+`loss_type`. Shapes: N tokens that the policy said, of all rows one after another, B rows. What an
+environment said in between is none of them.
 """
 
 from __future__ import annotations

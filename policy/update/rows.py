@@ -45,6 +45,10 @@ class TrainGroup:
     """The weight of a completion beside one of an own group, above 0 and at most 1."""
     unread: Sequence[Sequence[bool] | None] | None = None
     """Per completion, which of its tokens the verifier did not read; None where it read all."""
+    said: Sequence[Sequence[int] | None] | None = None
+    """Per completion of several turns, the places of the tokens that the policy said: of these
+    alone are the log-probabilities above, and these alone are trained on. The others are its
+    environment's. None where the policy said all."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,6 +58,9 @@ class Row:
     completion_ids: Sequence[int]
     advantage: float
     external: bool
+    said: Sequence[int] = ()
+    """Places in the completion of what the policy said; empty stands for all of them. Everything
+    below that has one a token has one for each of these."""
     num_shared: int = 0
     weight: float = 0.0
     """Weight of each of its tokens in the loss."""
@@ -69,6 +76,9 @@ class Row:
     share: float = 1.0
     unread: torch.Tensor | None = None
     """Tokens that weigh only where the policy itself would say them (`off_policy.sayable`)."""
+
+    def __post_init__(self) -> None:
+        self.said = self.said or range(len(self.completion_ids))
 
     @property
     def length(self) -> int:
@@ -110,24 +120,30 @@ def make_rows(
     for number, group in enumerate(groups):
         if not group.prompt_ids or not _is_parallel(group):
             raise ValueError("a group needs a prompt, and one of each thing a completion")
-        room = policy.max_positions - len(group.prompt_ids)
-        if room < 1:
+        whole = policy.max_positions - len(group.prompt_ids)
+        if whole < 1:
             too_long += len(group.completions)
             continue
-        room = min(room, config.max_completion_tokens or room)
-        rows = [
-            _row(policy, number, group, index)
-            for index, ids in enumerate(group.completions)
-            if len(ids) <= room
-        ]
+        limit = min(whole, config.max_completion_tokens or whole)
+        rows = []
+        for index, ids in enumerate(group.completions):
+            # The limit is that of one message: a game has several, each bounded where it was read.
+            room = limit if said_in(group, index) is None else whole
+            if len(ids) <= room:
+                rows.append(_row(policy, number, group, index))
         too_long += len(group.completions) - len(rows)
         result.append(rows)
     return result, too_long
 
 
+def said_in(group: TrainGroup, index: int) -> Sequence[int] | None:
+    """Return the places of what the policy said in a completion; None where it said all."""
+    return group.said[index] if group.said else None
+
+
 def _is_parallel(group: TrainGroup) -> bool:
     given = (group.old_logprobs, group.claimed_logprobs, group.start_logprobs, group.unread)
-    parallel = [group.advantages, *(one for one in given if one)]
+    parallel = [group.advantages, *(one for one in (*given, group.said) if one)]
     return all(len(one) == len(group.completions) for one in parallel)
 
 
@@ -138,6 +154,7 @@ def _row(policy: Policy, number: int, group: TrainGroup, index: int) -> Row:
         completion_ids=group.completions[index],
         advantage=group.advantages[index],
         external=group.external,
+        said=said_in(group, index) or (),
         num_shared=group.num_shared,
         share=group.share,
     )
@@ -156,7 +173,7 @@ def _row(policy: Policy, number: int, group: TrainGroup, index: int) -> Row:
 
 def _per_token(row: Row, values: Sequence[float], policy: Policy) -> torch.Tensor:
     made = torch.tensor(values, dtype=torch.float32, device=policy.device)
-    if len(made) != len(row.completion_ids):
+    if len(made) != len(row.said):
         raise ValueError("old or claimed log-probabilities: need one a token")
     return made
 
@@ -169,7 +186,7 @@ def deal(groups: list[list[Row]], num: int) -> list[list[list[Row]]]:
 
 def weighted(rows: list[Row], config: GrpoConfig) -> list[Row]:
     """Set each row's token weight from all rows of its step; return the rows to compute."""
-    sizes = [(len(row.completion_ids), row.share) for row in rows]
+    sizes = [(len(row.said), row.share) for row in rows]
     weights = config.loss.token_weights(sizes, config.max_completion_tokens or 1)
     for row, weight in zip(rows, weights, strict=True):
         row.weight = weight

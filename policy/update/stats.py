@@ -51,7 +51,7 @@ class UpdateStats:
     external: ExternalStats
     """Figures of the external text among what was trained on."""
     num_tokens: int
-    """Completion tokens of rows that were trained on, each counted once."""
+    """Tokens that the policy said in rows that were trained on, each counted once."""
     num_sequences: int
     """Rows that were trained on."""
     num_steps: int
@@ -114,7 +114,7 @@ def summed_up(totals: Totals, trained: list[Row], too_long: int) -> UpdateStats:
         entropy=totals.entropy / tokens,
         kl=totals.kl / tokens,
         external=totals.external.summary(),
-        num_tokens=sum(len(row.completion_ids) for row in trained),
+        num_tokens=sum(len(row.said) for row in trained),
         num_sequences=len(trained),
         num_steps=len(totals.losses),
         skipped_no_signal=totals.no_signal,

@@ -41,6 +41,7 @@ def train_group(
         start_logprobs=group.started and [group.started[index] for index in indices],
         share=share,
         unread=group.unread and [group.unread[index] for index in indices],
+        said=group.said and [group.said[index] for index in indices],
     )
 
 

@@ -130,6 +130,29 @@ def make_groups(seed: int = 0) -> list[TrainGroup]:
     return groups
 
 
+def make_games(seed: int = 0) -> list[TrainGroup]:
+    """The same, but for what an environment says in the midst of most completions."""
+    rng = random.Random(seed + 2)
+    return [
+        replace(group, said=[said_of(rng, len(ids)) for ids in group.completions])
+        for group in make_groups(seed)
+    ]
+
+
+def said_of(rng: random.Random, size: int) -> tuple[int, ...] | None:
+    """Return which of so many tokens the policy said: a game begins and ends with its messages."""
+    if rng.random() < 0.2:
+        return None
+    mine = [True, *(rng.random() < 0.6 for _ in range(size - 2)), True][:size]
+    return tuple(place for place, said in enumerate(mine) if said)
+
+
+def places_in(group: TrainGroup) -> list[Sequence[int]]:
+    """Return the places of each completion that the policy said."""
+    all_of = [range(len(ids)) for ids in group.completions]
+    return [said or every for said, every in zip(group.said or all_of, all_of, strict=True)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Variant:
     """One of our configurations, and what makes TRL compute the same."""
@@ -168,15 +191,27 @@ VARIANTS = {
 
 
 def plain_logprobs(model: Any, group: TrainGroup, temperature: float) -> list[list[float]]:
-    """Per token, one row at a time."""
+    """Per token that the policy said, one row at a time."""
     found = []
-    for ids in group.completions:
+    for ids, said in zip(group.completions, places_in(group), strict=True):
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([[*group.prompt_ids, *ids]])).logits[0]
         places = torch.arange(len(group.prompt_ids) - 1, len(group.prompt_ids) + len(ids) - 1)
         logprobs = (logits / temperature).log_softmax(-1)[places, torch.tensor(ids)]
-        found.append(logprobs.tolist())
+        found.append(logprobs[list(said)].tolist())
     return found
+
+
+def at_their_places(groups: Sequence[TrainGroup], values: Sequence[Sequence[float]]) -> Any:
+    """Per-token values as TRL holds them, 0 where an environment speaks."""
+    rows = [
+        (ids, said) for g in groups for ids, said in zip(g.completions, places_in(g), strict=True)
+    ]
+    full = [[0.0] * len(ids) for ids, _ in rows]
+    for row, (_, said), given in zip(full, rows, values, strict=True):
+        for place, value in zip(said, given, strict=True):
+            row[place] = value
+    return padded(full, 0.0)
 
 
 def with_old(groups: Sequence[TrainGroup], model: Any, temperature: float) -> list[TrainGroup]:
@@ -203,11 +238,16 @@ def trl_inputs(groups: Sequence[TrainGroup]) -> dict[str, torch.Tensor]:
         "completion_ids": padded(completions, 0),
         "completion_mask": padded([[1] * len(row) for row in completions], 0),
         "advantages": torch.tensor([a for g in groups for a in g.advantages]),
-        "num_items_in_batch": torch.tensor(float(sum(map(len, completions)))),
+        "num_items_in_batch": torch.tensor(
+            float(sum(len(said) for g in groups for said in places_in(g)))
+        ),
     }
+    if any(g.said for g in groups):
+        ones = [[1.0] * len(said) for g in groups for said in places_in(g)]
+        inputs["tool_mask"] = at_their_places(groups, ones)
     if groups[0].old_logprobs is not None:
         old = [row for g in groups for row in g.old_logprobs or ()]
-        inputs["old_per_token_logps"] = padded(old, 0.0)
+        inputs["old_per_token_logps"] = at_their_places(groups, old)
     return inputs
 
 
@@ -251,19 +291,26 @@ def assert_same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) 
         assert torch.allclose(gradient, theirs[name], rtol=1e-4, atol=TOLERANCE), name
 
 
+@pytest.mark.parametrize("make", [make_groups, make_games])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_loss_and_gradients_are_trl_s(
-    name: str, policy: Policy, reference: Policy, trainers: Callable[[float], Any]
+    name: str,
+    make: Callable[[], list[TrainGroup]],
+    policy: Policy,
+    reference: Policy,
+    trainers: Callable[[float], Any],
 ) -> None:
+    """Of games, TRL masks what the environment said (its `env_mask`)."""
     variant = VARIANTS[name]
-    config, groups = variant.config, make_groups()
+    config, groups = variant.config, make()
     trainer = trainers(config.temperature)
     if variant.given_old:
         groups = with_old(groups, nudged(policy.model, 0.02), config.temperature)
     inputs = trl_inputs(groups)
     if config.kl_beta:
         ours = [plain_logprobs(reference.model, g, config.temperature) for g in groups]
-        inputs["ref_per_token_logps"] = padded([row for rows in ours for row in rows], 0.0)
+        flat = [row for rows in ours for row in rows]
+        inputs["ref_per_token_logps"] = at_their_places(groups, flat)
     recorder = Recorder(policy)
     stats = update(policy, recorder, groups, config, reference if config.kl_beta else None)
     set_up(trainer, config)

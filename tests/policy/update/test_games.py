@@ -1,0 +1,199 @@
+"""The update of games: what the environment said is read by the policy and never learnt."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.model.loading import Policy
+from policy.model.reference import freeze
+from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from tests.policy import tiny_models
+from tests.policy.update.test_grpo import Recorder
+
+POLICY = tiny_models.policy()
+REFERENCE = freeze(tiny_models.policy(seed=1))
+TOKENS = st.integers(5, 50)
+TOLERANCE = 1e-5
+
+Turn = tuple[list[int], list[int]]
+"""A message of the policy and what the environment answers."""
+turns = st.lists(
+    st.tuples(st.lists(TOKENS, min_size=1, max_size=5), st.lists(TOKENS, max_size=5)),
+    min_size=1,
+    max_size=4,
+)
+
+
+def completion(game: list[Turn]) -> tuple[list[int], tuple[int, ...]]:
+    """A game's ids and the places of the policy's; the last answer is not in it."""
+    ids: list[int] = []
+    said: list[int] = []
+    for number, (message, answer) in enumerate(game):
+        said += range(len(ids), len(ids) + len(message))
+        ids += message + (answer if number < len(game) - 1 else [])
+    return ids, tuple(said)
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> list[TrainGroup]:
+    """Groups of games beside groups of plain answers."""
+    made = []
+    for _ in range(draw(st.integers(1, 3))):
+        played = draw(st.lists(turns, min_size=2, max_size=4))
+        rows = [completion(game) for game in played]
+        is_game = draw(st.booleans())
+        made.append(
+            TrainGroup(
+                prompt_ids=[1, *draw(st.lists(TOKENS, max_size=8)), 4],
+                completions=[ids for ids, _ in rows],
+                advantages=draw(
+                    st.lists(
+                        st.floats(-2, 2).map(lambda a: round(a, 3)),
+                        min_size=len(rows),
+                        max_size=len(rows),
+                    )
+                ),
+                external=draw(st.booleans()),
+                said=[said for _, said in rows] if is_game else None,
+            )
+        )
+    return made
+
+
+def logprobs(model: Any, group: TrainGroup, index: int) -> torch.Tensor:
+    """Of what the policy said in one row, by the whole row's logits."""
+    ids = [*group.prompt_ids, *group.completions[index]]
+    table = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+    said = group.said[index] if group.said else None
+    places = range(len(group.completions[index])) if said is None else said
+    first = len(group.prompt_ids)
+    return torch.stack([table[first + place - 1, ids[first + place]] for place in places])
+
+
+def plain_loss(model: Any, reference: Any, made: list[TrainGroup], beta: float) -> torch.Tensor:
+    """GRPO's loss with ratio 1, in float64, row by row."""
+    rows = []
+    for group in made:
+        for index, advantage in enumerate(group.advantages):
+            now = logprobs(model, group, index)
+            gain = (now - now.detach()).exp() * advantage
+            gap = logprobs(reference, group, index).detach() - now
+            rows.append((beta * (gap.exp() - gap - 1) - gain).mean())
+    return torch.stack(rows).mean()
+
+
+def in_float64(policy: Policy) -> Any:
+    return tiny_models.model("qwen2", seed=0 if policy is POLICY else 1).double()
+
+
+@given(made=groups(), beta=st.sampled_from([0.0, 0.3]), budget=st.sampled_from([40, 4000]))
+@settings(max_examples=150)
+def test_loss_and_gradients_are_those_of_masked_grpo(
+    made: list[TrainGroup], beta: float, budget: int
+) -> None:
+    config = GrpoConfig(
+        max_grad_norm=0.0, max_completion_tokens=60, token_budget=budget, kl_beta=beta
+    )
+    recorder = Recorder(POLICY)
+    stats = update(POLICY, recorder, made, config, REFERENCE)
+    model = in_float64(POLICY)
+    expected = plain_loss(model, in_float64(REFERENCE), made, beta)
+    if not recorder.steps:
+        assert all(a == 0 for group in made for a in group.advantages)
+        return
+    expected.backward()
+    assert stats.loss == pytest.approx(float(expected.detach()), abs=TOLERANCE)
+    for name, weight in model.named_parameters():
+        found = recorder.steps[0][name].double()
+        assert torch.allclose(found, weight.grad, rtol=1e-4, atol=TOLERANCE), name
+
+
+def game(seed: int = 0, **changes: Any) -> TrainGroup:
+    rng = random.Random(seed)
+    rows = [
+        completion([(tokens(rng, 3), tokens(rng, 4)), (tokens(rng, 2), tokens(rng, 1))])
+        for _ in range(4)
+    ]
+    made = TrainGroup(
+        prompt_ids=[1, 7, 8, 4],
+        completions=[ids for ids, _ in rows],
+        advantages=[1.0, -1.0, 0.5, -0.5],
+        external=False,
+        said=[said for _, said in rows],
+    )
+    return replace(made, **changes)
+
+
+def tokens(rng: random.Random, count: int) -> list[int]:
+    return [rng.randrange(5, 50) for _ in range(count)]
+
+
+def own_logprobs(policy: Policy, group: TrainGroup) -> list[list[float]]:
+    with torch.no_grad():
+        return [logprobs(policy.model, group, i).tolist() for i in range(len(group.completions))]
+
+
+def test_only_what_the_policy_said_is_counted() -> None:
+    group = game()
+    stats = update(POLICY, Recorder(POLICY), [group], GrpoConfig(max_completion_tokens=60))
+    assert stats.num_tokens == sum(len(said or ()) for said in group.said or ()) == 20
+    said = [value for row in own_logprobs(POLICY, group) for value in row]
+    others = replace(group, external=True)
+    external = update(POLICY, Recorder(POLICY), [others], GrpoConfig(max_completion_tokens=60))
+    assert external.external.logprob_mean == pytest.approx(sum(said) / len(said), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["old_logprobs", "start_logprobs", "claimed_logprobs"])
+def test_log_probabilities_are_of_what_the_policy_said(name: str) -> None:
+    """Several steps read them: they are the policy's own, so the result is that without them."""
+
+    def trained(**given_too: Any) -> Any:
+        policy = tiny_models.policy()
+        config = GrpoConfig(max_completion_tokens=60, epochs=2, minibatches=2)
+        made = [game(seed) for seed in range(2)]
+        if given_too:
+            made = [replace(one, **{name: own_logprobs(policy, one)}) for one in made]
+        update(policy, make_optimizer(policy, lr=1e-2), made, config)
+        return policy.model.state_dict()
+
+    plain, with_them = trained(), trained(given=True)
+    for weight, value in plain.items():
+        assert torch.allclose(with_them[weight], value, atol=1e-4), weight
+    with pytest.raises(ValueError, match="one a token"):
+        whole = [[-1.0] * len(ids) for ids in game().completions]
+        update(POLICY, Recorder(POLICY), [game(**{name: whole})], GrpoConfig())
+
+
+def test_the_limit_of_an_answer_is_not_that_of_a_game() -> None:
+    """A message has that many tokens at most; a game is bounded by the model's positions."""
+
+    def left_out(group: TrainGroup, limit: int) -> int:
+        config = GrpoConfig(max_completion_tokens=limit)
+        return update(POLICY, Recorder(POLICY), [group], config).skipped_too_long
+
+    assert left_out(game(said=None), 3) == 4
+    assert left_out(game(), 3) == 0
+    long: Sequence[Sequence[int]] = [[5] * 200] * 4
+    assert left_out(game(completions=long, said=[(0, 199)] * 4), 3) == 4
+
+
+def test_planted_text_is_masked_among_what_was_said() -> None:
+    """The verifier's mask is one a token that the policy said, too."""
+    group = game(external=True)
+    unread = [tuple(place == 0 for place in range(len(said or ()))) for said in group.said or ()]
+    recorder = Recorder(POLICY)
+    stats = update(POLICY, recorder, [replace(group, unread=unread)], GrpoConfig())
+    assert stats.num_steps == 1
+    plain = Recorder(POLICY)
+    update(POLICY, plain, [group], GrpoConfig())
+    assert any(
+        not torch.equal(plain.steps[0][name], grad) for name, grad in recorder.steps[0].items()
+    )
