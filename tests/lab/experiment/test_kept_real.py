@@ -1,4 +1,4 @@
-"""Table and curve of docs/train-a-real-model.md are those of the rounds that are kept."""
+"""Table and curve of docs/archive/real-model.md are those of the rounds that are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, told_of, unpack
 
-PAGE = DOCS / "train-a-real-model.md"
+PAGE = DOCS / "archive" / "real-model.md"
 ARCHIVE = ARCHIVES / "real" / "real.tar.xz"
 ARMS = ("4-4", "8-0", "8-0-filtered", "4-0")
 
