@@ -12,6 +12,7 @@ from typing import Final
 
 from shoal_tasks.chat import CHAT_1, CHAT_2, CHAT_3
 from shoal_tasks.spec import (
+    ENVIRONMENT,
     ROWS_GENERATOR,
     AnswerFormat,
     FamilySpec,
@@ -255,7 +256,8 @@ def judge_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> Tas
 def example_coordinates(spec: FamilySpec, count: int) -> list[TaskCoordinates]:
     """The tasks of a family's worked examples, always the same.
 
-    None for a family of rows: each of its rows is trained on or held out. Raises ValueError when
+    None for a family of rows, each of which is trained on or held out, and none for an environment,
+    whose games have no right answer to show. Raises ValueError when
     `count` leaves the reserved range.
     """
     return _reserved(spec, EXAMPLE_SEED_MIN, TRIAL_SEED_MIN, count)
@@ -269,6 +271,6 @@ def trial_coordinates(spec: FamilySpec, count: int) -> list[TaskCoordinates]:
 def _reserved(spec: FamilySpec, first: int, end: int, count: int) -> list[TaskCoordinates]:
     if not 0 <= count <= end - first:
         raise ValueError("more tasks than there are seeds kept for them")
-    if spec.generator == ROWS_GENERATOR:
+    if spec.generator in (ROWS_GENERATOR, ENVIRONMENT):
         return []
     return [coordinates(spec, seed) for seed in range(first, first + count)]

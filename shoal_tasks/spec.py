@@ -17,6 +17,7 @@ from typing import Final
 
 from shoal_tasks.errors import FamilyError, NewerFamilyError
 from shoal_tasks.generators import ALLOWED_GENERATORS
+from shoal_tasks.turns import MAX_TURNS
 from shoal_wire.limits import MAX_NAME_BYTES, SHORT_DIGEST_BYTES
 from shoal_wire.types import Digest
 
@@ -33,21 +34,35 @@ MATH_VERIFY: Final = "math_verify"
 PYTHON: Final = "python"
 """The reward is what a Python function beside the task file returns for the whole completion."""
 
+ENVIRONMENT: Final = "environment"
+"""The generator of every family that answers back, and the verifier of one in a Python file: the
+reward is what the environment gives while the completion's messages are replayed."""
+
 VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     VERIFIER: VERIFIER_VERSION,
     EXACT: "1",
     MATH_VERIFY: "0.9.0",
     PYTHON: "1",
+    ENVIRONMENT: "1",
 }
 
 ROWS_GENERATOR: Final = "rows"
 """Not a data set of the library: the tasks are the rows of a file that a peer has or has not."""
 
+_VERIFIERS: Final[Mapping[str, frozenset[str]]] = {
+    ROWS_GENERATOR: frozenset({EXACT, MATH_VERIFY, PYTHON}),
+    ENVIRONMENT: frozenset({ENVIRONMENT}),
+}
+"""Who may verify a generator's tasks, where it is not the library."""
+
 _ROWS_CONFIG: Final = frozenset({"sha256", "rows", "held_out"})
 _REWARD_CONFIG: Final = frozenset({"reward_sha256", "reward_name", "reward_range"})
 """Further keys of a family of rows whose verifier is a Python function."""
 _OPTIONAL_CONFIG: Final = frozenset({"system"})
-"""Keys that any family of rows may have: the system turn before each of its questions."""
+"""Keys that families of rows and environments may have: the system turn before each question."""
+
+_GAME_CONFIG: Final = frozenset({"sha256", "class", "max_turns", "reward_range"})
+"""Keys of an environment in a Python file."""
 
 MAX_CONFIG_BYTES: Final = 4096
 """Longest canonical configuration, UTF-8."""
@@ -83,7 +98,7 @@ class FamilySpec:
     verifier_version: str = VERIFIER_VERSION
     answer_format: AnswerFormat = AnswerFormat.TAGGED
     path: str = field(default="", compare=False)
-    """Where this machine keeps the file of a family of rows; never on the wire."""
+    """Where this machine keeps the file of rows, or of an environment; never on the wire."""
     reward_path: str = field(default="", compare=False)
     """Where this machine keeps the Python file of its reward; never on the wire."""
     _canonical: str = field(init=False, repr=False, compare=False)
@@ -93,19 +108,35 @@ class FamilySpec:
     @property
     def system(self) -> str:
         """The system turn before each question; empty for none."""
-        return str(self.config.get("system", "")) if self.generator == ROWS_GENERATOR else ""
+        has_system = self.generator in (ROWS_GENERATOR, ENVIRONMENT)
+        return str(self.config.get("system", "")) if has_system else ""
+
+    @property
+    def is_environment(self) -> bool:
+        """Whether completions are games of several turns (`shoal_tasks.turns`)."""
+        return self.generator == ENVIRONMENT
+
+    @property
+    def is_of_a_file(self) -> bool:
+        """Whether only a machine that has the family's file can make its tasks."""
+        return "sha256" in self.config and self.generator in (ROWS_GENERATOR, ENVIRONMENT)
+
+    @property
+    def max_turns(self) -> int:
+        """Most messages of one completion; 1 for a family that asks and does not answer back."""
+        turns = self.config["max_turns"] if self.is_environment else 1
+        assert isinstance(turns, int)
+        return turns
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "answer_format", _answer_format(self.answer_format))
         if not self.name or len(self.name.encode()) > MAX_NAME_BYTES:
             raise FamilyError(f"family name must have 1 to {MAX_NAME_BYTES} bytes")
-        if self.generator not in ALLOWED_GENERATORS | {ROWS_GENERATOR}:
+        if self.generator not in ALLOWED_GENERATORS | {ROWS_GENERATOR, ENVIRONMENT}:
             raise NewerFamilyError(
                 f"family {self.name!r}: no reviewed generator {self.generator!r}"
             )
-        if (self.verifier == VERIFIER) == (self.generator == ROWS_GENERATOR) or (
-            self.verifier not in VERIFIER_VERSIONS
-        ):
+        if self.verifier not in _VERIFIERS.get(self.generator, {VERIFIER}):
             raise NewerFamilyError(f"family {self.name!r}: unknown verifier {self.verifier!r}")
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise FamilyError(f"family {self.name!r}: weight must be finite and > 0")
@@ -117,6 +148,8 @@ class FamilySpec:
         object.__setattr__(self, "_digest", digest_of(self.generator, text))
         if self.generator == ROWS_GENERATOR:
             _check_rows_config(self.name, self.verifier, copied)
+        elif self.generator == ENVIRONMENT:
+            _check_game_config(self.name, copied)
 
 
 def _check_rows_config(name: str, verifier: str, config: Mapping[str, JsonValue]) -> None:
@@ -135,21 +168,47 @@ def _check_rows_config(name: str, verifier: str, config: Mapping[str, JsonValue]
         raise FamilyError(f"family {name!r}: rows need {', '.join(sorted(wanted))}")
 
 
+def _check_game_config(name: str, config: Mapping[str, JsonValue]) -> None:
+    turns, class_name = config.get("max_turns"), config.get("class")
+    good = (
+        _GAME_CONFIG <= set(config) <= _GAME_CONFIG | _OPTIONAL_CONFIG
+        and _is_sha256(config["sha256"])
+        and isinstance(class_name, str)
+        and class_name.isidentifier()
+        and type(turns) is int
+        and 1 <= turns <= MAX_TURNS
+        and _is_range(config["reward_range"])
+        and isinstance(config.get("system", ""), str)
+    )
+    if not good:
+        raise FamilyError(
+            f"family {name!r}: an environment needs its class's name, reward_range = [least, most] "
+            f"and max_turns from 1 to {MAX_TURNS}"
+        )
+
+
 def _is_sha256(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
 def _is_reward(config: Mapping[str, JsonValue]) -> bool:
     """Whether the keys of a Python reward can be used: its file, its name, and its range."""
-    name, bounds = config["reward_name"], config["reward_range"]
+    name = config["reward_name"]
     return (
         _is_sha256(config["reward_sha256"])
         and isinstance(name, str)
         and name.isidentifier()
-        and isinstance(bounds, list)
+        and _is_range(config["reward_range"])
+    )
+
+
+def _is_range(bounds: object) -> bool:
+    """Whether a value is two finite numbers, the smaller one first."""
+    return (
+        isinstance(bounds, list)
         and len(bounds) == 2
-        and all(type(end) in (int, float) and math.isfinite(end) for end in bounds)  # type: ignore[arg-type]
-        and bounds[0] < bounds[1]  # type: ignore[operator]
+        and all(type(end) in (int, float) and math.isfinite(end) for end in bounds)
+        and bounds[0] < bounds[1]
     )
 
 

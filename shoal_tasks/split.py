@@ -7,7 +7,8 @@ one question, and small families have few, so the question's text decides as wel
     answer far more frequent than the others ─▶ some of its questions: left out, so that no
     constant answers a family
 
-Everybody comes to the same split from the texts alone. A family of rows states which are held out.
+Everybody comes to the same split from the texts alone. A family of rows states which are held out,
+and of an environment the seed of the game decides, since games may begin alike.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from shoal_tasks.families import PRESETS
-from shoal_tasks.spec import ROWS_GENERATOR, FamilySpec, config_digest
+from shoal_tasks.spec import ENVIRONMENT, ROWS_GENERATOR, FamilySpec, config_digest
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import Digest
@@ -53,7 +54,7 @@ _KEPT_BY_DIGEST: Final[Mapping[Digest, Mapping[str, float]]] = {
 
 
 def part_of(spec: FamilySpec, question: str, answer: str | None) -> Part:
-    """Return what a generated question is for; not for families of rows."""
+    """Return what a question of the library's generators is for."""
     digest = question_digest(question)
     kept = _KEPT_BY_DIGEST.get(config_digest(spec), {}).get(answer or "", 1.0)
     # Bits of the digest that the next test does not look at: the two are independent.
@@ -64,4 +65,5 @@ def part_of(spec: FamilySpec, question: str, answer: str | None) -> Part:
 
 def num_held_out_needed(spec: FamilySpec) -> int:
     """Return how many different held-out questions a family must have to be evaluated on."""
-    return 1 if spec.generator == ROWS_GENERATOR else MIN_HELD_OUT
+    # A game's first observation says little of which game it is: all may begin alike.
+    return 1 if spec.generator in (ROWS_GENERATOR, ENVIRONMENT) else MIN_HELD_OUT

@@ -13,7 +13,6 @@ from shoal_tasks.errors import FamilyError, NewerFamilyError
 from shoal_tasks.families import PRESETS
 from shoal_tasks.spec import (
     MATH_VERIFY,
-    ROWS_GENERATOR,
     VERIFIER,
     VERIFIER_VERSIONS,
     AnswerFormat,
@@ -74,12 +73,14 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             continue
         except FamilyError as error:
             raise ManifestError(f"swarm {manifest.swarm_name!r}: {error}") from None
-        if spec.generator != ROWS_GENERATOR:
-            usable.append(spec)
-        elif config_digest(spec) not in here:
+        if spec.is_of_a_file and config_digest(spec) not in here:
             missing.append(f"the file of {spec.name!r} (--task-file)")
-        elif installed_version(spec.verifier) != spec.verifier_version:
+        elif spec.verifier != VERIFIER and (
+            installed_version(spec.verifier) != spec.verifier_version
+        ):
             missing.append(f"{spec.verifier} {spec.verifier_version} for {spec.name!r}")
+        elif not spec.is_of_a_file:
+            usable.append(spec)
         else:
             own = here[config_digest(spec)]
             usable.append(replace(spec, path=own.path, reward_path=own.reward_path))

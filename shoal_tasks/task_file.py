@@ -11,6 +11,9 @@ verifier = "math"            # equal as mathematics, by math-verify; or "exact"
 reward = "reward.py"         # in place of a verifier: the function `reward` of this file
 reward_range = [0, 1]        # what it may return; mapped to 0 to 1
 answer_format = "plain"      # the completion is the answer; or "tagged": between <answer> tags
+environment = "game.py"      # in place of rows: a class that answers back
+class = "Game"               # its name in that file
+max_turns = 8                # most messages of one game
 weight = 1.0
 held_out = 10                # last rows, kept for evaluation; default: a tenth
 
@@ -50,11 +53,13 @@ from shoal_tasks.rows import (
     parse_rows,
 )
 from shoal_tasks.spec import (
+    ENVIRONMENT,
     EXACT,
     MATH_VERIFY,
     PYTHON,
     ROWS_GENERATOR,
     VERIFIER_VERSIONS,
+    AnswerFormat,
     FamilySpec,
     JsonValue,
 )
@@ -70,6 +75,9 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "verifier": str,
     "reward": str,
     "reward_range": list,
+    "environment": str,
+    "class": str,
+    "max_turns": int,
     "answer_format": str,
     "weight": (int, float),
     "held_out": int,
@@ -79,6 +87,12 @@ _SHAPING: Final = ("question", "answer", "answer_after", "prompt", "reward")
 """Keys that make other rows of a file than those that stand in it."""
 _REWARD_NAME: Final = "reward"
 """The function that is called where `reward` names none behind a colon."""
+_GAME_KEYS: Final = frozenset(
+    {"name", "environment", "class", "max_turns", "reward_range", "system", "weight"}
+)
+_CLASS_NAME: Final = "Game"
+"""The class that is played where `class` names none."""
+_MAX_TURNS: Final = 8
 _PLACE: Final = re.compile(r"\{(\w+)\}")
 
 
@@ -93,8 +107,9 @@ def load_task_files(paths: Sequence[str]) -> tuple[FamilySpec, ...]:
 def load_task_file(path: Path) -> FamilySpec:
     """Return the family of one file. Raises `FamilyError`."""
     table = _read(path)
+    make = _environment if "environment" in table else _family
     try:
-        return _family(table, path.parent)
+        return make(table, path.parent)
     except FamilyError as error:
         raise FamilyError(f"{path}: {error}") from None
 
@@ -131,6 +146,29 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
     )
 
 
+def _environment(table: Mapping[str, Any], folder: Path) -> FamilySpec:
+    """Return the family of an environment. Raises `FamilyError`."""
+    path = (folder / table["environment"]).resolve()
+    config: dict[str, JsonValue] = {
+        "sha256": file_digest(read_file(path)),
+        "class": table.get("class", _CLASS_NAME),
+        "max_turns": table.get("max_turns", _MAX_TURNS),
+        "reward_range": table.get("reward_range", [0, 1]),
+    }
+    if "system" in table:
+        config["system"] = table["system"]
+    return FamilySpec(
+        name=table["name"],
+        generator=ENVIRONMENT,
+        config=config,
+        weight=table.get("weight", 1.0),
+        verifier=ENVIRONMENT,
+        verifier_version=VERIFIER_VERSIONS[ENVIRONMENT],
+        answer_format=AnswerFormat.PLAIN,
+        path=str(path),
+    )
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         table = read_toml(path)
@@ -143,9 +181,15 @@ def _read(path: Path) -> dict[str, Any]:
             raise FamilyError(f"{path}: unknown key {key!r}; there are {', '.join(_FIELDS)}")
         if not isinstance(value, _FIELDS[key]) or isinstance(value, bool):
             raise FamilyError(f"{path}: {key} has the wrong type")
-    for key in ("name", "rows"):
+    is_game = "environment" in table
+    for key in ("name",) if is_game else ("name", "rows"):
         if key not in table:
             raise FamilyError(f"{path}: {key} is missing")
+    for key in table:
+        if is_game and key not in _GAME_KEYS:
+            raise FamilyError(f"{path}: an environment has no {key}")
+        if not is_game and key in ("class", "max_turns"):
+            raise FamilyError(f'{path}: {key} is of an environment, environment = "FILE.py"')
     if table.get("verifier", "exact") not in _VERIFIERS:
         raise FamilyError(
             f"{path}: verifier must be one of {', '.join(_VERIFIERS)}; "

@@ -43,6 +43,28 @@ class ScoreRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlayRequest:
+    """The beginning of a game: what the policy has said in it so far."""
+
+    task: TaskCoordinates
+    messages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """What an environment answered."""
+
+    observations: tuple[str, ...]
+    """Its answer to each message, in order: fewer where the game was over before."""
+    done: bool
+    """Whether the game is over."""
+    reward: float
+    """What the messages earn as a completion, 0 to 1."""
+    error: str = ""
+    """Why the game cannot go on: what the environment raised, or a limit that it reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreResult:
     """The reward of one completion. A failure to score is a reward of 0, and says why."""
 

@@ -7,9 +7,11 @@ processor time; whatever goes wrong with one item is the answer for that item.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final
 
 from shoal_tasks.errors import FamilyError
@@ -23,6 +25,8 @@ from shoal_tasks.spec import (
     config_digest,
 )
 from shoal_tasks.swarm import installed_version
+from shoal_tasks.types import Play
+from shoal_tasks.worker.environment import EnvironmentTasks, load_game
 from shoal_tasks.worker.frames import Message
 from shoal_tasks.worker.generate import (
     INSTALLED_VERSION,
@@ -31,8 +35,8 @@ from shoal_tasks.worker.generate import (
     TaskStream,
 )
 from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
-from shoal_tasks.worker.python_reward import RewardError, UnrepeatableError
 from shoal_tasks.worker.scoring import score
+from shoal_tasks.worker.user_code import UnrepeatableError, UserCodeError
 from shoal_wire.digests import question_digest
 from shoal_wire.types import FinishReason
 
@@ -50,7 +54,7 @@ class Worker:
         layers: tuple[LayerReport, ...],
         files: dict[str, tuple[bytes, bytes | None]],
     ) -> None:
-        """Build all families; `files` has rows, and the Python reward if any, by family.
+        """Build all families; `files` has what each needs from the disk (`serving`).
 
         Raises `FamilyError` naming the first that cannot be built.
         """
@@ -58,12 +62,12 @@ class Worker:
         self._guard = guard
         self._layers = layers
         self._limit = ItemLimit(limits.item_cpu_seconds)
-        self._streams: dict[str, TaskStream | RowTasks] = {}
+        self._streams: dict[str, TaskStream | RowTasks | EnvironmentTasks] = {}
         self._last: tuple[tuple[str, int, int], GeneratedItem] | None = None
         for spec in specs:
             self._streams[spec.name] = self._build(spec)
 
-    def _build(self, spec: FamilySpec) -> TaskStream | RowTasks:
+    def _build(self, spec: FamilySpec) -> TaskStream | RowTasks | EnvironmentTasks:
         installed = installed_version(spec.verifier)
         if spec.verifier_version != installed:
             raise FamilyError(
@@ -73,6 +77,10 @@ class Worker:
         try:
             if spec.generator == ROWS_GENERATOR:
                 return RowTasks(spec, *self._files.pop(spec.name), self._limit)
+            if spec.is_environment:
+                source, _ = self._files.pop(spec.name)
+                new_game = load_game(spec, source, self._limit)
+                return EnvironmentTasks(spec, new_game, self._limit, self._guard)
             with self._limit:
                 return TaskStream(spec)
         except FamilyError:
@@ -91,6 +99,7 @@ class Worker:
             "hello": self._hello,
             "generate": self._generate,
             "score": self._score,
+            "play": self._play,
         }
         operation = operations[str(message["op"])]
         reply = operation(message)
@@ -141,17 +150,14 @@ class Worker:
         reward = 0.0
         try:
             with self._limit:
-                item = self._item(wanted)
-                spec = self._streams[str(wanted["family"])].spec
-                self._guard.numbers_only = spec.verifier == MATH_VERIFY
-                self._guard.scoring = True
-                finish_reason = FinishReason(wanted["finish_reason"])
-                reward = score(spec, item, str(wanted["text"]), finish_reason)
+                reward = self._reward(wanted)
         except ItemTimeout:
             pass
+        except MemoryError:
+            self._end_if_it_plays(wanted)
         except UnrepeatableError as error:
             return {"unrepeatable": str(error)}
-        except RewardError as error:
+        except UserCodeError as error:
             return {"reward": 0.0, "timed_out": False, "error": str(error)}
         except Exception:  # noqa: BLE001  an item that cannot be generated has no right answer
             reward = 0.0
@@ -162,6 +168,46 @@ class Worker:
             self._last = None
             return {"reward": 0.0, "timed_out": True}
         return {"reward": reward, "timed_out": False}
+
+    def _reward(self, wanted: dict[str, Any]) -> float:
+        stream = self._streams[str(wanted["family"])]
+        text, finish_reason = str(wanted["text"]), FinishReason(wanted["finish_reason"])
+        if isinstance(stream, EnvironmentTasks):
+            return stream.score(int(wanted["seed"]), int(wanted["index"]), text, finish_reason)
+        item = self._item(wanted)
+        self._guard.numbers_only = stream.spec.verifier == MATH_VERIFY
+        self._guard.scoring = True
+        return score(stream.spec, item, text, finish_reason)
+
+    def _play(self, message: Any) -> Message:
+        return {"plays": [self._play_one(one) for one in message["items"]]}
+
+    def _play_one(self, wanted: dict[str, Any]) -> Message:
+        stream = self._streams[str(wanted["family"])]
+        if not isinstance(stream, EnvironmentTasks):
+            return asdict(_over(f"family {stream.spec.name!r} does not answer back"))
+        play = _over(TIMED_OUT_ERROR)
+        try:
+            with self._limit:
+                messages = [str(one) for one in wanted["messages"]]
+                play = stream.play(int(wanted["seed"]), int(wanted["index"]), messages)
+        except ItemTimeout:
+            pass
+        except MemoryError:
+            self._end_if_it_plays(wanted)
+        return asdict(_over(TIMED_OUT_ERROR) if self._limit.expired else play)
+
+    def _end_if_it_plays(self, wanted: dict[str, Any]) -> None:
+        """End the process where a game ran out of memory: its parent asks a new one again.
+
+        Earlier games may have left the memory full, and a message must not be worth less for them.
+        """
+        if self._streams[str(wanted["family"])].spec.is_environment:
+            os._exit(1)
+
+
+def _over(error: str) -> Play:
+    return Play(observations=(), done=True, reward=0.0, error=error)
 
 
 def _metadata(item: GeneratedItem) -> Message:

@@ -10,7 +10,15 @@ from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR
 from shoal_tasks.spec import JsonValue
 from shoal_tasks.split import Part
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS
+from shoal_tasks.types import (
+    Play,
+    PlayRequest,
+    ScoreRequest,
+    ScoreResult,
+    TaskCoordinates,
+    TaskItem,
+)
 from shoal_tasks.worker.plan import Failure, Operation
 from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED, SHORT_DIGEST_BYTES
 from shoal_wire.types import Digest
@@ -110,17 +118,65 @@ def parse_score(row: Any) -> ScoreResult:
     """
     if isinstance(row, dict) and isinstance(row.get("unrepeatable"), str):
         raise FamilyError(row["unrepeatable"][:_MAX_ERROR_CHARS])
-    reward = row.get("reward") if isinstance(row, dict) else None
+    reward = _reward(row if isinstance(row, dict) else {})
+    error = row.get("error", "")
+    return ScoreResult(
+        reward=reward,
+        timed_out=row.get("timed_out") is True,
+        error=error[:_MAX_ERROR_CHARS] if isinstance(error, str) else "",
+    )
+
+
+def _reward(row: dict[str, Any]) -> float:
+    reward = row.get("reward")
     if isinstance(reward, bool) or not isinstance(reward, int | float):
         raise WorkerProtocolError("reward is not a number")
     # Not made a float before: an integer of a thousand digits cannot be one.
     if not 0.0 <= reward <= 1.0:
         raise WorkerProtocolError("reward is out of range")
-    error = row.get("error", "")
-    return ScoreResult(
-        reward=float(reward),
-        timed_out=row.get("timed_out") is True,
-        error=error[:_MAX_ERROR_CHARS] if isinstance(error, str) else "",
+    return float(reward)
+
+
+def play_operation(families: Families) -> Operation[PlayRequest, Play]:
+    """Play environments. One that kills the worker is over."""
+    return Operation(
+        message=lambda piece: {
+            "op": "play",
+            "items": [
+                {**families.row(request.task), "messages": list(request.messages)}
+                for request in piece
+            ],
+        },
+        parse_one=parse_play,
+        reply_key="plays",
+        # What comes back counts too: a frame holds it as well.
+        size=lambda request: play_chars(request) + MAX_TRANSCRIPT_CHARS,
+        failed=lambda failure: Play(observations=(), done=True, reward=0.0, error=str(failure)),
+    )
+
+
+def play_chars(request: PlayRequest) -> int:
+    """Characters of a completion that holds these messages."""
+    return sum(len(message) + 1 for message in request.messages)
+
+
+def parse_play(row: Any) -> Play:
+    """Read what an environment answered."""
+    if not isinstance(row, dict):
+        raise WorkerProtocolError("play is not an object")
+    observations, error = row.get("observations"), row.get("error")
+    if (
+        not isinstance(observations, list)
+        or not all(isinstance(one, str) for one in observations)
+        or sum(map(len, observations)) > MAX_TRANSCRIPT_CHARS
+        or not isinstance(error, str)
+    ):
+        raise WorkerProtocolError("play has the wrong fields")
+    return Play(
+        observations=tuple(observations),
+        done=row.get("done") is True,
+        reward=_reward(row),
+        error=error[:_MAX_ERROR_CHARS],
     )
 
 

@@ -10,19 +10,15 @@ gets the same number. A function that gives two numbers for one completion is re
 
 from __future__ import annotations
 
-import ast
-import importlib
 import inspect
 import math
-import sys
-import types
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from shoal_tasks.errors import FamilyError
 from shoal_tasks.rows import Row, file_digest
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
+from shoal_tasks.worker.user_code import UnrepeatableError, UserCodeError, error_line, load_module
 
 R = TypeVar("R")
 
@@ -34,44 +30,6 @@ CHECK_EVERY: Final = 64
 with the hour or with what came before is found within a few rounds of eight answers."""
 
 
-class RewardError(FamilyError):
-    """A reward function that cannot be used; one line with its file and line."""
-
-
-class UnrepeatableError(RewardError):
-    """A reward that differs from one moment to the next: peers could never agree on it."""
-
-
-def preload_imports(source: bytes, path: str) -> None:
-    """Import what a reward's file imports, while there is a disk. Runs nothing of the file itself.
-
-    Raises `RewardError`: it is no Python, or imports what is not installed or lies beside it.
-    """
-    try:
-        tree = ast.parse(source, path)
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        raise RewardError(f"{path}, line {line}: {getattr(error, 'msg', error)}") from None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            raise RewardError(f"{path}, line {node.lineno}: a reward is one file, without `from .`")
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                _import(alias.name, path, node.lineno)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            module = _import(node.module, path, node.lineno)
-            for alias in node.names:
-                if not hasattr(module, alias.name) and hasattr(module, "__path__"):
-                    _import(f"{node.module}.{alias.name}", path, node.lineno)
-
-
-def _import(name: str, path: str, line: int) -> types.ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise RewardError(f"{path}, line {line}: cannot import {name}: {error}") from None
-
-
 class PythonReward:
     """One family's function, ready to be called."""
 
@@ -80,10 +38,10 @@ class PythonReward:
     ) -> None:
         """Run the file and try its function, each call within `limit`. Call inside the sandbox.
 
-        Raises `RewardError`.
+        Raises `UserCodeError`.
         """
         if file_digest(source) != spec.config["reward_sha256"]:
-            raise RewardError(f"family {spec.name!r}: {spec.reward_path} is not the swarm's file")
+            raise UserCodeError(f"family {spec.name!r}: {spec.reward_path} is not the swarm's file")
         self._path = spec.reward_path
         low, high = spec.config["reward_range"]  # type: ignore[misc,str-unpack]
         self._low, self._high = float(low), float(high)  # type: ignore[arg-type]
@@ -96,7 +54,7 @@ class PythonReward:
     def score(self, row: Row, completion: str) -> float:
         """Return the reward of one completion, mapped to 0 to 1.
 
-        Raises `RewardError`: the function raised, returned no list of one number, or gave another
+        Raises `UserCodeError`: the function raised, returned no list of one number, or gave another
         number than a moment before.
         """
         found = self._call(row, completion)
@@ -112,23 +70,19 @@ class PythonReward:
             with self._limit:
                 return function(*given)
         except ItemTimeout:
-            raise RewardError(
+            raise UserCodeError(
                 f"{self._path} uses more than the processor time that a completion may cost"
             ) from None
 
     def _load(self, source: bytes, name: str) -> Callable[..., Any]:
-        module = types.ModuleType(_MODULE)
-        module.__file__ = self._path
-        sys.modules[_MODULE] = module  # dataclasses look their module up
-        try:
-            exec(compile(source, self._path, "exec"), module.__dict__)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
-            raise RewardError(self._what(error)) from None
+        module = load_module(source, self._path, _MODULE)
         function = getattr(module, name, None)
         if not callable(function):
-            raise RewardError(f"{self._path} has no function {name!r}")
+            raise UserCodeError(f"{self._path} has no function {name!r}")
         if inspect.iscoroutinefunction(function):
-            raise RewardError(f"{self._path}: {name} is asynchronous; a reward is a plain function")
+            raise UserCodeError(
+                f"{self._path}: {name} is asynchronous; a reward is a plain function"
+            )
         return function  # type: ignore[no-any-return]
 
     def _try(self, rows: Sequence[Row]) -> None:
@@ -164,19 +118,8 @@ class PythonReward:
             # As TRL has it: no number says that this reward does not apply.
             number = 0.0 if value is None else float(value)
         except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
-            raise RewardError(self._what(error)) from None
+            raise UserCodeError(error_line(error, self._path)) from None
         return number if math.isfinite(number) else self._low
-
-    def _what(self, error: BaseException) -> str:
-        """One line about an error, with the line of the user's file that it came from."""
-        line, trace = None, error.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename == self._path:
-                line = trace.tb_lineno
-            trace = trace.tb_next
-        where = self._path if line is None else f"{self._path}, line {line}"
-        text = str(error).splitlines()[0][:200] if str(error) else ""
-        return f"{where}: {type(error).__name__}{': ' if text else ''}{text}"
 
 
 def _parameters(function: Callable[..., Any]) -> frozenset[str] | None:

@@ -17,7 +17,7 @@ from shoal_wire.types import FinishReason
 def score(spec: FamilySpec, item: GeneratedItem, text: str, finish_reason: FinishReason) -> float:
     """Return the reward of one completion, 0 to 1. Whatever a scorer raises is a reward of 0.
 
-    Raises `RewardError`: the user's own function failed, and its author should know.
+    Raises `UserCodeError`: the user's own function failed, and its author should know.
     """
     if spec.verifier == PYTHON:
         return python_reward(item.score_answer(text, item.entry), finish_reason)

@@ -2,7 +2,7 @@
 
     start ──> set-up frame read ──> generators preloaded ──> sandbox entered ──> families built
                                                                                      │
-    end of stdin: exit <── answer <── generate / score / hello <── frame <───────────┘
+    end of stdin: exit <── answer <── generate / score / play / hello <── frame <─────┘
 
 The set-up's configurations come from a swarm, so they are used only inside the sandbox; before
 it, only the names of the generators are, and those are on a list. Everything after that reads
@@ -23,12 +23,12 @@ from shoal_tasks.limits import MAX_FAMILIES, WorkerLimits
 from shoal_tasks.rows import read_rows_file
 from shoal_tasks.sandbox import layers as sandbox
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.spec import MATH_VERIFY, PYTHON, ROWS_GENERATOR, FamilySpec, spec_from_json
+from shoal_tasks.spec import MATH_VERIFY, PYTHON, VERIFIER, FamilySpec, spec_from_json
 from shoal_tasks.swarm import installed_version
 from shoal_tasks.worker.answering import Worker
 from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
 from shoal_tasks.worker.generate import import_sympy, preload
-from shoal_tasks.worker.python_reward import preload_imports
+from shoal_tasks.worker.user_code import preload_imports
 
 _READ_BYTES: Final = 1 << 16
 
@@ -68,8 +68,8 @@ def _set_up(message: Message, parent_pid: int | None) -> Worker:
     options: Any = message.get("limits", {})
     limits = WorkerLimits(**options)
     # What a family needs from the disk, while there is one. The paths are this machine's own.
-    files = {spec.name: _files_of(spec) for spec in specs if spec.generator == ROWS_GENERATOR}
-    preload(spec.generator for spec in specs if spec.generator != ROWS_GENERATOR)
+    files = {spec.name: _files_of(spec) for spec in specs if spec.is_of_a_file}
+    preload(spec.generator for spec in specs if spec.verifier == VERIFIER)
     versions = {spec.verifier: installed_version(spec.verifier) for spec in specs}
     if versions.get(MATH_VERIFY):
         from shoal_tasks.worker.math_answers import warm_up
@@ -84,7 +84,14 @@ def _set_up(message: Message, parent_pid: int | None) -> Worker:
 
 
 def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:
-    """A family's rows, and the Python file of its reward, whose imports are loaded here."""
+    """A family's rows or environment, and the Python file of its reward.
+
+    What Python files import is loaded here.
+    """
+    if spec.is_environment:
+        source = read_file(Path(spec.path))
+        preload_imports(source, spec.path)
+        return source, None
     rows = read_rows_file(spec.path)
     if spec.verifier != PYTHON:
         return rows, None

@@ -17,7 +17,14 @@ from typing import Final, Self, TypeVar
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.split import Part
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.types import (
+    Play,
+    PlayRequest,
+    ScoreRequest,
+    ScoreResult,
+    TaskCoordinates,
+    TaskItem,
+)
 from shoal_tasks.worker import conversation as talk
 from shoal_tasks.worker.plan import Plan
 from shoal_tasks.worker.process import WorkerProcess
@@ -106,6 +113,10 @@ class TaskWorker:
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Rewards, in order. One result per request, whatever happens to the worker meanwhile."""
         return self._drive(self._plans.score(requests))
+
+    def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
+        """What environments answer to each request's messages; one result per request."""
+        return self._drive(self._plans.play(requests))
 
     def close(self) -> None:
         """End the worker and collect its status. A later call would start another."""

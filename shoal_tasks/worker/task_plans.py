@@ -18,7 +18,14 @@ from shoal_tasks.families import (
 )
 from shoal_tasks.limits import MAX_ITEMS_PER_FRAME
 from shoal_tasks.split import Part, num_held_out_needed
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.types import (
+    Play,
+    PlayRequest,
+    ScoreRequest,
+    ScoreResult,
+    TaskCoordinates,
+    TaskItem,
+)
 from shoal_tasks.worker.operations import (
     TOO_SLOW,
     Families,
@@ -27,9 +34,12 @@ from shoal_tasks.worker.operations import (
     parse_digest,
     parse_item,
     parse_question,
+    play_chars,
+    play_operation,
     score_operation,
 )
 from shoal_tasks.worker.plan import Plan, run_plan
+from shoal_wire.limits import MAX_COMPLETION_BYTES
 from shoal_wire.types import Digest
 
 R = TypeVar("R")
@@ -59,6 +69,7 @@ class TaskPlans:
         self._item = generate_operation(checked, ["question", "answer", "metadata"], parse_item)
         self._digest = generate_operation(checked, ["digest"], parse_digest, too_slow=TOO_SLOW)
         self._score = score_operation(checked)
+        self._play = play_operation(checked)
         self._digests: BoundedDict[TaskCoordinates, Digest] = BoundedDict(digest_cache_size)
 
     def draw(
@@ -202,6 +213,18 @@ class TaskPlans:
         scored = yield from run_plan(self._score, different)
         results = dict(zip(different, scored, strict=True))
         return [results[request] for request in requests]
+
+    def play(self, requests: Sequence[PlayRequest]) -> Plan[Play]:
+        """What environments answer, in order; see `PlayRequest`.
+
+        Messages that are longer than any completion may be end their game: nobody could share it.
+        """
+        fitting = [one for one in requests if play_chars(one) <= MAX_COMPLETION_BYTES]
+        different = list(dict.fromkeys(fitting))
+        played = yield from run_plan(self._play, different)
+        plays = dict(zip(different, played, strict=True))
+        too_long = Play(observations=(), done=True, reward=0.0, error="the messages are too long")
+        return [plays.get(request, too_long) for request in requests]
 
 
 def _require_all(tasks: Sequence[TaskCoordinates], results: Sequence[R | None]) -> list[R]:

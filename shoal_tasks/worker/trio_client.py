@@ -22,7 +22,14 @@ import trio
 from shoal_tasks.errors import FamilyError, WorkerUnavailable
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.types import (
+    Play,
+    PlayRequest,
+    ScoreRequest,
+    ScoreResult,
+    TaskCoordinates,
+    TaskItem,
+)
 from shoal_tasks.worker import conversation as talk
 from shoal_tasks.worker.plan import Call, Failure, Plan
 from shoal_tasks.worker.process import WorkerProcess
@@ -126,6 +133,10 @@ class TaskWorker:
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Rewards, in order; one result per request, whatever happens to the worker meanwhile."""
         return await self._drive(self._plans.score(requests))
+
+    async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
+        """What environments answer to each request's messages; one result per request."""
+        return await self._drive(self._plans.play(requests))
 
     async def _drive(self, plan: Plan[R]) -> list[R]:
         with trio.move_on_after(self._patience_seconds):

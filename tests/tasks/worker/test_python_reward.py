@@ -17,13 +17,9 @@ from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, ScoreResult
 from shoal_tasks.worker.item_limit import ItemLimit
-from shoal_tasks.worker.python_reward import (
-    CHECK_EVERY,
-    PythonReward,
-    RewardError,
-    preload_imports,
-)
+from shoal_tasks.worker.python_reward import CHECK_EVERY, PythonReward
 from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.user_code import UserCodeError, preload_imports
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
 
@@ -119,7 +115,7 @@ def test_who_has_another_function_has_another_family(tmp_path: Path) -> None:
         ("def reward(completions:\n", r"reward\.py, line 1: "),
         ("x = 1\n", r"reward\.py has no function 'reward'"),
         ("import no_such_thing\n", r"line 1: cannot import no_such_thing"),
-        ("from . import other\n", r"line 1: a reward is one file"),
+        ("from . import other\n", r"line 1: it is one file"),
         ("\nraise OSError('no')\n", r"line 2: OSError: no"),
         ("async def reward(completions): ...\n", "asynchronous"),
         (f"{HEAD}    return [columns['nope']]\n", r"line 2: KeyError: 'nope'"),
@@ -140,7 +136,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, source: str,
     # In this process: none of these needs the sandbox, and a worker takes a second to start.
     spec, data = family(tmp_path, source), source.encode()
     rows = parse_rows(Path(spec.path).read_bytes(), "rows")
-    with pytest.raises(RewardError, match=said) as caught:
+    with pytest.raises(UserCodeError, match=said) as caught:
         preload_imports(data, spec.reward_path)
         PythonReward(spec, data, rows, ItemLimit(0.2))
     assert "\n" not in str(caught.value)

@@ -1,0 +1,76 @@
+"""Python files of the user's own: their imports, their loading, and what their errors say.
+
+For the worker process only. What a file imports is loaded before the sandbox; the file itself runs
+inside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+import types
+
+from shoal_tasks.errors import FamilyError
+
+
+class UserCodeError(FamilyError):
+    """A function or class that cannot be used; one line with its file and line."""
+
+
+class UnrepeatableError(UserCodeError):
+    """One that differs from one moment to the next: peers could never agree on it."""
+
+
+def preload_imports(source: bytes, path: str) -> None:
+    """Import what a file imports, while there is a disk. Runs nothing of the file itself.
+
+    Raises `UserCodeError`: it is no Python, or imports what is not installed or lies beside it.
+    """
+    try:
+        tree = ast.parse(source, path)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise UserCodeError(f"{path}, line {line}: {getattr(error, 'msg', error)}") from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            raise UserCodeError(f"{path}, line {node.lineno}: it is one file, without `from .`")
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                _import(alias.name, path, node.lineno)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            module = _import(node.module, path, node.lineno)
+            for alias in node.names:
+                if not hasattr(module, alias.name) and hasattr(module, "__path__"):
+                    _import(f"{node.module}.{alias.name}", path, node.lineno)
+
+
+def _import(name: str, path: str, line: int) -> types.ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserCodeError(f"{path}, line {line}: cannot import {name}: {error}") from None
+
+
+def load_module(source: bytes, path: str, name: str) -> types.ModuleType:
+    """Run a file as a module of that name. Raises `UserCodeError`."""
+    module = types.ModuleType(name)
+    module.__file__ = path
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        exec(compile(source, path, "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
+        raise UserCodeError(error_line(error, path)) from None
+    return module
+
+
+def error_line(error: BaseException, path: str) -> str:
+    """Return one line about an error, with the line of the user's file that it came from."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    where = path if line is None else f"{path}, line {line}"
+    text = str(error).splitlines()[0][:200] if str(error) else ""
+    return f"{where}: {type(error).__name__}{': ' if text else ''}{text}"

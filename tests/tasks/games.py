@@ -1,0 +1,43 @@
+"""An environment for tests, and how one becomes a family."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from shoal_tasks.families import FamilySpec
+from shoal_tasks.task_file import load_task_file
+
+GUESS = '''
+class Game:
+    """A number from 1 to 6 is to be guessed, in at most six guesses."""
+
+    def reset(self, seed):
+        self.secret = seed % 6 + 1
+        self.left = 6
+        return "Guess a number from 1 to 6."
+
+    def step(self, message):
+        self.left -= 1
+        text = message.strip()
+        if text == str(self.secret):
+            return "Right!", 1, True
+        if not (text.isascii() and text.isdigit()):
+            return "That is no number.", 0, self.left == 0
+        side = "higher" if int(text[:3]) < self.secret else "lower"
+        return f"It is {side}.", 0.1, self.left == 0
+'''
+
+
+def game_file(folder: Path, source: str = GUESS, **fields: object) -> Path:
+    """Write an environment and its task file; return the task file."""
+    (folder / "game.py").write_text(source)
+    table = {"name": "guess", "environment": "game.py", "max_turns": 8, **fields}
+    path = folder / "guess.toml"
+    path.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items()))
+    return path
+
+
+def game_family(folder: Path, source: str = GUESS, **fields: object) -> FamilySpec:
+    """Return the family of an environment that is written to `folder`."""
+    return load_task_file(game_file(folder, source, **fields))
