@@ -3,6 +3,7 @@
     ShareTree    who holds what: what a newcomer displaces, and fair draws
     FairQueue    who waits: the next is one of whoever has had least
     PathBuckets  who may do how much: rate limits by network and by name
+    SpareRate    one rate for all networks, of which something is always left over
 
 Names cost nothing and networks do, so everything here goes by a path, the widest part first:
 

@@ -3,9 +3,10 @@
     request ─▶ quotas ─▶ decode ─▶ shelf (memory) ─▶ store (disk) ─▶ answer
 
 An asker over its quota is told when to come again; one whose request does not parse is reset and
-loses standing. Bytes are counted by name, by network and for all, so that however many names one
-network has, the others find something left. How many requests are served at once, and how long a
-slow reader may take, are bounds of the request server (`SERVE_LIMITS`).
+loses standing. Bytes are counted by name and by network, so that however many names and networks
+ask for all they can get, another network finds its share (`SpareRate`). How many requests are
+served at once, and how long a slow reader may take, are bounds of the request server
+(`SERVE_LIMITS`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from p2p.fair.buckets import KeyedBuckets, PathBuckets, Rate
+from p2p.fair.buckets import KeyedBuckets, Rate
+from p2p.fair.spare import SpareRate
 from p2p.fetch.shelf import Held, Shelf
 from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestLimits
@@ -57,8 +59,6 @@ _LOADED_SECONDS = 0.25
 """Before one is to come again who was refused for what others take."""
 _MAX_SCANNED = 4096
 """Batches looked at for one listing."""
-_EVERYBODY = "everybody"
-"""What the path of every asker begins with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +69,9 @@ class ServeLimits:
     bytes_per_peer: Rate = field(default=Rate(burst=16 << 20, per_second=4 << 20))
     refusals_per_peer: Rate = field(default=Rate(burst=32, per_second=1))
     """Requests put off before more of them count as a flood."""
-    bytes_per_network: Rate = field(default=Rate(burst=32 << 20, per_second=8 << 20))
-    """Twice a peer's, as in everything (docs/threats.md, Quotas), and half of what there is for
-    all: one network, under any number of names, leaves the others as much again."""
     bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=16 << 20))
+    """Of n networks that ask for all they can get each has 1/(n + 1), whatever its names. So one
+    alone has twice a peer's (docs/threats.md, Quotas), and beside two a peer has all its own."""
 
 
 class RolloutServer:
@@ -104,7 +103,7 @@ class RolloutServer:
         self._given: BoundedDict[BatchId, None] = BoundedDict(_MAX_GIVEN)
         self._gave = trio.Event()
         self._patience: KeyedBuckets[PeerId] = KeyedBuckets(limits.refusals_per_peer)
-        self._shared = PathBuckets(limits.bytes_of_all, limits.bytes_per_network)
+        self._shared = SpareRate(limits.bytes_of_all, trio.current_time())
 
     async def answer(self, peer_id: PeerId, raw: bytes) -> bytes:
         """Answer one request.
@@ -117,10 +116,10 @@ class RolloutServer:
         if (wait_s := self._wait_s(peer_id, now)) > 0:
             return self._put_off(peer_id, wait_s, now)
         self._requests.of(peer_id, now).take(1, now)
-        shared = self._shared.of((_EVERYBODY, self._network_of(peer_id)), now)
-        if (wait_s := shared.wait_s(1, now)) > 0:
-            # Others, of its network or not, have asked for so much: no offence, but it counts as
-            # a request.
+        network = self._network_of(peer_id)
+        if (wait_s := self._shared.wait_s(network, now)) > 0:
+            # Peers of its network, or so many others, have asked for so much: no offence, but it
+            # counts as a request.
             self._stats.refused["over_quota"] += 1
             return encode_answer(_busy(max(_LOADED_SECONDS, wait_s)))
         try:
@@ -133,7 +132,7 @@ class RolloutServer:
         self._count(query, found)
         encoded = encode_answer(found)
         self._bytes.of(peer_id, now).take(len(encoded), now)
-        shared.take(len(encoded), now)
+        self._shared.take(network, len(encoded), now)
         return encoded
 
     def _put_off(self, peer_id: PeerId, wait_s: float, now: float) -> bytes:
