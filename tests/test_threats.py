@@ -31,11 +31,11 @@ def test_a_named_test_exists(path: str, name: str) -> None:
 
 
 def test_the_weights_are_those_of_the_code() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (−\d+) \| (−\d+) \| .+ \|$", PAGE, re.M)
+    rows = re.findall(r"^\| `(\w+)` \| ([−\d.]+) \| ([−\d]+) \| .+ \| .+ \|$", PAGE, re.M)
     stated = {
         Cause(c): (float(p.replace("−", "-")), float(f.replace("−", "-"))) for c, p, f in rows
     }
-    assert stated == {cause: (w.points, w.floor) for cause, w in WEIGHTS.items()}
+    assert stated == {cause: (w.points, w.limit) for cause, w in WEIGHTS.items()}
 
 
 def test_the_quotas_are_those_of_the_code() -> None:

@@ -166,7 +166,7 @@ class CoreViews:
         return Score(
             peer_id=row.peer_id,
             score=round(row.score, 3),
-            merit=round(row.merit, 3),
+            merit=round(row.credit, 3),
             points={str(c): round(p, 3) for c, p in row.points.items() if p < _SHOWN_POINTS},
             sampling_weight=round(row.sampling_weight, 4),
             reports=round(row.reports, 2),

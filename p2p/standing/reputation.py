@@ -1,7 +1,7 @@
 """What this node holds of every peer, kept across reconnects and restarts. Pure.
 
     verdicts, behaviour ─▶ points ─▶ gossip's thresholds, ban (doubling, expiring)
-    useful deliveries   ─▶ merit  ─┐
+                              └────┐
     trainer's reports   ─▶ sampling weight ─▶ share of the draws
                                    └─▶ rank: whom to dial, whom to drop when slots are full
     the user            ─▶ blocked (refused) · protected (never banned or dropped for its points)
@@ -60,7 +60,9 @@ class PeerRow:
 
     peer_id: PeerId
     score: float
-    merit: float
+    """At most 0."""
+    credit: float
+    """What first deliveries have earned: orders peers, pays for nothing."""
     points: Mapping[Cause, float]
     sampling_weight: float
     reports: float
@@ -72,7 +74,7 @@ class PeerRow:
 
 
 class Reputation:
-    """Points, merit, sampling weights, bans and the user's own word, by peer."""
+    """Points, sampling weights, bans and the user's own word, by peer."""
 
     def __init__(self, *, always_protected: Iterable[PeerId] = ()) -> None:
         self.board = Scoreboard()
@@ -118,9 +120,9 @@ class Reputation:
         return 0.0 if self.is_protected(peer_id) else self.board.score(peer_id, now)
 
     def rank(self, peer_id: PeerId, now: float) -> float:
-        """Return how much a connection to this peer is worth: points, or merit by usefulness."""
-        points = self.board.score(peer_id, now)
-        return points + self.board.merit(peer_id, now) * self.sampling.weight(peer_id, now)
+        """Return how much a connection to this peer is worth: what it earned by its usefulness."""
+        row = self.board.row(peer_id, now)
+        return row.score + row.credit * self.sampling.weight(peer_id, now)
 
     def banned_for(self, peer_id: PeerId, now: float) -> float | None:
         """Return the seconds that are left of a ban; None without one."""
@@ -157,15 +159,15 @@ class Reputation:
         known |= {row.peer_id for row in self.sampling.rows(now)}
         known |= self._blocked | self._protected | self._always | set(self.banned(now))
         rows = [self.row(peer_id, now) for peer_id in known]
-        return tuple(sorted(rows, key=lambda r: (r.score, r.sampling_weight, -r.merit, r.peer_id)))
+        return tuple(sorted(rows, key=lambda r: (r.score, r.sampling_weight, -r.credit, r.peer_id)))
 
     def row(self, peer_id: PeerId, now: float) -> PeerRow:
         """Return all that is held of one peer."""
         standing, ban = self.board.row(peer_id, now), self._bans.get(peer_id)
         return PeerRow(
             peer_id=peer_id,
-            score=sum(standing.points.values()),
-            merit=standing.merit,
+            score=standing.score,
+            credit=standing.credit,
             points=standing.points,
             sampling_weight=self.sampling.weight(peer_id, now),
             reports=self.sampling.groups(peer_id, now),
@@ -215,7 +217,6 @@ class Reputation:
             row: dict[str, Any] = {"peer_id": peer_id}
             if standing is not None:
                 row["points"] = {str(c): round(v, 4) for c, v in standing.points.items() if v}
-                row["merit"] = round(standing.merit, 4)
             if sampled is not None:
                 row["useful"] = round(sampled.useful, 4)
                 if sampled.expected:  # earlier versions counted none
@@ -268,7 +269,9 @@ def _parse(item: Any, age_s: float) -> tuple[StandingRow, SamplingRow, _Ban | No
     if not isinstance(points, dict):
         raise ValueError("points are not an object")
     known = {Cause(c): _number(v) for c, v in points.items() if c in set(Cause)}
-    standing = StandingRow(peer_id=peer_id, points=known, merit=_number(item.get("merit", 0.0)))
+    if "merit" in item:  # earlier versions called it so
+        known[Cause.FIRST_DELIVERY] = _number(item["merit"])
+    standing = StandingRow(peer_id=peer_id, points=known)
     sampled = SamplingRow(
         peer_id=peer_id,
         useful=_number(item.get("useful", 0.0)),

@@ -34,8 +34,9 @@ log = logging.getLogger(__name__)
 STAY_SECONDS = 5.0
 """Every connection has so long, to ask for what a newcomer needs, unless it has been answered."""
 _NEEDED_ANSWERS = 2
-_MERIT = 1.0
-"""Of this rank, a peer is not among those who go all the time."""
+_KEPT_RANK = 1.0
+"""Peers at or above this rank may be kept although others here have stayed less long. A guess:
+twenty seconds' first deliveries."""
 _GRACE_SECONDS = 60.0
 """A connection this young and no worse than nothing is a newcomer, which must be able to prove
 itself."""
@@ -61,9 +62,10 @@ def least_useful(
 ) -> ConnectionInfo:
     """Return whom to cut when a place is needed. Pure.
 
-    Newcomers take no place from merit. The idle ones have a share of the places, within which they
-    take those of who is longest here for nothing; above it the network with most of them gives one
-    up: of its newcomers the longest idle, or the last to come while none had ten seconds.
+    Newcomers displace nobody of a rank above 0. Those that have brought nothing yet may have a
+    share of the places: for one of them the peer goes that has been here longest for nothing. Above
+    their share the network with most of them gives one up: of its newcomers the longest idle, or
+    the last to come while none has had ten seconds.
     """
 
     def is_idle_newcomer(c: ConnectionInfo) -> bool:
@@ -192,13 +194,14 @@ class Room:
         free = [c for c in connections if not self._is_protected(c.peer_id)]
         worth = {c.peer_id: self._rank(c.peer_id) for c in free}
 
-        def merit(connection: ConnectionInfo) -> tuple[bool, float, bool]:
+        def worth_keeping(connection: ConnectionInfo) -> tuple[bool, float, bool]:
             chosen = connection.direction is Direction.OUT
             return self._is_guest(connection.peer_id), worth[connection.peer_id], chosen
 
         # Not everybody: else those who come and go all the time were the only ones here.
-        good = [c for c in free if merit(c)[0] or merit(c)[2] or merit(c)[1] >= _MERIT]
-        kept = sorted(good, key=merit, reverse=True)[: min(self._max_peers, len(connections)) // 2]
+        good = [c for c in free if (w := worth_keeping(c))[0] or w[2] or w[1] >= _KEPT_RANK]
+        good.sort(key=worth_keeping, reverse=True)
+        kept = good[: min(self._max_peers, len(connections)) // 2]
         kept_ids = {c.peer_id for c in kept}
         may_go = [c for c in free if c.peer_id not in kept_ids and self._has_stayed(c)]
         found: list[PeerId] = []

@@ -403,7 +403,7 @@ def test_a_slow_worker_bans_no_honest_peer(seed: int, slowness_s: float, num_pee
 
 
 def test_all_that_an_honest_peer_in_trouble_does_never_bans_it() -> None:
-    mild = [weight.floor for weight in WEIGHTS.values() if weight.floor > BAN_BELOW]
+    mild = [weight.limit for weight in WEIGHTS.values() if BAN_BELOW < weight.limit < 0]
     assert (len(mild), sum(mild) > BAN_BELOW) == (4, True)
 
 

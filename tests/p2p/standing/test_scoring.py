@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.standing.scoring import BAN_BELOW, HALF_LIFE_SECONDS, MERIT_CAP, WEIGHTS, Cause, Scoreboard
+from p2p.standing.scoring import BAN_BELOW, HALF_LIFE_SECONDS, WEIGHTS, Cause, Scoreboard
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, verdict
 
@@ -94,13 +94,14 @@ def test_a_forwarder_answers_only_for_what_it_could_have_checked() -> None:
 
 
 @pytest.mark.parametrize("cause", list(Cause))
-def test_a_cause_costs_its_weight_and_stops_at_its_floor(cause: Cause) -> None:
+def test_a_cause_costs_its_weight_and_stops_at_its_limit(cause: Cause) -> None:
     board = Scoreboard()
     board.charge(SIGNER, cause, 0.0)
-    assert board.score(SIGNER, 0.0) == WEIGHTS[cause].points < 0
+    assert board.row(SIGNER, 0.0).points == {cause: WEIGHTS[cause].points}
     for _ in range(200):
         board.charge(SIGNER, cause, 0.0)
-    assert board.score(SIGNER, 0.0) == WEIGHTS[cause].floor
+    assert board.row(SIGNER, 0.0).points == {cause: WEIGHTS[cause].limit}
+    assert board.score(SIGNER, 0.0) == min(0.0, WEIGHTS[cause].limit)
 
 
 def test_what_an_honest_peer_in_trouble_does_can_never_ban_even_all_together() -> None:
@@ -121,17 +122,26 @@ def test_what_our_clock_or_its_bad_luck_may_explain_bans_nobody(reason: Reason) 
     assert board.score(FORWARDER, 0.0) > BAN_BELOW
 
 
-def test_merit_is_small_slow_pays_nothing_and_ends_with_a_penalty() -> None:
+def test_credit_is_small_slow_pays_nothing_and_ends_with_a_penalty() -> None:
     board = Scoreboard()
     accepted = verdict(Reason.VALID)
     for _ in range(1000):
         board.judge(accepted, signer=SIGNER, forwarder=FORWARDER, now=0.0)
-    assert board.merit(FORWARDER, 0.0) == 0.05, "a flood of valid messages earns like one"
+    assert board.row(FORWARDER, 0.0).credit == 0.05, "a flood of valid messages earns like one"
     for second in range(1000):
         board.judge(accepted, signer=SIGNER, forwarder=FORWARDER, now=float(second))
-    earned = board.merit(FORWARDER, 1000.0)
-    assert 1.0 < earned <= MERIT_CAP
-    assert board.merit(SIGNER, 1000.0) == 0.0, "only who delivered it"
+    earned = board.row(FORWARDER, 1000.0).credit
+    assert 1.0 < earned <= WEIGHTS[Cause.FIRST_DELIVERY].limit
+    assert board.score(FORWARDER, 1000.0) == 0.0
+    assert board.row(SIGNER, 1000.0).credit == 0.0, "only who delivered it"
     board.judge(LIGHT, signer=FORWARDER, forwarder=FORWARDER, now=1000.0)
     assert board.score(FORWARDER, 1000.0) == -4.0
-    assert board.merit(FORWARDER, 1000.0) == 0.0
+    assert board.row(FORWARDER, 1000.0).credit == 0.0
+    board.judge(accepted, signer=SIGNER, forwarder=FORWARDER, now=1001.0)
+    assert board.score(FORWARDER, 1000.0) == pytest.approx(-4.0, abs=0.01)
+
+
+def test_credit_halves_in_an_hour() -> None:
+    board = Scoreboard()
+    board.judge(verdict(Reason.VALID), signer=SIGNER, forwarder=FORWARDER, now=0.0)
+    assert board.row(FORWARDER, 3600.0).credit == pytest.approx(0.025)
