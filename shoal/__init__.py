@@ -1,5 +1,44 @@
-"""The face of the program: `shoal`, its commands, and the simulated network that some run on."""
+"""The face of the program: `shoal`, its commands, and its Python API.
+
+    import shoal
+
+    with shoal.connect("shoal1…") as swarm:
+        swarm.publish([shoal.Group(question, answers)])
+
+The names of the API are imported when they are used: `import shoal` alone costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal_base.children import leave_as_program
 
+if TYPE_CHECKING:
+    from shoal.api.groups import Group, LeasedGroup, SwarmError
+    from shoal.api.in_thread import AsyncSwarm, aconnect
+    from shoal.api.joining import connect
+    from shoal.api.swarm import Swarm
+
 leave_as_program()
+
+__all__ = ["AsyncSwarm", "Group", "LeasedGroup", "Swarm", "SwarmError", "aconnect", "connect"]
+
+_HOMES: Final = {
+    "AsyncSwarm": "shoal.api.in_thread",
+    "Group": "shoal.api.groups",
+    "LeasedGroup": "shoal.api.groups",
+    "Swarm": "shoal.api.swarm",
+    "SwarmError": "shoal.api.groups",
+    "aconnect": "shoal.api.in_thread",
+    "connect": "shoal.api.joining",
+}
+"""The module of each name of the API."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of the API on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,85 @@
+"""The values of the Python API: a group to share, a group of another node on lease. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policy.rollouts import Answer, OwnGroup, Question
+from shoal_tasks.hand_made import completion_of
+from shoal_wire.manifest import SwarmRules
+from shoal_wire.rules import check_completion
+from shoal_wire.types import Completion, GroupId, PeerId, PublishedGroup
+
+
+class SwarmError(Exception):
+    """A request that cannot be met; the text is one line and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A question with the answers that one generator gave to it."""
+
+    question: Question
+    completions: Sequence[str | Completion]
+    """An answer that is only text counts as ended by its generator, not cut at a limit."""
+
+    @property
+    def answers(self) -> tuple[Completion, ...]:
+        """The completions in the form in which the swarm knows them."""
+        return tuple(
+            completion_of(one) if isinstance(one, str) else one for one in self.completions
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedGroup:
+    """A group of another node. Nobody else is given it until it is acknowledged or released."""
+
+    question: Question
+    source: PublishedGroup
+    """What was published, and by whom: policy, sampling and time are the publisher's claims."""
+
+    @property
+    def id(self) -> GroupId:
+        """The group's id; it follows from the content."""
+        return self.source.group_id
+
+    @property
+    def publisher(self) -> PeerId:
+        """The peer that signed the group."""
+        return self.source.publisher
+
+    @property
+    def answers(self) -> tuple[Completion, ...]:
+        """The completions."""
+        return self.source.group.completions
+
+
+def own_group(number: int, group: Group, rules: SwarmRules) -> OwnGroup:
+    """Return a group in the trainer's form, if peers would take it; `number` is its place.
+
+    Raises:
+        SwarmError: peers would reject it.
+    """
+    answers = group.answers
+    if not rules.min_completions <= len(answers) <= rules.max_completions:
+        raise SwarmError(
+            f"group {number} has {len(answers)} completions: this swarm takes "
+            f"{rules.min_completions} to {rules.max_completions} for a question"
+        )
+    for completion in answers:
+        fault = check_completion(completion, rules)
+        if fault is not None:
+            raise SwarmError(f"group {number}: peers would refuse a completion: {fault}")
+    return OwnGroup(question=group.question, answers=tuple(_answer(one) for one in answers))
+
+
+def _answer(completion: Completion) -> Answer:
+    return Answer(
+        ids=(),
+        text=completion.text,
+        finish_reason=completion.finish_reason,
+        logprobs=(),
+        counted=completion.num_tokens,
+    )

@@ -1,0 +1,235 @@
+"""A swarm as a Python program sees it, through a node of its own on this machine.
+
+    tasks ─▶ questions ─▶ (answered by you) ─▶ publish ─▶ on the node's disk ─▶ peers
+    draw ─▶ leased ─▶ verify ─▶ (trained on, saved) ─▶ acknowledge ─▶ never drawn again
+               └──────────────▶ release, or the end of the connection ─▶ may be drawn again
+
+It is a face on the parts that shoal's own trainer uses: `policy.node` talks to the node, and
+`policy.tasks` draws questions and verifies in the sandboxed worker. Blocking, for one thread.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from policy.node.link import NodeLink
+from policy.rollouts import Question, publish_requests, shareable
+from policy.tasks import TaskSource
+from shoal.api.groups import Group, LeasedGroup, SwarmError, own_group
+from shoal.api.started_node import StartedNode
+from shoal_ipc import messages as m
+from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
+from shoal_tasks.families import FamilySpec
+from shoal_tasks.prompts import messages_for
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.limits import MAX_NAME_BYTES
+from shoal_wire.manifest import Manifest
+from shoal_wire.rules import is_reserved
+from shoal_wire.types import Digest, GroupId, PeerId, PolicyInfo, PublishedGroup, SamplingParams
+
+UNKNOWN_SAMPLING = SamplingParams(temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=0)
+"""The sampling of answers whose generator is not told."""
+
+
+class Swarm:
+    """One swarm, joined through a node. `shoal.connect` makes it; a context manager."""
+
+    def __init__(
+        self,
+        *,
+        client: NodeClient,
+        manifest: Manifest,
+        families: Sequence[FamilySpec],
+        data_dir: Path,
+        why_no_draw: str,
+        node: StartedNode | None = None,
+        consumed: Sequence[GroupId] = (),
+    ) -> None:
+        """`why_no_draw` is empty where this program may lease groups as the node's trainer."""
+        self._client, self._manifest, self._node = client, manifest, node
+        self._why_no_draw = why_no_draw
+        self._link = NodeLink(client)
+        self._link.restore_consumed(consumed)
+        self._worker = TaskWorker(families)  # started by its first question
+        self._tasks = TaskSource(self._worker, families)
+        self.data_dir = data_dir
+        """The node's folder."""
+
+    @property
+    def name(self) -> str:
+        """The swarm's name, as its founder wrote it."""
+        return self._manifest.swarm_name
+
+    @property
+    def peer_id(self) -> PeerId:
+        """The id by which peers know the node."""
+        return self._link.peer_id
+
+    @property
+    def connected(self) -> bool:
+        """Whether the node answered last time. Every call connects again by itself."""
+        return self._client.connected
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The names of the swarm's task families."""
+        return self._tasks.names
+
+    def status(self) -> dict[str, Any]:
+        """Return the node's status: the keys of `shoal debug status --json`.
+
+        Raises:
+            SwarmError: the node does not answer now.
+        """
+        try:
+            return self._client.inspect("status")
+        except (NodeUnavailable, NodeRefused) as error:
+            raise SwarmError(str(error)) from None
+
+    def tasks(self, count: int, *, seed: int | None = None) -> list[Question]:
+        """Draw `count` fresh questions, families by the swarm's weights.
+
+        The same seed draws the same questions. Raises `TaskError` if the worker fails.
+        """
+        rng = random.SystemRandom() if seed is None else random.Random(seed)
+        return self._tasks.draw(rng, count)
+
+    def messages(self, question: Question) -> list[dict[str, str]]:
+        """Return the chat that asks a question, in the form that its verifier expects."""
+        return messages_for(question.text, tagged=question.tagged, system=question.system)
+
+    def publish(
+        self,
+        groups: Sequence[Group],
+        *,
+        author: str = "script",
+        version: int = 0,
+        round_number: int = 0,
+        sampling: SamplingParams = UNKNOWN_SAMPLING,
+    ) -> bool:
+        """Share groups; return whether all that was published is on the node's disk.
+
+        False means that the node is away or cannot take more now: the groups wait in this
+        process, and every later call tries again. Groups that were published before change
+        nothing. `author` is the model's name, and `version` counts its updates: peers read both.
+
+        Raises:
+            SwarmError: peers would reject a group; none is published.
+        """
+        if not author or len(author.encode()) > MAX_NAME_BYTES or not author.isprintable():
+            raise SwarmError(f"author must be 1 to {MAX_NAME_BYTES} printable bytes")
+        for number, group in enumerate(groups):
+            if is_reserved(group.question.task):
+                raise SwarmError(f"group {number}: its question is kept for evaluation")
+        rules = self._manifest.rules
+        own = [own_group(number, group, rules) for number, group in enumerate(groups)]
+        dropped = self._link.counts.batches_dropped
+        for batch in publish_requests(
+            [shared for one in own if (shared := shareable(one, rules)) is not None],
+            round_number=round_number,
+            policy=PolicyInfo(
+                model_name=author, tokenizer_digest=Digest(b""), policy_version=version
+            ),
+            sampling=sampling,
+        ):
+            self._link.share(batch)
+        is_done = self._link.flush()
+        if self._link.counts.batches_dropped > dropped:
+            raise SwarmError("the node refused a batch, or too many waited: see this program's log")
+        return is_done
+
+    def draw(self, count: int) -> list[LeasedGroup]:
+        """Lease up to `count` groups of others, at once; none where the node has none or is away.
+
+        A group whose question is kept for evaluation is put aside, as shoal's trainer does. The
+        leases hold until `acknowledge`, `release`, or the end of this connection.
+
+        Raises:
+            SwarmError: this program may not draw here.
+        """
+        if self._why_no_draw:
+            raise SwarmError(self._why_no_draw)
+        leased = self._link.sample(count)
+        if not leased:
+            self._check_place()
+            return []
+        kept: list[PublishedGroup] = []
+        put_aside: list[PublishedGroup] = []
+        tasks = [item.published.group.task for item in leased]
+        for item, is_kept in zip(leased, self._tasks.reserved(tasks), strict=True):
+            (put_aside if is_kept else kept).append(item.published)
+        self._link.end_leases(consumed=[one.group_id for one in put_aside])
+        questions = self._tasks.questions([one.group.task for one in kept])
+        return [LeasedGroup(*pair) for pair in zip(questions, kept, strict=True)]
+
+    def verify(self, groups: Sequence[Group | LeasedGroup]) -> list[list[float]]:
+        """Return each group's rewards by this machine's own sandboxed verifier.
+
+        The node is told what drawn groups earned: it weighs their publishers by it.
+        """
+        rewards = self._tasks.verify([(one.question.task, one.answers) for one in groups])
+        reports = [
+            m.GroupReport(group_id=one.id, publisher=one.publisher, rewards=tuple(earned))
+            for one, earned in zip(groups, rewards, strict=True)
+            if isinstance(one, LeasedGroup)
+        ]
+        if reports:
+            self._link.report(reports)
+        return rewards
+
+    def acknowledge(self, groups: Sequence[LeasedGroup]) -> bool:
+        """End leases for good: the groups had their effect, and are never drawn again.
+
+        Returns whether the node has that on its disk. Otherwise it is told again at every
+        connection and acknowledgement, and until then `unconfirmed` names the groups.
+        """
+        self._link.hold_until_checkpoint([one.id for one in groups])
+        self._link.consume_held()
+        return not self.unconfirmed
+
+    @property
+    def unconfirmed(self) -> tuple[GroupId, ...]:
+        """Acknowledged groups that the node has not confirmed.
+
+        Keep them with what you save, and give them to `shoal.connect(consumed=…)` after a restart.
+        """
+        return self._link.consumed_for_checkpoint()
+
+    def release(self, groups: Sequence[LeasedGroup]) -> None:
+        """End leases of groups that had no effect: they may be drawn again."""
+        self._link.end_leases(released=[one.id for one in groups])
+
+    def close(self) -> None:
+        """Send what waits, end all leases, and end the node if `shoal.connect` started it."""
+        try:
+            self._link.flush()
+            self._link.drain()
+        finally:
+            self._client.close()
+            self._worker.close()
+            if self._node is not None:
+                self._node.stop()
+
+    def _check_place(self) -> None:
+        """Raise SwarmError where another program has become the node's trainer."""
+        try:
+            self._client.call(m.Settle(), m.Done)
+        except NodeRefused as refused:
+            raise SwarmError(f"{refused}; connect again to take it back") from None
+        except NodeUnavailable:
+            return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,254 @@
+"""The Python API: two real nodes on loopback, one that it starts and one that runs already."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import shoal
+from shoal_wire.invite import Invite, encode_invite
+from shoal_wire.types import Completion, FinishReason
+from tests.support.processes import LOOPBACK, Stage, wait_for
+
+pytestmark = pytest.mark.timeout(300)
+QUIET = ("--listen", LOOPBACK, "--no-mdns")
+PAGE = Path(__file__).resolve().parents[3] / "docs/python-api.md"
+
+
+def _drawn(swarm: shoal.Swarm, count: int) -> list[shoal.LeasedGroup]:
+    """Draw until there are so many."""
+    found: list[shoal.LeasedGroup] = []
+
+    def enough() -> bool:
+        found.extend(swarm.draw(count - len(found)))
+        return len(found) >= count
+
+    wait_for(enough, 60.0, f"{count} groups of others")
+    return found
+
+
+def _invitation(stage: Stage) -> tuple[str, Path]:
+    """Return an invitation to the swarm of a node without a trainer, and that node's folder."""
+    node = stage.node("one", "--no-trainer")
+    swarm = node.ready_line["swarm"]["digest"]
+    return encode_invite(
+        Invite(swarm=bytes.fromhex(swarm), addresses=(node.address,))
+    ), node.data_dir
+
+
+@pytest.fixture
+def pair(stage: Stage, tmp_path: Path) -> Iterator[tuple[shoal.Swarm, shoal.Swarm]]:
+    """Two programs of one swarm: one at a node that runs, one with a node that it has started."""
+    line, folder = _invitation(stage)
+    with (
+        shoal.connect(folder) as one,
+        shoal.connect(line, data_dir=tmp_path / "two", node_flags=QUIET) as two,
+    ):
+        wait_for(lambda: two.status()["peers"] == 1, 60.0, "the nodes to meet")
+        yield one, two
+
+
+def test_what_one_publishes_another_draws_verifies_and_acknowledges_once(
+    pair: tuple[shoal.Swarm, shoal.Swarm],
+) -> None:
+    one, two = pair
+    assert (one.name, one.families) == (two.name, two.families)
+    questions = one.tasks(3, seed=7)
+    assert questions == two.tasks(3, seed=7)
+    cut = Completion(text="cut", num_tokens=3, finish_reason=FinishReason.LENGTH)
+    right = [one._tasks.expected([question.task])[0] or "" for question in questions]
+    mine = [
+        shoal.Group(
+            question,
+            [f"<answer>{answer}</answer>" if question.tagged else answer, "no", cut],
+        )
+        for question, answer in zip(questions, right, strict=True)
+    ]
+    assert one.publish(mine, author="a-model", version=4)
+    rewards = one.verify(mine)
+    assert all(first > second for first, second, _ in rewards)
+
+    drawn = _drawn(two, 3)
+    assert {group.publisher for group in drawn} == {one.peer_id}
+    assert {group.source.policy.model_name for group in drawn} == {"a-model"}
+    by_text = {group.question.text: group for group in mine}
+    for group, earned in zip(drawn, two.verify(drawn), strict=True):
+        asked = by_text[group.question.text]
+        assert group.answers == asked.answers
+        assert earned == rewards[mine.index(asked)]
+    first, *others = drawn
+    two.release(others)
+    assert two.acknowledge([first])
+    again = _drawn(two, 2)
+    assert {group.id for group in again} == {group.id for group in others}
+    assert two.acknowledge(again)
+    assert two.draw(3) == []
+
+
+def test_a_node_that_is_killed_in_between_loses_nothing(stage: Stage) -> None:
+    giver = stage.node("one", "--no-trainer")
+    taker = stage.node("two", "--no-trainer", bootstrap=giver.address)
+    with shoal.connect(giver.data_dir) as one, shoal.connect(taker.data_dir) as two:
+        groups = [shoal.Group(question, ["1", "2"]) for question in one.tasks(4, seed=1)]
+        wait_for(lambda: two.status()["peers"] == 1, 60.0, "the nodes to meet")
+        assert one.publish(groups[:2])
+        drawn = _drawn(two, 2)
+        giver.kill()
+        assert not one.publish(groups[2:]), "they wait here while the node is away"
+        with pytest.raises(shoal.SwarmError, match=r"no node at|broke"):
+            one.status()
+
+        taker.kill()
+        assert not two.acknowledge(drawn[:1])
+        assert two.unconfirmed == (drawn[0].id,)
+        assert two.draw(1) == []
+        giver.start()
+        taker.start()
+        wait_for(lambda: one.publish([]), 60.0, "what waited to be on the node's disk")
+        wait_for(lambda: two.acknowledge([]), 60.0, "the node to confirm")
+        assert {group.id for group in _drawn(two, 2)}.isdisjoint({group.id for group in drawn})
+        # The lease of the second one outlived the node, and ends with its release.
+        two.release(drawn[1:])
+        assert _drawn(two, 1)[0].id == drawn[1].id
+
+
+def test_a_program_that_is_killed_names_what_its_checkpoint_has(
+    pair: tuple[shoal.Swarm, shoal.Swarm],
+) -> None:
+    one, two = pair
+    assert one.publish([shoal.Group(question, ["1", "2"]) for question in one.tasks(2)])
+    trained = _drawn(two, 2)
+    # As the end of a process: nothing is acknowledged, the leases end with the connection.
+    two._client.close()
+    with shoal.connect(two.data_dir, consumed=[trained[0].id]) as later:
+        assert [group.id for group in _drawn(later, 1)] == [trained[1].id]
+        assert later.draw(1) == []
+
+
+def test_a_node_with_a_trainer_is_published_to_and_not_drawn_from(stage: Stage) -> None:
+    node = stage.node("one", "--model", "tiny", "--local", "1", "--external", "0")
+    with shoal.connect(node.data_dir) as swarm:
+        assert swarm.publish([shoal.Group(swarm.tasks(1)[0], ["1", "2"])])
+        with pytest.raises(shoal.SwarmError, match="--no-trainer"):
+            swarm.draw(1)
+    node.wait_status(lambda s: s["trainer"]["restarts"] == 0 and s["round"] >= 1, "its trainer")
+
+
+def test_a_node_that_was_started_ends_with_the_program(tmp_path: Path) -> None:
+    swarm = shoal.connect(tmp_path / "node", node_flags=QUIET)
+    assert swarm._node is not None
+    pid = swarm._node.pid
+    swarm.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    script = (
+        f"import shoal, os; s = shoal.connect({str(tmp_path / 'node')!r}, node_flags={QUIET!r});"
+        "print(s._node.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    wait_for(lambda: not _is_alive(int(done.stdout)), 30.0, "the node to end with its program")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("connecting", "says"),
+    [
+        (lambda folder: shoal.connect("shoal1xyz"), "cut or altered"),
+        (
+            lambda folder: shoal.connect(folder, node_flags=["--no-such"]),
+            "did not start: .*no-such",
+        ),
+        (lambda folder: shoal.connect(folder, data_dir=folder), "folder once"),
+        (
+            lambda folder: shoal.connect(folder, task_files=["missing.toml"]),
+            "did not start: .*missing.toml",
+        ),
+    ],
+)
+def test_what_cannot_be_joined_is_one_line(
+    connecting: Callable[[Path], shoal.Swarm], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(shoal.SwarmError, match=says) as refused:
+        connecting(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_peers_would_refuse_is_not_published(tmp_path: Path) -> None:
+    with shoal.connect(tmp_path, node_flags=QUIET) as swarm:
+        (question,) = swarm.tasks(1)
+        good = shoal.Group(question, ["1", "2"])
+        for bad, says in ((["1"], "group 1 has 1 completions"), (["1", "\0"], "refuse")):
+            with pytest.raises(shoal.SwarmError, match=says):
+                swarm.publish([good, shoal.Group(question, bad)])
+        with pytest.raises(shoal.SwarmError, match="author"):
+            swarm.publish([good], author="\n")
+        assert swarm.status()["groups_published"] == 0
+        assert swarm.publish([good])
+        assert swarm.publish([good]), "again it changes nothing"
+        assert swarm.status()["groups_published"] == 1
+
+
+@pytest.mark.parametrize("run", [asyncio.run, lambda coroutine: trio.run(lambda: coroutine)])
+def test_it_is_awaited_under_asyncio_and_under_trio(
+    run: Callable[[object], None], tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with shoal.aconnect(tmp_path, node_flags=QUIET) as swarm:
+            (question,) = await swarm.tasks(1)
+            group = shoal.Group(question, ["1", "2"])
+            assert await swarm.publish([group])
+            assert len((await swarm.verify([group]))[0]) == 2
+            assert await swarm.draw(1) == []
+            assert await swarm.acknowledge([])
+            await swarm.release([])
+            assert (await swarm.status())["groups_published"] == 1
+
+    threads = threading.active_count()
+    run(main())
+    assert threading.active_count() <= threads + 1, "anyio keeps one idle thread under Trio"
+
+
+def test_importing_it_costs_nothing_and_never_torch() -> None:
+    script = (
+        "import sys; before = set(sys.modules); import shoal;"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before};"
+        "assert not new & {'policy', 'p2p', 'pydantic', 'trio', 'google'}, new;"
+        "shoal.connect; shoal.aconnect; assert {'torch', 'libp2p'}.isdisjoint(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_page_s_example_does_what_it_says(
+    pair: tuple[shoal.Swarm, shoal.Swarm], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first block of the page, as it stands, at a node of this test."""
+    one, two = pair
+    assert two.publish([shoal.Group(question, ["1", "2"]) for question in two.tasks(2)])
+    example = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    assert example is not None
+    monkeypatch.setattr(shoal, "connect", lambda _line: one, raising=False)
+    wait_for(lambda: one.status()["groups_received"] >= 2, 60.0, "what the other published")
+    names: dict[str, object] = {}
+    exec(example[1], names)
+    assert len(names["drawn"]) == 2
+    assert [len(rewards) for rewards in names["rewards"]] == [2, 2]
