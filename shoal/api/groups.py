@@ -1,4 +1,4 @@
-"""The values of the Python API: a group to share, a group of another node on lease. Pure."""
+"""The values of the Python API: a group to share, a group of another node on lease."""
 
 from __future__ import annotations
 
