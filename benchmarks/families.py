@@ -107,7 +107,7 @@ def _summed_up(
 
 
 def markdown(found: Sequence[Asked]) -> str:
-    """The table for docs/tasks.md."""
+    """The table for docs/archive/chat-families.md."""
     head = ["family", "right", "questions with signal", "answers that ended", "prompt, tokens"]
     rows = [head, ["---"] * len(head)]
     rows += [
