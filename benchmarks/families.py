@@ -82,6 +82,7 @@ def _ask(policy: Policy, settings: Settings, tasks: TaskSource, family: str, cou
         Asking(
             questions=tasks.trials(family, count),
             policy=policy,
+            play=tasks.play,
             policy_version=0,
             num_completions=settings.completions,
             sampling=sampling_params(settings),

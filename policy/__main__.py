@@ -52,6 +52,7 @@ from shoal_settings.loader import (
 )
 from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
@@ -315,6 +316,16 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
         raise SettingsError(str(error)) from None
 
 
+def _refuse_games(families: Sequence[FamilySpec], settings: Settings) -> None:
+    """Raise SettingsError where a server is to play games: it answers questions once."""
+    games = [family.name for family in families if family.is_environment]
+    if games and settings.generator != "self":
+        raise SettingsError(
+            f"{games[0]} is a game of several turns, and --generator {settings.generator} answers "
+            "a question once: leave --generator out, or take --tasks without games"
+        )
+
+
 def _with_tasks(
     settings: Settings,
     stop: StopFlag,
@@ -333,6 +344,7 @@ def _with_tasks(
     if manifest is None:
         return EXIT_OK
     families = specs_of(manifest, settings.task_file)
+    _refuse_games(families, settings)
     narrator = Narrator(settings, supervised=supervision.by_node, peers=PeerCount(client))
     phases.listen(narrator.hear)
     worker = TaskWorker(families)  # started by its first question

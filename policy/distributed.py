@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from policy.generation.local import OnStep, Sample, generate
+from policy.generation.local import Draws, OnStep, Sample, generate
 from policy.model.from_settings import fresh_policy
 from policy.model.loading import ModelError, Policy
 from policy.model.reference import load_reference
@@ -56,7 +56,8 @@ class GenerateOrder:
     prompts: list[list[int]]
     num_completions: int
     params: SamplingParams
-    generator_state: torch.Tensor
+    draws: torch.Tensor | list[int]
+    """The state of the generator, or a seed for each prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +207,7 @@ class Leading:
         *,
         num_completions: int,
         params: SamplingParams,
-        generator: torch.Generator,
+        generator: Draws,
         on_step: OnStep = lambda _done, _fraction: None,
     ) -> list[list[Sample]]:
         """`policy.generation.local.generate`, prompts dealt out; raises what any rank raised."""
@@ -214,14 +215,17 @@ class Leading:
             prompts=[list(prompt) for prompt in prompts],
             num_completions=num_completions,
             params=params,
-            generator_state=generator.get_state(),
+            draws=generator.get_state()
+            if isinstance(generator, torch.Generator)
+            else list(generator),
         )
         self._ranks.tell(order)
         # All have as much to do, near enough: what this one has done tells of the whole.
         size = self._ranks.size
         with self._answering(policy):
             return generate_part(
-                *(policy, order, self._ranks, generator),
+                *(policy, order, self._ranks),
+                generator if isinstance(generator, torch.Generator) else torch.Generator(),
                 on_step=lambda done, fraction: on_step(done * size, fraction),
             )
 
@@ -304,10 +308,14 @@ def generate_part(
 ) -> list[list[Sample]]:
     """Generate this rank's part; return everybody's. `generator` is left as after the whole."""
     part = ranks.part(len(order.prompts))
-    generator.set_state(order.generator_state)
-    # Numbers are drawn prompt by prompt: passing over those of earlier prompts gives each prompt
-    # the very ones that it has on one process.
-    _skip(generator, part.start, order)
+    draws: Draws = generator
+    if isinstance(order.draws, torch.Tensor):
+        generator.set_state(order.draws)
+        # Numbers are drawn prompt by prompt: passing over those of earlier prompts gives each
+        # prompt the very ones that it has on one process.
+        _skip(generator, part.start, order)
+    else:
+        draws = order.draws[part.start : part.stop]
     made: list[list[Sample]] | ModelError | ValueError
     try:
         made = generate(
@@ -315,12 +323,13 @@ def generate_part(
             order.prompts[part.start : part.stop],
             num_completions=order.num_completions,
             params=order.params,
-            generator=generator,
+            generator=draws,
             on_step=on_step,
         )
     except (ModelError, ValueError) as error:
         made = error
-    _skip(generator, len(order.prompts) - part.stop, order)
+    if draws is generator:
+        _skip(generator, len(order.prompts) - part.stop, order)
     everybody = ranks.collect(made)
     for one in everybody:
         if isinstance(one, Exception) and ranks.rank == 0:

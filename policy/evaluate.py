@@ -18,6 +18,7 @@ import torch
 
 from policy.generation.local import OnStep, generate
 from policy.generation.questions import prompt_of
+from policy.generation.turns import answer_all
 from policy.model.loading import Policy
 from policy.rollouts import OwnGroup, Question
 from policy.tasks import TaskSource
@@ -140,16 +141,25 @@ def _rewards(
 ) -> list[float]:
     found = [prompt_of(policy, question) for question in questions]
     asked = [question for question, prompt in zip(questions, found, strict=True) if prompt]
-    samples = generate(
-        policy,
-        [prompt for prompt in found if prompt],
-        num_completions=1,
-        params=greedy,
-        generator=torch.Generator(),  # its own: drawn from, though greedy takes no notice
+    prompts = [prompt for prompt in found if prompt]
+    answers = answer_all(
+        *(policy, asked, prompts),
+        opening=lambda on_step: generate(
+            policy,
+            prompts,
+            num_completions=1,
+            params=greedy,
+            generator=torch.Generator(),  # its own: drawn from, though greedy takes no notice
+            on_step=on_step,
+        ),
+        generate=generate,
+        play=tasks.play,
+        sampling=greedy,
+        seed=0,
     )
     groups = [
-        OwnGroup(question=question, answers=(sample.as_answer(),))
-        for question, (sample,) in zip(asked, samples, strict=True)
+        OwnGroup(question=question, answers=row)
+        for question, row in zip(asked, answers, strict=True)
     ]
     rewards = [reward for (reward,) in tasks.verify_own(groups)]
     if on_answers is not None:

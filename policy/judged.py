@@ -48,13 +48,16 @@ class Judged:
         *,
         seed: int,
         system: Callable[[str], str] = lambda _family: "",
+        is_game: Callable[[str], bool] = lambda _family: False,
         every: int = EVERY,
     ) -> None:
         """`system` gives a family's own system turn, for the judge's question as for training.
+        `is_game` says of a family that its environment answers back: a judge asks once and cannot
+        play, so its question of such a family is not answered.
 
         `every` is how many rounds lie between two questions of the judge.
         """
-        self._system = system
+        self._system, self._is_game = system, is_game
         self._every = 0 if settings.judge == "none" else every
         self._draws_externals = settings.external > 0
         self._policy = policy
@@ -114,6 +117,9 @@ class Judged:
         self, challenge: m.JudgeChallenge, round_number: int, policy_version: int
     ) -> m.JudgeAnswer | None:
         """Return one answer; None where the policy can give none to such a question."""
+        if self._is_game(challenge.family):
+            log.info("no answer to the judge: %s is a game of several turns", challenge.family)
+            return None
         text = f"{self._seed}/{round_number}/judge".encode()
         generator = torch.Generator()
         generator.manual_seed(int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1)

@@ -43,6 +43,9 @@ class Question:
     """The verifier looks for the answer between ``<answer>`` tags."""
     system: str = ""
     """The family's own system turn; empty for none."""
+    max_turns: int = 0
+    """Most messages of the policy, where the text is a game's first observation; 0 for a question
+    that is answered once."""
 
     @property
     def coordinates(self) -> TaskCoordinates:
@@ -55,9 +58,14 @@ class Answer:
     """One own completion with the ids that were sampled."""
 
     ids: tuple[int, ...]
+    """Of a game, with the environment's between those of the policy's messages."""
     text: str
+    """Of a game, its messages (`shoal_tasks.turns`)."""
     finish_reason: FinishReason
     logprobs: tuple[float, ...]
+    """One for each token that the policy said."""
+    said: tuple[int, ...] | None = None
+    """Places in `ids` of what the policy said in a game; None where it said all."""
     counted: int | None = None
     """Tokens by the count of another program that generated it; its ids are then not the
     generator's, and may be empty."""
@@ -65,7 +73,12 @@ class Answer:
     @property
     def num_tokens(self) -> int:
         """Tokens generated."""
-        return len(self.ids) if self.counted is None else self.counted
+        return self.num_said if self.counted is None else self.counted
+
+    @property
+    def num_said(self) -> int:
+        """Tokens of `ids` that the policy said."""
+        return len(self.ids if self.said is None else self.said)
 
 
 class Origin(StrEnum):

@@ -178,6 +178,7 @@ class Rounds:
                 num_completions=this.config.num_completions,
                 sampling=this.config.sampling,
                 seed=this.seed("generate"),
+                play=self._tasks.play,
                 on_step=self._on_step,
             )
         )

@@ -15,7 +15,7 @@ from shoal_tasks.families import (
 from shoal_tasks.prompts import Example, answer_text
 from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.split import Part
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.types import Play, PlayRequest, ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward, make_task
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
@@ -134,9 +134,17 @@ class TaskSource:
                 text=next(remaining) if task.inline is None else task.inline.question,
                 tagged=self._tagged(task.family),
                 system=self.system(task.family),
+                max_turns=self.max_turns(task.family) if task.inline is None else 0,
             )
             for task in tasks
         ]
+
+    def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
+        """Return what environments answer to the beginnings of games, in order."""
+        plays = self._worker.play(requests) if requests else []
+        for request, one in zip(requests, plays, strict=True):
+            self._tell(request.task.family, one.error)
+        return plays
 
     def verify_own(self, groups: Sequence[OwnGroup]) -> list[list[float]]:
         """Return the rewards of own groups, one list a group."""
@@ -195,7 +203,11 @@ class TaskSource:
             verifier_version=family.verifier_version,
         )
         return Question(
-            task=task, text=text, tagged=self._tagged(at.family), system=self.system(at.family)
+            task=task,
+            text=text,
+            tagged=self._tagged(at.family),
+            system=self.system(at.family),
+            max_turns=self.max_turns(at.family),
         )
 
     def system(self, family: str) -> str:
@@ -203,6 +215,13 @@ class TaskSource:
         spec = self._by_name.get(family)
         return "" if spec is None else spec.system
 
+    def max_turns(self, family: str) -> int:
+        """Return the most messages of a game of this family; 0 where it does not answer back."""
+        spec = self._by_name.get(family)
+        return spec.max_turns if spec is not None and spec.is_environment else 0
+
     def _tagged(self, family: str) -> bool:
         spec = self._by_name.get(family)
-        return spec is not None and spec.answer_format is AnswerFormat.TAGGED
+        is_tagged = spec is not None and spec.answer_format is AnswerFormat.TAGGED
+        # A game is played in the form that its environment asks for.
+        return is_tagged and not self.max_turns(family)

@@ -90,6 +90,7 @@ class Trainer:
             *(settings, course.policy, self._link, self._sampling),
             seed=seed,
             system=around.tasks.system,
+            is_game=lambda family: around.tasks.max_turns(family) > 0,
         )
         self._metrics = _metrics_file(settings, course)
         self._sinks = MetricSinks(settings, last_round=course.round)

@@ -18,6 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 
@@ -34,6 +35,9 @@ COMPACT_BELOW = 0.75
 the cache, and below a handful of rows a forward pass costs the same with or without them."""
 
 log = logging.getLogger(__name__)
+
+Draws: TypeAlias = torch.Generator | Sequence[int]
+"""Where randomness comes from: one generator for all prompts, or a seed for each of them."""
 
 OnStep = Callable[[int, float], None]
 """Told how many completions have ended, and the part of the work that is done, at the least."""
@@ -72,26 +76,24 @@ def generate(
     *,
     num_completions: int,
     params: SamplingParams,
-    generator: torch.Generator,
+    generator: Draws,
     max_rows: int = MAX_ROWS,
     on_step: OnStep = lambda _done, _fraction: None,
 ) -> list[list[Sample]]:
     """Draw `num_completions` completions of each prompt, in the order of the prompts.
 
     Temperature 0 is greedy. A completion ends at an end token (kept in its ids), at
-    ``params.max_new_tokens``, or where the model has no more positions. Advances `generator`
-    by the same amount whatever is sampled. As many rows are done at once as memory holds, at most
-    `max_rows`; where it runs out all the same, half as many. Tells `on_step` after every token.
+    ``params.max_new_tokens``, or where the model has no more positions. Advances a `generator`
+    by the same amount whatever is sampled; with a seed for each prompt instead, an answer depends
+    on its prompt's seed and not on which others are asked. As many rows are done at once as memory
+    holds, at most `max_rows`; where it runs out all the same, half as many. Tells `on_step` after
+    every token.
     Raises ValueError for an empty prompt or one that fills the model's positions, NonFiniteError
     when the model's numbers are not finite, and what the allocator raises when not even one row
     fits.
     """
     _check(policy, prompts, num_completions, params)
-    uniforms_PLM = torch.rand(
-        (len(prompts), num_completions, params.max_new_tokens),
-        generator=generator,
-        device=generator.device,
-    )
+    uniforms_PLM = _uniforms(generator, len(prompts), num_completions, params.max_new_tokens)
     longest = max(map(len, prompts), default=0) + params.max_new_tokens
     max_rows = rows_at_once(policy, min(max_rows, len(prompts) * num_completions), longest)
     results: list[dict[int, Sample]] = [{} for _ in prompts]
@@ -111,6 +113,20 @@ def generate(
             for (index, one), sample in zip(chunk.places(), made, strict=True):
                 results[index][one] = sample
     return [[of_prompt[one] for one in range(num_completions)] for of_prompt in results]
+
+
+def _uniforms(draws: Draws, prompts: int, num_completions: int, num_tokens: int) -> torch.Tensor:
+    """Return a number from 0 to 1 for every token that can be drawn."""
+    if isinstance(draws, torch.Generator):
+        shape = (prompts, num_completions, num_tokens)
+        return torch.rand(shape, generator=draws, device=draws.device)
+    if len(draws) != prompts:
+        raise ValueError("need a seed for each prompt")
+    own = torch.Generator()
+    made = [
+        torch.rand((num_completions, num_tokens), generator=own.manual_seed(seed)) for seed in draws
+    ]
+    return torch.stack(made) if made else torch.empty((0, num_completions, num_tokens))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ What differs between them is said by each group: who made it, and what its log-p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,12 +17,10 @@ import torch
 
 from policy.generation.local import OnStep, Sample, generate
 from policy.generation.questions import Askable
+from policy.generation.turns import Generate, PlayGames, answer_all
 from policy.model.loading import Policy
 from policy.rollouts import OwnGroup, Question
 from shoal_wire.types import SamplingParams
-
-Generate = Callable[..., list[list[Sample]]]
-"""Signature of `policy.generation.local.generate`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +35,8 @@ class Asking:
     sampling: SamplingParams
     seed: int
     """The seed of this round's answers alone: a round that is resumed asks the same again."""
+    play: PlayGames
+    """What environments answer, for questions that are games."""
     on_step: OnStep = lambda _done, _fraction: None
 
 
@@ -69,17 +69,29 @@ class ThisProcess:
         generator = torch.Generator()
         generator.manual_seed(asking.seed)
         asked, prompts = self._askable(asking.questions)
-        samples = self._generate(
-            asking.policy,
-            prompts,
-            num_completions=asking.num_completions,
-            params=asking.sampling,
-            generator=generator,
+
+        def opening(on_step: OnStep) -> list[list[Sample]]:
+            return self._generate(
+                asking.policy,
+                prompts,
+                num_completions=asking.num_completions,
+                params=asking.sampling,
+                generator=generator,
+                on_step=on_step,
+            )
+
+        answers = answer_all(
+            *(asking.policy, asked, prompts),
+            opening=opening,
+            generate=self._generate,
+            play=asking.play,
+            sampling=asking.sampling,
+            seed=asking.seed,
             on_step=asking.on_step,
         )
         return [
-            OwnGroup(question=question, answers=tuple(sample.as_answer() for sample in row))
-            for question, row in zip(asked, samples, strict=True)
+            OwnGroup(question=question, answers=row)
+            for question, row in zip(asked, answers, strict=True)
         ]
 
 

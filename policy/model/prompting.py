@@ -8,7 +8,7 @@ and answers are text whatever they say: no special token comes of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypedDict
@@ -103,6 +103,27 @@ def encode_text(policy: Reads, text: str) -> list[int]:
     return list(encoded["input_ids"])
 
 
+def turn_ids(policy: Reads, observation: str) -> list[int]:
+    """Token ids between a message of the policy and its next one: what the environment said.
+
+    As the model's template writes it, in the rendering of a conversation of stand-ins. Nothing that
+    was sampled is rendered again, so a template that rewrites history (Qwen3's takes thinking out)
+    changes nothing here. The end token of the message before is not among them: it was sampled.
+    """
+    if policy.prompt_format is PromptFormat.TINY:
+        end = policy.tokenizer.convert_tokens_to_ids(ANSWER_TOKEN)
+        return [*encode_text(policy, observation), end]
+    place, placed, texts = _placed(observation, [Example(question="", answer="")])
+    form = _Form(tagged=False, system="")
+    if policy.prompt_format is PromptFormat.PLAIN:
+        text = plain_prompt(place, **form, examples=placed)
+    else:
+        text = str(_renderer(policy)(messages_for(place, **form, examples=placed), tokenize=False))
+    parts = _parts(text, texts)
+    ids = _ids_of_parts(policy, parts[parts.index(placed[0].answer) + 1 :], texts)
+    return ids[1:] if ids and ids[0] in policy.eos_ids else ids
+
+
 def decode_completion(policy: Policy, ids: list[int]) -> str:
     """The text of a sampled completion, without the end token that closes it.
 
@@ -155,11 +176,7 @@ def _chat_ids(policy: Reads, question: str, form: _Form, examples: Sequence[Exam
 def _apply(
     policy: Reads, question: str, form: _Form, examples: Sequence[Example], before: str = ""
 ) -> list[int]:
-    # Templates that think unless told not to (Qwen3's) would fill every answer with it; others
-    # do not look at the word.
-    render = partial(
-        policy.tokenizer.apply_chat_template, add_generation_prompt=True, enable_thinking=False
-    )
+    render = _renderer(policy)
 
     def turns(asked: str, shown: Sequence[Example]) -> list[dict[str, str]]:
         first, *others = messages_for(asked, **form, examples=shown)
@@ -171,6 +188,14 @@ def _apply(
     place, placed, texts = _placed(question, examples)
     text = str(render(turns(place, placed), tokenize=False))
     return _ids_of_parts(policy, _parts(text, texts), texts)
+
+
+def _renderer(policy: Reads) -> Callable[..., Any]:
+    # Templates that think unless told not to (Qwen3's) would fill every answer with it; others
+    # do not look at the word.
+    return partial(
+        policy.tokenizer.apply_chat_template, add_generation_prompt=True, enable_thinking=False
+    )
 
 
 def _placed(

@@ -8,11 +8,13 @@ on with that reward: a completion that has to be cut, or that the tokenizer chan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from policy.model.loading import Policy
-from policy.model.prompting import decode_completion, encode_completion, encode_text
+from policy.model.prompting import decode_completion, encode_completion, encode_text, turn_ids
 from shoal_tasks.answers import opens_twice, unread_spans
+from shoal_tasks.turns import split_messages
 from shoal_wire.types import Completion, FinishReason
 
 
@@ -24,6 +26,8 @@ class Reading:
     """With the end token where the completion ended by itself."""
     unread: tuple[bool, ...] | None
     """Tokens with a part that the verifier does not read; None where it reads all."""
+    said: tuple[int, ...] | None = None
+    """Places of what the other node's policy said in a game; None where it said all."""
 
 
 def own_reading(policy: Policy, completion: Completion, tagged: bool, room: int) -> Reading | None:
@@ -48,6 +52,35 @@ def own_reading(policy: Policy, completion: Completion, tagged: bool, room: int)
     if unread is not None and finish is FinishReason.STOP:
         unread = (*unread, False)
     return Reading(ids=tuple(ids), unread=unread)
+
+
+def game_reading(
+    policy: Policy, completion: Completion, observations: Sequence[str], room: int
+) -> Reading | None:
+    """Return a game as this policy reads it; None where its messages are not the same text whole.
+
+    `observations` is what the environment answered to each message, by this node's own replay, and
+    `room` how many tokens an own message can have, with its end token. A message that the game went
+    on after has one; the last has one where the game ended by it.
+    """
+    messages = split_messages(completion.text)
+    if len(observations) < len(messages) - 1:
+        return None
+    ids: list[int] = []
+    said: list[int] = []
+    for number, message in enumerate(messages):
+        is_last = number == len(messages) - 1
+        finish = completion.finish_reason if is_last else FinishReason.STOP
+        read = own_reading(
+            policy, replace(completion, text=message, finish_reason=finish), False, room
+        )
+        if read is None or not read.ids:
+            return None
+        said += range(len(ids), len(ids) + len(read.ids))
+        ids += read.ids
+        if not is_last:
+            ids += turn_ids(policy, observations[number])
+    return Reading(ids=tuple(ids), unread=None, said=tuple(said))
 
 
 def _tokens_in(policy: Policy, text: str, spans: tuple[tuple[int, int], ...]) -> tuple[bool, ...]:

@@ -17,12 +17,14 @@ from policy.choice.advantage import completion_share, group_advantages, has_sign
 from policy.choice.scored import External, PassedOver, ScoredGroup, UnusedGroup
 from policy.choice.sources import Candidate, Sources
 from policy.model.loading import Policy
-from policy.model.reading import own_reading
+from policy.model.reading import Reading, game_reading, own_reading
 from policy.rollouts import Question
 from policy.round.config import RoundConfig
 from policy.surroundings import Interrupted, Surroundings
 from shoal_ipc import messages as m
 from shoal_ipc.unused import Unused
+from shoal_tasks.turns import split_messages
+from shoal_tasks.types import PlayRequest
 from shoal_wire.types import GroupId
 
 
@@ -213,12 +215,8 @@ class ExternalSampling:
         what is trained on. None where what is left has no signal.
         """
         source = one.item.published
-        room = config.sampling.max_new_tokens + 1
-        read = [
-            (index, reading)
-            for index, completion in enumerate(source.group.completions)
-            if (reading := own_reading(self._policy, completion, one.question.tagged, room))
-        ]
+        found = self._readings(one, config.sampling.max_new_tokens + 1)
+        read = [(index, reading) for index, reading in enumerate(found) if reading is not None]
         rewards = tuple(one.rewards[index] for index, _ in read)
         if not has_signal(rewards):
             return None
@@ -229,7 +227,23 @@ class ExternalSampling:
             external=True,
             source=source,
             unread=tuple(reading.unread for _, reading in read),
+            said=tuple(reading.said for _, reading in read) if one.question.max_turns else None,
         )
+
+    def _readings(self, one: _Verified, room: int) -> list[Reading | None]:
+        """Read each completion of a group; games with what the environment answers here."""
+        policy, question = self._policy, one.question
+        completions = one.item.published.group.completions
+        if not question.max_turns:
+            return [own_reading(policy, each, question.tagged, room) for each in completions]
+        requests = [
+            PlayRequest(task=question.coordinates, messages=split_messages(each.text))
+            for each in completions
+        ]
+        return [
+            game_reading(policy, each, play.observations, room)
+            for each, play in zip(completions, self._tasks.play(requests), strict=True)
+        ]
 
 
 def _candidate(sampled: m.SampledGroup, signal: float) -> Candidate:

@@ -21,12 +21,13 @@ def own_scored(
     text by. Another model's text is that of others, whoever asked it.
     """
     started = claimed = None
+    said = [answer.said for answer in group.answers]
     numbers = tuple(answer.logprobs for answer in group.answers)
-    whole = all(len(answer.logprobs) == len(answer.ids) for answer in group.answers)
+    whole = all(len(answer.logprobs) == answer.num_said for answer in group.answers)
     if group.origin is Origin.POLICY and whole and are_start_logprobs(policy, sampling):
         started = numbers
     elif group.origin is Origin.FOLLOWER:
-        claimed = tuple(usable_claims(answer.logprobs, len(answer.ids)) for answer in group.answers)
+        claimed = tuple(usable_claims(answer.logprobs, answer.num_said) for answer in group.answers)
     return ScoredGroup(
         question=group.question,
         completions=tuple(answer.ids for answer in group.answers),
@@ -34,4 +35,5 @@ def own_scored(
         external=group.origin is Origin.ANOTHER,
         started=started,
         claimed=claimed,
+        said=tuple(said) if any(said) else None,
     )

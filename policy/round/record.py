@@ -99,5 +99,5 @@ def _update_figures(stats: UpdateStats) -> dict[str, Any]:
 def _own_figures(own: Sequence[OwnGroup]) -> dict[str, Any]:
     answers = [answer for group in own for answer in group.answers]
     num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
-    figures = completion_figures([len(answer.ids) for answer in answers], num_cut)
+    figures = completion_figures([answer.num_said for answer in answers], num_cut)
     return {**figures, "own_groups": len(own), "own_answers": len(answers)}

@@ -95,6 +95,7 @@ def _tried(
                 Asking(
                     questions=[question],
                     policy=policy,
+                    play=tasks.play,
                     policy_version=0,
                     num_completions=arguments.completions,
                     sampling=sampling,

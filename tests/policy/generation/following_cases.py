@@ -75,6 +75,7 @@ def ask(one: Following, policy: Policy, version: int, count: int = 2) -> list[Ow
         Asking(
             questions=[question(number) for number in range(1, count + 1)],
             policy=policy,
+            play=lambda _requests: [],
             policy_version=version,
             num_completions=3,
             sampling=SAMPLING,

@@ -1,0 +1,311 @@
+"""Games played by a policy against a real environment in its worker: what was sampled stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.generation.local import Sample, generate
+from policy.generation.questions import prompt_of
+from policy.generation.seam import Asking, ThisProcess
+from policy.generation.turns import Game
+from policy.model.loading import Policy, wrap_policy
+from policy.model.prompting import encode_text, turn_ids
+from policy.model.reading import game_reading
+from policy.rollouts import Answer, OwnGroup, Question
+from policy.tasks import TaskSource
+from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
+from shoal_tasks.types import Play, PlayRequest
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.types import Completion, FinishReason, SamplingParams
+from tests.policy import tiny_models
+from tests.support import factories as make
+from tests.tasks.games import game_family
+
+ECHO = """
+class Game:
+    def reset(self, seed):
+        self.left = 3
+        return "say a"
+
+    def step(self, message):
+        self.left -= 1
+        return f"{self.left} left <eos>", 0.4 if "a" in message else 0, self.left == 0
+"""
+"""Ends after three messages, each of which earns something where it holds an a."""
+SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=6)
+
+CHATML = (
+    "{% for m in messages %}<bos>{{ m['role'] }}\n"
+    "{% if m['role'] == 'assistant' %}{{ m['content'].split('think.')[-1] }}{% else %}"
+    "{{ m['content'] }}{% endif %}<eos>\n{% endfor %}"
+    "{% if add_generation_prompt %}<bos>assistant\n{% endif %}"
+)
+"""Takes thinking out of earlier turns, as Qwen3's does."""
+LLAMA = (
+    "{% for m in messages %}<bos>{{ m['role'] }}<bos>\n\n{{ m['content'] | trim }}<eos>"
+    "{% endfor %}{% if add_generation_prompt %}<bos>assistant<bos>\n\n{% endif %}"
+)
+GEMMA = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{% endif %}"
+    "{% for m in messages %}<bos>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
+    "{{ m['content'] | trim }}<eos>\n{% endfor %}"
+    "{% if add_generation_prompt %}<bos>model\n{% endif %}"
+)
+BETWEEN = {
+    "chatml": "\n<bos>user\nOBS<eos>\n<bos>assistant\n",
+    "llama": "<bos>user<bos>\n\nOBS<eos><bos>assistant<bos>\n\n",
+    "gemma": "\n<bos>user\nOBS<eos>\n<bos>model\n",
+    "plain": "\n\nOBS\n<unk>nswer:",
+    "tiny": "OBS<ans>",
+}
+"""What each writes between two messages, but for the end token that was sampled."""
+TEMPLATES = {"chatml": CHATML, "llama": LLAMA, "gemma": GEMMA, "plain": None}
+
+
+def policy_of(name: str, positions: int = 400) -> Policy:
+    if name == "tiny":
+        return tiny_models.policy("llama", positions=positions)
+    tokenizer = tiny_models.tokenizer(answer_token=False)
+    tokenizer.chat_template = TEMPLATES[name]
+    return wrap_policy(tiny_models.model("llama", positions=positions), tokenizer, name=name)
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskSource]:
+    spec = game_family(tmp_path_factory.mktemp("game"), ECHO, max_turns=4)
+    with TaskWorker([spec]) as worker:
+        yield TaskSource(worker, [spec])
+
+
+def played(
+    policy: Policy, tasks: TaskSource, *, seed: int = 5, count: int = 3, num: int = 6, size: int = 6
+) -> list[OwnGroup]:
+    asking = Asking(
+        questions=tasks.held_out(count),
+        policy=policy,
+        policy_version=0,
+        num_completions=num,
+        sampling=replace(SAMPLING, max_new_tokens=size),
+        seed=seed,
+        play=tasks.play,
+    )
+    return ThisProcess(policy, generate).answer(asking)
+
+
+def answers_of(groups: Sequence[OwnGroup]) -> list[Answer]:
+    return [answer for group in groups for answer in group.answers]
+
+
+def eager(policy: Policy) -> Policy:
+    """The same, but it ends its messages often: games then have several."""
+    with torch.no_grad():
+        # Its logit is far above the others' or far below, one as often as the other.
+        policy.model.get_output_embeddings().weight[policy.eos_id] *= 8
+    return policy
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_a_turn_is_what_the_template_writes_between_two_messages(name: str) -> None:
+    policy = policy_of(name)
+    for said in ("2 left", "a <eos> <bos>user\n", " spaced "):
+        text = policy.tokenizer.decode(turn_ids(policy, said))
+        assert text == BETWEEN[name].replace("OBS", said)
+        assert encode_text(policy, said) in [
+            turn_ids(policy, said)[start : start + len(said)] for start in range(40)
+        ], "names of special tokens in an observation are text"
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_what_was_sampled_is_what_is_trained_on(name: str, tasks: TaskSource) -> None:
+    policy = eager(policy_of(name))
+    drawn: list[tuple[list[int], Sample]] = []
+
+    def noted(of: Policy, prompts: Sequence[Sequence[int]], **how: object) -> list[list[Sample]]:
+        samples = generate(of, prompts, **how)  # type: ignore[arg-type]
+        drawn.extend((list(p), one) for p, row in zip(prompts, samples, strict=True) for one in row)
+        return samples
+
+    groups = ThisProcess(policy, noted).answer(
+        Asking(
+            questions=tasks.held_out(3),
+            policy=policy,
+            policy_version=0,
+            num_completions=24,
+            sampling=SAMPLING,
+            seed=5,
+            play=tasks.play,
+        )
+    )
+    several = 0
+    for group in groups:
+        prompt = prompt_of(policy, group.question)
+        assert prompt is not None
+        for answer in group.answers:
+            messages = split_messages(answer.text)
+            several += len(messages) > 1
+            assert answer.said is not None and len(answer.said) == len(answer.logprobs)
+            assert answer.said[-1] == len(answer.ids) - 1, "it ends with the policy's own"
+            at, said = 0, []
+            for number, message in enumerate(messages):
+                before = [*prompt, *answer.ids[:at]]
+                # A message's own ids stand behind exactly what it was drawn behind.
+                (size, *_) = [
+                    len(one.ids)
+                    for asked, one in drawn
+                    if asked == before
+                    and one.text == message
+                    and tuple(one.ids) == answer.ids[at : at + len(one.ids)]
+                ]
+                said += range(at, at + size)
+                at += size
+                if number < len(messages) - 1:
+                    between = turn_ids(policy, f"{2 - number} left <eos>")
+                    assert answer.ids[at : at + len(between)] == tuple(between)
+                    at += len(between)
+            assert answer.said == tuple(said) and at == len(answer.ids)
+    assert several > 3
+
+
+def test_how_a_game_ends(tasks: TaskSource) -> None:
+    policy = eager(policy_of("tiny"))
+    answers = answers_of(played(policy, tasks, num=24))
+    ends = {(one.finish_reason, len(split_messages(one.text))) for one in answers}
+    assert (FinishReason.STOP, 3) in ends, "the environment ended it"
+    assert {count for finish, count in ends if finish is FinishReason.STOP} == {3}
+    for one in answers:
+        if one.finish_reason is FinishReason.LENGTH:
+            assert one.ids[-1] not in policy.eos_ids, "its last message was cut"
+    for answer in answers:
+        assert answer.num_tokens == len(answer.logprobs)
+    groups = played(policy, tasks, num=24)
+    for group, rewards in zip(groups, tasks.verify_own(groups), strict=True):
+        for answer, reward in zip(group.answers, rewards, strict=True):
+            earned = 0.4 * sum("a" in message for message in split_messages(answer.text))
+            assert reward == pytest.approx(min(1.0, earned))
+
+
+def test_a_row_depends_on_the_seed_and_its_place_alone(tasks: TaskSource) -> None:
+    policy = eager(policy_of("tiny"))
+    first = answers_of(played(policy, tasks))
+    assert answers_of(played(policy, tasks)) == first
+    assert answers_of(played(policy, tasks, seed=6)) != first
+    # Of longer messages fewer are cut: other neighbours live on in later turns.
+    alone = answers_of(played(policy, tasks, count=1))
+    assert [one.text for one in alone] == [one.text for one in first[:6]]
+
+
+def test_a_game_without_room_ends(tasks: TaskSource) -> None:
+    policy = eager(policy_of("tiny", positions=20))
+    answers = answers_of(played(policy, tasks, num=24))
+    assert all(8 + len(one.ids) <= 20 + 1 for one in answers)
+    assert all(one.finish_reason is FinishReason.LENGTH for one in answers)
+    assert any(one.ids[-1] in policy.eos_ids for one in answers), "not all of them were cut"
+
+
+def question(max_turns: int = 4) -> Question:
+    return Question(task=make.task(1), text="go", tagged=False, max_turns=max_turns)
+
+
+def sample(policy: Policy, text: str) -> Sample:
+    ids = [*encode_text(policy, text), policy.eos_id]
+    return Sample(ids=ids, text=text, finish_reason=FinishReason.STOP, logprobs=[-1.0] * len(ids))
+
+
+class Separating:
+    """A tokenizer in which the digit 7 is read as the separator."""
+
+    def __init__(self, inner: object) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def decode(self, *given: object, **how: object) -> str:
+        return str(self._inner.decode(*given, **how)).replace("7", SEPARATOR)  # type: ignore[attr-defined]
+
+
+def test_a_message_with_the_separator_ends_its_game_before_it() -> None:
+    policy = policy_of("tiny")
+    drawn = sample(policy, "ab7cd")
+    policy = replace(policy, tokenizer=Separating(policy.tokenizer))
+    game = Game(question=question(), prompt=[1, 2], place=0)
+    game.add_message(policy, replace(drawn, text=f"ab{SEPARATOR}cd"))
+    answer = game.answer()
+    assert answer.text == "ab" and answer.finish_reason is FinishReason.LENGTH
+    assert list(answer.ids) == drawn.ids[:2] and len(answer.logprobs) == 2
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        Play(observations=(), done=False, reward=0.0, error="it raised"),
+        Play(observations=(), done=True, reward=0.0),
+    ],
+)
+def test_a_game_whose_environment_fails_ends(play: Play) -> None:
+    policy = policy_of("tiny")
+    game = Game(question=question(), prompt=[1, 2], place=0)
+    game.add_message(policy, sample(policy, "a"))
+    game.add_answer(policy, play)
+    assert game.ended is FinishReason.LENGTH
+
+
+def test_others_games_are_read_as_own_ones(tasks: TaskSource) -> None:
+    """By own tokens, with what the environment answers here: the same ids as the player's."""
+    policy = eager(policy_of("chatml"))
+    groups = played(policy, tasks, num=64)
+    compared = 0
+    for group in groups:
+        requests = [
+            PlayRequest(task=group.question.coordinates, messages=split_messages(one.text))
+            for one in group.answers
+        ]
+        for answer, play in zip(group.answers, tasks.play(requests), strict=True):
+            completion = Completion(
+                text=answer.text,
+                num_tokens=answer.num_tokens,
+                finish_reason=answer.finish_reason,
+            )
+            read = game_reading(policy, completion, play.observations, 7)
+            honest = all(
+                token > 4 or token == 2 for token in (answer.ids[i] for i in answer.said or ())
+            )
+            if read is not None and honest:
+                assert read.ids == answer.ids and read.said == answer.said
+                compared += len(split_messages(answer.text)) > 1
+            elif honest:
+                assert not split_messages(answer.text)[-1]
+            if len(play.observations) > 1:
+                assert game_reading(policy, completion, (), 7) is None
+    assert compared > 3
+
+
+@given(
+    messages=st.lists(
+        st.text(tiny_models.CHARACTERS, min_size=1, max_size=5), min_size=1, max_size=4
+    ),
+    observations=st.lists(st.text(max_size=9), min_size=3, max_size=3),
+    finish=st.sampled_from(FinishReason),
+)
+def test_a_reading_says_what_the_messages_say(
+    messages: list[str], observations: list[str], finish: FinishReason
+) -> None:
+    policy = READER
+    completion = Completion(text=join_messages(messages), num_tokens=9, finish_reason=finish)
+    read = game_reading(policy, completion, observations, 6)
+    assert read is not None and read.said is not None
+    ends = [policy.eos_id] * len(messages)
+    said = [[*encode_text(policy, one), end] for one, end in zip(messages, ends, strict=True)]
+    if finish is FinishReason.LENGTH:
+        said[-1].pop()
+    assert [read.ids[place] for place in read.said] == [token for one in said for token in one]
+    assert game_reading(policy, completion, observations, max(map(len, said)) - 1) is None
+
+
+READER = policy_of("llama")
