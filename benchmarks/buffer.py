@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.buffer_peers import PEERS, Store
 from benchmarks.harness import Options, Report, at_most, main, median, note
 from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import BufferLimits, Entry, InsertOutcome
+from p2p.buffer.types import BufferEntry, BufferLimits, InsertOutcome
 from shoal_wire.types import (
     BatchId,
     Completion,
@@ -92,7 +92,7 @@ class Shoal:
         self._buffer = ReplayBuffer(limits, random.Random(1))
         self._number = 0
 
-    def prepare(self, count: int) -> list[Entry]:
+    def prepare(self, count: int) -> list[BufferEntry]:
         """Make what `insert` takes."""
         self._number += count
         return [
@@ -262,8 +262,8 @@ _POLICY = PolicyInfo(model_name="tiny", tokenizer_digest=Digest(b""), policy_ver
 _SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=512)
 
 
-def _entry(number: int, publisher: str, *, received_at: float) -> Entry:
-    return Entry(
+def _entry(number: int, publisher: str, *, received_at: float) -> BufferEntry:
+    return BufferEntry(
         group=PublishedGroup(
             group_id=GroupId(number.to_bytes(16, "big")),
             publisher=PeerId(publisher),

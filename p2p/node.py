@@ -21,7 +21,7 @@ from p2p.live_node import LiveNode
 from p2p.net.identity import Identity
 from p2p.parts import REAL, Parts, Running, Tuning
 from p2p.peer import ListeningPeer
-from p2p.peers.manifest_source import Found
+from p2p.peers.manifest_source import FoundManifest
 from p2p.trainer_child import ChildState, TrainerChild
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
@@ -123,7 +123,7 @@ class Node:
             nursery.cancel_scope.cancel()
         return self._end
 
-    async def _join(self, peer: ListeningPeer, nursery: trio.Nursery) -> Found | None:
+    async def _join(self, peer: ListeningPeer, nursery: trio.Nursery) -> FoundManifest | None:
         """Listen and find out which swarm this is; None if it is told to end before that."""
         with self._joining:
             return await peer.listen(nursery)
@@ -155,7 +155,7 @@ class Node:
                 await live.hand_over()
         await live.close()
 
-    async def _watch_manifest(self, peer: ListeningPeer, found: Found) -> None:
+    async def _watch_manifest(self, peer: ListeningPeer, found: FoundManifest) -> None:
         manifest = await peer.source.watch(found)
         log.warning(
             "the bootstrap's swarm is %s (%s): joining it", manifest.swarm_name, manifest.short_name

@@ -1,6 +1,6 @@
 """A peer that listens and looks for others. Which swarm it is of, it has yet to find out.
 
-open host ─▶ discovery ─▶ which swarm? ─▶ `Found`, and a `Member` can be made
+open host ─▶ discovery ─▶ which swarm? ─▶ `FoundManifest`, and a `Member` can be made
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from p2p.peers import services
 from p2p.peers.clock_watch import ClockWatch
 from p2p.peers.discovery import Discovery, Preferences, TargetKind
 from p2p.peers.hearsay import Hearsay
-from p2p.peers.manifest_source import Found, ManifestSource
+from p2p.peers.manifest_source import FoundManifest, ManifestSource
 from p2p.peers.outside import ReachServer
 from p2p.peers.peer_book import BookFile
 from p2p.peers.relay_client import RelayUse
@@ -160,7 +160,7 @@ class ListeningPeer:
     def _note_full(self, peer_id: PeerId) -> None:
         self.discovery.note_full(peer_id)
 
-    async def listen(self, nursery: trio.Nursery) -> Found:
+    async def listen(self, nursery: trio.Nursery) -> FoundManifest:
         """Listen, start discovery, and find out which swarm this is.
 
         Raises:

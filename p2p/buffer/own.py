@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import replace
 
-from p2p.buffer.types import Entry
+from p2p.buffer.types import BufferEntry
 from shoal_wire.types import GroupId
 
 
@@ -19,12 +19,12 @@ class OwnGroups:
     def __init__(self, *, max_groups: int, max_bytes: int) -> None:
         self._max_groups = max_groups
         self._max_bytes = max_bytes
-        self.entries: OrderedDict[GroupId, Entry] = OrderedDict()
+        self.entries: OrderedDict[GroupId, BufferEntry] = OrderedDict()
         """Without their completions; `num_bytes` is what they would cost with them."""
         self.num_bytes = 0
         self.stored_total = 0
 
-    def add(self, entry: Entry) -> int:
+    def add(self, entry: BufferEntry) -> int:
         """Remember a group that is not remembered; return how many had to go for it."""
         group = entry.group.group
         bare = replace(group, task=replace(group.task, inline=None), completions=())
@@ -46,7 +46,7 @@ class OwnGroups:
             gone += 1
         return gone
 
-    def oldest(self) -> Entry | None:
+    def oldest(self) -> BufferEntry | None:
         """Return what will be forgotten first."""
         return next(iter(self.entries.values()), None)
 

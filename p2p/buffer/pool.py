@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from p2p.buffer.types import BufferLimits, DropCause, Entry
+from p2p.buffer.types import BufferEntry, BufferLimits, DropCause
 from p2p.fair import PASSED_ON, SIGNED, Path
 from p2p.fair.containers import LazyHeap
 from p2p.fair.shares import Place, ShareTree
@@ -27,13 +27,13 @@ def alike(_publisher: PeerId, _source: str) -> float:
     return 1.0
 
 
-def path_of(entry: Entry) -> Path:
+def path_of(entry: BufferEntry) -> Path:
     """Return what a group shares room and draws by: its network, side, connection, publisher."""
     side = SIGNED if entry.by_publisher else PASSED_ON
     return (entry.network, side, entry.connection, str(entry.group.publisher))
 
 
-def source_of(entry: Entry) -> str:
+def source_of(entry: BufferEntry) -> str:
     """Return the network by which a new name is judged: that of a peer that signed it itself.
 
     Empty for what is passed on. A peer passes on all that is valid, also what teaches nothing, and
@@ -55,7 +55,7 @@ class Slot:
 
     __slots__ = ("by_publisher", "by_share", "entry")
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: BufferEntry) -> None:
         group_id, size, since = entry.group.group_id, entry.num_bytes, entry.received_at
         self.entry = entry
         self.by_share = Place(path_of(entry), group_id, size, since)
@@ -103,7 +103,7 @@ class GroupPool:
         group_id = self._oldest.peek()
         return None if group_id is None else self.slots[group_id]
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: BufferEntry) -> None:
         """Add a group as ready. There must be room."""
         slot = self.slots[entry.group.group_id] = Slot(entry)
         self._enter(slot)
@@ -132,7 +132,7 @@ class GroupPool:
         else:
             self._oldest.discard(slot.by_share.item)
 
-    def make_room(self, entry: Entry) -> list[tuple[Slot, DropCause]] | None:
+    def make_room(self, entry: BufferEntry) -> list[tuple[Slot, DropCause]] | None:
         """Remove what `entry` displaces and return it; None, with nothing changed, if too little.
 
         At its own quota a publisher displaces its own oldest. In a full pool `ShareTree` says
@@ -152,7 +152,7 @@ class GroupPool:
             del self.slots[slot.by_share.item]
         return victims
 
-    def _lacking(self, entry: Entry) -> tuple[DropCause, Place[GroupId] | None] | None:
+    def _lacking(self, entry: BufferEntry) -> tuple[DropCause, Place[GroupId] | None] | None:
         """Return what must go next for `entry` to fit, None once it fits."""
         limits, publishers = self.limits, self.publishers
         own, size = publishers.at((str(entry.group.publisher),)), entry.num_bytes

@@ -26,8 +26,8 @@ from collections.abc import Collection, Iterable, Iterator
 from p2p.buffer.leases import LeaseBook
 from p2p.buffer.own import OwnGroups
 from p2p.buffer.pool import Counters, GroupPool, Slot, WeightOf, alike
-from p2p.buffer.stats import BufferTotals, snapshot
-from p2p.buffer.types import BufferLimits, BufferStats, DropCause, Entry, InsertOutcome
+from p2p.buffer.stats import BufferTally, snapshot
+from p2p.buffer.types import BufferEntry, BufferLimits, BufferStats, DropCause, InsertOutcome
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId, PeerId
 
@@ -50,12 +50,12 @@ class ReplayBuffer:
         """Groups that were here, by publisher, and left by its doing: others may bring them."""
         self._next_due = math.inf
         """Before this time no lease runs out and no unleased group is too old."""
-        self._totals = BufferTotals()
+        self._totals = BufferTally()
         self._dropped: Counter[str] = Counter()
 
     # Filling
 
-    def insert(self, entry: Entry, now: float) -> InsertOutcome:
+    def insert(self, entry: BufferEntry, now: float) -> InsertOutcome:
         """Offer a group. Idempotent by group id; a refused group changes only the counters.
 
         In a full pool it displaces the oldest unleased group of whoever exceeds its share most: by
@@ -76,7 +76,7 @@ class ReplayBuffer:
         self._pool.counters_of(entry.group.publisher).stored_total += 1
         return InsertOutcome.STORED
 
-    def note_own(self, entry: Entry, now: float) -> InsertOutcome:
+    def note_own(self, entry: BufferEntry, now: float) -> InsertOutcome:
         """Remember a group of this node's own, so that no copy of it is drawn as another's.
 
         Counted as `insert` counts; at the bounds the oldest own ones are forgotten.
@@ -91,7 +91,7 @@ class ReplayBuffer:
             self._dropped[DropCause.EVICTED_BY_QUOTA] += gone
         return InsertOutcome.STORED
 
-    def _refusal(self, entry: Entry, now: float, max_bytes: int) -> InsertOutcome | None:
+    def _refusal(self, entry: BufferEntry, now: float, max_bytes: int) -> InsertOutcome | None:
         group_id = entry.group.group_id
         if entry.num_bytes <= 0:
             raise ValueError("a group has a positive number of bytes")
@@ -103,7 +103,7 @@ class ReplayBuffer:
             return InsertOutcome.TOO_OLD
         return InsertOutcome.TOO_LARGE if entry.num_bytes > max_bytes else None
 
-    def _note_stored(self, entry: Entry) -> None:
+    def _note_stored(self, entry: BufferEntry) -> None:
         self._totals.stored += 1
         self._seen.setdefault(entry.group.group_id, None)
         self._due_by(entry.received_at + self._limits.max_age_seconds)
@@ -119,7 +119,7 @@ class ReplayBuffer:
         lease_seconds: float,
         weight_of: WeightOf = alike,
         by_shares: bool = True,
-    ) -> list[Entry]:
+    ) -> list[BufferEntry]:
         """Lease up to `count` groups to `holder`, drawn without replacement.
 
         `weight_of` scales publishers' chances, 0 to 1 (at 0 one is never drawn). `by_shares` draws
@@ -127,7 +127,7 @@ class ReplayBuffer:
         """
         self.expire(now)
         pool = self._pool
-        entries: list[Entry] = []
+        entries: list[BufferEntry] = []
         while len(entries) < count:
             slot = pool.draw(self._rng, weight_of, by_shares=by_shares)
             if slot is None:
@@ -237,7 +237,7 @@ class ReplayBuffer:
         """Return what is counted of every publisher, of those too whose groups are gone."""
         return dict(self._pool.counters)
 
-    def get(self, group_id: GroupId) -> Entry | None:
+    def get(self, group_id: GroupId) -> BufferEntry | None:
         """Return a resident group."""
         slot = self._pool.slots.get(group_id)
         return None if slot is None else slot.entry
@@ -255,15 +255,15 @@ class ReplayBuffer:
             or group_id in self._own.entries
         )
 
-    def get_own(self, group_id: GroupId) -> Entry | None:
+    def get_own(self, group_id: GroupId) -> BufferEntry | None:
         """Return a group of this node's own, without its text."""
         return self._own.entries.get(group_id)
 
-    def own_groups(self) -> Iterator[Entry]:
+    def own_groups(self) -> Iterator[BufferEntry]:
         """Yield this node's own groups, without their text, oldest first; O(n)."""
         return iter(self._own.entries.values())
 
-    def residents(self) -> Iterator[Entry]:
+    def residents(self) -> Iterator[BufferEntry]:
         """Yield every resident group, which are others', in the order of arrival; O(n)."""
         return (slot.entry for slot in self._pool.slots.values())
 

@@ -14,7 +14,7 @@ from shoal_wire.types import GroupId, PeerId
 
 
 @dataclass(slots=True)
-class BufferTotals:
+class BufferTally:
     """What has happened since the start."""
 
     stored: int = 0
@@ -28,7 +28,7 @@ def snapshot(
     own: OwnGroups,
     pool: GroupPool,
     leased: int,
-    totals: BufferTotals,
+    totals: BufferTally,
     dropped: Mapping[str, int],
     now: float,
     max_publishers: int,

@@ -55,7 +55,7 @@ class DropCause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class BufferEntry:
     """A group as it is offered to the buffer."""
 
     group: PublishedGroup

@@ -28,7 +28,7 @@ _MAX_DEBTORS = 1024
 waits. A guess: some thousand networks is more than a node meets in the time a debt lasts."""
 
 
-class _Node(Generic[T]):
+class _QueueNode(Generic[T]):
     __slots__ = ("children", "clock", "held", "items", "num_waiting", "paid", "waiting")
 
     def __init__(self, paid: float = 0.0) -> None:
@@ -36,7 +36,7 @@ class _Node(Generic[T]):
         self.paid = paid
         self.clock = 0.0
         """What the child served last had paid before: where a newcomer starts."""
-        self.children: dict[str, _Node[T]] = {}
+        self.children: dict[str, _QueueNode[T]] = {}
         self.waiting: dict[str, None] = {}
         """Children with waiting items, the longest waiting first."""
         self.items: deque[T] = deque()
@@ -62,7 +62,7 @@ class FairQueue(Generic[T]):
     """Waiting items by path. Calls are O(children) on each level of a path."""
 
     def __init__(self) -> None:
-        self._root: _Node[T] = _Node()
+        self._root: _QueueNode[T] = _QueueNode()
 
     def __len__(self) -> int:
         return self._root.num_waiting
@@ -132,13 +132,13 @@ class FairQueue(Generic[T]):
     # Inside
 
     @staticmethod
-    def _child(node: _Node[T], key: str) -> _Node[T]:
+    def _child(node: _QueueNode[T], key: str) -> _QueueNode[T]:
         child = node.children.get(key)
         if child is None:
-            child = node.children[key] = _Node(node.clock)
+            child = node.children[key] = _QueueNode(node.clock)
         return child
 
-    def _nodes(self, path: Path) -> list[_Node[T]] | None:
+    def _nodes(self, path: Path) -> list[_QueueNode[T]] | None:
         nodes = [self._root]
         for key in path:
             child = nodes[-1].children.get(key)
@@ -147,7 +147,9 @@ class FairQueue(Generic[T]):
             nodes.append(child)
         return nodes
 
-    def _next(self, node: _Node[T], path: Path, fits: Callable[[T], bool]) -> tuple[Path, T] | None:
+    def _next(
+        self, node: _QueueNode[T], path: Path, fits: Callable[[T], bool]
+    ) -> tuple[Path, T] | None:
         for item in node.items:
             if fits(item):
                 return path, item
@@ -157,7 +159,7 @@ class FairQueue(Generic[T]):
                 return found
         return None
 
-    def _left(self, path: Path, nodes: list[_Node[T]], *, is_served: bool) -> None:
+    def _left(self, path: Path, nodes: list[_QueueNode[T]], *, is_served: bool) -> None:
         """Count an item that waits no more; who was served waits behind its equals."""
         nodes[0].num_waiting -= 1
         for key, (parent, node) in zip(path, itertools.pairwise(nodes), strict=True):
@@ -168,7 +170,7 @@ class FairQueue(Generic[T]):
                 parent.waiting[key] = None
         self._tidy(path, nodes)
 
-    def _tidy(self, path: Path, nodes: list[_Node[T]]) -> None:
+    def _tidy(self, path: Path, nodes: list[_QueueNode[T]]) -> None:
         """Forget whoever waits for nothing and owes nothing, and some debts if they are many."""
         for key, (parent, node) in reversed(
             list(zip(path, itertools.pairwise(nodes), strict=True))
@@ -178,7 +180,7 @@ class FairQueue(Generic[T]):
             if len(parent.children) > _MAX_DEBTORS:
                 parent.forget_debts()
 
-    def _items(self, node: _Node[T]) -> Iterator[T]:
+    def _items(self, node: _QueueNode[T]) -> Iterator[T]:
         yield from node.items
         for key in node.waiting:
             yield from self._items(node.children[key])

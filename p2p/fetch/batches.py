@@ -20,7 +20,7 @@ from p2p.fetch.asker import NoAnswerError
 from p2p.fetch.means import FetchMeans
 from p2p.fetch.pull import BatchPull, PullLimits, UnavailableError
 from p2p.fetch.pull_queue import PullJob
-from p2p.fetch.wanted import Wanted
+from p2p.fetch.wanted import WantedBatches
 from p2p.intake.validation import Source
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_WHOLE_BATCHES, WHOLE_MESSAGE_BYTES
@@ -49,7 +49,7 @@ class BatchFetch:
         self,
         *,
         means: FetchMeans,
-        wanted: Wanted,
+        wanted: WantedBatches,
         take: Take,
         limits: PullLimits | None = None,
     ) -> None:

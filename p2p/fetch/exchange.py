@@ -27,7 +27,7 @@ from p2p.fetch.server import SERVE_LIMITS, RolloutServer, ServeLimits
 from p2p.fetch.shelf import Shelf
 from p2p.fetch.stats import FetchStats
 from p2p.fetch.twins import TwinWatch
-from p2p.fetch.wanted import Wanted
+from p2p.fetch.wanted import WantedBatches
 from p2p.intake.intake import BatchAccepted, Intake
 from p2p.intake.ledger import PublisherLedger
 from p2p.intake.validation import Source
@@ -73,7 +73,7 @@ class FetchBook:
         """`network_of` a peer is what its connection shares with others; empty without one."""
         settings = settings or ExchangeSettings()
         self.stats = FetchStats()
-        self.wanted = Wanted(
+        self.wanted = WantedBatches(
             me=me,
             manifest=manifest,
             ledger=ledger,

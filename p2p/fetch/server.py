@@ -20,7 +20,7 @@ import trio
 
 from p2p.fair.buckets import KeyedBuckets, Rate
 from p2p.fair.spare import SpareRate
-from p2p.fetch.shelf import Held, Shelf
+from p2p.fetch.shelf import Shelf, ShelvedBatch
 from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestLimits
 from p2p.standing.scoring import Report
@@ -176,7 +176,7 @@ class RolloutServer:
 
     def _recent(self, query: RecentQuery, asker: PeerId) -> Listing:
         shards, left = frozenset(query.shards), query.max_bytes
-        found: list[Held] = []
+        found: list[ShelvedBatch] = []
         candidates = self._shelf.recent(
             now_ms=self._wall_ms(), max_age_seconds=query.max_age_seconds
         )

@@ -20,7 +20,7 @@ MAX_BATCHES = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class ShelvedBatch:
     """One batch on the shelf."""
 
     ref: BatchRef
@@ -34,7 +34,7 @@ class Shelf:
 
     def __init__(self, manifest: Manifest, *, max_batches: int = MAX_BATCHES) -> None:
         self._manifest = manifest
-        self._held: BoundedDict[BatchId, Held] = BoundedDict(max_batches)
+        self._held: BoundedDict[BatchId, ShelvedBatch] = BoundedDict(max_batches)
         self._by_publisher: dict[PeerId, dict[int, BatchId]] = {}
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class Shelf:
             num_bytes=len(signed.envelope),
             num_groups=len(signed.batch.groups),
         )
-        held = Held(
+        held = ShelvedBatch(
             ref=ref,
             shard=self._manifest.shard_of(signed.publisher),
             created_ms=signed.batch.created_ms,
@@ -82,11 +82,11 @@ class Shelf:
         if not sequences:
             del self._by_publisher[ref.publisher]
 
-    def get(self, batch_id: BatchId) -> Held | None:
+    def get(self, batch_id: BatchId) -> ShelvedBatch | None:
         """Return a batch that is on the shelf."""
         return self._held.get(batch_id)
 
-    def recent(self, *, now_ms: int, max_age_seconds: int) -> Iterator[Held]:
+    def recent(self, *, now_ms: int, max_age_seconds: int) -> Iterator[ShelvedBatch]:
         """Yield what came within `max_age_seconds` and the swarm still takes, newest first."""
         oldest_ms = now_ms - 1000 * max_age_seconds
         for batch_id in reversed(self._held):
@@ -96,11 +96,11 @@ class Shelf:
             if self._is_young(held, now_ms):
                 yield held
 
-    def since(self, publisher: PeerId, sequence: int, *, now_ms: int) -> list[Held]:
+    def since(self, publisher: PeerId, sequence: int, *, now_ms: int) -> list[ShelvedBatch]:
         """Return a publisher's batches above `sequence`, the lowest number first."""
         known = self._by_publisher.get(publisher, {})
         found = [self._held[known[number]] for number in sorted(known) if number > sequence]
         return [held for held in found if self._is_young(held, now_ms)]
 
-    def _is_young(self, held: Held, now_ms: int) -> bool:
+    def _is_young(self, held: ShelvedBatch, now_ms: int) -> bool:
         return now_ms - held.created_ms <= self._manifest.rules.max_age_seconds * 1000

@@ -1,6 +1,6 @@
 """What is to be fetched, and what need not be: jobs, batches under way, and those refused here.
 
-the intake: announced, accepted ─▶ Wanted, GapWatch ─▶ whoever fetches (made after the intake)
+the intake: announced, accepted ─▶ WantedBatches, GapWatch ─▶ whoever fetches (made later)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal_wire.verdict import Reason
 _MAX_REFUSED = 4096
 
 
-class Wanted(Announcements):
+class WantedBatches(Announcements):
     """The account of batches that gossip did not bring. It asks nobody itself."""
 
     pulls = True

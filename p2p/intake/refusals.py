@@ -27,7 +27,7 @@ _Key = tuple[Reason, PeerId | None, PeerId, str]
 
 
 @dataclass(slots=True, kw_only=True)
-class Refusal:
+class RefusedMessage:
     """One refusal, and how often it was the same. Changes in place."""
 
     reason: Reason
@@ -46,7 +46,7 @@ class RefusalLog:
     """The latest refusals."""
 
     def __init__(self) -> None:
-        self._rows: OrderedDict[_Key, Refusal] = OrderedDict()
+        self._rows: OrderedDict[_Key, RefusedMessage] = OrderedDict()
         self._of: dict[PeerId, OrderedDict[_Key, None]] = {}
         """The keys of each forwarder, oldest first."""
 
@@ -65,7 +65,7 @@ class RefusalLog:
             return
         self._make_room(forwarder)
         self._of.setdefault(forwarder, OrderedDict())[key] = None
-        self._rows[key] = Refusal(
+        self._rows[key] = RefusedMessage(
             reason=judged.reason,
             outcome=judged.outcome,
             signer=signer,
@@ -75,7 +75,7 @@ class RefusalLog:
             times=1,
         )
 
-    def newest(self) -> list[Refusal]:
+    def newest(self) -> list[RefusedMessage]:
         """Return the rows, the newest first."""
         return list(reversed(self._rows.values()))
 

@@ -94,7 +94,7 @@ class Prices:
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class _WaitingBatch:
     path: Path
     tasks: Sequence[TaskCoordinates]
     price_s: float
@@ -120,13 +120,13 @@ class WorkerTurns:
         self._questions = questions
         self._patience_s = patience_s
         self._prices = Prices()
-        self._queue: FairQueue[_Job] = FairQueue()
-        self._jobs: dict[Path, list[_Job]] = {}
+        self._queue: FairQueue[_WaitingBatch] = FairQueue()
+        self._jobs: dict[Path, list[_WaitingBatch]] = {}
         """All that wait or are at the worker, by side of a network."""
         self._wasted: BoundedDict[Path, tuple[float, float]] = BoundedDict(_MAX_WASTEFUL)
         """The worker's seconds that a network's own batches have wasted, and by when."""
         self._num_at_work = 0
-        self._at_work: list[_Job] = []
+        self._at_work: list[_WaitingBatch] = []
         """The jobs whose slices are at the worker, in the order in which it does them."""
         self._free_at = -math.inf
         """When the worker was done with the last of the others; infinite while that is unknown."""
@@ -173,14 +173,14 @@ class WorkerTurns:
         seconds, at = self._wasted.get(side, (0.0, now))
         return seconds * 0.5 ** ((now - at) / _WASTED_HALF_LIFE_S)
 
-    def _join(self, path: Path, tasks: Sequence[TaskCoordinates]) -> _Job:
+    def _join(self, path: Path, tasks: Sequence[TaskCoordinates]) -> _WaitingBatch:
         side, price_s = path[:_SIDE], self._prices.of(tasks)
         jobs = self._jobs.get(side, [])
         waiting_s = sum(job.price_s for job in jobs)
         if jobs and (len(jobs) >= MAX_WAITING or waiting_s + price_s > MAX_WAITING_S):
             raise WorkerUnavailable("too much waits for the task worker by this way")
         dearness = 1.0 + min(_MOST_WASTED_S, self._wasted_s(side, trio.current_time()))
-        job = _Job(path, tasks, price_s, dearness)
+        job = _WaitingBatch(path, tasks, price_s, dearness)
         self._jobs[side] = [*jobs, job]
         self._queue.add(path, job)
         self._give_turns()
@@ -207,7 +207,7 @@ class WorkerTurns:
             price_s += of_task
         return part, price_s
 
-    async def _serve(self, job: _Job) -> None:
+    async def _serve(self, job: _WaitingBatch) -> None:
         began, is_done = trio.current_time(), False
         self._at_work.append(job)
         try:
@@ -219,7 +219,7 @@ class WorkerTurns:
                 self._settle(job, began, is_done=is_done)
             self._at_work.remove(job)
 
-    def _settle(self, job: _Job, began: float, *, is_done: bool) -> None:
+    def _settle(self, job: _WaitingBatch, began: float, *, is_done: bool) -> None:
         """Have a slice pay what it took.
 
         Behind one that was given up nobody can say: the worker may be at that one still.
@@ -232,11 +232,11 @@ class WorkerTurns:
             self._queue.pay(job.path, max(0.0, took_s - job.part_s) * job.dearness)
             self._prices.measured(job.part, took_s)
 
-    def _end_turn(self, job: _Job) -> None:
+    def _end_turn(self, job: _WaitingBatch) -> None:
         job.part, job.turn = [], trio.Event()
         self._num_at_work -= 1
 
-    def _leave(self, job: _Job) -> None:
+    def _leave(self, job: _WaitingBatch) -> None:
         self._queue.discard(job.path, job)
         side = job.path[:_SIDE]
         self._jobs[side].remove(job)

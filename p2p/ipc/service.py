@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from p2p.buffer.pool import path_of
-from p2p.buffer.types import Entry
+from p2p.buffer.types import BufferEntry
 from p2p.ipc.inspector import Control, InspectorService, View, answer_view, carry_out
 from p2p.ipc.judge_link import JudgeLink
 from p2p.rollouts.learning_ledger import LearningLedger
@@ -196,7 +196,7 @@ class Service(InspectorService):
             ready_external=self._pool.buffer.ready(),
         )
 
-    def _within_a_frame(self, holder: str, entries: list[Entry]) -> list[Entry]:
+    def _within_a_frame(self, holder: str, entries: list[BufferEntry]) -> list[BufferEntry]:
         """Give back what would not fit into one answer; the trainer asks again for more."""
         size = 0
         for index, entry in enumerate(entries):
@@ -236,7 +236,7 @@ def _not_now(error: StoreError) -> m.Failure:
     return m.Failure(reason=f"{m.NO_ROOM}: {error}" if full else str(error), retryable=True)
 
 
-def _sampled(entry: Entry) -> m.SampledGroup:
+def _sampled(entry: BufferEntry) -> m.SampledGroup:
     network, side, connection, _ = path_of(entry)
     return m.SampledGroup(
         published=entry.group,

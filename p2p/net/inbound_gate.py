@@ -20,7 +20,7 @@ _KEPT_TEXTS = 1024
 _MAX_KEPT_CHARS = 64
 
 
-class Refusal(StrEnum):
+class GateRefusal(StrEnum):
     """Why a connection was closed before its handshake."""
 
     FULL = "full"
@@ -89,14 +89,14 @@ class InboundGate:
         self._pace = TokenBucket(Rate(burst=limits.burst, per_second=limits.per_second), now)
         of_prefix = Rate(burst=limits.prefix_burst, per_second=limits.prefix_per_second)
         self._paces: KeyedBuckets[str] = KeyedBuckets(of_prefix, max_keys=_MAX_PREFIXES)
-        self.refused: Counter[Refusal] = Counter()
+        self.refused: Counter[GateRefusal] = Counter()
 
     @property
     def num_unfinished(self) -> int:
         """Connections let in whose handshake has not ended."""
         return self._handshakes
 
-    def admit(self, host: str, now: float) -> Ticket | Refusal:
+    def admit(self, host: str, now: float) -> GateTicket | GateRefusal:
         """Let a connection in, or say why not."""
         prefix = self.prefix(host)
         refusal = self._refusal(prefix, now)
@@ -107,7 +107,7 @@ class InboundGate:
         if prefix is not None:
             self._open[prefix] += 1
             self._handshaking[prefix] += 1
-        return Ticket(self, prefix)
+        return GateTicket(self, prefix)
 
     def prefix(self, host: str) -> str | None:
         """Return the network that a connection from `host` is counted with; None for none."""
@@ -119,18 +119,18 @@ class InboundGate:
                 return None
         return prefix
 
-    def _refusal(self, prefix: str | None, now: float) -> Refusal | None:
+    def _refusal(self, prefix: str | None, now: float) -> GateRefusal | None:
         limits = self._limits
         if self._handshakes >= limits.handshakes:
-            return Refusal.HANDSHAKES
+            return GateRefusal.HANDSHAKES
         if prefix is not None:
             if self._handshaking[prefix] >= limits.prefix_handshakes:
-                return Refusal.PREFIX_HANDSHAKES
+                return GateRefusal.PREFIX_HANDSHAKES
             if 0 < limits.prefix_connections <= self._open[prefix]:
-                return Refusal.PREFIX_FULL
+                return GateRefusal.PREFIX_FULL
             if not self._paces.of(prefix, now).try_take(1.0, now):
-                return Refusal.PREFIX_PACE
-        return None if self._pace.try_take(1.0, now) else Refusal.PACE
+                return GateRefusal.PREFIX_PACE
+        return None if self._pace.try_take(1.0, now) else GateRefusal.PACE
 
     def settled(self, prefix: str | None) -> None:
         """A handshake has ended, well or not."""
@@ -142,7 +142,7 @@ class InboundGate:
         _less(self._open, prefix)
 
 
-class Ticket:
+class GateTicket:
     """One admitted connection: tell it when the handshake and when the connection has ended."""
 
     def __init__(self, gate: InboundGate, prefix: str | None) -> None:

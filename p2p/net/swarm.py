@@ -52,7 +52,7 @@ from p2p.net.channel import ChannelNoise
 from p2p.net.circuit import CircuitStream, CircuitTransport, RelayStreams
 from p2p.net.identify import identify_answer
 from p2p.net.identity import Identity
-from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket
+from p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate
 from p2p.net.layers import find_socket
 from p2p.net.negotiation import BoundedMultiselect, BoundedMultiselectClient
 from p2p.net.own_port import Source, is_seen_through_a_router, open_from, source_for
@@ -169,21 +169,21 @@ class GuardedSwarm(Swarm):
         key = self._settings.key
         return PrivateStream(connection, key) if key else ClearStream(connection)
 
-    def _admit(self, connection: ReadWriteCloser) -> Ticket | None:
+    def _admit(self, connection: ReadWriteCloser) -> GateTicket | None:
         if self._gate is None:
             self._gate = InboundGate(self._settings.gate, trio.current_time())
         # Those dialled count too: of one too many the library learns after its handshake, and
         # tells nobody.
         taken = len(self.get_connections()) + self._gate.num_unfinished
         if taken >= self._settings.max_connections:
-            self._gate.refused[Refusal.FULL] += 1
+            self._gate.refused[GateRefusal.FULL] += 1
             self.on_full("")
             return None
         host = remote_host(connection)
         ticket = self._gate.admit(host, trio.current_time())
-        if isinstance(ticket, Refusal):
+        if isinstance(ticket, GateRefusal):
             logger.debug("inbound connection refused: %s", ticket)
-            if ticket is Refusal.PREFIX_FULL:
+            if ticket is GateRefusal.PREFIX_FULL:
                 self.on_full(self._gate.prefix(host) or "")
             return None
         return ticket
@@ -191,11 +191,13 @@ class GuardedSwarm(Swarm):
     @property
     def refused(self) -> dict[str, int]:
         """Inbound connections closed before a protocol was spoken on them, by reason."""
-        at_gate: Counter[Refusal] = Counter() if self._gate is None else self._gate.refused
+        at_gate: Counter[GateRefusal] = Counter() if self._gate is None else self._gate.refused
         after_it = self.refusals.counts
         return {str(why): n for counts in (at_gate, after_it) for why, n in counts.items()}
 
-    async def _serve_inbound(self, raw: RawConnection, maddr: Multiaddr, ticket: Ticket) -> None:
+    async def _serve_inbound(
+        self, raw: RawConnection, maddr: Multiaddr, ticket: GateTicket
+    ) -> None:
         try:
             muxed = await self.upgrade_inbound_raw_conn(raw, maddr)
             ticket.settled()

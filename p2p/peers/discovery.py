@@ -32,10 +32,10 @@ from p2p.peers.hearsay import Hearsay, Speaker
 from p2p.peers.news import BarNews, BootstrapNews
 from p2p.peers.peer_book import BookFile, PeerBook
 from p2p.peers.targets import (
+    DialTarget,
     DiscoverySettings,
     FetchPeers,
     Parting,
-    Target,
     TargetInfo,
     TargetKind,
     Targets,
@@ -214,7 +214,7 @@ class Discovery:
                 with trio.move_on_after(wait_s):
                     await self._wake.wait()
 
-    async def _dial_target(self, target: Target) -> None:
+    async def _dial_target(self, target: DialTarget) -> None:
         async with self._dials:
             errors, wait_s = await self._race(target)
         if target.peer_id in self._host.connected_peers():
@@ -226,7 +226,7 @@ class Discovery:
             self._note_failure(target, errors)
         self._wake.set()
 
-    def _note_failure(self, target: Target, errors: list[DialError]) -> None:
+    def _note_failure(self, target: DialTarget, errors: list[DialError]) -> None:
         barred = next((error for error in errors if error.bar), None)
         told = barred or (errors[0] if errors else "the connection was lost at once")
         self._book.note_failed(target.peer_id)
@@ -241,7 +241,7 @@ class Discovery:
             if line is not None:
                 logger.warning("%s", line)
 
-    async def _race(self, target: Target) -> tuple[list[DialError], float | None]:
+    async def _race(self, target: DialTarget) -> tuple[list[DialError], float | None]:
         """Dial the addresses, each a moment after the last; the first success ends the race.
 
         Return what went wrong, and seconds to wait where none may be dialled yet.
@@ -280,7 +280,7 @@ class Discovery:
                     await failed.wait()
         return errors, min(waits) if waits and not num_dialled else None
 
-    def _prove(self, target: Target, address: str) -> None:
+    def _prove(self, target: DialTarget, address: str) -> None:
         """The peer has answered at `address`: nobody's word displaces that."""
         target.prove(address)
         peer = PeerAddresses(peer_id=target.peer_id, addresses=(address,))

@@ -39,7 +39,7 @@ _WATCH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundManifest:
     """The manifest to start with."""
 
     manifest: Manifest
@@ -117,7 +117,7 @@ class ManifestSource:
             return own
         return saved
 
-    async def find(self) -> Found:
+    async def find(self) -> FoundManifest:
         """Return the manifest to start with; takes little longer than the wait, if it waits at all,
         and than it takes to try out a swarm's families. A swarm that the settings name, and cannot
         make, is waited for without end.
@@ -128,17 +128,17 @@ class ManifestSource:
         """
         saved = self._saved()
         if self._bootstraps and (asked := await self._asked_in_time(saved)) is not None:
-            return Found(manifest=await self._adopt(asked), confirmed=True)
+            return FoundManifest(manifest=await self._adopt(asked), confirmed=True)
         if saved is not None:
-            return Found(manifest=saved, confirmed=False)
+            return FoundManifest(manifest=saved, confirmed=False)
         own = manifest_of_settings(self._settings, me=self._host.peer_id)
         if self._is_wanted(own):
             if self._bootstraps:
                 log.warning("no bootstrap answers yet; going on, and trying again for ever")
-            return Found(manifest=own, confirmed=False)
+            return FoundManifest(manifest=own, confirmed=False)
         who = " or ".join(self._settings.bootstrap)
         log.warning("nobody of swarm %s answers yet: waiting for %s", self._wanted[:12], who)
-        return Found(manifest=await self._adopt(await self._ask()), confirmed=True)
+        return FoundManifest(manifest=await self._adopt(await self._ask()), confirmed=True)
 
     async def _asked_in_time(self, saved: Manifest | None) -> Manifest | None:
         wait_s = self._wait_s if saved is None else min(self._wait_s, _KEPT_WAIT_SECONDS)
@@ -150,7 +150,7 @@ class ManifestSource:
                     raise
         return None
 
-    async def watch(self, found: Found) -> Manifest:
+    async def watch(self, found: FoundManifest) -> Manifest:
         """Return the manifest of a bootstrap that turns out to be of another swarm."""
         if found.confirmed or not self._bootstraps:
             await trio.sleep_forever()

@@ -131,7 +131,7 @@ def parse_bootstrap(addresses: tuple[str, ...]) -> tuple[PeerAddress, ...]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Target:
+class DialTarget:
     """One peer."""
 
     peer_id: PeerId
@@ -208,11 +208,11 @@ class Targets:
         self._settings = settings
         self._rng = rng
         self._rank = rank
-        self._targets: dict[PeerId, Target] = {}
-        self._bootstraps: dict[PeerId, Target] = {}
+        self._targets: dict[PeerId, DialTarget] = {}
+        self._bootstraps: dict[PeerId, DialTarget] = {}
         """Those among them that the user has named: dialled also where no peers are missing."""
 
-    def get(self, peer_id: PeerId) -> Target | None:
+    def get(self, peer_id: PeerId) -> DialTarget | None:
         """Return what is known of `peer_id`."""
         return self._targets.get(peer_id)
 
@@ -227,7 +227,7 @@ class Targets:
     def put_bootstrap(self, peer_id: PeerId, transport: str, *, now: float) -> None:
         """Add a bootstrap, or one more address of it; it is due at once and never forgotten."""
         known = self._targets.get(peer_id)
-        self._targets[peer_id] = self._bootstraps[peer_id] = Target(
+        self._targets[peer_id] = self._bootstraps[peer_id] = DialTarget(
             peer_id=peer_id,
             given=(*(known.given if known else ()), transport),
             kind=TargetKind.BOOTSTRAP,
@@ -259,7 +259,7 @@ class Targets:
             if not self._make_room(source, is_own_word=is_own_word):
                 return
             state = TargetState.CONNECTED if connected else TargetState.IDLE
-            target = Target(peer_id=peer.peer_id, kind=kind, due=now, state=state)
+            target = DialTarget(peer_id=peer.peer_id, kind=kind, due=now, state=state)
             self._targets[peer.peer_id] = target
         if is_own_word:
             target.told, target.told_by = addresses, source
@@ -268,7 +268,7 @@ class Targets:
             target.due = now
         target.hear(addresses, source)
 
-    def due(self, *, now: float, num_missing: int) -> list[Target]:
+    def due(self, *, now: float, num_missing: int) -> list[DialTarget]:
         """Return whom to dial now: bootstraps always, others while peers are missing."""
         found = [t for t in self._idle(num_missing) if _due(t, num_missing) <= now]
         always = [t for t in found if t.kind is TargetKind.BOOTSTRAP]
@@ -283,9 +283,9 @@ class Targets:
         room = min(num_missing, self._settings.max_dials) - dialing
         return always + others[: max(0, room)]
 
-    def _idle(self, num_missing: int) -> list[Target]:
+    def _idle(self, num_missing: int) -> list[DialTarget]:
         """Return who is neither dialled nor connected: where no peers are missing, bootstraps."""
-        some: Mapping[PeerId, Target] = self._targets if num_missing > 0 else self._bootstraps
+        some: Mapping[PeerId, DialTarget] = self._targets if num_missing > 0 else self._bootstraps
         return [target for target in some.values() if target.state is TargetState.IDLE]
 
     def seconds_to_next(self, *, now: float, num_missing: int) -> float:
@@ -295,7 +295,7 @@ class Targets:
         return min((wait for wait in waits if wait > 0), default=self._settings.backoff_max_s)
 
     def note_failure(
-        self, target: Target, error: str, *, now: float, is_alone: bool = True
+        self, target: DialTarget, error: str, *, now: float, is_alone: bool = True
     ) -> None:
         """A dial failed: the next comes later, and hearsay is forgotten after some."""
         target.attempts += 1
@@ -305,12 +305,12 @@ class Targets:
         if target.kind in HEARSAY and target.attempts >= self._settings.give_up_after:
             self.drop(target.peer_id)
 
-    def put_off(self, target: Target, wait_s: float, *, now: float) -> None:
+    def put_off(self, target: DialTarget, wait_s: float, *, now: float) -> None:
         """No address of it may be dialled yet."""
         target.state = TargetState.IDLE
         target.due = now + max(self._settings.backoff_first_s, wait_s)
 
-    def note_lost(self, target: Target, *, now: float, is_alone: bool = False) -> None:
+    def note_lost(self, target: DialTarget, *, now: float, is_alone: bool = False) -> None:
         """A connection ended: dial again at once, or later where one let the other go."""
         target.state = TargetState.IDLE
         target.attempts = 0
@@ -325,7 +325,7 @@ class Targets:
         if target.parting is Parting.FULL:
             target.last_error = "it was full, and let this node go"
 
-    def needless(self, *, now: float, enough_since: float) -> list[Target]:
+    def needless(self, *, now: float, enough_since: float) -> list[DialTarget]:
         """Return the bootstraps, dialled by this node, that it has had enough peers beside."""
         return [
             target
@@ -360,7 +360,7 @@ class Targets:
             for target in sorted(self._targets.values(), key=lambda t: order.index(t.kind))
         )
 
-    def _backoff_s(self, target: Target, *, is_alone: bool) -> float:
+    def _backoff_s(self, target: DialTarget, *, is_alone: bool) -> float:
         """Full jitter: uniform up to a bound that doubles with each failure."""
         bootstrap = target.kind is TargetKind.BOOTSTRAP
         settings = self._settings
@@ -392,13 +392,13 @@ class Targets:
         return True
 
 
-def _wanted(target: Target, num_missing: int) -> bool:
+def _wanted(target: DialTarget, num_missing: int) -> bool:
     if target.state is not TargetState.IDLE:
         return False
     return target.kind is TargetKind.BOOTSTRAP or num_missing > 0
 
 
-def _due(target: Target, num_missing: int) -> float:
+def _due(target: DialTarget, num_missing: int) -> float:
     """Return when to dial: who was let go by a node with enough peers only for a visit."""
     return target.due if num_missing > 0 else max(target.due, target.visit_due)
 

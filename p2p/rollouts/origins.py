@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from p2p.buffer.types import Entry
+from p2p.buffer.types import BufferEntry
 from shoal_base.bounded import BoundedDict
 from shoal_ipc.messages import GroupOutcome
 from shoal_wire.types import GroupId, PeerId
@@ -86,7 +86,7 @@ class Origins:
         self._leased: BoundedDict[GroupId, tuple[str, str, PeerId]] = BoundedDict(_MAX_LEASED)
         self._networks: BoundedDict[str, _Origin] = BoundedDict(_MAX_NETWORKS)
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: BufferEntry) -> None:
         """Remember whence a group came that a trainer has been given."""
         group = entry.group
         self._leased[group.group_id] = (entry.network, entry.connection, group.publisher)

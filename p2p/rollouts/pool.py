@@ -15,7 +15,7 @@ import trio
 
 from p2p.buffer.pool import path_of, source_of
 from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import Entry, InsertOutcome
+from p2p.buffer.types import BufferEntry, InsertOutcome
 from p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import Rejected
@@ -239,7 +239,7 @@ class RolloutPool:
         self._tell(BatchKept(signed=signed, received_ms=self._store.wall_ms(), own=True))
         self.groups_published += len(signed.batch.groups)
 
-    def lease(self, holder: str, count: int, *, lease_seconds: float) -> list[Entry]:
+    def lease(self, holder: str, count: int, *, lease_seconds: float) -> list[BufferEntry]:
         """Lease up to `count` groups of others."""
         if not count:
             return []
@@ -371,10 +371,10 @@ class RolloutPool:
         share = num_bytes // max(1, len(groups))
         offer = self._buffer.note_own if own else self._buffer.insert
         new: list[PublishedGroup] = []
-        also: list[Entry] = []
+        also: list[BufferEntry] = []
         for group in groups:
             cost = share + weight_of(group.group)
-            entry = Entry(
+            entry = BufferEntry(
                 group=group,
                 num_bytes=cost,
                 received_at=received_at,
@@ -398,7 +398,7 @@ class RolloutPool:
             return self._buffer.holds(group.group_id)
         return entry.group.publisher != group.publisher
 
-    def _note_copies(self, entries: Sequence[Entry]) -> None:
+    def _note_copies(self, entries: Sequence[BufferEntry]) -> None:
         """Remember where groups of one batch, which others had brought before, are to be found."""
         for entry in entries:
             copy = Copy(
@@ -435,7 +435,7 @@ class RolloutPool:
             log.log(error.log_level, "store not pruned: %s", error)
 
 
-def _bringer_of(entry: Entry) -> Bringer | None:
+def _bringer_of(entry: BufferEntry) -> Bringer | None:
     if not entry.connection:
         return None
     return Bringer(peer_id=PeerId(entry.connection), network=entry.network)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from p2p.buffer.pool import WeightOf
-from p2p.buffer.types import BufferLimits, Entry
+from p2p.buffer.types import BufferEntry, BufferLimits
 from shoal_wire.types import (
     BatchId,
     Completion,
@@ -52,9 +52,9 @@ def entry(
     *,
     num_bytes: int = 10,
     received_at: float = 0.0,
-) -> Entry:
+) -> BufferEntry:
     """Return group `number` as `publisher` sent it."""
-    return Entry(
+    return BufferEntry(
         group=PublishedGroup(
             group_id=group_id(number),
             publisher=PeerId(publisher),
@@ -82,7 +82,7 @@ def limits(**changes: float) -> BufferLimits:
     return BufferLimits(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def ids_of(entries: list[Entry]) -> list[GroupId]:
+def ids_of(entries: list[BufferEntry]) -> list[GroupId]:
     """Return the entries' group ids in order."""
     return [item.group.group_id for item in entries]
 

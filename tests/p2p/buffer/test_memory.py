@@ -9,7 +9,7 @@ import weakref
 from dataclasses import replace
 
 from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import Entry
+from p2p.buffer.types import BufferEntry
 from shoal_wire.types import PeerId
 from tests.p2p.buffer.entries import entry, group_id, limits
 
@@ -18,7 +18,7 @@ class Tracked(str):
     """A text whose end can be seen."""
 
 
-def tracked(number: int, publisher: str) -> tuple[Entry, weakref.ref[Tracked]]:
+def tracked(number: int, publisher: str) -> tuple[BufferEntry, weakref.ref[Tracked]]:
     name = Tracked(f"model {number}")
     item = entry(number, publisher)
     policy = replace(item.group.policy, model_name=name)

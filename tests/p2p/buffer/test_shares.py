@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from p2p.buffer.pool import source_of
 from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import Entry, InsertOutcome
+from p2p.buffer.types import BufferEntry, InsertOutcome
 from shoal_wire.types import PeerId
 from tests.p2p.buffer.entries import entry, limits
 
@@ -33,7 +33,7 @@ class Course:
         self, publisher: str, network: str, *, connection: str = "", signed: bool = False
     ) -> InsertOutcome:
         self.number += 1
-        item: Entry = replace(
+        item: BufferEntry = replace(
             entry(self.number, publisher, received_at=float(self.number)),
             network=network,
             connection=connection or network,
@@ -71,7 +71,7 @@ class Course:
         return Counter(map(_kind, items))
 
 
-def _kind(item: Entry) -> str:
+def _kind(item: BufferEntry) -> str:
     return item.group.publisher.rstrip("0123456789")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import Entry, InsertOutcome
+from p2p.buffer.types import BufferEntry, InsertOutcome
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits, only
 
@@ -37,8 +37,8 @@ class BufferMachine(RuleBasedStateMachine):
         )
         self.buffer = ReplayBuffer(self.limits, random.Random(seed))
         self.now = 0.0
-        self.here: dict[GroupId, Entry] = {}
-        self.own: dict[GroupId, Entry] = {}
+        self.here: dict[GroupId, BufferEntry] = {}
+        self.own: dict[GroupId, BufferEntry] = {}
         self.leases: dict[GroupId, tuple[str, float]] = {}
         self.consumed: set[GroupId] = set()
         self.seen: set[GroupId] = set()
@@ -73,7 +73,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.leases.pop(key, None)
         self.consumed.add(key)
 
-    def held(self, publisher: PeerId) -> list[Entry]:
+    def held(self, publisher: PeerId) -> list[BufferEntry]:
         return [item for item in self.here.values() if item.group.publisher == publisher]
 
     def publisher(self, key: GroupId) -> PeerId:
@@ -117,7 +117,7 @@ class BufferMachine(RuleBasedStateMachine):
         ):
             del self.own[next(iter(self.own))]
 
-    def insert(self, item: Entry) -> None:
+    def insert(self, item: BufferEntry) -> None:
         self.model_expire()
         outcome = self.buffer.insert(item, self.now)
         expected = self.expected_refusal(item, self.limits.max_bytes_per_publisher)
@@ -138,7 +138,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.here[item.group.group_id] = item
         self.seen.add(item.group.group_id)
 
-    def expected_refusal(self, item: Entry, max_bytes: int) -> InsertOutcome | None:
+    def expected_refusal(self, item: BufferEntry, max_bytes: int) -> InsertOutcome | None:
         key = item.group.group_id
         if key in self.consumed:
             return InsertOutcome.CONSUMED_BEFORE
@@ -152,7 +152,7 @@ class BufferMachine(RuleBasedStateMachine):
         return None
 
     def possible_victims(
-        self, item: Entry, here: frozenset[GroupId]
+        self, item: BufferEntry, here: frozenset[GroupId]
     ) -> set[frozenset[GroupId] | None]:
         """Return every set that may go for `item`, None among them if it may be refused.
 
@@ -169,7 +169,7 @@ class BufferMachine(RuleBasedStateMachine):
                 found.add(None if more is None else more | {victim})
         return found
 
-    def next_victims(self, item: Entry, here: frozenset[GroupId]) -> set[GroupId] | None:
+    def next_victims(self, item: BufferEntry, here: frozenset[GroupId]) -> set[GroupId] | None:
         """Return which groups may go next; None if `item` fits."""
         pool = [self.here[key] for key in here]
         mine = item.group.publisher

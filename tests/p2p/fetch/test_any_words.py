@@ -19,7 +19,7 @@ from p2p.fetch.batches import BatchFetch
 from p2p.fetch.means import FetchMeans
 from p2p.fetch.pull_queue import PullJob
 from p2p.fetch.stats import FetchStats
-from p2p.fetch.wanted import Wanted
+from p2p.fetch.wanted import WantedBatches
 from p2p.intake.intake import Intake, Receivers
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import Source
@@ -134,7 +134,9 @@ class Bench:
         self.accused: list[Equivocation] = []
         self.blamed: set[PeerId | None] = set()
         self.ledger, stats = PublisherLedger(), FetchStats()
-        self.wanted = Wanted(me=ME.peer_id, manifest=MANIFEST, ledger=self.ledger, stats=stats)
+        self.wanted = WantedBatches(
+            me=ME.peer_id, manifest=MANIFEST, ledger=self.ledger, stats=stats
+        )
         self.intake = Intake(
             context=make.context(MANIFEST, ME.peer_id),
             questions=InstantWorker(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from p2p.gossip.flood_gate import FloodGate, FloodLimits
-from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket, prefix_of
+from p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
 
 ONE, SAME, OTHER = "203.0.113.7", "203.0.113.200", "198.51.100.1"
 
@@ -26,9 +26,9 @@ def test_names_cost_nothing_networks_do(host: str, prefix: str | None) -> None:
     assert prefix_of(host) == prefix
 
 
-def admitted(gate: InboundGate, host: str, now: float = 0.0) -> Ticket:
+def admitted(gate: InboundGate, host: str, now: float = 0.0) -> GateTicket:
     ticket = gate.admit(host, now)
-    assert isinstance(ticket, Ticket)
+    assert isinstance(ticket, GateTicket)
     return ticket
 
 
@@ -36,11 +36,11 @@ def test_a_prefix_has_its_slots_and_others_theirs() -> None:
     gate = InboundGate(GateLimits(prefix_connections=2), 0.0)
     first = admitted(gate, ONE)
     admitted(gate, SAME).settled()
-    assert gate.admit(ONE, 0.0) is Refusal.PREFIX_FULL
+    assert gate.admit(ONE, 0.0) is GateRefusal.PREFIX_FULL
     admitted(gate, OTHER)
     first.left()
     admitted(gate, ONE)
-    assert gate.refused == {Refusal.PREFIX_FULL: 1}
+    assert gate.refused == {GateRefusal.PREFIX_FULL: 1}
 
 
 def test_no_limit_for_a_prefix_is_zero() -> None:
@@ -52,9 +52,9 @@ def test_no_limit_for_a_prefix_is_zero() -> None:
 def test_unfinished_handshakes_are_few_for_a_prefix_and_in_all() -> None:
     gate = InboundGate(GateLimits(prefix_handshakes=2, handshakes=3), 0.0)
     shaking = [admitted(gate, ONE), admitted(gate, ONE)]
-    assert gate.admit(SAME, 0.0) is Refusal.PREFIX_HANDSHAKES
+    assert gate.admit(SAME, 0.0) is GateRefusal.PREFIX_HANDSHAKES
     admitted(gate, OTHER)
-    assert gate.admit("192.0.2.1", 0.0) is Refusal.HANDSHAKES
+    assert gate.admit("192.0.2.1", 0.0) is GateRefusal.HANDSHAKES
     shaking[0].settled()
     shaking[1].left()
     admitted(gate, SAME)
@@ -64,10 +64,10 @@ def test_a_prefix_that_comes_and_goes_is_paced() -> None:
     gate = InboundGate(GateLimits(prefix_per_second=1.0, prefix_burst=5.0), 0.0)
     for _ in range(5):
         admitted(gate, ONE).left()
-    assert gate.admit(ONE, 0.0) is Refusal.PREFIX_PACE
+    assert gate.admit(ONE, 0.0) is GateRefusal.PREFIX_PACE
     admitted(gate, OTHER).left()
     admitted(gate, ONE, now=1.0).left()
-    assert gate.admit(ONE, 1.0) is Refusal.PREFIX_PACE
+    assert gate.admit(ONE, 1.0) is GateRefusal.PREFIX_PACE
 
 
 def test_loopback_is_free_of_the_prefix_unless_told() -> None:
@@ -76,7 +76,7 @@ def test_loopback_is_free_of_the_prefix_unless_told() -> None:
     admitted(free, "127.0.0.1")
     admitted(free, "127.0.0.1")
     admitted(bound, "127.0.0.1")
-    assert bound.admit("127.0.0.1", 0.0) is Refusal.PREFIX_FULL
+    assert bound.admit("127.0.0.1", 0.0) is GateRefusal.PREFIX_FULL
     admitted(bound, "127.9.9.9")
 
 
@@ -84,7 +84,7 @@ def test_all_together_are_paced_and_the_memory_of_prefixes_is_bounded() -> None:
     gate = InboundGate(GateLimits(per_second=1.0, burst=5000.0), 0.0)
     for number in range(5000):
         admitted(gate, f"10.{number // 250}.{number % 250}.1").left()
-    assert gate.admit("192.0.2.1", 0.0) is Refusal.PACE
+    assert gate.admit("192.0.2.1", 0.0) is GateRefusal.PACE
     assert len(gate._paces) <= 4096
     assert not gate._open
     assert not gate._handshaking

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from p2p.peers.targets import DiscoverySettings, Target, TargetKind, Targets
+from p2p.peers.targets import DialTarget, DiscoverySettings, TargetKind, Targets
 from shoal_wire.peers import PeerAddresses
 from tests.support.nodes import fresh_identity
 
@@ -14,7 +14,7 @@ PEER = fresh_identity().peer_id
 OLD, NEW = "/ip4/192.0.2.1/tcp/1", "/ip4/192.0.2.2/tcp/2"
 
 
-def in_back_off(targets: Targets) -> Target:
+def in_back_off(targets: Targets) -> DialTarget:
     """Know a peer at a place where it has just not answered."""
     targets.add(said(OLD), TargetKind.EXCHANGE, connected=False, now=0.0)
     (target,) = targets.due(now=0.0, num_missing=1)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from p2p.buffer.types import Entry
+from p2p.buffer.types import BufferEntry
 from p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
 from p2p.fetch.shelf import Shelf
 from p2p.intake.ledger import Equivocation
@@ -46,7 +46,7 @@ def own_ids(node: LocalNode) -> list[GroupId]:
     return [item.group.group_id for item in node.buffer.own_groups()]
 
 
-def all_here(node: LocalNode) -> list[Entry]:
+def all_here(node: LocalNode) -> list[BufferEntry]:
     return [*node.buffer.residents(), *node.buffer.own_groups()]
 
 

@@ -12,8 +12,8 @@ import trio
 import trio.testing
 
 from p2p.net.connections import ConnectionInfo, Direction
-from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket, prefix_of
-from p2p.standing.room import STAY_SECONDS, Room
+from p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
+from p2p.standing.room import STAY_SECONDS, ConnectionRoom
 from shoal_wire.limits import FULL_PROTOCOL, MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.types import PeerId
 
@@ -27,7 +27,7 @@ class House:
 
     def __init__(self) -> None:
         self.gate = InboundGate(GateLimits(prefix_connections=OF_NETWORK), trio.current_time())
-        self.inside: dict[PeerId, tuple[str, Direction, float, Ticket | None]] = {}
+        self.inside: dict[PeerId, tuple[str, Direction, float, GateTicket | None]] = {}
         self.told: list[PeerId] = []
         self.connected: Callable[[PeerId], None] = lambda _peer: None
         self.disconnected: Callable[[PeerId], None] = lambda _peer: None
@@ -59,8 +59,8 @@ class House:
     def come(self, name: str, host: str) -> bool:
         """Return whether a peer that dials from `host` gets in."""
         ticket = self.gate.admit(host, trio.current_time())
-        if isinstance(ticket, Refusal):
-            if ticket is Refusal.PREFIX_FULL:
+        if isinstance(ticket, GateRefusal):
+            if ticket is GateRefusal.PREFIX_FULL:
                 self.on_full(prefix_of(host) or "")
             return False
         ticket.settled()
@@ -68,7 +68,7 @@ class House:
         return True
 
     def put(
-        self, name: str, address: str, direction: Direction, ticket: Ticket | None = None
+        self, name: str, address: str, direction: Direction, ticket: GateTicket | None = None
     ) -> None:
         self.inside[PeerId(name)] = (address, direction, trio.current_time(), ticket)
         self.connected(PeerId(name))
@@ -91,8 +91,8 @@ class House:
 
 
 @asynccontextmanager
-async def room_of(house: House) -> AsyncIterator[Room]:
-    room = Room(
+async def room_of(house: House) -> AsyncIterator[ConnectionRoom]:
+    room = ConnectionRoom(
         host=cast("Any", house),
         max_peers=SLOTS,
         connections=house.connections,
