@@ -1,0 +1,80 @@
+"""An experiment's evaluation asks nothing twice, and nothing that a draw asks in other words."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from shoal_lab.experiment.playing.meaning import has_wordings, meaning
+from shoal_lab.experiment.playing.tasks import SharedWorker
+from shoal_tasks.chat import CHAT_1
+from shoal_tasks.families import EASY
+from shoal_tasks.split import MIN_HELD_OUT, Part
+
+FAMILIES = {spec.name: spec for spec in (*EASY, *CHAT_1)}
+
+
+@pytest.fixture(scope="module")
+def worker():  # type: ignore[no-untyped-def]
+    with SharedWorker(list(FAMILIES.values())) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("generator", "one", "other"),
+    [
+        (
+            "gcd",
+            "Find the GCD of these numbers: 16, 8. Give",
+            "Find the GCD of these numbers: 8, 16. Give",
+        ),
+        ("products", "Solve: 8 * 5. Give", "Solve: 5 * 8. Give"),
+        (
+            "simple_equations",
+            "Solve for i: 6 - 9*i = -3",
+            "Find the value of z in the equation: 6 - 9*z = -3",
+        ),
+        (
+            "aiw",
+            "Jessica has 3 brothers. How many sisters does Jessica's brother have?",
+            "Barbara has 3 brothers. How many sisters does Barbara's brother have?",
+        ),
+        ("count_bits", "The  number 3?\n", "The number 3?"),
+    ],
+)
+def test_another_wording_is_the_same_question(generator: str, one: str, other: str) -> None:
+    assert meaning(generator, one) == meaning(generator, other)
+    assert meaning(generator, one) != meaning(
+        generator, one.replace("3", "4").replace("5", "7").replace("16", "12")
+    )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_held_out_question_is_asked_twice_or_drawn_in_other_words(
+    worker: SharedWorker, name: str
+) -> None:
+    """300 draws of each of 17 families."""
+    spec = FAMILIES[name]
+    kept = worker.held_out(40, families=[spec])
+    asked = [meaning(spec.generator, text) for _, text in kept]
+    assert len(set(asked)) == len(asked)
+    assert len(asked) >= MIN_HELD_OUT
+    drawn = worker.draw(random.Random(name), 300, families=[spec])
+    assert not {meaning(spec.generator, text) for _, text in drawn} & set(asked)
+    assert {*worker.parts([task for task, _ in drawn])} == {Part.TRAINING}
+    if has_wordings(spec.generator):
+        assert Part.TRAINING not in worker.parts([task for task, _ in kept])
+    assert worker.held_out(40, families=[spec]) == kept, "always the same"
+
+
+@hypothesis_settings(max_examples=200)
+@given(st.text(max_size=80), st.sampled_from(["aiw", "gcd", "simple_equations", "bf"]))
+def test_any_text_has_one_normal_form(text: str, generator: str) -> None:
+    """200 generated texts."""
+    form = meaning(generator, text)
+    assert form == " ".join(form.split())
+    assert meaning(generator, f" {text}\n") == form
