@@ -88,9 +88,9 @@ def run_ours(case: Case, folder: Path, counter: RoundCounter) -> None:
         verify(tasks, groups)
         return [[lot(answer.text) for answer in group.answers] for group in groups]
 
-    Trainer._finish_round = counting  # type: ignore[method-assign]
+    Trainer._finish_round = counting  # type: ignore[method-assign, assignment]
     if case.vocabulary:
-        TaskSource.verify_own = by_lot  # type: ignore[method-assign]
+        TaskSource.verify_own = by_lot  # type: ignore[method-assign, assignment]
     with tempfile.TemporaryDirectory(prefix="shoal-") as data_dir:
         if code := main(flags_of(case, folder, data_dir)):
             raise RuntimeError(f"{case.name}: our trainer ended with {code}")

@@ -92,7 +92,7 @@ def test_no_library_is_changed_from_outside() -> None:
         for node in ast.walk(tree):
             targets = node.targets if isinstance(node, ast.Assign) else ()
             changed += [
-                f"{at(path, node)} {ast.unparse(target)}"
+                f"{at(path, node)} {ast.unparse(target)}"  # type: ignore[arg-type]
                 for target in targets
                 if isinstance(target, ast.Attribute)
                 and isinstance(target.value, ast.Name)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal_base import files
 from shoal_base.files import create_atomically, read_at_most, set_corrupt_aside, write_atomically
 
 
@@ -33,7 +32,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
     def no_space(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", no_space)
+    monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(OSError, match="No space"):
         write_atomically(path, b"two")
     assert path.read_bytes() == b"one"
@@ -48,7 +47,7 @@ def test_content_is_on_disk_before_the_name_and_the_name_before_it_returns(
     def note(descriptor: int) -> None:
         seen.append((stat.S_ISDIR(os.fstat(descriptor).st_mode), path.exists()))
 
-    monkeypatch.setattr(files.os, "fsync", note)
+    monkeypatch.setattr(os, "fsync", note)
     write_atomically(path, b"one")
     path.unlink()
     create_atomically(path, b"one", mode=0o600)

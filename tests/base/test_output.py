@@ -38,7 +38,7 @@ for number in range(10**9):
 
 def serving(tmp_path: Path, stdout: int, stderr: int, **how: object) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", SERVING, str(tmp_path / "said")]
-    return subprocess.Popen(command, stdin=stdout, stdout=stdout, stderr=stderr, **how)  # type: ignore[call-overload,no-any-return]
+    return subprocess.Popen(command, stdin=stdout, stdout=stdout, stderr=stderr, **how)  # type: ignore[call-overload]
 
 
 def number_said(tmp_path: Path) -> int:

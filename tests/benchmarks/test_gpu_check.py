@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_its_comparisons_hold_on_a_cpu(
     assert gpu_check.main(["--json"]) == 0
     assert json.loads(capsys.readouterr().out)["compared"][0]["right"]
     wrong = gpu_check.Compared(what="x", off=float("nan"), limit=1.0)
-    spoilt = gpu_check.dataclasses.replace(found, compared=[wrong])
+    spoilt = replace(found, compared=[wrong])
     monkeypatch.setattr(gpu_check, "check", lambda *_given, **_options: spoilt)
     assert gpu_check.main([]) == 1
     assert "| x | nan | 1 | **no** |" in capsys.readouterr().out.splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,7 +139,7 @@ def question(seed: int) -> tuple[Question, str]:
 def test_trl_is_paid_as_our_trainer_is() -> None:
     (first, answer), (second, other) = question(5), question(6)
     scoring = Scoring(TINY, [first, second], PRESETS["easy"], frozenset([3]))
-    step = {
+    step: dict[str, Any] = {
         "completions": [answer, answer, *["wrong"] * 6, *[other] * 8],
         "completion_ids": [[9, 3], [9, 9], *[[8, 8, 3]] * 6, *[[7, 3]] * 8],
         "number": [0] * 8 + [1] * 8,

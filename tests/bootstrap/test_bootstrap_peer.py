@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -23,7 +24,7 @@ PATIENCE_S = 40.0
 GCD = next(spec for spec in PRESETS["easy"] if spec.generator == "gcd")
 
 
-async def share(node: Node, number: int) -> None:
+async def share(node: Any, number: int) -> None:
     at = coordinates(GCD, TRAIN_SEED_MIN + number)
     (question,) = await node.member.worker.questions([at])
     group = make.group(of=make.task(number, question=question))
@@ -34,7 +35,7 @@ async def test_nodes_meet_through_it_share_and_outlive_it(tmp_path: Path) -> Non
     one_dir, two_dir, meeting = tmp_path / "one", tmp_path / "two", tmp_path / "meeting"
     async with open_peer(BootstrapPeer, meeting, swarm_name="named here") as peer:
         address, first = address_of(peer), peer.member
-        joined = {"bootstrap": (address,)}
+        joined: dict[str, Any] = {"bootstrap": (address,)}
         async with (
             open_peer(Node, one_dir, swarm_name="mine", max_completions=7, **joined) as one,
             open_peer(Node, two_dir, **joined) as two,

@@ -288,7 +288,7 @@ async def test_a_peer_says_where_it_listens_and_what_it_sees(world: World) -> No
         assert one.remote_address(host.peer_id) == ""
     await connect(one, two)
     for here, there in ((one, two), (two, one)):
-        await until(lambda h=here, t=there: h.peer_addresses(t.peer_id))  # type: ignore[misc]
+        await until(lambda h=here, t=there: h.peer_addresses(t.peer_id))
         listens = tuple(parse_peer_address(a).transport for a in there.listen_addrs())
         assert here.peer_addresses(there.peer_id) == listens
         seen = here.observed_address(there.peer_id)

@@ -252,7 +252,7 @@ async def test_who_asks_too_much_at_once_is_reset(
             for _ in range(4):
                 nursery.start_soon(try_to_ask, name, host)
             refused = [RequestFailure.RESET] * (4 - served[name])
-            await until(lambda n=name, r=refused: answers[n] == r)  # type: ignore[misc]
+            await until(lambda n=name, r=refused: answers[n] == r)
         await until(lambda: len(handler.asked) == sum(served.values()))
         handler.release.set()
     for name, count in served.items():

@@ -114,7 +114,11 @@ def hostile_node(root: Path) -> Iterator[ShoalProcess]:
 
 
 def _debug(at: str, peer: str, lies: str, out: Path) -> Iterator[list[str]]:
-    more = {"block": [make.fresh_identity().peer_id], "unblock": [peer], "protect": [peer]}
+    more: dict[str, list[str]] = {
+        "block": [make.fresh_identity().peer_id],
+        "unblock": [peer],
+        "protect": [peer],
+    }
     quickly = ["--count", "1", "--interval", "0"]
     for view in VIEWS:
         arguments = more.get(view, [])

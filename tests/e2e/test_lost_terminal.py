@@ -46,7 +46,7 @@ def test_a_node_whose_terminal_closes_trains_on(tmp_path: Path) -> None:
         os.setsid()
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
-    command = (*SHOAL, "node", "--no-http", *FLAGS, str(data_dir))
+    command: tuple[str, ...] = (*SHOAL, "node", "--no-http", *FLAGS, str(data_dir))
     command += ("--no-mdns", "--round-seconds", "0.05")
     with started(
         *command, stdin=slave, stdout=slave, stderr=slave, preexec_fn=in_a_session_of_its_own
@@ -138,7 +138,15 @@ def _no_reader() -> int:
 @pytest.mark.slow
 def test_a_trainer_alone_goes_on_without_who_reads_it(tmp_path: Path) -> None:
     """`shoal trainer --alone | head -1`: it plays all its rounds."""
-    command = (*SHOAL, "trainer", "--alone", "--rounds", "100", "--data-dir", str(tmp_path))
+    command: tuple[str, ...] = (
+        *SHOAL,
+        "trainer",
+        "--alone",
+        "--rounds",
+        "100",
+        "--data-dir",
+        str(tmp_path),
+    )
     with started(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -150,7 +158,7 @@ def test_a_trainer_alone_goes_on_without_who_reads_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_swarm_goes_on_without_who_reads_it(tmp_path: Path) -> None:
     """`shoal swarm | head -1` reaches its last round."""
-    command = (*SHOAL, "swarm", "--no-http", "--nodes", "2", "--rounds", "150")
+    command: tuple[str, ...] = (*SHOAL, "swarm", "--no-http", "--nodes", "2", "--rounds", "150")
     command += ("--data-dir", str(tmp_path))
     with started(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None

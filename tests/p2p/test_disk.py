@@ -107,7 +107,7 @@ async def test_the_archive_keeps_what_it_could_not_write(
     assert refused and list(read_archive(path)) == [_batch(1), _batch(2)]
 
 
-async def at_once(sync_fn, *args, limiter=None):  # type: ignore[no-untyped-def]
+async def at_once(sync_fn, *args, limiter=None):
     """Run what blocks in the loop itself."""
     await trio.lowlevel.checkpoint()
     return sync_fn(*args)
@@ -123,7 +123,7 @@ async def test_the_store_tells_and_takes_all_again(tmp_path: Path) -> None:
         refused=lambda what, _error: refused.append(what),
     )
 
-    def limit(pages: int):  # type: ignore[no-untyped-def]
+    def limit(pages: int):
         return lambda core: core._db.execute(f"PRAGMA max_page_count = {pages}").fetchone()
 
     async with trio.open_nursery() as nursery:

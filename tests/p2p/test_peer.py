@@ -113,7 +113,7 @@ async def test_a_relay_in_use_is_needed(
         boot = await there.peer(1)
         for relays, stays in (((boot.peer_id,), True), ((), False)):
             me = await there.peer(2 + stays, boot, target_peers=1)
-            me.relays = SimpleNamespace(relays=relays)  # type: ignore[assignment]
+            me.relays = SimpleNamespace(relays=relays)
             other = await there.peer(4 + stays)
             await there.nursery.start(me.discovery.run)
             await trio.sleep(1.0)

@@ -22,6 +22,7 @@ import trio.testing
 
 from p2p.collector import NEW_CONTAINERS
 from p2p.data_dir import DataDirInUseError, lock_data_dir
+from p2p.endings import call_on_parent_end, call_on_signal
 from p2p.flags import ServingFlags
 from p2p.live_command import _folders, _kept
 from p2p.net.host import ListenError
@@ -29,8 +30,6 @@ from p2p.net.identity import Identity
 from p2p.node import NodeEnd
 from p2p.process import (
     Serving,
-    call_on_parent_end,
-    call_on_signal,
     own_data_dir,
     run_until_stopped,
     serve,

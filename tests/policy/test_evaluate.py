@@ -47,7 +47,7 @@ def test_the_right_answers_are_counted_by_family() -> None:
     class Marked(TaskSource):
         """The first question of each family earns all, the second half of it."""
 
-        def verify_own(self, groups):  # type: ignore[no-untyped-def]
+        def verify_own(self, groups):
             assert all(len(group.answers) == 1 for group in groups)
             return [[(1.0, 0.5, 0.0, 0.0)[index]] for index in range(len(groups))]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from policy import trainer as trainer_module
 from policy.checkpoint import saving
@@ -21,7 +22,6 @@ from policy.record.earlier_runs import STATE_FILE
 from policy.record.metrics import METRICS_FILE
 from policy.rollouts import Answer, OwnGroup, Question
 from policy.trainer import Trainer
-from shoal_base import files
 from shoal_settings.schema import Settings
 from shoal_wire.types import Digest, FinishReason
 from tests.policy import training_cases as case
@@ -53,7 +53,7 @@ def told(of: Trainer) -> list[str]:
     """Record why it is paused, from now on."""
     whys: list[str] = []
     tell = of._pause._tell
-    of._pause._tell = lambda why: (whys.append(why), tell(why))[1]
+    of._pause._tell = lambda why: (whys.append(why), tell(why))[1]  # type: ignore[func-returns-value]
     of._pause._retry_seconds = 0.0
     return whys
 
@@ -95,10 +95,10 @@ def test_whichever_write_fails_first_nothing_is_lost(
 ) -> None:
     made = case.trainer(tmp_path, model, rounds=ROUNDS, checkpoint_seconds=0.0)
     place, name = {
-        "appended": (files.os, "write"),
+        "appended": (os, "write"),
         "moved": (Path, "rename"),
         "model": (made.course.policy.model, "save_pretrained"),
-        "optimizer": (saving.torch, "save"),
+        "optimizer": (torch, "save"),
         "flushed": (saving, "sync"),
     }[where]
     monkeypatch.setattr(place, name, fails_a_few_times(getattr(place, name), first))
@@ -195,9 +195,9 @@ def test_a_node_that_only_generates_pauses_too(tmp_path: Path) -> None:
         answer=answer,
         author=Author(model_name="m", tokenizer_digest=Digest(b"")),
     )
-    write = files.os.fsync
+    write = os.fsync
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files.os, "fsync", fails_a_few_times(write, 3))
+        patch.setattr(os, "fsync", fails_a_few_times(write, 3))
         made._pause._retry_seconds = 0.0
         made.run()
     assert asked == [1, 2, 3, 4]

@@ -13,12 +13,11 @@ from policy.rollouts import (
     OwnGroup,
     Question,
     batch_key,
-    coordinates_of,
     num_answer_bytes,
     publish_requests,
     shareable,
 )
-from shoal_tasks.wire_tasks import make_task
+from shoal_tasks.wire_tasks import coordinates_of, make_task
 from shoal_wire.bundles import BUNDLE_BYTES, bundles
 from shoal_wire.digests import group_id, question_digest
 from shoal_wire.manifest import SwarmRules

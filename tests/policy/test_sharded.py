@@ -114,7 +114,7 @@ def lead_or_follow(rank: int, port: str, folder: Path) -> None:
     )
     alone = fresh_policy(settings, seed=3)
     prompts = [[1, 7, 9, 4], [1, 8, 4]]
-    drawn = {"num_completions": 2, "params": case.SAMPLING}
+    drawn: dict[str, Any] = {"num_completions": 2, "params": case.SAMPLING}
     with pytest.raises(Stopped):
         generate(policy, prompts, generator=torch.Generator(), on_step=_stop, **drawn)
     found = [

@@ -216,7 +216,7 @@ def test_a_predecessor_that_is_still_writing_is_waited_for_and_that_is_said_at_o
     model: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     free: list[bool] = []
-    monkeypatch.setattr(command, "_with_tasks", lambda *_: free.append(held.closed) or 0)
+    monkeypatch.setattr(command, "_with_tasks", lambda *_: free.append(held.closed) or 0)  # type: ignore[func-returns-value, has-type]
     Path("d").mkdir()
     held = Path("d/trainer.lock").open("a")  # noqa: SIM115 - closed by the timer below
     fcntl.flock(held, fcntl.LOCK_EX)

@@ -191,7 +191,7 @@ def _mood(red: Red, rng: random.Random, say: Say) -> None:
         _peers: (PEERS_PROTOCOL,),
         _oneself: (PEERS_PROTOCOL,),
         _manifest: (MANIFEST_PROTOCOL,),
-    }[say]:
+    }[say]:  # type: ignore[index]
         red.serve(protocol, answer)
 
 
@@ -226,7 +226,7 @@ async def answers_by_the_byte(red: Red, rng: random.Random) -> None:
     end = rng.choice((None, -1, b"more"))
 
     async def trickle(stream: Stream) -> None:
-        raw = await read_frame(stream, 1 << 20)  # type: ignore[arg-type]
+        raw = await read_frame(stream, 1 << 20)
         with suppress(RemoteError, ValueError, OverflowError, *BROKEN), trio.move_on_after(60.0):
             said = _fitting(red, own, raw) if end is None else _misfit(red, own, raw)
             whole = len(said).to_bytes(4, "big") + said

@@ -116,7 +116,7 @@ async def strangers_on_tcp(red: WireRed, rng: random.Random) -> None:
 
 async def _knock(red: WireRed, data: bytes) -> None:
     with suppress(OSError, trio.BrokenResourceError), trio.move_on_after(PATIENCE_S):
-        tcp = await trio.open_tcp_stream("127.0.0.1", port_of(red.victim.node.member.host))
+        tcp = await trio.open_tcp_stream("127.0.0.1", port_of(red.victim.node.member.host))  # type: ignore[arg-type]
         async with tcp:
             if data:
                 await tcp.send_all(data)

@@ -122,7 +122,7 @@ class Red:
     # Bytes of gossip
 
     async def _listen(self, stream: Stream) -> None:
-        frames = FrameReader(stream, 1 << 21)  # type: ignore[arg-type]
+        frames = FrameReader(stream, 1 << 21)
         own = {self.identity_bytes}
         while True:
             if self.is_deaf:

@@ -47,7 +47,7 @@ MAX_LURED = 2 * int(DIALS_A_PLACE.burst)
 """Connections to a third party that the victim was told of, within the seconds of one attack."""
 _ACT_S = 12.0
 _OWN_FAULTS = ("KeyError", "AttributeError", "IndexError", "AssertionError", "NameError")
-_OWN_FAULTS += ("UnboundLocalError", "RecursionError", "NotImplementedError", "InvalidStateError")
+_OWN_FAULTS += ("UnboundLocalError", "RecursionError", "NotImplementedError", "InvalidStateError")  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ class _Fight:
 
 async def _load(victim: Victim) -> tuple[int, int]:
     await trio.lowlevel.checkpoint()
-    inner: Any = victim.node.member.host.libp2p_host
+    inner: Any = victim.node.member.host.libp2p_host  # type: ignore[attr-defined]
     connections = inner.get_network().get_connections()
     streams = max((len(one.muxed_conn.streams) for one in connections), default=0)
     muxed = [one.muxed_conn for one in connections]
@@ -226,7 +226,7 @@ async def _until_few_tasks(victim: Victim, most: int) -> None:
 def play_wire(folder: Path, *skirmishes: Skirmish) -> Counter[str]:
     """Play skirmishes one after the other against one node. Raises AssertionError."""
     done: Counter[str] = Counter()
-    with Victim(folder, relay=True, relay_client="on") as victim, faults_of(victim) as log:
+    with Victim(folder, relay=True, relay_client="on") as victim, faults_of(victim) as log:  # type: ignore[arg-type]
         for skirmish in skirmishes:
             done += trio.run(fight, victim, skirmish)
             assert not log.found, f"[seed {skirmish.seed}] {log.found[:3]}"

@@ -85,7 +85,7 @@ async def half_upgraded(red: WireRed, rng: random.Random) -> None:
 async def _prove(red: WireRed, said: bytes) -> None:
     library: Any = red.second.libp2p_host
     with suppress(Exception), trio.move_on_after(PATIENCE_S):
-        tcp = await trio.open_tcp_stream("127.0.0.1", port_of(red.victim.node.member.host))
+        tcp = await trio.open_tcp_stream("127.0.0.1", port_of(red.victim.node.member.host))  # type: ignore[arg-type]
         async with tcp:
             raw = RawConnection(ClearStream(TrioTCPStream(tcp)), True)
             upgrader = library.get_network().upgrader

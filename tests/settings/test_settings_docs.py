@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,8 @@ def _default(value: object) -> str:
 
 def _of_others(field: str) -> str:
     """The description to commands whose help says something else."""
-    instead = Settings.model_fields[field].json_schema_extra["instead"]
+    extra: Any = Settings.model_fields[field].json_schema_extra
+    instead = extra["instead"]
     return "".join(
         f" For `shoal {command}`: {text[0].lower()}{text[1:]}"
         for command, text in instead.items()

@@ -52,7 +52,11 @@ def test_a_file_is_published_once(
 ) -> None:
     file = tmp_path / "answers.jsonl"
     filled = [{**row, "completions": ["1", {"text": "2"}]} for row in rows]
-    own = {"question": "How many legs has a spider?", "answer": "8", "completions": ["8", "6"]}
+    own: dict[str, object] = {
+        "question": "How many legs has a spider?",
+        "answer": "8",
+        "completions": ["8", "6"],
+    }
     file.write_text("\n".join(json.dumps(row) for row in [*filled, own]) + "\n\n")
     assert _publish(node, file, "--json", "--author", "my script") == 0
     printed = json.loads(capsys.readouterr().out)

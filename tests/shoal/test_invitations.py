@@ -18,7 +18,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.net.swarm_key import format_swarm_key, load_swarm_key
+from p2p.net.swarm_key import SwarmKeyError, format_swarm_key, load_swarm_key
 from p2p.node import Node, NodeEnd
 from p2p.parts import Tuning
 from shoal import joined
@@ -185,11 +185,11 @@ def test_a_key_is_kept_for_its_owner_alone_and_another_is_never_overwritten(
         assert node_of(WITH_KEY, tmp_path).swarm_key == str(kept)
     assert load_swarm_key(kept) == KEY
     kept.write_text(format_swarm_key(b"o" * 32))
-    with pytest.raises(joined.SwarmKeyError, match="another swarm"):
+    with pytest.raises(SwarmKeyError, match="another swarm"):
         node_of(WITH_KEY, tmp_path)
     assert load_swarm_key(kept) == b"o" * 32
     assert node_of(PRIVATE, tmp_path, swarm_key=str(kept)).swarm_key == str(kept)
-    with pytest.raises(joined.SwarmKeyError, match="another key"):
+    with pytest.raises(SwarmKeyError, match="another key"):
         node_of(WITH_KEY, tmp_path, swarm_key=str(kept))
     with pytest.raises(UsageExit):
         node_of(PRIVATE, tmp_path)

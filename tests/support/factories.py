@@ -15,7 +15,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -176,24 +176,24 @@ class SharedWorker:
 
     report = None
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """Be there until cancelled."""
         real_worker()
         task_status.started()
         await trio.sleep_forever()
 
-    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+    async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
         """Return one digest a task."""
         return await self._ask(lambda worker: worker.question_digests(tasks))
 
     def known_digests(self, _tasks: Sequence[TaskCoordinates]) -> None:
         """Remember nothing."""
 
-    async def questions(self, tasks: list[TaskCoordinates]) -> list[str]:
+    async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """Return one question a task."""
         return await self._ask(lambda worker: worker.questions(tasks))
 
-    async def items(self, tasks: list[TaskCoordinates]) -> list[TaskItem]:
+    async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
         """Return one question and its answer a task."""
         return await self._ask(lambda worker: worker.items(tasks))
 
@@ -201,7 +201,7 @@ class SharedWorker:
         """Return a judge's task."""
         return await self._ask(lambda worker: worker.draw_for_judge(rng))
 
-    async def score(self, requests: list[ScoreRequest]) -> list[ScoreResult]:
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Return one result a request."""
         return await self._ask(lambda worker: worker.score(requests))
 

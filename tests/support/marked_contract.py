@@ -12,6 +12,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from grimp import ImportGraph
 from importlinter import ContractCheck, fields
@@ -27,9 +28,9 @@ class MarkedContract(ForbiddenContract):
 
     type_name = "marked"
 
-    marker = fields.StringField()
-    rooms = fields.SetField(subfield=fields.StringField())
-    source_modules = fields.SetField(subfield=fields.ModuleExpressionField(), required=False)
+    marker: Any = fields.StringField()
+    rooms: Any = fields.SetField(subfield=fields.StringField())
+    source_modules: Any = fields.SetField(subfield=fields.ModuleExpressionField(), required=False)
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         """Return what `ForbiddenContract` finds for the marked modules.

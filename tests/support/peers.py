@@ -65,7 +65,7 @@ async def run_peer(
     peer = kind(
         identity=identity or load_or_create_identity(settings.data_dir / "identity.key"),
         settings=settings,
-        on_ready=lambda live: (found.append(live), ready.set()),
+        on_ready=lambda live: (found.append(live), ready.set()),  # type: ignore[func-returns-value]
         parts=parts,
         tuning=tuning,
     )

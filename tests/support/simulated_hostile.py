@@ -66,7 +66,7 @@ class Hostile:
         """What it does at all: who tells a plain lie is soon cut off, and could do no more."""
         self.counter = 0
         self.acts = 0
-        self.raw.gossip.take = self._keep  # type: ignore[method-assign]
+        self.raw.gossip.take = self._keep  # type: ignore[assignment, method-assign]
 
     async def run(self, every_s: float) -> None:
         """Act until cancelled."""

@@ -52,7 +52,7 @@ class Pipe:
                 continue
             data = data[len(piece) :]
             self._unread += len(piece)
-            self._later(lambda piece=piece: self._arrive(piece))  # type: ignore[misc]
+            self._later(lambda piece=piece: self._arrive(piece))
 
     async def read(self, limit: int) -> bytes:
         """Return what is there, at most `limit` bytes; empty at the end. Raises StreamReset."""

@@ -31,7 +31,7 @@ def main(device: str, own: str, other: str, seconds: str) -> None:
     waiting: deque[tuple[float, bytes]] = deque()
     while True:
         wait_s = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
-        readable, _, _ = select.select([tun, link], [], [], wait_s)
+        readable, _, _ = select.select([tun, link], [], [], wait_s)  # type: ignore[type-var]
         if tun in readable:
             packet = os.read(tun, _MAX_PACKET_BYTES)
             waiting.append((time.monotonic() + float(seconds), packet))

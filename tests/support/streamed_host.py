@@ -160,9 +160,9 @@ class _Network:
 def virtual_gossip() -> Iterator[None]:
     """Let the real gossip number its messages by Trio's clock."""
     clock = SimpleNamespace(time_ns=lambda: int((EPOCH_S + trio.current_time()) * 1e9))
-    real: Any = gossip.time
-    gossip.time = clock  # type: ignore[assignment]
+    real: Any = gossip.time  # type: ignore[attr-defined]
+    gossip.time = clock  # type: ignore[assignment, attr-defined]
     try:
         yield
     finally:
-        gossip.time = real
+        gossip.time = real  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import trio
 import trio.testing
@@ -23,7 +23,7 @@ class _Connection:
 class TalkStream:
     """One end."""
 
-    pipe: trio.StapledStream[Any, Any]
+    pipe: trio.StapledStream
     muxed_conn: _Connection
     was_reset: bool = False
     sent: list[bytes] = field(default_factory=list)

@@ -300,7 +300,7 @@ async def long_life(world: World) -> None:
         world.network.break_connections(0.1)
         if rng.random() < 0.3:
             pivot = rng.choice(honest).peer_id
-            world.network.partition(lambda peer_id, p=pivot: int(peer_id < p))  # type: ignore[misc]
+            world.network.partition(lambda peer_id, p=pivot: int(peer_id < p))
             await trio.sleep(60.0)
             world.network.heal()
     for member in honest:

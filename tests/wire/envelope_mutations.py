@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -141,7 +142,8 @@ def _move(draw: st.DrawFn, fields: list[Field]) -> None:
 def _pad(draw: st.DrawFn, fields: list[Field]) -> None:
     at = draw(st.integers(0, len(fields) - 1))
     name = draw(st.sampled_from(["tag_padding", "length_padding"]))
-    fields[at] = replace(fields[at], **{name: draw(st.integers(1, 4))})
+    padding: dict[str, Any] = {name: draw(st.integers(1, 4))}
+    fields[at] = replace(fields[at], **padding)
 
 
 def _drop(draw: st.DrawFn, fields: list[Field]) -> None:

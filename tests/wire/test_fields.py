@@ -30,8 +30,8 @@ def test_bounds_apply_to_what_is_read_only() -> None:
     wire = Wires().of(Refusal)
     assert wire.write(Refusal(reason=9)) == {"reason": 9, "retry_after_ms": 0}
     with pytest.raises(OutOfBoundsError, match="reason out of bounds"):
-        wire.read(pb.Refusal(reason=0))
-    assert wire.read(pb.Refusal(reason=3, retry_after_ms=99)).retry_after_ms == 50
+        wire.read(pb.Refusal(reason=0))  # type: ignore[arg-type]
+    assert wire.read(pb.Refusal(reason=3, retry_after_ms=99)).retry_after_ms == 50  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("text", "fits"), [("", False), ("é", True), ("éé", False)])

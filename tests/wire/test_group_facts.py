@@ -13,7 +13,7 @@ from shoal_wire import digests
 from shoal_wire.codec import batch_to_bytes, decode_batch, encode_batch, group_size, group_to_bytes
 from shoal_wire.compression import compress
 from shoal_wire.limits import MAX_BATCH_BYTES
-from shoal_wire.types import RolloutBatch, RolloutGroup
+from shoal_wire.types import GroupId, RolloutBatch, RolloutGroup
 from tests.wire import wire_samples as sample
 from tests.wire import wire_strategies as make
 
@@ -55,7 +55,7 @@ def test_a_group_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[RolloutGroup] = []
     content_id = digests._content_id
 
-    def count(group: RolloutGroup) -> digests.GroupId:
+    def count(group: RolloutGroup) -> GroupId:
         hashed.append(group)
         return content_id(group)
 

@@ -16,6 +16,8 @@ from shoal_wire.errors import RemoteError
 from shoal_wire.judge_messages import (
     MAX_ANSWER_MS,
     MAX_QUESTION_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_RECORDS,
     Challenge,
     ChallengeAnswer,
     ChallengeRequest,
@@ -83,7 +85,7 @@ requests: st.SearchStrategy[JudgeRequest] = st.one_of(
     st.builds(
         RecordQuery,
         after=st.integers(0, limits.MAX_SEQUENCE - 1),
-        limit=st.integers(1, judge.MAX_RECORDS),
+        limit=st.integers(1, MAX_RECORDS),
         peer_id=st.none() | st.just(RECORD.peer_id),
     ),
 )
@@ -128,7 +130,7 @@ def test_a_record_survives(score: float, number: int, mode: Mode, wait: int) -> 
 
 
 @given(
-    hostile(*map(judge.encode_request, (ANSWER, ChallengeRequest(swarm_digest=Digest(b"s" * 32)))))
+    hostile(*map(judge.encode_request, (ANSWER, ChallengeRequest(swarm_digest=Digest(b"s" * 32)))))  # type: ignore[arg-type]
 )
 @settings(max_examples=200)
 def test_any_request_is_a_value_or_the_stated_error(raw: bytes) -> None:
@@ -213,7 +215,7 @@ def test_an_answer_out_of_bounds_is_told_apart(answer: ChallengeAnswer) -> None:
     "request_",
     [
         RecordQuery(limit=0),
-        RecordQuery(limit=judge.MAX_RECORDS + 1),
+        RecordQuery(limit=MAX_RECORDS + 1),
         RecordQuery(peer_id=PeerId("not a peer")),
         ChallengeRequest(swarm_digest=Digest(b"short")),
     ],
@@ -236,7 +238,7 @@ def test_the_longest_of_all_fit_their_frames() -> None:
     )
     raw = sealed(longest)
     assert judge.open_record(raw, judge=JUDGE.peer_id) == longest
-    full = RecordList(envelopes=(b"x" * judge.MAX_RECORD_BYTES,) * judge.MAX_RECORDS)
+    full = RecordList(envelopes=(b"x" * MAX_RECORD_BYTES,) * MAX_RECORDS)
     assert len(judge.encode_reply(full)) <= judge.MAX_JUDGE_REPLY_BYTES
     answer = replace(ANSWER, text="x" * limits.MAX_COMPLETION_BYTES, model_name="m" * 200)
     assert len(judge.encode_request(answer)) <= judge.MAX_JUDGE_REQUEST_BYTES
@@ -250,8 +252,8 @@ def test_the_longest_of_all_fit_their_frames() -> None:
         f"at most {judge.MAX_JUDGE_REQUEST_BYTES} bytes",
         f"{judge.MAX_JUDGE_REPLY_BYTES} bytes",
         f"at most {MAX_QUESTION_BYTES} bytes",
-        f"at most {judge.MAX_RECORD_BYTES} bytes",
-        f"`limit` (1 to {judge.MAX_RECORDS})",
+        f"at most {MAX_RECORD_BYTES} bytes",
+        f"`limit` (1 to {MAX_RECORDS})",
         *(f"`{reason.name}`" for reason in JudgeRefusalReason),
     ],
 )

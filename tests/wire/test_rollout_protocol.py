@@ -267,7 +267,7 @@ def test_the_largest_of_each_fits() -> None:
 
 def test_a_refusal_of_a_later_version_says_not_now() -> None:
     later = pb.RolloutAnswer(refusal=pb.Refusal(retry_after_ms=2**32 - 1))
-    later.refusal.reason = 77
+    later.refusal.reason = 77  # type: ignore[assignment]
     expected = Refusal(reason=BatchRefusalReason.BUSY, retry_after_ms=limits.MAX_RETRY_MS)
     assert decode_answer(later.SerializeToString()) == expected
 

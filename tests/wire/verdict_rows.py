@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from shoal_wire.codec import batch_to_bytes, encode_batch
 from shoal_wire.compression import compress
@@ -47,27 +48,27 @@ class VerdictRow:
 # How a valid envelope is changed
 
 
-def header(**changes: object) -> Mutation:
+def header(**changes: Any) -> Mutation:
     return lambda author: author.envelope(author.batch(**changes))
 
 
-def policy(**changes: object) -> Mutation:
-    return header(policy=replace(make.POLICY, **changes))  # type: ignore[arg-type]
+def policy(**changes: Any) -> Mutation:
+    return header(policy=replace(make.POLICY, **changes))
 
 
-def sampling(**changes: object) -> Mutation:
-    return header(sampling=replace(make.SAMPLING, **changes))  # type: ignore[arg-type]
+def sampling(**changes: Any) -> Mutation:
+    return header(sampling=replace(make.SAMPLING, **changes))
 
 
 def groups(*made: RolloutGroup) -> Mutation:
     return header(groups=made)
 
 
-def task(**changes: object) -> Mutation:
-    return groups(make.group(of=make.task(**changes)))  # type: ignore[arg-type]
+def task(**changes: Any) -> Mutation:
+    return groups(make.group(of=make.task(**changes)))
 
 
-def answer(text: str = "42", **changes: object) -> Mutation:
+def answer(text: str = "42", **changes: Any) -> Mutation:
     answers = (make.completion(), make.completion(text, **changes))
     return groups(RolloutGroup(task=make.task(), completions=answers))
 
@@ -95,7 +96,7 @@ def _rules(author: make.Author) -> SwarmRules:
     return author.manifest.rules
 
 
-def inline(**changes: object) -> Mutation:
+def inline(**changes: Any) -> Mutation:
     """An inline task; changes are of the task."""
     return task(**{"inline": InlineTask(question="Why?", answer="So."), **changes})
 
@@ -111,7 +112,7 @@ def payload(change: Callable[[bytes], bytes]) -> Mutation:
 
 def sealed(author: make.Author, content: bytes, **how: bytes) -> bytes:
     identity = author.identity
-    return seal(content, public_key=identity.public_key_bytes, sign=identity.sign, **how)  # type: ignore[arg-type]
+    return seal(content, public_key=identity.public_key_bytes, sign=identity.sign, **how)
 
 
 def message(change: Callable[[pb.RolloutBatch], object]) -> Mutation:

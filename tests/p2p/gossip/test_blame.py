@@ -43,7 +43,7 @@ async def swarm(count: int) -> AsyncIterator[list[TestNode]]:
         yield nodes
 
 
-def _blame(node: TestNode):  # type: ignore[no-untyped-def]
+def _blame(node: TestNode):
     def on_behaviour(peer_id: PeerId, cause: Cause) -> None:
         node.watch.blamed[peer_id] += 1  # type: ignore[attr-defined]
         assert cause is Cause.FLOOD
@@ -51,7 +51,7 @@ def _blame(node: TestNode):  # type: ignore[no-untyped-def]
     return on_behaviour
 
 
-def _once():  # type: ignore[no-untyped-def]
+def _once():
     heard: set[bytes] = set()
 
     async def validate(data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
@@ -149,4 +149,4 @@ async def test_who_waits_for_us_to_judge_what_it_brought_breaks_no_promise() -> 
         seconds, at = wants._unread[promised]
         wants._unread[promised] = (seconds, at + 60.0)
         later = at + 60.0
-        assert wants.broken({promised}, knows_nothing, later) == []  # type: ignore[arg-type]
+        assert wants.broken({promised}, knows_nothing, later) == []

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from p2p.gossip.blame import COPY, JUDGED, OVER_QUOTA, SECOND_MESSAGE, BlameBook, Waste
 from p2p.gossip.interface import OVERLOAD
+from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Outcome, Reason, verdict
 
 
@@ -18,7 +19,9 @@ def book() -> BlameBook:
 
 
 def judged(of: BlameBook, reason: Reason, *, key: bytes = b"k", by: str = "f") -> Waste:
-    return of.judged(verdict(reason), key=key, content=lambda: b"batch", author="a", forwarder=by)
+    return of.judged(
+        verdict(reason), key=key, content=lambda: b"batch", author=PeerId("a"), forwarder=PeerId(by)
+    )
 
 
 SIGNERS_ALONE = {
@@ -71,10 +74,10 @@ def test_what_was_fetched_before_it_was_heard_of_is_nobodys_fault() -> None:
 def test_it_is_bounded_and_forgets_by_age() -> None:
     of = book()
     for number in range(3000):
-        of.copied(b"%d" % number, "f", 0.0)
+        of.copied(b"%d" % number, PeerId("f"), 0.0)
     assert len(of) == 1000
-    assert of.copied(b"2999", "f", 119.0) == COPY
-    assert of.copied(b"2999", "f", 121.0) == 0.0
+    assert of.copied(b"2999", PeerId("f"), 119.0) == COPY
+    assert of.copied(b"2999", PeerId("f"), 121.0) == 0.0
     assert len(of) == 1
 
 
@@ -88,7 +91,7 @@ def test_who_never_repeats_itself_never_pays(events: list[tuple[str, int, float]
     for peer, number, pause_s in events:
         now += pause_s
         sent[peer, number] += 1
-        paid = of.copied(b"%d" % number, peer, now)
+        paid = of.copied(b"%d" % number, PeerId(peer), now)
         assert paid == 0.0 or sent[peer, number] > 1
 
 
@@ -109,9 +112,9 @@ def test_whoever_plays_with_an_authors_messages_the_honest_author_is_not_blamed(
         waste = of.judged(
             ACCEPT if not passed else verdict(Reason.DUPLICATE),
             key=key,
-            content=lambda author=author: author.encode(),  # type: ignore[misc]
-            author=author,
-            forwarder=forwarder,
+            content=lambda author=author: author.encode(),
+            author=PeerId(author),
+            forwarder=PeerId(forwarder),
         )
         assert author == "Q" or waste.of_author == 0.0
         assert (

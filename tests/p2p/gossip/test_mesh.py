@@ -473,7 +473,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=300)
 @given(st.lists(STEPS, max_size=40))
-def test_whatever_is_said_what_is_sent_has_somebody_to_send_it_to(steps: list) -> None:  # type: ignore[type-arg]
+def test_whatever_is_said_what_is_sent_has_somebody_to_send_it_to(steps: list) -> None:
     bench, here, waiting, number = Bench(), set[PeerId](), list[Validate](), 0
     for what, peer, how in steps:
         events = []

@@ -55,7 +55,7 @@ def test_over_any_course_nothing_is_offered_twice_and_the_bound_holds(
             missed = [k for k in other if (one, k) not in heard]  # type: ignore[attr-defined]
             assert set(missed) <= set(news), "who has not heard of it is told"
             assert len(set(news)) == len(news)
-            heard |= {(one, k) for k in news}  # type: ignore[misc]
+            heard |= {(one, k) for k in news}
         else:
             book.keep_only(one, other)  # type: ignore[arg-type]
             heard = {(p, k) for p, k in heard if p in one and k in other}  # type: ignore[operator]

@@ -31,14 +31,14 @@ async def test_frames_survive_any_cutting() -> None:
     for _ in range(20):
         cuts = sorted(generator.sample(range(len(whole)), 12))
         pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
-        reader = FrameReader(Pieces([p for p in pieces if p]), 1 << 20)  # type: ignore[arg-type]
+        reader = FrameReader(Pieces([p for p in pieces if p]), 1 << 20)
         assert [await reader.read() for _ in bodies] == bodies
 
 
 @pytest.mark.parametrize("data", [b"\x80\x80\x80\x80\x80", b"\x81\x80\x40", b"\xff\xff\xff\x7f"])
 async def test_bad_lengths_are_malformed(data: bytes) -> None:
     with pytest.raises(MalformedFrameError):
-        await FrameReader(Pieces([data]), 1 << 20).read()  # type: ignore[arg-type]
+        await FrameReader(Pieces([data]), 1 << 20).read()
 
 
 async def test_outbound_queue_is_bounded_and_puts_control_first() -> None:

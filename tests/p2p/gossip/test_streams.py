@@ -55,7 +55,7 @@ async def test_four_nodes_form_a_full_mesh_and_hear_everything() -> None:
         for index, node in enumerate(nodes):
             own = set(messages[index::4])
             expected = [message for message in messages if message not in own]
-            await until(lambda n=node, e=expected: len(n.received(TOPIC)) >= len(e))  # type: ignore[misc]
+            await until(lambda n=node, e=expected: len(n.received(TOPIC)) >= len(e))
             assert sorted(node.received(TOPIC)) == sorted(expected)
             assert {delivery.author for delivery in node.deliveries[TOPIC]} == {
                 other.peer_id for other in nodes if other is not node
@@ -92,10 +92,10 @@ async def test_restart_with_the_same_identity_loses_nothing() -> None:
             async with open_test_node(identity=identity) as publisher:
                 await publisher.host.dial(listener.address)
                 await publisher.subscribe(TOPIC)
-                await until(lambda p=publisher: p.gossip.topic_peers(TOPIC))  # type: ignore[misc]
+                await until(lambda p=publisher: p.gossip.topic_peers(TOPIC))
                 for message in part:
                     assert await publisher.gossip.publish(TOPIC, message) == 1
-                await until(lambda p=part: p[-1] in listener.received(TOPIC))  # type: ignore[misc]
+                await until(lambda p=part: p[-1] in listener.received(TOPIC))
         await all_receive([listener], messages)
 
 
@@ -154,7 +154,7 @@ async def test_broken_stream_heals_with_its_subscriptions() -> None:
         await until(lambda: all(is_meshed(node, nodes, TOPIC) for node in nodes))
         for sender, receiver in ((one, two), (two, one)):
             await sender.gossip.publish(TOPIC, b"again")
-            await until(lambda who=receiver: b"again" in who.received(TOPIC))  # type: ignore[misc]
+            await until(lambda who=receiver: b"again" in who.received(TOPIC))
 
 
 # A hostile peer

@@ -60,7 +60,7 @@ def test_who_offers_first_and_has_nothing_keeps_nobody_from_what_another_offered
 
 
 def test_of_many_who_offer_first_some_later_one_is_asked_while_its_offer_holds() -> None:
-    asked = set()
+    asked = set[str]()
     for seed in range(200):
         wants, here = book(seed=seed), Messages()
         for number in range(8):

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -183,7 +184,8 @@ async def test_control_spam_is_cut_off(victim: Victim, kind: str) -> None:
         "prune": rpc_pb2.ControlPrune(topicID="/unknown", backoff=2**63),
     }[kind]
     count = 3000 if kind in ("graft", "prune") else 8
-    control = rpc_pb2.ControlMessage(**{kind: [entry] * count})
+    entries: dict[str, Any] = {kind: [entry] * count}
+    control = rpc_pb2.ControlMessage(**entries)
     async with attack(victim) as attacker:
         await attacker.flood(encode_frame(rpc_pb2.RPC(control=control)), seconds=CUT_WITHIN_S)
         assert Cause.CONTROL_SPAM in victim.points(attacker.peer_id)
@@ -282,9 +284,9 @@ async def test_thousands_of_connections_leave_room_and_memory() -> None:
                 pass
         await honest.dial(victim.address)
         await until(lambda: victim.host.is_connected(honest.peer_id))
-        gate = victim.host._host.get_network()._gate  # type: ignore[attr-defined]
+        gate = victim.host._host.get_network()._gate
         await until(lambda: gate is not None and gate._handshakes == 0)
-        assert sum(gate._open.values()) == 1, "only the honest one is left"
+        assert sum(gate._open.values()) == 1, "only the honest one is left"  # type: ignore[union-attr]
 
 
 async def test_a_banned_peer_that_keeps_coming_back_stays_out(victim: Victim) -> None:
@@ -305,7 +307,7 @@ async def test_a_banned_peer_that_keeps_coming_back_stays_out(victim: Victim) ->
 
 async def test_hundreds_of_streams_on_one_connection_are_bounded(victim: Victim) -> None:
     async with attack(victim) as attacker:
-        network = victim.node.member.host._host.get_network()
+        network = victim.node.member.host._host.get_network()  # type: ignore[attr-defined]
         peak = 0
         streams = []
         for _ in range(150):

@@ -42,7 +42,7 @@ def first_of_each() -> dict[Reason, Callable[[Attacker], bytes]]:
     }
     for row in ROWS:
         if row.reason is not Reason.VALID and row.reason not in found:
-            found[row.reason] = lambda attacker, row=row: row.made_by(attacker.author)  # type: ignore[misc]
+            found[row.reason] = lambda attacker, row=row: row.made_by(attacker.author)
     return found
 
 
@@ -139,7 +139,7 @@ async def test_a_replay_after_gossip_has_forgotten_it_is_a_duplicate(victim: Vic
         envelope = attacker.author.envelope()
         await attacker.publish(envelope)
         await until(lambda: victim.node.pool.groups_received == kept + 1)
-        victim.node.member.gossip._mesh._seen._expiry.clear()
+        victim.node.member.gossip._mesh._seen._expiry.clear()  # type: ignore[attr-defined]
         await attacker.publish(envelope)
         await until(lambda: seen(victim, Reason.DUPLICATE) == before + 1)
         assert victim.node.pool.groups_received == kept + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -35,7 +36,7 @@ class Bench:
         limits: LedgerLimits | None = None,
         queue_batches: int = 16,
         is_open: trio.Event | None = None,
-        **rules: object,
+        **rules: Any,
     ) -> None:
         self.manifest = make.swarm(**rules)
         self.me = make.Author(self.manifest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -148,7 +148,7 @@ async def test_what_is_remembered_takes_nobody_s_turn(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     class Remembering(InstantWorker):
-        def known_digests(self, asked: Sequence[TaskCoordinates]) -> list[Digest] | None:  # type: ignore[override]
+        def known_digests(self, asked: Sequence[TaskCoordinates]) -> list[Digest] | None:
             return [_DIGEST for _ in asked] if all(one.index < 8 for one in asked) else None
 
     worker = Remembering()
@@ -281,7 +281,7 @@ class CountedWorker(OneWorker):
     def __init__(self, slowness_s: float) -> None:
         super().__init__()
         self.slowness_s = slowness_s
-        self.had_s: Counter[int] = Counter()
+        self.had_s = defaultdict[int, float](float)
 
     async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
         async with self._lock:
@@ -372,7 +372,7 @@ def test_a_slow_worker_bans_no_honest_peer(seed: int, slowness_s: float, num_pee
             ledger=PublisherLedger(),
             receivers=Receivers(keep=_ignore, accuse=_ignore),
             wall_ms=lambda: make.NOW_MS,
-            in_thread=_here,
+            in_thread=_here,  # type: ignore[arg-type]
         )
         authors = [make.Author(manifest) for _ in range(num_peers)]
 

@@ -158,7 +158,7 @@ def test_only_regenerable_tasks_are_asked_of_the_worker() -> None:
     true = [g.task.question_digest for g in (groups[0], groups[2])]
     assert check_questions(batch, true) is None
     assert check_questions(batch, true[::-1]) is Reason.QUESTION_MISMATCH
-    assert check_questions(batch, [true[0], None]) is Reason.QUESTION_MISMATCH
+    assert check_questions(batch, [true[0], None]) is Reason.QUESTION_MISMATCH  # type: ignore[list-item]
     assert check_questions(batch, [true[0], Digest(bytes(16))]) is Reason.QUESTION_MISMATCH
 
 

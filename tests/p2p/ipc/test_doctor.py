@@ -239,7 +239,7 @@ def test_one_network_that_gives_too_much_is_told_with_what_to_do() -> None:
 
 
 def test_groups_that_are_too_old_for_the_trainer_are_learning_lost() -> None:
-    def lost(drawn: int = 0, too_old: int = 9, state: str = "ok") -> Seen:
+    def lost(drawn: int = 0, too_old: int = 9, state: Any = "ok") -> Seen:
         learning = replace(WELL, drawn=drawn, state=state)
         return changed(
             trainer=replace(TRAINER, learning=learning),

@@ -41,15 +41,15 @@ class FlakyClient(NodeClient):
         self._retry_at = 0.0  # tests do not wait for backoff
         return super().ensure()
 
-    def _send(self, connection, body):  # type: ignore[no-untyped-def]
+    def _send(self, connection, body):
         self._maybe_break("before the request")
         super()._send(connection, body)
 
-    def _read_answer(self, connection, request_id, deadline):  # type: ignore[no-untyped-def]
+    def _read_answer(self, connection, request_id, deadline):
         self._maybe_break("before the answer")
         return super()._read_answer(connection, request_id, deadline)
 
-    def _read_arrived(self, connection):  # type: ignore[no-untyped-def]
+    def _read_arrived(self, connection):
         self._maybe_break("with answers unread")
         super()._read_arrived(connection)
 

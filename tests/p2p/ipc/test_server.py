@@ -14,8 +14,8 @@ import pytest
 import trio
 
 from p2p.ipc import server as ipc_server
+from p2p.ipc.inspector import InspectorService
 from p2p.ipc.server import IpcServer, SocketPathError
-from p2p.ipc.service import InspectorService
 from p2p.store.store import StoreError, StoreFault
 from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeRefused, NodeUnavailable
@@ -65,7 +65,7 @@ def hello(role: m.Role = m.Role.TRAINER, version: int = m.IPC_VERSION, **ids: An
 
 
 async def connect(node: LocalNode) -> Wire:
-    return Wire(await trio.open_unix_socket(node.socket_path))
+    return Wire(await trio.open_unix_socket(str(node.socket_path)))
 
 
 async def greet(node: LocalNode, role: m.Role = m.Role.TRAINER, **ids: Any) -> Wire:

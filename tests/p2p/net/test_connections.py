@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 from libp2p.abc import INetConn
 from libp2p.rcmgr import Direction
 

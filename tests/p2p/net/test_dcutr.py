@@ -45,7 +45,7 @@ async def test_both_learn_where_the_other_is_seen_and_who_waits(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow)
         agreed["one"] = await propose(one, [ONE])
-    assert agreed["one"] == Agreed(addresses=(TWO,), wait_s=pytest.approx(0.2))
+    assert agreed["one"] == Agreed(addresses=(TWO,), wait_s=pytest.approx(0.2))  # type: ignore[arg-type]
     assert agreed["two"] == Agreed(addresses=(ONE,), wait_s=0.0)
 
 

@@ -32,13 +32,13 @@ TARGET = ID.from_base58(fresh_identity().peer_id)
 
 
 def key_message(kind: crypto_pb2.KeyType, data: bytes) -> bytes:
-    return crypto_pb2.PublicKey(key_type=kind, data=data).SerializeToString()
+    return crypto_pb2.PublicKey(key_type=kind, data=data).SerializeToString()  # type: ignore[arg-type]
 
 
 def huge_rsa() -> bytes:
     """A key that takes the library seconds to parse."""
     number = (1 << 100_000) + 1
-    return key_message(crypto_pb2.RSA, DerSequence([number, number - 2]).encode())
+    return key_message(crypto_pb2.RSA, DerSequence([number, number - 2]).encode())  # type: ignore[arg-type]
 
 
 class _Saying(PatternXX):
@@ -50,7 +50,7 @@ class _Saying(PatternXX):
         said = super().make_handshake_payload(extensions)
         if self.key:
             made = NoiseHandshakePayload(identity_key=self.key, identity_sig=b"\1" + bytes(63))
-            said.serialize = made.SerializeToString  # type: ignore[method-assign]
+            said.serialize = made.SerializeToString
         return said
 
 
@@ -58,7 +58,7 @@ class _Wire(RawConnection):
     """A pipe in memory."""
 
     def __init__(self, stream: trio.abc.Stream, *, initiator: bool) -> None:
-        super().__init__(TrioTCPStream(stream), initiator)  # type: ignore[arg-type]
+        super().__init__(TrioTCPStream(stream), initiator)
 
 
 def stranger(keys: KeyPair | None = None, key: bytes = b"") -> _Saying:
@@ -111,13 +111,13 @@ FOREIGN: dict[str, Callable[[], _Saying]] = {
     "rsa": lambda: stranger(RSA),
     "secp256k1": lambda: stranger(create_secp256k1_key_pair()),
     "huge rsa": lambda: stranger(key=huge_rsa()),
-    "private rsa": lambda: stranger(key=key_message(crypto_pb2.RSA, RSA.private_key.to_bytes())),
+    "private rsa": lambda: stranger(key=key_message(crypto_pb2.RSA, RSA.private_key.to_bytes())),  # type: ignore[arg-type]
     "ed25519 in other bytes": lambda: stranger(
-        key=key_message(crypto_pb2.Ed25519, fresh_identity().public_key_bytes) + b"\x18\x01"
+        key=key_message(crypto_pb2.Ed25519, fresh_identity().public_key_bytes) + b"\x18\x01"  # type: ignore[arg-type]
     ),
     **{
         f"small order {key.hex()}": lambda key=key: stranger(
-            key=key_message(crypto_pb2.Ed25519, key)
+            key=key_message(crypto_pb2.Ed25519, key)  # type: ignore[arg-type]
         )
         for key in small_order_encodings()
     },

@@ -91,7 +91,7 @@ async def handshakes(host: Libp2pHost, count: int) -> None:
     for _ in range(count):
         async with open_test_host() as guest:
             await guest.dial(host.listen_addrs()[0])
-            await until(lambda guest=guest: host.is_connected(guest.peer_id))  # type: ignore[misc]
+            await until(lambda guest=guest: host.is_connected(guest.peer_id))
             guest.abort(host.peer_id)
         await until(lambda: not host.connections())
 

@@ -76,7 +76,7 @@ def test_reads_every_size_that_libp2ps_have_written(tmp_path: Path, size: int) -
     assert load_or_create_identity(path).peer_id == identity.peer_id
 
 
-def write_key(tmp_path: Path, key_type: int, data: bytes) -> Path:
+def write_key(tmp_path: Path, key_type: crypto_pb2.KeyType.ValueType, data: bytes) -> Path:
     path = tmp_path / "identity.key"
     path.write_bytes(crypto_pb2.PrivateKey(key_type=key_type, data=data).SerializeToString())
     path.chmod(0o600)

@@ -253,7 +253,7 @@ def test_of_all_connections_together_the_greediest_network_pays() -> None:
     unread: UnreadOfAll[str] = UnreadOfAll(max_bytes=100, cut=cut.append)
     held = {"a": 40, "b": 30, "c": 20, "d": 15}
     for name, network in (("a", None), ("b", "net"), ("c", "net"), ("d", None)):
-        unread.joined(name, network=network, held=lambda name=name: held[name])  # type: ignore[misc]
+        unread.joined(name, network=network, held=lambda name=name: held[name])
     unread.check("a", 40)
     assert cut == []
     for name in "bcd":

@@ -7,6 +7,7 @@ import os
 
 import pytest
 import trio
+import trio.testing
 from libp2p.io.exceptions import IOException
 
 from p2p.net.bars import GREETING, Bar, looks_enciphered

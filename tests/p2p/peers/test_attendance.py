@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import trio
+import trio.testing
 
 from p2p.peers.attendance import Attendance
 from shoal.testing.host import FakeHost

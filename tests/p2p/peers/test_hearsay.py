@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -15,10 +16,11 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p2p.net.homes import home_of
 from p2p.net.identity import identity_from_seed
 from p2p.peers import hearsay as hearsay_file
 from p2p.peers.discovery import Discovery, DiscoverySettings, TargetKind
-from p2p.peers.hearsay import Hearsay, Speaker, home_of
+from p2p.peers.hearsay import Hearsay, Speaker
 from p2p.peers.peer_book import MAX_OF_NETWORK, BookFile, PeerBook, load_peer_book
 from p2p.peers.targets import Targets
 from shoal.testing.host import FakeHost
@@ -312,7 +314,7 @@ def test_no_course_of_dials_passes_a_bound(
 
 
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
-def test_every_address_that_is_not_on_the_internet_has_a_home(address: object) -> None:
+def test_every_address_that_is_not_on_the_internet_has_a_home(address: Any) -> None:
     text = str(address)
     is_private = address.is_loopback or address.is_link_local
     assert not is_private or home_of(text) is not None

@@ -254,7 +254,7 @@ def play_talks(talks: list[Talk], num_names: int) -> None:
                     nursery.start_soon(
                         follow,
                         punch,
-                        lambda stream, first=first: propose(stream, told[first:]),  # type: ignore[misc]
+                        lambda stream, first=first: propose(stream, told[first:]),
                         names[name % num_names],
                     )
                     await trio.sleep(pause_s)
@@ -325,7 +325,7 @@ async def test_two_relayed_hosts_become_direct_and_let_the_circuit_go(
         await two.node.host.dial(one.circuit)
         await until(lambda: server.num_circuits == 1)
         for host, other in (hosts, hosts[::-1]):
-            await until(lambda host=host, other=other: not is_circuit(way(host, other.peer_id)))  # type: ignore[misc]
+            await until(lambda host=host, other=other: not is_circuit(way(host, other.peer_id)))
         await until(lambda: server.num_circuits == 0)
         assert not gone, "neither has lost the other for a moment"
         await until(lambda: leading.counts == (1, 1))

@@ -86,7 +86,7 @@ def test_two_nodes_behind_routers_exchange_batches_through_a_relay(
     relay = boot.wait_status(lambda s: s["relay"]["circuits"] >= 1, "a circuit")["relay"]
     assert relay["reservations"] == 2
     assert relay["bytes"] > 0
-    assert two.view("ping", peer=one.peer_id)["ms"] > 0
+    assert two.view("ping", peer=one.peer_id)["ms"] > 0  # type: ignore[index]
     found = finding(one, "reachable")
     assert (found["state"], "1 relay" in found["says"]) == ("ok", True), found
     wait_for(
@@ -111,7 +111,7 @@ def test_two_nodes_behind_cone_routers_become_direct(
     wait_for(lambda: address_of(two, one), PATIENCE_S, "the two to meet")
     for node, other in ((one, two), (two, one)):
         wait_for(
-            lambda node=node, other=other: is_direct(node, other),  # type: ignore[misc]
+            lambda node=node, other=other: is_direct(node, other),
             PATIENCE_S,
             "a direct connection",
         )

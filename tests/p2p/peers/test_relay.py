@@ -134,7 +134,7 @@ async def test_cutting_a_circuit_leaves_the_relay_and_other_circuits_alone() -> 
     ):
         for other in (two, three):
             await other.node.host.dial(one.circuit)
-            await until(lambda other=other: one.node.host.is_connected(other.node.peer_id))  # type: ignore[misc]
+            await until(lambda other=other: one.node.host.is_connected(other.node.peer_id))
         assert server.num_circuits == 2
         one.node.host.abort(two.node.peer_id)
         await until(lambda: not two.node.host.is_connected(one.node.peer_id))
@@ -383,9 +383,9 @@ async def test_nobody_is_connected_without_a_place() -> None:
 async def test_a_peer_that_is_no_relay_of_ours_opens_no_circuit_to_us() -> None:
     async with open_relay_host() as (relay, _), open_hidden(relay) as one, open_test_host() as bad:
         await bad.dial(one.node.address)
-        stream = await bad.libp2p_host.new_stream(  # type: ignore[attr-defined]
+        stream = await bad.libp2p_host.new_stream(
             one.node.host.libp2p_host.get_id(),
-            [STOP],  # type: ignore[attr-defined]
+            [STOP],
         )
         stranger = pb.PeerId(id=b"\x00\x01x")
         await write_message(stream, pb.StopMessage(type=pb.StopMessage.CONNECT, peer=stranger))
@@ -401,9 +401,9 @@ async def test_a_peer_that_is_no_relay_of_ours_opens_no_circuit_to_us() -> None:
 async def test_junk_is_survived_by_a_relay(junk: bytes) -> None:
     async with open_relay_host() as (relay, server), open_test_host() as bad:
         await bad.dial(relay.listen_addrs()[0])
-        stream = await bad.libp2p_host.new_stream(  # type: ignore[attr-defined]
+        stream = await bad.libp2p_host.new_stream(
             relay.libp2p_host.get_id(),
-            [TProtocol(HOP)],  # type: ignore[attr-defined]
+            [TProtocol(HOP)],
         )
         if junk:
             await stream.write(junk)

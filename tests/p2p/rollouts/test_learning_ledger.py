@@ -32,7 +32,7 @@ MINUTE = 60_000
 
 
 def group(by: PeerId = ANN, signal: float = 2.0, why: str = "", **other: object) -> m.GroupOutcome:
-    given = {"model": "tiny", "family": "gcd", "reward": 0.5, "tokens": 10, **other}
+    given: dict[str, Any] = {"model": "tiny", "family": "gcd", "reward": 0.5, "tokens": 10, **other}
     return m.GroupOutcome(
         group_id=GroupId(b""), publisher=by, signal=signal, why_unused=why, **given
     )
@@ -65,7 +65,7 @@ def test_signal_is_what_was_trained_on() -> None:
 def test_before_anything_is_learnt_there_is_no_share() -> None:
     ledger = LearningLedger(ME)
     assert ledger.lately(NOW_MS).others_signal_share is None
-    assert ledger.publishers(NOW_MS) == ledger.families() == ()
+    assert (ledger.publishers(NOW_MS), ledger.families()) == ((), ())
 
 
 def test_lately_is_ten_minutes_and_an_hour() -> None:
@@ -240,13 +240,13 @@ async def test_a_round_is_on_disk_within_twenty_seconds_and_who_came_within_a_mi
 ) -> None:
     ledger, writes = LearningLedger(ME), list[float]()
 
-    async def told(call: Callable[..., Any], *args: Any, **_: Any) -> Any:
+    async def told(call: Callable[..., Any], *args: Any, limiter: Any = None) -> Any:
         writes.append(trio.current_time())
         await trio.lowlevel.checkpoint()
         return call(*args)
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(LedgerFile(ledger, tmp_path / LEDGER_FILE, in_thread=told).run)
+        await nursery.start(LedgerFile(ledger, tmp_path / LEDGER_FILE, in_thread=told).run)  # type: ignore[arg-type]
         writes.clear()
         for second in range(610):
             await trio.sleep(1)

@@ -96,8 +96,8 @@ def test_the_share_told_is_that_of_the_last_hour(
 ) -> None:
     told = sorted(told, key=lambda one: one[3])
     origins = Origins()
-    for network, name, signal, minute in told:
-        learn(origins, f"n{network}", f"p{name}", signal=signal, now_ms=minute * MINUTE_MS)
+    for network, who, signal, minute in told:
+        learn(origins, f"n{network}", f"p{who}", signal=signal, now_ms=minute * MINUTE_MS)
     now = told[-1][3]
     lately = [one for one in told if one[3] > now - WINDOW_MINUTES]
     by_network: dict[str, float] = {}
@@ -106,11 +106,11 @@ def test_the_share_told_is_that_of_the_last_hour(
     found = origins.networks(now * MINUTE_MS)
     assert len(found) == len(by_network)
     for one in found:
-        network = one.peer_id.removeprefix("peer of ")
-        share = by_network[network] / sum(by_network.values())
+        name = one.peer_id.removeprefix("peer of ")
+        share = by_network[name] / sum(by_network.values())
         assert abs(one.share - share) < 1e-9
         assert one.networks == len(by_network)
-        assert one.names == len({name for n, name, _, _ in lately if f"n{n}" == network})
+        assert one.names == len({who for n, who, _, _ in lately if f"n{n}" == name})
     assert [one.share for one in found] == sorted((one.share for one in found), reverse=True)
     told_of = origins.one_network(now * MINUTE_MS)
     assert bool(told_of) <= any(one.share > 1 / 3 for one in found)

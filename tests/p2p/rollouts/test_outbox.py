@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -37,7 +38,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 class Bench:
     """An outbox over a real store, with a clock that a test may put forward."""
 
-    def __init__(self, store: Store, gossip: FakeGossip, **rules: object) -> None:
+    def __init__(self, store: Store, gossip: FakeGossip, **rules: Any) -> None:
         self.manifest = make.swarm(**rules)
         self.skew_ms = 0
         self.store = store
@@ -63,7 +64,7 @@ def contents(envelope: bytes) -> RolloutBatch:
 
 @asynccontextmanager
 async def opened(
-    data_dir: Path, gossip: FakeGossip | None = None, *, send: bool = True, **rules: object
+    data_dir: Path, gossip: FakeGossip | None = None, *, send: bool = True, **rules: Any
 ) -> AsyncIterator[Bench]:
     """One start of an outbox; leaving the context is as sudden as a kill."""
     store = Store(data_dir / "node.db", peer_id=PEER.peer_id, wall_ms=wall_ms)
@@ -115,8 +116,8 @@ async def test_a_restart_sends_the_same_bytes_and_goes_on_counting(tmp_path: Pat
         with trio.fail_after(20):
             await bench.outbox.drained()
         assert [data for _, data in bench.gossip.published][:2] == [
-            first.signed.envelope,
-            second.signed.envelope,
+            first.signed.envelope,  # type: ignore[union-attr]
+            second.signed.envelope,  # type: ignore[union-attr]
         ]
         assert [batch.sequence for batch in bench.sent()] == [1, 2, 3]
     async with opened(tmp_path) as bench:
@@ -274,7 +275,7 @@ async def test_a_big_batch_is_announced_as_what_it_is(tmp_path: Path) -> None:
         assert contents(small).sequence == 1
         heard = open_message(message, author=author, context=context)
         told = open_announcement(heard, author=author, context=context, now_ms=wall_ms())
-        envelope = own.signed.envelope
+        envelope = own.signed.envelope  # type: ignore[union-attr]
         batch = contents(envelope)
         assert (told.batch_id, told.num_bytes) == (own.batch_id, len(envelope))
         assert (told.sequence, told.previous_sequence, told.num_groups) == (2, 1, 1)
@@ -295,7 +296,7 @@ async def test_a_batch_over_the_cap_once_unpacked_is_refused(tmp_path: Path) -> 
 async def test_what_was_sealed_is_what_peers_open(tmp_path: Path) -> None:
     async with opened(tmp_path) as bench:
         own = await bench.outbox.accept(make.publish([make.group(1), make.group(2)]))
-        again = reopen_batch(own.signed.envelope, max_bytes=MAX_BATCH_BYTES)
+        again = reopen_batch(own.signed.envelope, max_bytes=MAX_BATCH_BYTES)  # type: ignore[union-attr]
         assert own.signed == again
         assert (own.sequence, own.batch_id) == (again.batch.sequence, again.batch_id)
 

@@ -30,7 +30,7 @@ MANIFEST = make.swarm()
 ME = make.fresh_identity()
 
 
-def start(data_dir: Path):  # type: ignore[no-untyped-def]
+def start(data_dir: Path):
     return open_local_node(data_dir, identity=ME, manifest=MANIFEST)
 
 
@@ -398,7 +398,7 @@ async def test_the_trainers_rewards_of_own_groups_are_a_measure_for_others(tmp_p
         ) -> None:
             told.append((group_id, publisher, family, own))
 
-        node.reputation.sampling.report = note  # type: ignore[method-assign,assignment]
+        node.reputation.sampling.report = note
         for group_id in (mine, theirs, GroupId(bytes(16))):
             node.pool.verified(group_id, [0.0, 1.0])
         assert told == [

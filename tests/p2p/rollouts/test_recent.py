@@ -12,7 +12,7 @@ from p2p.rollouts.recent import MAX_BYTES, RecentRollouts
 from tests.support import factories as make
 
 
-def groups(author: make.Author, count: int) -> list:  # type: ignore[type-arg]
+def groups(author: make.Author, count: int) -> list:
     signed = author.signed(author.batch([make.group(number) for number in range(count)]))
     return list(published_groups(signed))
 

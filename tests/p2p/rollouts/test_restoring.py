@@ -85,17 +85,17 @@ async def test_others_have_turns_while_what_is_on_disk_is_put_back(
 
     monkeypatch.setattr(RecentRollouts, "notice", noted)
     monkeypatch.setattr(restoring_module, "IDS_A_STEP", 10)
-    monkeypatch.setattr(reopening_module, "reopen_batch", in_thread(reopening_module.reopen_batch))
-    monkeypatch.setattr(restoring_module, "shows_two", in_thread(restoring_module.shows_two))
+    monkeypatch.setattr(reopening_module, "reopen_batch", in_thread(reopening_module.reopen_batch))  # type: ignore[attr-defined]
+    monkeypatch.setattr(restoring_module, "shows_two", in_thread(restoring_module.shows_two))  # type: ignore[attr-defined]
     trio.lowlevel.add_instrument(turns)
     async with start(tmp_path) as node:
         trio.lowlevel.remove_instrument(turns)
         assert external_ids(node) == here
         assert node.ledger.is_equivocated(ann.peer_id, 999)
     assert sum(groups for groups, _ in in_steps.values()) == sum(map(len, made)) - 100
-    for groups, completions in in_steps.values():
-        assert groups <= GROUPS_A_STEP
-        assert completions <= COMPLETIONS_A_STEP or groups == 1
+    for groups, completions in in_steps.values():  # type: ignore[assignment]
+        assert groups <= GROUPS_A_STEP  # type: ignore[operator]
+        assert completions <= COMPLETIONS_A_STEP or groups == 1  # type: ignore[comparison-overlap]
 
 
 async def test_the_consumed_ids_are_put_back_in_pieces(
@@ -105,13 +105,13 @@ async def test_the_consumed_ids_are_put_back_in_pieces(
     async with start(tmp_path) as node:
         await node.store.consume(ids, 1)
     at_once: list[int] = []
-    consume = restoring_module.ReplayBuffer.consume
+    consume = restoring_module.ReplayBuffer.consume  # type: ignore[attr-defined]
 
     def noted(buffer: Any, some: Sequence[GroupId]) -> Any:
         at_once.append(len(some))
         return consume(buffer, some)
 
-    monkeypatch.setattr(restoring_module.ReplayBuffer, "consume", noted)
+    monkeypatch.setattr(restoring_module.ReplayBuffer, "consume", noted)  # type: ignore[attr-defined]
     async with start(tmp_path) as node:
         assert all(node.buffer.has_seen(group_id) for group_id in ids)
     assert sum(at_once) == len(ids)

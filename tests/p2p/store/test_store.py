@@ -224,13 +224,13 @@ def test_nothing_acknowledged_is_lost_and_no_number_repeats_under_kill_9(tmp_pat
     on_disk = {batch.sequence: batch.batch_id.hex() for batch in stored}
     assert len(on_disk) == len(state.batch_ids)
     assert len({sequence for sequence, _ in acknowledged.values()}) == len(acknowledged)
-    for sequence, name in acknowledged.values():
-        assert on_disk[sequence] == name
+    for number, named in acknowledged.values():
+        assert on_disk[number] == named
     assert consumed <= {group_id.hex() for group_id in state.consumed_ids}
     assert state.next_sequence > max(on_disk)
-    for key, (sequence, _) in acknowledged.items():
+    for key, (number, _) in acknowledged.items():
         (again,) = core.commit([lambda c, key=key: c.reserve_own(key.encode(), sealed, now_ms=0)])
-        assert (again.value.sequence, again.value.is_new) == (sequence, False)  # type: ignore[union-attr]
+        assert (again.value.sequence, again.value.is_new) == (number, False)  # type: ignore[union-attr]
 
 
 def _reserve_until_killed(path: Path, run: int, *, num_lines: int) -> list[list[str]]:

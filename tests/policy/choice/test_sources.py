@@ -94,7 +94,7 @@ class Course:
         for index, one in enumerate(usable):
             if index in chosen:
                 self._sources.add(one)
-                self.signal[one.network] += one.signal
+                self.signal[one.network] += one.signal  # type: ignore[assignment]
                 self.trained += 1
             else:
                 self._ready[one.network].append(one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -94,7 +95,7 @@ def test_what_a_killed_conversion_left_is_made_anew(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", killed)
-        patch.setattr(converting.shutil, "rmtree", lambda *_args, **_options: None)
+        patch.setattr(shutil, "rmtree", lambda *_args, **_options: None)
         with pytest.raises(KeyboardInterrupt):
             load_policy(str(made), device="cpu")
     [left] = folders(cache)

@@ -124,7 +124,7 @@ def test_checkpointing_keeps_less_and_has_the_same_gradients(
     monkeypatch.setattr(rows, "PAYS", 0.9 if packed else -1.0)
     policy, steps, kept = tiny_models.policy(architecture), [], []
     for wanted in (False, True):
-        recorder, sizes = Recorder(policy), {}
+        recorder, sizes = Recorder(policy), dict[int, int]()
 
         def keep(tensor: torch.Tensor, sizes: dict[int, int] = sizes) -> torch.Tensor:
             sizes[tensor.data_ptr()] = tensor.nbytes

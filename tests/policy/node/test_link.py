@@ -108,7 +108,7 @@ class SlowDisk:
         self._node = node.node
         self._reserve = node.node.outbox._store.reserve_own
         self._free = trio.Event()
-        node.node.outbox._store.reserve_own = self._wait  # type: ignore[method-assign,assignment]
+        node.node.outbox._store.reserve_own = self._wait
 
     async def _wait(self, *arguments: Any) -> OwnBatch:
         await self._free.wait()

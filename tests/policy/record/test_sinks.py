@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from policy.record import sinks as metric_sinks
+from policy.record.earlier_runs import TENSORBOARD_FOLDER
 from policy.record.sinks import MetricSinks, run_name, sink_names
 from shoal_settings.loader import SettingsError
 from shoal_settings.schema import Settings
@@ -32,7 +33,7 @@ def test_tensorboard_holds_what_was_written(
     resumed.write({"round": 3, "reward": 0.5})
     resumed.write({"round": 3, "held_out/pass@1": 0.125})
     resumed.close()
-    read = EventAccumulator(str(tmp_path / metric_sinks.TENSORBOARD_FOLDER))
+    read = EventAccumulator(str(tmp_path / TENSORBOARD_FOLDER))
     read.Reload()
     assert set(read.Tags()["scalars"]) == {"reward", "held_out/pass@1"}
     assert [(at.step, at.value) for at in read.Scalars("reward")] == [

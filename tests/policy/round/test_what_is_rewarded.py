@@ -144,8 +144,8 @@ def config_of(strategy: str, loss: str, scale: str) -> RoundConfig:
     return round_config(
         Settings(
             strategy=strategy,
-            loss_type=loss,
-            advantage_scale=scale,
+            loss_type=loss,  # type: ignore[arg-type]
+            advantage_scale=scale,  # type: ignore[arg-type]
             max_new_tokens=LONGEST,
             external=8,
         ),

@@ -44,7 +44,7 @@ def test_names_of_special_tokens_in_a_text_stay_characters(text: str) -> None:
 
 
 @pytest.mark.parametrize("spec", EASY, ids=lambda spec: spec.name)
-def test_easy_questions_are_short_and_come_back(spec) -> None:  # type: ignore[no-untyped-def]
+def test_easy_questions_are_short_and_come_back(spec) -> None:
     stream = TaskStream(spec)
     for seed in range(300):
         question = stream.item(seed, 0).question

@@ -176,7 +176,13 @@ async def test_requests_at_once_are_bounded() -> None:
 
     guard = Guard(app, RULES)
     headers = [(b"host", OWN.encode()), (b"cookie", COOKIE.encode())]
-    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers}
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "GET",
+        "path": "/",
+        "query_string": b"",
+        "headers": headers,
+    }
     scope["state"] = {LET_IN: lambda: None}
     async with trio.open_nursery() as nursery:
         for _ in range(MAX_REQUESTS + 3):

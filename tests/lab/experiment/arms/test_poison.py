@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,10 @@ def test_the_attacked_are_held_against_the_clean() -> None:
     arms = poison.quick_arms(2)
     levels = {"clean: none": 0.4, "clean: default": 0.5, "mark 25%: none": 0.2}
     runs = [run(name, seed, level) for name, level in levels.items() for seed in (1, 2)]
-    said = {"planted": (0.0,) * 15 + (0.2, 0.4), "planted_right": (0.0,) * 15 + (0.5, 0.6)}
+    said: dict[str, Any] = {
+        "planted": (0.0,) * 15 + (0.2, 0.4),
+        "planted_right": (0.0,) * 15 + (0.5, 0.6),
+    }
     runs[4] = replace(runs[4], **said)
     runs[5] = replace(runs[5], planted=said["planted"])
     rows = poison.rows_of(arms, runs)

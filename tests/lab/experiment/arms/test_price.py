@@ -98,7 +98,7 @@ def test_nodes_that_are_there_average_when_their_arm_says_so(
     assert [len(before) for before, _ in seen] == [3, 2]  # the third has left after round 2
     for before, after in seen:
         assert not torch.equal(before[0], before[1])
-        assert all(torch.allclose(one, sum(before) / len(before)) for one in after)  # type: ignore[arg-type]
+        assert all(torch.allclose(one, sum(before) / len(before)) for one in after)
     weights = sent(lines, 0, "weight")
     # Of three each sends 4/3 of the weights, of two one whole.
     assert 4 * (weights[4] - weights[2]) == pytest.approx(3 * weights[2], abs=8)

@@ -170,7 +170,7 @@ def _said(shared: Workers) -> m.Publish:
         ),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(BEHAVIOURS, "catching", catching)  # type: ignore[arg-type]
+        patch.setitem(BEHAVIOURS, "catching", catching)
         play(job(arm, rounds=1), shared, lambda _line: None)
     return caught[0]
 
@@ -237,4 +237,4 @@ def test_no_question_of_an_evaluation_is_trained_on_in_a_whole_run(
         held_out = {text for _, text in worker.held_out(20)}
     assert not texts & held_out
     # Nor any that a judge could ask.
-    assert not any(is_held_out(question_digest(text)) for text in texts)  # type: ignore[arg-type]
+    assert not any(is_held_out(question_digest(text)) for text in texts)
