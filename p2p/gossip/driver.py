@@ -14,7 +14,17 @@ import trio
 from p2p.fair.limiter import FairLimiter
 from p2p.gossip.interface import GossipStats, MeshPeer, OversizeError, Watch
 from p2p.gossip.mesh import Mesh
-from p2p.gossip.rpc import Arrived, Charge, Event, Forward, Judged, Message, Rpc, Send, Validate
+from p2p.gossip.rpc import (
+    Arrived,
+    Charge,
+    Event,
+    Forward,
+    JudgedMessage,
+    Message,
+    Rpc,
+    Send,
+    Validate,
+)
 from p2p.gossip.settings import GossipSettings
 from p2p.intake.validation import Validator
 from shoal_wire.types import PeerId
@@ -132,7 +142,7 @@ class MeshGossip(ABC):
                     self._send(peer, rpc)
                 case Forward(peers, frame):
                     num_queued += sum([self._push(peer, frame) for peer in peers])
-                case Judged(forwarder, author, judged):
+                case JudgedMessage(forwarder, author, judged):
                     self._watch.on_verdict(forwarder, author, judged)
                     self._verdicts[judged.reason] += 1
                 case Charge(peer, cause):

@@ -35,7 +35,7 @@ from p2p.gossip.rpc import (
     Charge,
     Event,
     Forward,
-    Judged,
+    JudgedMessage,
     Message,
     Rpc,
     Send,
@@ -261,7 +261,7 @@ class Mesh:
         if fault is not None:
             # The forwarder alone: whoever it says the author is may never have seen this.
             self._account(peer, peer, message, verdict(fault), now)
-            return [Judged(peer, None, verdict(fault))]
+            return [JudgedMessage(peer, None, verdict(fault))]
         if message.author == self._own:
             self.counts["own_echo"] += 1
             self._seen.add(message.id, now)
@@ -290,7 +290,7 @@ class Mesh:
         self._wants.came(forwarder, message.id)
         if judged.reason not in OVERLOAD:
             self._seen.add(message.id, now)
-        events: list[Event] = [Judged(forwarder, message.author, judged)]
+        events: list[Event] = [JudgedMessage(forwarder, message.author, judged)]
         if judged.outcome is Outcome.ACCEPT:
             self.counts["forwarded"] += 1
             for holder in (forwarder, message.author):

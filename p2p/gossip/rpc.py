@@ -85,7 +85,7 @@ class Validate(NamedTuple):
     message: Message
 
 
-class Judged(NamedTuple):
+class JudgedMessage(NamedTuple):
     """Tell the watch of a verdict; see `interface.Watch.on_verdict`."""
 
     forwarder: PeerId
@@ -100,7 +100,7 @@ class Charge(NamedTuple):
     cause: Cause
 
 
-Event = Send | Forward | Arrived | Validate | Judged | Charge
+Event = Send | Forward | Arrived | Validate | JudgedMessage | Charge
 
 
 def merged(sends: Sequence[Send]) -> list[Send]:

@@ -32,7 +32,7 @@ _OFFER_HOLDS_S = 3.0
 """Who offers a message has it for as long at the most."""
 
 
-class Known(Protocol):
+class KnownMessages(Protocol):
     """What is known of a message by its id."""
 
     def knows(self, key: bytes, now: float) -> bool:
@@ -58,7 +58,9 @@ class WantBook(Generic[Peer]):
     def __len__(self) -> int:
         return len(self._asked) + len(self._others) + len(self._promises)
 
-    def offered(self, peer: Peer, keys: Sequence[bytes], known: Known, now: float) -> list[bytes]:
+    def offered(
+        self, peer: Peer, keys: Sequence[bytes], known: KnownMessages, now: float
+    ) -> list[bytes]:
         """Return those to ask for."""
         wanted = []
         for key in keys:
@@ -107,7 +109,7 @@ class WantBook(Generic[Peer]):
         if self._promises.get(peer, (b"", 0.0))[0] == key:
             del self._promises[peer]
 
-    def still_wanted(self, known: Known, now: float) -> dict[Peer, list[bytes]]:
+    def still_wanted(self, known: KnownMessages, now: float) -> dict[Peer, list[bytes]]:
         """Return whom to ask for what was dropped while it was judged, or has not come of whom it
         was asked: one who offered it meanwhile. Forgets that offer."""
         found: dict[Peer, list[bytes]] = {}
@@ -123,7 +125,7 @@ class WantBook(Generic[Peer]):
             found.setdefault(peer, []).append(key)
         return found
 
-    def broken(self, connected: Container[Peer], known: Known, now: float) -> list[Peer]:
+    def broken(self, connected: Container[Peer], known: KnownMessages, now: float) -> list[Peer]:
         """Return who offered what never came; a connection that ended, or is not read, owes
         nothing."""
         found = []

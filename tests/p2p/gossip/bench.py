@@ -14,7 +14,7 @@ from p2p.gossip.rpc import (
     Charge,
     Event,
     Forward,
-    Judged,
+    JudgedMessage,
     Message,
     Rpc,
     Send,
@@ -122,7 +122,7 @@ def charges(events: Iterable[Event]) -> list[tuple[PeerId, Cause]]:
 
 def reasons(events: Iterable[Event]) -> list[tuple[PeerId, PeerId | None, Reason]]:
     """Return the verdicts that the watch learns of."""
-    return [(e.forwarder, e.author, e.verdict.reason) for e in of(Judged, events)]
+    return [(e.forwarder, e.author, e.verdict.reason) for e in of(JudgedMessage, events)]
 
 
 def sent(events: Iterable[Event], part: str) -> list[tuple[PeerId, Any]]:
