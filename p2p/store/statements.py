@@ -30,14 +30,14 @@ from shoal_wire.types import BatchId, GroupId, PeerId
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Committed:
     """A call that was committed, with what it returned."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Undone:
     """A call that had no effect, with why."""
 
     error: BaseException
@@ -74,17 +74,17 @@ class StoreCore:
 
     def commit(
         self, calls: Sequence[Callable[[StoreCore], Any]], *, durable: bool = True
-    ) -> list[Done | Failed]:
+    ) -> list[Committed | Undone]:
         """Run calls in one transaction and return each one's outcome, in order.
 
         If one fails, each is tried again in a transaction of its own, so that it cannot take
         others down. A call may therefore run twice: it must touch nothing but this store.
         """
         try:
-            return [Done(value) for value in self._transaction(calls, durable=durable)]
+            return [Committed(value) for value in self._transaction(calls, durable=durable)]
         except Exception as error:  # noqa: BLE001 (a call may raise anything; its caller sees it)
             if len(calls) == 1:
-                return [Failed(_as_store_error(error))]
+                return [Undone(_as_store_error(error))]
         return [self.commit([call], durable=durable)[0] for call in calls]
 
     def _transaction(

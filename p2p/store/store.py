@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 import trio
 
 from p2p.disk import Refused, say_refused
-from p2p.store.statements import Done, Failed, StoreCore
+from p2p.store.statements import Committed, StoreCore, Undone
 from p2p.store.types import (
     Bringer,
     EvidencePair,
@@ -60,9 +60,9 @@ class _Request:
     call: Callable[[StoreCore], Any]
     durable: bool
     finished: trio.Event = field(default_factory=trio.Event)
-    outcome: Done | Failed | None = None
+    outcome: Committed | Undone | None = None
 
-    def finish(self, outcome: Done | Failed) -> None:
+    def finish(self, outcome: Committed | Undone) -> None:
         self.outcome = outcome
         self.finished.set()
 
@@ -125,14 +125,14 @@ class Store:
             # Not abandoned when cancelled: a commit that has begun ends, and its callers learn.
             outcomes = await self.in_thread(commit, limiter=self._limiter)
             for outcome in outcomes:
-                if isinstance(outcome, Failed) and _is_full(outcome.error):
+                if isinstance(outcome, Undone) and _is_full(outcome.error):
                     self._refused("a batch or what became of it", outcome.error)
             for request, outcome in zip(requests, outcomes, strict=True):
                 request.finish(outcome)
         finally:
             for request in requests:
                 if request.outcome is None:
-                    request.finish(Failed(_closed()))
+                    request.finish(Undone(_closed()))
 
     def _refuse_waiting(self) -> None:
         waiting = []
@@ -143,7 +143,7 @@ class Store:
                 break
         self._receive.close()
         for request in waiting:
-            request.finish(Failed(_closed()))
+            request.finish(Undone(_closed()))
 
     async def _submit(self, call: Callable[[StoreCore], T], *, durable: bool = False) -> T:
         request = _Request(call=call, durable=durable)
@@ -153,7 +153,7 @@ class Store:
             raise _closed() from None
         await request.finished.wait()
         outcome = request.outcome
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, Undone):
             raise outcome.error
         assert outcome is not None
         value: T = outcome.value

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from p2p.store.statements import Done, Failed
+from p2p.store.statements import Committed, Undone
 from p2p.store.store import Bringer, OwnBatch, StoreCore, StoreError, StoreFault, StoreLimits
 from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId, GroupId, PeerId
@@ -32,7 +32,7 @@ def opened(path: Path, **kwargs: Any) -> StoreCore:
 def run(core: StoreCore, call: Callable[[StoreCore], Any]) -> Any:
     """Run one call in a transaction; raise what it raises."""
     (outcome,) = core.commit([call])
-    if isinstance(outcome, Failed):
+    if isinstance(outcome, Undone):
         raise outcome.error
     return outcome.value
 
@@ -168,9 +168,9 @@ class TestGroupCommit:
             ]
         )
         first, second, third = outcomes
-        assert isinstance(first, Done)
-        assert isinstance(second, Failed)
-        assert isinstance(third, Done)
+        assert isinstance(first, Committed)
+        assert isinstance(second, Undone)
+        assert isinstance(third, Committed)
         assert (first.value.sequence, third.value.sequence) == (1, 2)
         assert first.value.is_new
         assert len(stored(core)) == 2
@@ -232,8 +232,8 @@ class TestFullDisk:
                 ),
             ]
         )
-        assert isinstance(small, Done)
-        assert isinstance(large, Failed)
+        assert isinstance(small, Committed)
+        assert isinstance(large, Undone)
         assert stored(core) == [small.value.batch_id]
 
 

@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from p2p.store import store as store_module
-from p2p.store.statements import Failed
+from p2p.store.statements import Undone
 from p2p.store.store import Store, StoreCore, StoreError, StoreFault, StoreLimits
 from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId, GroupId, PeerId
@@ -193,7 +193,7 @@ async def test_a_request_taken_when_the_store_is_stopped_is_refused(tmp_path: Pa
             store._send.send_nowait(request)
             nursery.cancel_scope.cancel()
         await request.finished.wait()
-    assert isinstance(request.outcome, Failed)
+    assert isinstance(request.outcome, Undone)
     assert isinstance(request.outcome.error, StoreError)
 
 
