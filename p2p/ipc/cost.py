@@ -28,7 +28,7 @@ MAX_FILES: Final = 10_000
 """Files of a data directory that are counted."""
 
 
-class Rate:
+class GrowthRate:
     """How fast a count grows."""
 
     def __init__(self, at: float, total: float) -> None:
@@ -65,7 +65,7 @@ class _Process:
         self._process = psutil.Process(pid)
         # The system's own clock, as its start is by that.
         age = max(0.0, time.time() - self._process.create_time())
-        self._cpu = Rate(at - age, 0.0)
+        self._cpu = GrowthRate(at - age, 0.0)
 
     def measure(self, at: float) -> Process:
         """Return its share of one core, and its memory. Raises psutil.Error."""
@@ -84,7 +84,7 @@ class CostMeter:
         self._data_dir = data_dir
         self._in_thread = in_thread
         now = trio.current_time()
-        self._in, self._out = Rate(now, 0.0), Rate(now, 0.0)
+        self._in, self._out = GrowthRate(now, 0.0), GrowthRate(now, 0.0)
         self._processes: dict[str, _Process] = {}
         self._disk: tuple[float, int] | None = None
         """When it was counted, and the bytes."""

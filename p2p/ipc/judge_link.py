@@ -60,7 +60,7 @@ _MAX_PAUSE_SECONDS = 120.0
 _WINDOW = 20
 
 
-class Phase(StrEnum):
+class JudgePhase(StrEnum):
     """Where the exchange with the judge stands."""
 
     IDLE = "idle"
@@ -84,7 +84,7 @@ class JudgeLink:
         self._judge = parse_peer_address(address).peer_id
         self._tagged = {f.name: f.answer_format == "tagged" for f in manifest.families}
         self._wake = trio.Event()
-        self._phase = Phase.IDLE
+        self._phase = JudgePhase.IDLE
         self._challenge: Challenge | None = None
         self._expires_at = 0.0
         self._answer: m.JudgeAnswer | None = None
@@ -102,9 +102,9 @@ class JudgeLink:
             await self._wake.wait()
             self._wake = trio.Event()
             try:
-                if self._phase is Phase.ASKING:
+                if self._phase is JudgePhase.ASKING:
                     await self._ask_judge()
-                elif self._phase is Phase.SCORING:
+                elif self._phase is JudgePhase.SCORING:
                     await self._hand_over()
             except JudgeLinkError as error:
                 self._fail(str(error))
@@ -114,9 +114,13 @@ class JudgeLink:
     def ask(self) -> m.JudgeChallenge | m.Failure:
         """Return the judge's question, or why there is none (yet)."""
         now = trio.current_time()
-        if self._phase in (Phase.ASKING, Phase.SCORING):
+        if self._phase in (JudgePhase.ASKING, JudgePhase.SCORING):
             return m.Failure(reason=f"the judge is {self._phase}", retryable=True)
-        if self._phase is Phase.ASKED and self._challenge is not None and now < self._expires_at:
+        if (
+            self._phase is JudgePhase.ASKED
+            and self._challenge is not None
+            and now < self._expires_at
+        ):
             return m.JudgeChallenge(
                 challenge_id=self._challenge.challenge_id,
                 family=self._challenge.family,
@@ -125,23 +129,23 @@ class JudgeLink:
             )
         if now < self._retry_at:
             return m.Failure(reason=self._error or "the judge is left alone for a while")
-        self._begin(Phase.ASKING)
+        self._begin(JudgePhase.ASKING)
         return m.Failure(reason="the judge is being asked", retryable=True)
 
     def answer(self, body: m.JudgeAnswer) -> m.JudgeScore | m.Failure:
         """Take an answer over, or return the score of one that was."""
         known = self._answer is not None and self._answer.challenge_id == body.challenge_id
-        if self._phase is Phase.SCORED and known and self._score is not None:
+        if self._phase is JudgePhase.SCORED and known and self._score is not None:
             return self._score
-        if self._phase is Phase.SCORING and known:
+        if self._phase is JudgePhase.SCORING and known:
             return m.Failure(reason="the judge is scoring", retryable=True)
         if (
-            self._phase is Phase.ASKED
+            self._phase is JudgePhase.ASKED
             and self._challenge is not None
             and self._challenge.challenge_id == body.challenge_id
         ):
             self._answer = body
-            self._begin(Phase.SCORING)
+            self._begin(JudgePhase.SCORING)
             return m.Failure(reason="the judge is scoring", retryable=True)
         return m.Failure(reason=self._error or "the judge waits for no such answer")
 
@@ -158,7 +162,7 @@ class JudgeLink:
             error=self._error,
         )
 
-    def _begin(self, phase: Phase) -> None:
+    def _begin(self, phase: JudgePhase) -> None:
         self._phase = phase
         self._wake.set()
 
@@ -169,7 +173,7 @@ class JudgeLink:
         pause = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**self._failures)
         self._failures = min(self._failures + 1, 16)
         self._retry_at = trio.current_time() + pause
-        self._phase = Phase.IDLE
+        self._phase = JudgePhase.IDLE
 
     def _recover(self) -> None:
         if self._error is not None:
@@ -182,7 +186,7 @@ class JudgeLink:
             raise JudgeLinkError(f"it answered with {_named(reply)}")
         self._challenge = reply
         self._expires_at = trio.current_time() + reply.answer_within_ms / 1000
-        self._phase = Phase.ASKED
+        self._phase = JudgePhase.ASKED
 
     async def _hand_over(self) -> None:
         answer = self._answer
@@ -203,7 +207,7 @@ class JudgeLink:
         self._score = m.JudgeScore(score=record.score, number=record.number, family=record.family)
         self._scores.append(record.score)
         self._judged += 1
-        self._phase = Phase.SCORED
+        self._phase = JudgePhase.SCORED
 
     def _checked(self, envelope: bytes, sent: ChallengeAnswer) -> JudgeRecord:
         """Return the record if it is of this answer. Raises JudgeLinkError: it is not."""

@@ -72,7 +72,7 @@ class IpcServer:
         self._service = service
         self._next_connection = 0
         self._newest_trainer = 0
-        self._open: list[_Connection] = []
+        self._open: list[_ClientConnection] = []
         """Oldest first."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -93,7 +93,7 @@ class IpcServer:
                         continue
                     self._next_connection += 1
                     name = f"connection-{self._next_connection}"
-                    connection = _Connection(trio.SocketStream(stream), name)
+                    connection = _ClientConnection(trio.SocketStream(stream), name)
                     self._open.append(connection)
                     nursery.start_soon(self._serve, connection, self._next_connection)
         finally:
@@ -138,7 +138,7 @@ class IpcServer:
         self._newest_trainer = number
         return True
 
-    async def _serve(self, connection: _Connection, number: int) -> None:
+    async def _serve(self, connection: _ClientConnection, number: int) -> None:
         try:
             with connection.scope:
                 await connection.serve(self._service, partial(self._in_turn, number))
@@ -157,7 +157,7 @@ class IpcServer:
                     await self._service.goodbye(connection.holder, connection.role)
 
 
-class _Connection:
+class _ClientConnection:
     def __init__(self, stream: trio.SocketStream, holder: str) -> None:
         self._stream = stream
         self._decoder = FrameDecoder()

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from p2p.ipc.cost import WINDOW_SECONDS, CostMeter, Rate, bytes_below
+from p2p.ipc.cost import WINDOW_SECONDS, CostMeter, GrowthRate, bytes_below
 from p2p.net.traffic import Traffic
 
 GONE = 2**22 + 1
@@ -17,7 +17,7 @@ GONE = 2**22 + 1
 
 
 def test_a_rate_is_that_of_the_last_minute() -> None:
-    rate = Rate(0.0, 0.0)
+    rate = GrowthRate(0.0, 0.0)
     assert rate.per_second is None
     for second in range(1, 101):
         rate.add(second, 10.0 * second)
@@ -31,7 +31,7 @@ def test_a_rate_is_that_of_the_last_minute() -> None:
 
 @pytest.mark.parametrize("apart", [0.001, 0.02, 0.34, 0.51, 0.99])
 def test_asked_all_the_time_it_keeps_no_more_than_a_minute(apart: float) -> None:
-    rate, most = Rate(0.0, 0.0), 0
+    rate, most = GrowthRate(0.0, 0.0), 0
     for step in range(3000):
         rate.add(step * apart, step)
         most = max(most, len(rate._seen))
@@ -40,7 +40,7 @@ def test_asked_all_the_time_it_keeps_no_more_than_a_minute(apart: float) -> None
 
 
 def test_asked_seldom_it_is_that_since_the_question_before() -> None:
-    rate = Rate(0.0, 0.0)
+    rate = GrowthRate(0.0, 0.0)
     rate.add(1000.0, 500.0)
     assert rate.per_second == 0.5
     rate.add(3000.0, 500.0)
@@ -48,7 +48,7 @@ def test_asked_seldom_it_is_that_since_the_question_before() -> None:
 
 
 def test_a_count_that_goes_back_begins_anew() -> None:
-    rate = Rate(0.0, 100.0)
+    rate = GrowthRate(0.0, 100.0)
     rate.add(10.0, 5.0)
     assert rate.per_second is None
     rate.add(20.0, 25.0)
