@@ -55,7 +55,7 @@ _DRAWS = 2
 _RETRY_SECONDS = 1.0
 
 
-class Worker(Protocol):
+class JudgeWorker(Protocol):
     """The task worker."""
 
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
@@ -73,7 +73,7 @@ class Judge:
         *,
         identity: Identity,
         manifest: Manifest,
-        worker: Worker,
+        worker: JudgeWorker,
         store: JudgeStore,
         wall_ms: Callable[[], int],
         limits: DeskLimits | None = None,
