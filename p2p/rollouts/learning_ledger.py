@@ -79,7 +79,7 @@ class Learnt:
 
 
 @dataclass(slots=True, kw_only=True)
-class Family:
+class FamilyAnswers:
     """Own answers to one family."""
 
     groups: int = 0
@@ -159,7 +159,7 @@ class LearningLedger:
     def _clear(self) -> None:
         self.round = 0
         self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_PUBLISHERS)
-        self._families: BoundedDict[str, Family] = BoundedDict(MAX_FAMILIES)
+        self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_FAMILIES)
         self._journal: deque[tuple[int, dict[PeerId, _Added]]] = deque(maxlen=MAX_JOURNAL)
         self._bytes_in: deque[tuple[int, int]] = deque(maxlen=WINDOW_MINUTES)
         """Minutes in which rounds ended, and the bytes received since the round before."""
@@ -213,7 +213,7 @@ class LearningLedger:
             row.last_ms = now_ms
             self._count_minute(row, signal, one.tokens, now_ms)
         if publisher == self._me:
-            self._families.use(one.family[:MAX_NAME_BYTES], Family).add(reward)
+            self._families.use(one.family[:MAX_NAME_BYTES], FamilyAnswers).add(reward)
         return publisher, (1, trained, signal, reward)
 
     @staticmethod
@@ -357,7 +357,9 @@ class LearningLedger:
             row = self._rows[PeerId(peer_id)] = Learnt(**_named(_COUNTS, counts))
             row.minutes.extend(Minute(**_named(_MINUTE, one)) for one in minutes)
         for name, groups, first, latest in saved["families"]:
-            family = self._families[name] = Family(groups=groups, first=first[:FAMILY_GROUPS])
+            family = self._families[name] = FamilyAnswers(
+                groups=groups, first=first[:FAMILY_GROUPS]
+            )
             family.latest.extend(latest)
 
 

@@ -46,7 +46,7 @@ _OF_PEERS: Final = (MarkKind.JOINED, MarkKind.LEFT)
 
 
 @dataclass(slots=True, kw_only=True)
-class Mark:
+class RunMark:
     """Something that happened, once or several times."""
 
     kind: MarkKind
@@ -58,7 +58,7 @@ class Mark:
     about: list[str] = field(default_factory=list)
     """Ids of peers, or models; at most MAX_ABOUT of them."""
 
-    def take(self, other: Mark) -> None:
+    def take(self, other: RunMark) -> None:
         """Become both."""
         self.count += other.count
         self.about = list(dict.fromkeys([*self.about, *other.about]))[:MAX_ABOUT]
@@ -76,7 +76,7 @@ class Marks:
     """The marks of one run."""
 
     def __init__(self) -> None:
-        self._marks: list[Mark] = []
+        self._marks: list[RunMark] = []
         self._round = 0
         self._model = ""
         self._pid: int | None = None
@@ -127,7 +127,7 @@ class Marks:
         if kind in _OF_PEERS and not about:
             return
         self.changes += 1
-        mark = Mark(
+        mark = RunMark(
             kind=kind,
             round=self._round,
             at_ms=now_ms,
@@ -175,7 +175,7 @@ class Marks:
         """Take over what `to_json` gave, of a run that stood at `round_number`."""
         self._model, self._round = saved["model"][:MAX_NAME_BYTES], round_number
         self._marks = [
-            Mark(
+            RunMark(
                 kind=MarkKind(kind),
                 round=max(0, at_round),
                 at_ms=at_ms,
