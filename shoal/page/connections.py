@@ -56,7 +56,7 @@ class Http1Config(Config):
         raise OtherHttpError
 
 
-class _Connection(TCPServer):
+class _OpenConnection(TCPServer):
     async def protocol_send(self, event: Event) -> None:
         """Send within bounds; hypercorn's waits for its reader, and lets nothing end that."""
         if not isinstance(event, RawData):
@@ -89,7 +89,7 @@ class Visit:
         self.is_let_in = True
 
 
-class Room:
+class ConnectionRoom:
     """Which connections there are. Pure, but for the scopes that it cancels."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ async def serve_connections(
     """
     context = WorkerContext(None)
     wrapped = ASGIWrapper(app)
-    room = Room()
+    room = ConnectionRoom()
 
     async def handle(stream: trio.SocketStream) -> None:
         visit = room.enter(_address(stream))
@@ -146,7 +146,7 @@ async def serve_connections(
         plain = cast("trio.SSLStream", stream)  # it takes both
         try:
             with visit.scope:
-                await _Connection(wrapped, config, context, state, plain)
+                await _OpenConnection(wrapped, config, context, state, plain)
         except* (OtherHttpError, trio.BusyResourceError):  # the latter hypercorn's, as it closes
             pass
         except* Exception as group:  # noqa: BLE001 - hypercorn's, on what it did not expect

@@ -57,7 +57,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PageRequest:
     """What of a request is looked at."""
 
     method: str
@@ -68,7 +68,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RequestRefusal:
     """Why a request is not answered."""
 
     status: int
@@ -76,7 +76,7 @@ class Refusal:
     headers: Mapping[str, str]
 
 
-def refusal(asked: Asked, rules: Rules) -> Refusal | None:
+def refusal(asked: PageRequest, rules: Rules) -> RequestRefusal | None:
     """Return why a request is not answered; None where it is. Pure."""
     if asked.method not in ("GET", "HEAD"):
         return _no(405, "this page is only read", {"Allow": "GET, HEAD"})
@@ -90,7 +90,7 @@ def refusal(asked: Asked, rules: Rules) -> Refusal | None:
     return None
 
 
-def admits(asked: Asked, rules: Rules) -> bool:
+def admits(asked: PageRequest, rules: Rules) -> bool:
     """Whether a request brings the token in its address, to have it as a cookie instead."""
     given = parse_qs(asked.query).get("token", [])
     return len(given) == 1 and _same(given[0], rules.token)
@@ -126,7 +126,7 @@ class Guard:
         finally:
             self._num_open -= 1
 
-    def _judge(self, asked: Asked) -> Refusal | None:
+    def _judge(self, asked: PageRequest) -> RequestRefusal | None:
         if self._num_open >= MAX_REQUESTS:
             return _no(503, "too many requests at once")
         no = refusal(asked, self._rules)
@@ -136,12 +136,12 @@ class Guard:
         return no
 
 
-def _asked(scope: Scope) -> Asked:
+def _asked(scope: Scope) -> PageRequest:
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return Asked(
+    return PageRequest(
         method=scope["method"],
         path=scope["path"],
         query=scope["query_string"].decode("latin-1"),
@@ -176,7 +176,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _is_own(asked: Asked, host: str) -> bool:
+def _is_own(asked: PageRequest, host: str) -> bool:
     """Whether the page itself asks, or a person who typed or followed its address."""
     origin = asked.headers.get("origin")
     if origin is not None and origin.lower() != f"http://{host}".lower():
@@ -188,7 +188,7 @@ def _is_own(asked: Asked, host: str) -> bool:
     return asked.path == "/" and asked.headers.get("sec-fetch-mode") == "navigate"
 
 
-def _shows_token(asked: Asked, rules: Rules) -> bool:
+def _shows_token(asked: PageRequest, rules: Rules) -> bool:
     if admits(asked, rules):
         return True
     bearer = asked.headers.get("authorization", "").removeprefix("Bearer ")
@@ -201,11 +201,11 @@ def _same(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode(), token.encode())
 
 
-def _no(status: int, says: str, headers: Mapping[str, str] | None = None) -> Refusal:
-    return Refusal(status=status, says=says, headers=headers or {})
+def _no(status: int, says: str, headers: Mapping[str, str] | None = None) -> RequestRefusal:
+    return RequestRefusal(status=status, says=says, headers=headers or {})
 
 
-async def _answer(send: Send, no: Refusal) -> None:
+async def _answer(send: Send, no: RequestRefusal) -> None:
     body = f"{no.says}\n".encode()
     headers = {"Content-Type": "text/plain; charset=utf-8", **HEADERS, **no.headers}
     headers["Content-Length"] = str(len(body))

@@ -209,7 +209,7 @@ async def test_a_connection_that_turns_to_http_2_ends(data: bytes) -> None:
 async def test_what_breaks_a_connection_breaks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served() as port:
         with monkeypatch.context() as patched:
-            patched.setattr(connections._Connection, "_read_data", lambda _self: 1 / 0)
+            patched.setattr(connections._OpenConnection, "_read_data", lambda _self: 1 / 0)
             assert await said(port, REQUEST) == b""
         await until_answered(port)
 

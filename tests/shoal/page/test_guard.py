@@ -11,7 +11,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.page.guard import HEADERS, LET_IN, MAX_REQUESTS, Asked, Guard, Rules, refusal
+from shoal.page.guard import HEADERS, LET_IN, MAX_REQUESTS, Guard, PageRequest, Rules, refusal
 
 OWN = "127.0.0.1:7462"
 TOKEN = "t0k-en_" * 6
@@ -19,14 +19,14 @@ RULES = Rules(host="127.0.0.1", token=TOKEN)
 COOKIE = f"shoal_page={TOKEN}"
 
 
-def asked(method: str = "GET", path: str = "/", query: str = "", **headers: str) -> Asked:
+def asked(method: str = "GET", path: str = "/", query: str = "", **headers: str) -> PageRequest:
     """Return a request of the browser that was let in, unless `cookie` says otherwise."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     whole = {"host": OWN, "cookie": COOKIE, **named}
-    return Asked(method=method, path=path, query=query, headers=whole)
+    return PageRequest(method=method, path=path, query=query, headers=whole)
 
 
-def status(one: Asked) -> int | None:
+def status(one: PageRequest) -> int | None:
     found = refusal(one, RULES)
     return None if found is None else found.status
 
