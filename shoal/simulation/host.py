@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 AGENT = "shoal/simulated"
 
 
-class Service(Protocol):
+class SimulatedService(Protocol):
     """What lives as long as its host runs."""
 
     def start(self) -> None:
@@ -56,7 +56,7 @@ class OrderedPeers(frozenset[PeerId]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Connection:
+class _SimulatedConnection:
     direction: Direction
     since: float
     waiting: dict[trio.CancelScope, None] = field(default_factory=dict)
@@ -81,14 +81,14 @@ class SimulatedHost:
         self._network = network
         self._identity = identity
         self.address = address
-        self._peers: dict[PeerId, _Connection] = {}
+        self._peers: dict[PeerId, _SimulatedConnection] = {}
         self._sorted: OrderedPeers | None = None
         self._admission = Admission()
         self._connected: list[Callable[[PeerId], None]] = []
         self._disconnected: list[Callable[[PeerId], None]] = []
         self._servers: dict[str, SimulatedServer] = {}
         self._nursery: trio.Nursery | None = None
-        self._services: list[Service] = []
+        self._services: list[SimulatedService] = []
         self._stop = trio.Event()
         self._stopped = trio.Event()
         self.gossip: Any = None
@@ -109,7 +109,7 @@ class SimulatedHost:
         """The network it is on."""
         return self._network
 
-    def attach(self, service: Service) -> None:
+    def attach(self, service: SimulatedService) -> None:
         """Start and stop `service` with the host."""
         self._services.append(service)
 
@@ -440,7 +440,7 @@ class SimulatedHost:
     def on_connected(self, peer_id: PeerId, direction: Direction) -> None:
         """Take a connection."""
         if peer_id not in self._peers:
-            self._peers[peer_id] = _Connection(direction, trio.current_time())
+            self._peers[peer_id] = _SimulatedConnection(direction, trio.current_time())
             self._sorted = None
             _call_all(self._connected, peer_id)
 
