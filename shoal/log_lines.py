@@ -26,7 +26,7 @@ _LINE: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ([A-Z]+) ([\w-]+): 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LogEntry:
     """One record of a log."""
 
     time: str
@@ -57,7 +57,7 @@ def logs_in(folder: Path) -> list[Path]:
     return []
 
 
-def latest(paths: Iterable[Path], count: int, *, at_least: str = "debug") -> list[Entry]:
+def latest(paths: Iterable[Path], count: int, *, at_least: str = "debug") -> list[LogEntry]:
     """Return the last entries of some logs, of this severity or worse, in order of time."""
     found = (
         [one for one in parsed(tail_lines(path)) if is_at_least(one, at_least)] for path in paths
@@ -66,7 +66,7 @@ def latest(paths: Iterable[Path], count: int, *, at_least: str = "debug") -> lis
     return merged[max(0, len(merged) - count) :]
 
 
-def is_at_least(entry: Entry, level: str) -> bool:
+def is_at_least(entry: LogEntry, level: str) -> bool:
     """Whether an entry is of this severity or worse; of one that is not known it is."""
     return entry.level not in LEVELS or LEVELS.index(entry.level) >= LEVELS.index(level)
 
@@ -87,9 +87,9 @@ def tail(path: Path, max_bytes: int) -> bytes:
     return data
 
 
-def parsed(lines: Iterable[str]) -> Iterator[Entry]:
+def parsed(lines: Iterable[str]) -> Iterator[LogEntry]:
     """Yield the entries of a log's lines. What stands before the first is left out."""
-    before: Entry | None = None
+    before: LogEntry | None = None
     for line in lines:
         entry = _entry(line)
         if entry is not None:
@@ -103,18 +103,18 @@ def parsed(lines: Iterable[str]) -> Iterator[Entry]:
         yield before
 
 
-def _entry(line: str) -> Entry | None:
+def _entry(line: str) -> LogEntry | None:
     """Return the entry that a line begins; None for one of a traceback."""
     try:
         if (match := _LINE.fullmatch(line)) is not None:
             moment = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").astimezone()
             rest = {"level": match[2].lower(), "process": match[3], "message": match[4]}
-            return Entry(time=moment.isoformat(), logger=None, **rest)
+            return LogEntry(time=moment.isoformat(), logger=None, **rest)
         if line.startswith('{"time"'):
             row = json.loads(line)
             moment = datetime.strptime(row["time"], "%Y-%m-%dT%H:%M:%S%z")
             named = {key: str(row[key]) for key in ("level", "process", "logger", "message")}
-            return Entry(time=moment.isoformat(), traceback=row.get("traceback"), **named)
+            return LogEntry(time=moment.isoformat(), traceback=row.get("traceback"), **named)
     except (ValueError, LookupError, TypeError, OverflowError):
         pass
     return None
@@ -133,7 +133,7 @@ class Growing:
             seen = path.stat()
             self._at, self._file_id = seen.st_size, seen.st_ino
 
-    def new_entries(self) -> list[Entry]:
+    def new_entries(self) -> list[LogEntry]:
         """Return what has come since; never raises OSError."""
         data = b""
         with suppress(OSError):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.log_lines import LEVELS, LOG_FILES, Entry, growing, is_at_least, latest, logs_in
+from shoal.log_lines import LEVELS, LOG_FILES, LogEntry, growing, is_at_least, latest, logs_in
 from shoal.nearby import folder_with
 from shoal_base.lines import say, say_json
 from shoal_base.node_folders import NODE_FOLDER
@@ -54,7 +54,7 @@ def _folder(named: Path) -> Path:
     return found
 
 
-def _show(entry: Entry, *, as_json: bool) -> None:
+def _show(entry: LogEntry, *, as_json: bool) -> None:
     if as_json:
         say_json(entry.to_json())
         return

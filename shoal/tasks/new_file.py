@@ -52,7 +52,7 @@ _MATHS: Final = re.compile(r"[-+−]?[$]?[\d.,/]+%?|.*\\[a-zA-Z]+.*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class TaskFileKeys:
     """The keys of the task file and their values, in the file's order."""
 
     fields: Mapping[str, Any]
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def look_at(data: str, name: str) -> Found:
+def look_at(data: str, name: str) -> TaskFileKeys:
     """Return the fields of a task file for `data`. Raises UsageExit with what is missing."""
     try:
         records = [record for _, record in itertools.islice(read_records(data, Path()), _LOOKED_AT)]
@@ -107,7 +107,7 @@ def look_at(data: str, name: str) -> Found:
     is_maths = _share(answers, lambda text: _MATHS.fullmatch(text.strip()) is not None) >= _MOST
     fields["verifier"] = "math" if is_maths and is_installed("math_verify") else "exact"
     fields["answer_format"] = "tagged"
-    return Found(fields=fields)
+    return TaskFileKeys(fields=fields)
 
 
 def _share(texts: Sequence[str], holds: Callable[[str], bool]) -> float:
@@ -131,7 +131,7 @@ def _column(
     )
 
 
-def _written(path: Path, found: Found) -> FamilySpec:
+def _written(path: Path, found: TaskFileKeys) -> FamilySpec:
     """Write the file and read it back. Raises UsageExit: it is there, or cannot be written."""
     rows = found.fields["rows"]
     if not rows.startswith(HUB):
@@ -160,7 +160,7 @@ def _relative(rows: Path, folder: Path) -> str:
         return str(rows.resolve())
 
 
-def _show(console: Terminal, path: Path, found: Found, spec: FamilySpec) -> None:
+def _show(console: Terminal, path: Path, found: TaskFileKeys, spec: FamilySpec) -> None:
     rows, held_out = spec.config["rows"], spec.config["held_out"]
     console.print(f"{path} is written: {rows} rows, the last {held_out} kept for evaluation")
     for key, value in found.fields.items():
