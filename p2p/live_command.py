@@ -78,12 +78,13 @@ def _kept(node: Node, settings: Settings, end: NodeEnd) -> Iterator[str]:
     """Return the lines for people at the end: what is kept, and how to resume."""
     played = node.last_status.get("round", 0)
     if end is NodeEnd.FINISHED and settings.rounds:
-        more = f"ROUNDS={2 * settings.rounds} (--rounds) goes on"
+        more = f"ROUNDS={2 * settings.rounds} (--rounds) continues"
         yield f"{played} of {settings.rounds} rounds are done; {more}"
     elif end is NodeEnd.STOPPED and not settings.no_trainer:
         checkpoint = newest_checkpoint(settings.data_dir)
         kept = f"checkpoint {checkpoint.name}" if checkpoint else "no checkpoint yet"
-        yield f"stopped at round {played}: {kept} in {settings.data_dir}; start it again to go on"
+        where = f"{kept} in {settings.data_dir}"
+        yield f"stopped at round {played}: {where}; run the same command to resume"
 
 
 async def _keep_last_status(node: Node, settings: Settings) -> None:

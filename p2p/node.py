@@ -80,7 +80,7 @@ class Node:
     def stop(self) -> None:
         """Ask the node to end; it closes in order and returns."""
         if not self._stop.is_set():
-            log.info("stopping: the trainer writes its last checkpoint, what is unsent goes out")
+            log.info("stopping: the trainer writes its last checkpoint, queued batches are sent")
         self._stop.set()
         self._joining.cancel()
 
@@ -144,7 +144,7 @@ class Node:
             self._trainer_ended.set()
 
     async def _shut_down(self, live: LiveNode) -> None:
-        """The trainer writes its last checkpoint; what is unsent goes out; then the host closes."""
+        """The trainer writes its last checkpoint; queued batches are sent; then the host closes."""
         if self._child is not None:
             self._trainer_scope.cancel()
             await self._trainer_ended.wait()
@@ -181,7 +181,8 @@ async def _say_who_is_there(peer: ListeningPeer) -> None:
             when = "yet" if alone is None else "any more"
             log.info("nobody else is here %s: training alone, and looking for peers", when)
         elif not solo and alone is not False:
-            log.info("connected to %d peer(s)", len(peer.host.connected_peers()))
+            count = len(peer.host.connected_peers())
+            log.info("connected to %d peer%s", count, "" if count == 1 else "s")
         alone = solo
         await changed.wait()
         await trio.sleep(1.0)

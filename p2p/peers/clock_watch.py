@@ -64,5 +64,5 @@ class ClockWatch:
                 skew.advice(),
             )
         elif self._was_wrong:
-            log.warning("this machine's clock agrees with %d peer(s) again", skew.num_peers)
+            log.warning("this machine's clock agrees with %d of its peers again", skew.num_peers)
         self._was_wrong = skew.is_wrong

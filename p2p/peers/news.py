@@ -33,7 +33,7 @@ class BootstrapNews:
         self._said = True
         return (
             f"no bootstrap has answered for {_spoken(silent_s)} ({last_error or 'no error yet'}); "
-            f"trying on; {num_peers} other peer(s) connected"
+            f"still trying; other peers connected: {num_peers}"
         )
 
 

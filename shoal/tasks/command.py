@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv[1:] if shows else argv)
     try:
         if arguments.family is None and (shows or arguments.model is not None):
-            raise fail("tasks", "which FAMILY is to be shown? `shoal tasks` lists them")
+            raise fail("tasks", "name a FAMILY to show; `shoal tasks` lists them")
         of_model = {"--shots": arguments.shots is None, "--prompt": arguments.prompt == "auto"}
         for flag, is_left_out in of_model.items():
             if arguments.model is None and not is_left_out:

@@ -281,10 +281,10 @@ def test_each_model_has_a_folder_by_default() -> None:
 @pytest.mark.parametrize(
     ("end", "said"),
     [
-        (NodeEnd.FINISHED, "40 of 40 rounds are done; ROUNDS=80 (--rounds) goes on"),
+        (NodeEnd.FINISHED, "40 of 40 rounds are done; ROUNDS=80 (--rounds) continues"),
         (
             NodeEnd.STOPPED,
-            "stopped at round 40: checkpoint round-000040 in d; start it again to go on",
+            "stopped at round 40: checkpoint round-000040 in d; run the same command to resume",
         ),
     ],
 )

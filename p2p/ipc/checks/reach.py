@@ -27,7 +27,7 @@ def reachable(seen: Seen) -> Iterator[Finding]:
     elif relays:
         yield found(
             "reachable",
-            f"through {relays} relay(s); directly by none of {len(tried)} that tried",
+            f"through relays ({relays}); directly by none of {len(tried)} that tried",
         )
     else:
         yield found(

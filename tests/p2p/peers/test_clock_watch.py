@@ -65,7 +65,7 @@ async def test_an_hour_behind_is_said_and_so_is_that_it_is_mended(
         one.off_ms = 0
         await trio.sleep(1300)
         assert len(warnings_of(caplog)) == 2
-        assert "agrees with 3 peer(s) again" in warnings_of(caplog)[1]
+        assert "agrees with 3 of its peers again" in warnings_of(caplog)[1]
         nursery.cancel_scope.cancel()
 
 
