@@ -18,6 +18,7 @@ from policy.rollouts import Question
 from shoal.api.groups import Group, LeasedGroup
 from shoal.api.joining import connect
 from shoal.api.swarm import Swarm
+from shoal_wire.types import GroupId
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class AsyncSwarm:
         """Do as `Swarm.verify`."""
         return await self._do(partial(self.swarm.verify, groups))
 
-    async def acknowledge(self, groups: Sequence[LeasedGroup]) -> bool:
+    async def acknowledge(self, groups: Sequence[LeasedGroup | GroupId]) -> bool:
         """Do as `Swarm.acknowledge`."""
         return await self._do(partial(self.swarm.acknowledge, groups))
 

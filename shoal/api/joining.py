@@ -16,7 +16,6 @@ from shoal_tasks.swarm import specs_of
 from shoal_wire.errors import ManifestError
 from shoal_wire.invite import LOOKS_LIKE, InviteError, decode_invite
 from shoal_wire.manifest import Manifest, decode_manifest
-from shoal_wire.types import GroupId
 
 _TIMEOUT_SECONDS: Final = 30.0
 _NO_TRAINER: Final = "disabled"
@@ -29,7 +28,6 @@ def connect(
     data_dir: str | Path | None = None,
     task_files: Sequence[str] = (),
     node_flags: Sequence[str] = (),
-    consumed: Sequence[GroupId] = (),
 ) -> Swarm:
     """Join a swarm through a node on this machine.
 
@@ -39,7 +37,6 @@ def connect(
         data_dir: Beside an invitation, the node's folder; else the first free one in `.shoal`.
         task_files: Task files of your own, as `--task-file` of `shoal node`.
         node_flags: More flags of `shoal node`, for a node that has to be started.
-        consumed: Groups that were acknowledged before a restart (`Swarm.unconfirmed`).
 
     Where no node runs, one is started without a trainer; it ends with `Swarm.close`.
 
@@ -55,13 +52,13 @@ def connect(
     if folder is None and not invitation:
         folder = running_node() if data_dir is None else Path(data_dir)
     if folder is not None and answers_at(folder / SOCKET_NAME):
-        return _attach(folder, swarm_digest, task_files, consumed, None)
+        return _attach(folder, swarm_digest, task_files, None)
     flags = [f"--task-file={one}" for one in task_files]
     if folder is not None:
         flags.append(f"--data-dir={folder}")
     node = StartedNode(invitation, [*flags, *node_flags])
     try:
-        return _attach(node.data_dir, swarm_digest, task_files, consumed, node)
+        return _attach(node.data_dir, swarm_digest, task_files, node)
     except BaseException:
         node.stop()
         raise
@@ -83,7 +80,6 @@ def _attach(
     folder: Path,
     swarm_digest: bytes,
     task_files: Sequence[str],
-    consumed: Sequence[GroupId],
     node: StartedNode | None,
 ) -> Swarm:
     manifest, why_no_draw = _look(folder)
@@ -102,7 +98,6 @@ def _attach(
         data_dir=folder,
         why_no_draw=why_no_draw,
         node=node,
-        consumed=consumed,
     )
     client.ensure()  # after the swarm has its leases to state
     return swarm

@@ -27,7 +27,7 @@ from shoal_tasks.families import FamilySpec
 from shoal_tasks.prompts import messages_for
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.limits import MAX_NAME_BYTES
-from shoal_wire.manifest import Manifest
+from shoal_wire.manifest import Manifest, SwarmRules
 from shoal_wire.rules import is_reserved
 from shoal_wire.types import Digest, GroupId, PeerId, PolicyInfo, PublishedGroup, SamplingParams
 
@@ -47,13 +47,11 @@ class Swarm:
         data_dir: Path,
         why_no_draw: str,
         node: StartedNode | None = None,
-        consumed: Sequence[GroupId] = (),
     ) -> None:
         """`why_no_draw` is empty where this program may lease groups as the node's trainer."""
         self._client, self._manifest, self._node = client, manifest, node
         self._why_no_draw = why_no_draw
         self._link = NodeLink(client)
-        self._link.restore_consumed(consumed)
         self._worker = TaskWorker(families)  # started by its first question
         self._tasks = TaskSource(self._worker, families)
         self.data_dir = data_dir
@@ -78,6 +76,11 @@ class Swarm:
     def families(self) -> tuple[str, ...]:
         """The names of the swarm's task families."""
         return self._tasks.names
+
+    @property
+    def rules(self) -> SwarmRules:
+        """The limits of what peers accept, such as how many completions a group may have."""
+        return self._manifest.rules
 
     def status(self) -> dict[str, Any]:
         """Return the node's status: the keys of `shoal debug status --json`.
@@ -181,13 +184,16 @@ class Swarm:
             self._link.report(reports)
         return rewards
 
-    def acknowledge(self, groups: Sequence[LeasedGroup]) -> bool:
+    def acknowledge(self, groups: Sequence[LeasedGroup | GroupId]) -> bool:
         """End leases for good: the groups had their effect, and are never drawn again.
+
+        A group that an earlier run of this program has drawn is named by its id.
 
         Returns whether the node has that on its disk. Otherwise it is told again at every
         connection and acknowledgement, and until then `unconfirmed` names the groups.
         """
-        self._link.hold_until_checkpoint([one.id for one in groups])
+        ids = [one.id if isinstance(one, LeasedGroup) else one for one in groups]
+        self._link.hold_until_checkpoint(ids)
         self._link.consume_held()
         return not self.unconfirmed
 
@@ -195,7 +201,7 @@ class Swarm:
     def unconfirmed(self) -> tuple[GroupId, ...]:
         """Acknowledged groups that the node has not confirmed.
 
-        Keep them with what you save, and give them to `shoal.connect(consumed=…)` after a restart.
+        Keep them with what you save, and acknowledge them again after a restart.
         """
         return self._link.consumed_for_checkpoint()
 

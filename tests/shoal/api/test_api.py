@@ -130,7 +130,8 @@ def test_a_program_that_is_killed_names_what_its_checkpoint_has(
     trained = _drawn(two, 2)
     # As the end of a process: nothing is acknowledged, the leases end with the connection.
     two._client.close()
-    with shoal.connect(two.data_dir, consumed=[trained[0].id]) as later:
+    with shoal.connect(two.data_dir) as later:
+        assert later.acknowledge([trained[0].id])
         assert [group.id for group in _drawn(later, 1)] == [trained[1].id]
         assert later.draw(1) == []
 

@@ -1,0 +1,320 @@
+"""TRL's `GRPOTrainer` in a swarm, by its `rollout_func` (TRL 1.16).
+
+    prompts ─▶ own completions ──▶ published, verified ──▶ ┐
+            └▶ places of others ◀─ drawn, verified, read ──┴─▶ ids and rewards ─▶ TRL's update
+
+TRL takes no advantages from a `rollout_func`. It makes them from the rewards of each
+`num_generations` rows, by the formula that is our default (`policy.choice.advantage`). So a group
+of another node stands in the place of a prompt's own rows, with rewards by the verifier here. A
+place that a smaller group leaves empty holds a row without a reward, which TRL leaves out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from policy.choice.advantage import has_signal
+from policy.model.loading import Policy
+from policy.model.reading import Reading, own_reading
+from policy.rollouts import Question, public_model_name
+from shoal.api.groups import Group, LeasedGroup, SwarmError
+from shoal.api.swarm import Swarm
+from shoal_base.files import write_atomically
+from shoal_wire.rules import check_completion
+from shoal_wire.types import Completion, FinishReason, GroupId, SamplingParams
+
+STATE_FILE: Final = "shoal-groups.json"
+"""Beside TRL's checkpoints: the groups of others that the newest one has learnt from."""
+_LOOK: Final = 4
+"""Groups looked at for each place, at most: many have nothing to learn from."""
+
+Prompt = str | list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One completion as TRL takes it."""
+
+    prompt_ids: list[int]
+    ids: list[int]
+    reward: float | None
+    """None where TRL is to leave the row out."""
+    mask: list[int]
+    """1 for each token that is trained on."""
+    logprobs: list[float | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """What `policy.model.reading` asks of a policy."""
+
+    tokenizer: Any
+    eos_ids: frozenset[int]
+    eos_id: int
+
+
+class Rollouts:
+    """Shares a `GRPOTrainer`'s completions with a swarm, and gives it groups of others.
+
+    It is the trainer's `rollout_func`, its method `reward` the reward, `dataset` the prompts.
+    Groups of others are acknowledged when a checkpoint has them, and at the end of the training.
+    """
+
+    def __init__(
+        self,
+        swarm: Swarm,
+        *,
+        external: int | None = None,
+        prompt: Callable[[Question], Prompt] | None = None,
+        author: str = "",
+    ) -> None:
+        """Join a swarm with one trainer.
+
+        Args:
+            swarm: From `shoal.connect`.
+            external: Groups of others in a generation batch, at most; half of its groups if None.
+            prompt: Makes a prompt of a question; the chat of `Swarm.messages` if None.
+            author: The model's name, told to peers; by the model's configuration if empty.
+        """
+        self._swarm, self._external, self._author = swarm, external, author
+        self._prompt: Callable[[Question], Prompt] = prompt or swarm.messages
+        self._questions: dict[str, Question] = {}
+        self._pending: list[GroupId] = []
+        """Trained on, in no checkpoint yet."""
+        self._has_begun = False
+        self.num_external = 0
+        """Groups of others that were trained on."""
+
+    def dataset(self, count: int, *, seed: int | None = None) -> Any:
+        """Return `count` questions of the swarm as a `datasets.Dataset` with a column `prompt`."""
+        rows = []
+        for question in self._swarm.tasks(count, seed=seed):
+            prompt = self._prompt(question)
+            self._questions[_key(prompt)] = question
+            rows.append({"prompt": prompt})
+        return importlib.import_module("datasets").Dataset.from_list(rows)
+
+    def reward(self, shoal_reward: Sequence[float | None], **_: Any) -> list[float | None]:
+        """Return the rewards that the rollouts came with: the trainer's reward function."""
+        return list(shoal_reward)
+
+    def __call__(self, prompts: list[Prompt], trainer: Any) -> dict[str, Any]:
+        """Answer prompts, as TRL asks of a `rollout_func`.
+
+        Raises:
+            SwarmError: a prompt that is not of `dataset`, or a trainer of several processes.
+        """
+        if trainer.accelerator.num_processes > 1:
+            raise SwarmError(
+                "a swarm is joined by a trainer of one process: start it without others"
+            )
+        if not trainer.model.training:
+            rows = self._own(prompts, trainer, trainer.num_generations_eval, share=False)
+            return _output(rows)
+        self._begin(trainer)
+        size = trainer.num_generations
+        num_groups = len(prompts) // size
+        places = num_groups // 2 if self._external is None else min(self._external, num_groups)
+        others = self._others(places, size, trainer)
+        kept = len(prompts) - len(others)
+        own = self._own(prompts[:kept], trainer, size, share=True) if kept else []
+        return _output([*own, *others])
+
+    def _begin(self, trainer: Any) -> None:
+        """Listen for checkpoints, and tell the node again what the one that was loaded has."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        path = Path(trainer.args.output_dir) / STATE_FILE
+        trainer.add_callback(_callback(self, path))
+        try:
+            state = json.loads(path.read_text())
+            if state["step"] <= trainer.state.global_step:
+                self._swarm.acknowledge([GroupId(bytes.fromhex(one)) for one in state["groups"]])
+        except (OSError, ValueError, LookupError, TypeError):
+            return
+
+    def note(self, path: Path, step: int) -> None:
+        """Write which groups the checkpoint of a step is about to have."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ids = [one.hex() for one in (*self._swarm.unconfirmed, *self._pending)]
+        write_atomically(path, json.dumps({"step": step, "groups": ids}).encode())
+
+    def settle(self) -> None:
+        """Acknowledge what was trained on: a checkpoint has it."""
+        self._swarm.acknowledge(self._pending)
+        self._pending.clear()
+
+    def _own(
+        self, prompts: Sequence[Prompt], trainer: Any, size: int, *, share: bool
+    ) -> list[_Row]:
+        """Generate as TRL itself does; share and verify."""
+        prompt_ids, images, fields = trainer._tokenize_prompts(list(prompts))
+        found, logprobs = trainer._generate_single_turn(prompt_ids, images, fields, size)
+        reads = _reads(trainer)
+        groups = [
+            Group(
+                self._question(prompts[at]),
+                [_completion(reads, ids) for ids in found[at : at + size]],
+            )
+            for at in range(0, len(prompts), size)
+        ]
+        if share:
+            self._share(groups, trainer)
+        rewards = [reward for group in self._swarm.verify(groups) for reward in group]
+        return [
+            _Row(prompt_ids[n], list(ids), rewards[n], [1] * len(ids), logprobs and logprobs[n])
+            for n, ids in enumerate(found)
+        ]
+
+    def _share(self, groups: Sequence[Group], trainer: Any) -> None:
+        """Publish what of the groups peers accept."""
+        rules, args = self._swarm.rules, trainer.args
+        fit = [
+            Group(group.question, [c for c in group.answers if check_completion(c, rules) is None])
+            for group in groups
+        ]
+        config = getattr(trainer.model, "config", None)
+        self._swarm.publish(
+            [
+                Group(group.question, group.completions[: rules.max_completions])
+                for group in fit
+                if len(group.completions) >= rules.min_completions
+            ],
+            author=self._author or public_model_name(getattr(config, "_name_or_path", "")) or "trl",
+            version=trainer.state.global_step,
+            round_number=trainer.state.global_step + 1,
+            sampling=SamplingParams(
+                temperature=args.temperature,
+                top_p=args.top_p,
+                top_k=max(0, args.top_k or 0),
+                max_new_tokens=args.max_completion_length,
+            ),
+        )
+
+    def _others(self, places: int, size: int, trainer: Any) -> list[_Row]:
+        """Draw groups of others until the places are filled, or nothing more is there."""
+        rows: list[_Row] = []
+        left = _LOOK * places
+        while len(rows) < places * size and left > 0:
+            drawn = self._swarm.draw(min(left, places - len(rows) // size))
+            if not drawn:
+                break
+            left -= len(drawn)
+            of_no_use = []
+            for group, rewards in zip(drawn, self._swarm.verify(drawn), strict=True):
+                if found := self._rows(group, rewards, size, trainer):
+                    rows += found
+                    self._pending.append(group.id)
+                    self.num_external += 1
+                else:
+                    of_no_use.append(group)
+            self._swarm.acknowledge(of_no_use)
+        return rows
+
+    def _rows(
+        self, group: LeasedGroup, rewards: Sequence[float], size: int, trainer: Any
+    ) -> list[_Row]:
+        """Return a group of another as `size` rows; none where there is nothing to learn from.
+
+        Only completions that the tokenizer reads as the same text, whole, are taken. A question in
+        a peer's own words is not: TRL's tokenizer would take special tokens from it.
+        """
+        if group.source.group.task.inline is not None:
+            return []
+        reads = _reads(trainer)
+        room = trainer.max_completion_length
+        read = [
+            (reading, reward)
+            for completion, reward in zip(group.answers, rewards, strict=True)
+            if (
+                reading := own_reading(cast(Policy, reads), completion, group.question.tagged, room)
+            )
+        ]
+        if not has_signal([reward for _, reward in read]):
+            return []
+        chosen = _with_signal(read, size)
+        (prompt_ids,), _, _ = trainer._tokenize_prompts([self._prompt(group.question)])
+        rows = [_row(prompt_ids, reading, reward) for reading, reward in chosen]
+        blank = _Row(prompt_ids, rows[0].ids, None, [0] * len(rows[0].ids), rows[0].logprobs)
+        return [*rows, *[blank] * (size - len(rows))]
+
+    def _question(self, prompt: Prompt) -> Question:
+        question = self._questions.get(_key(prompt))
+        if question is None:
+            raise SwarmError("a prompt is not of this swarm: train on Rollouts.dataset(…)")
+        return question
+
+
+def _with_signal(
+    read: Sequence[tuple[Reading, float]], size: int
+) -> Sequence[tuple[Reading, float]]:
+    """Return at most `size` of them, the first ones, among which two rewards differ."""
+    first, rest = read[:size], read[size:]
+    if has_signal([reward for _, reward in first]):
+        return first
+    return [*first[:-1], next(one for one in rest if one[1] != first[0][1])]
+
+
+def _row(prompt_ids: list[int], reading: Reading, reward: float) -> _Row:
+    num = len(reading.ids)
+    unread = reading.unread or (False,) * num
+    mask = [int(not skipped) for skipped in unread]
+    # A number that is not known: TRL's correction for another engine's sampling leaves it out.
+    return _Row(prompt_ids, list(reading.ids), reward, mask, [None] * num)
+
+
+def _output(rows: Sequence[_Row]) -> dict[str, Any]:
+    """Return rows as a `rollout_func` returns them."""
+    has_logprobs = any(one is not None for row in rows for one in row.logprobs or ())
+    return {
+        "prompt_ids": [row.prompt_ids for row in rows],
+        "completion_ids": [row.ids for row in rows],
+        "logprobs": [row.logprobs for row in rows] if has_logprobs else None,
+        "env_mask": [row.mask for row in rows],
+        "shoal_reward": [row.reward for row in rows],
+    }
+
+
+def _reads(trainer: Any) -> _Reads:
+    ids = list(trainer.eos_token_ids)
+    return _Reads(trainer._tokenizer, frozenset(ids), ids[0])
+
+
+def _completion(reads: _Reads, ids: Sequence[int]) -> Completion:
+    """Return what was sampled as text, special tokens visible but for the end."""
+    is_ended = bool(ids) and ids[-1] in reads.eos_ids
+    text = reads.tokenizer.decode(
+        ids[:-1] if is_ended else ids,
+        skip_special_tokens=False,
+        clean_up_tokenization_spaces=False,
+    )
+    finish = FinishReason.STOP if is_ended else FinishReason.LENGTH
+    return Completion(text=text, num_tokens=len(ids), finish_reason=finish)
+
+
+def _key(prompt: Prompt) -> str:
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
+
+
+def _callback(rollouts: Rollouts, path: Path) -> Any:
+    """Return what settles groups as checkpoints are written."""
+    base: Any = importlib.import_module("transformers").TrainerCallback
+
+    class Settling(base):
+        def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+            if control.should_save:  # before the weights are: it may die between the two
+                rollouts.note(path, state.global_step)
+
+        def on_save(self, *_given: Any, **_: Any) -> None:
+            rollouts.settle()
+
+        def on_train_end(self, *_given: Any, **_: Any) -> None:
+            rollouts.settle()
+
+    return Settling()

@@ -1,0 +1,108 @@
+"""TRL's trainer in a swarm: beside one of our nodes, it shares and learns from its groups."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shoal
+from policy.choice.advantage import group_advantages, has_signal
+from policy.model.loading import load_policy
+from policy.model.reading import Reading
+from policy.tiny.tokenizer import ANSWER, BOS
+from shoal.trl import STATE_FILE, Rollouts, _with_signal
+from tests.support.processes import LOOPBACK, Stage, wait_for
+
+SIZE, STEPS = 4, 4
+PAGE = Path(__file__).resolve().parents[2] / "docs/python-api.md"
+
+
+@given(
+    rewards=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=2, max_size=9).filter(has_signal)
+)
+def test_of_a_larger_group_rows_are_taken_that_teach(rewards: list[float]) -> None:
+    read = [(Reading(ids=(n,), unread=None), reward) for n, reward in enumerate(rewards)]
+    chosen = _with_signal(read, SIZE)
+    assert len(chosen) == min(SIZE, len(read))
+    assert has_signal([reward for _, reward in chosen])
+    assert len({reading.ids for reading, _ in chosen}) == len(chosen)
+
+
+def test_the_page_s_example_is_short() -> None:
+    example = re.search(r"```python\n(import shoal.trl.*?)```", PAGE.read_text(), re.S)
+    assert example is not None
+    assert len([line for line in example[1].splitlines() if line.strip()]) <= 15
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_trl_trains_beside_a_node(stage: Stage, tmp_path: Path) -> None:
+    node = stage.node(
+        "one", "--model", "tiny", "--local", "4", "--completions", "6", "--round-seconds", "0.2"
+    )
+    flags = ["--listen", LOOPBACK, "--no-mdns", f"--bootstrap={node.address}"]
+    with shoal.connect(tmp_path / "two", node_flags=flags) as swarm:
+        wait_for(lambda: swarm.status()["groups_received"] >= 40, 90.0, "groups of the node")
+        joined = Rollouts(
+            swarm, prompt=lambda question: f"{BOS}{question.text}{ANSWER}", author="by-trl"
+        )
+        trainer = _trainer(joined, tmp_path / "out")
+        before = [one.detach().clone() for one in trainer.model.parameters()]
+        trainer.train()
+        assert joined.num_external >= STEPS
+        assert any(
+            not one.equal(was) for one, was in zip(trainer.model.parameters(), before, strict=True)
+        )
+        _assert_advantages_are_ours(trainer)
+        assert swarm.unconfirmed == ()
+        state = json.loads((tmp_path / "out" / STATE_FILE).read_text())
+        assert state["step"] == STEPS
+        assert swarm.status()["groups_published"] >= STEPS
+        node.wait_status(lambda s: s["groups_received"] >= STEPS, "groups of TRL's")
+        node.wait_status(lambda s: s["groups_external_used"] >= 1, "learning from them")
+
+
+def _trainer(joined: Rollouts, out: Path) -> Any:
+    trl: Any = importlib.import_module("trl")
+    policy = load_policy("tiny", device="cpu", seed=1)
+    return trl.GRPOTrainer(
+        model=policy.model,
+        processing_class=policy.tokenizer,
+        reward_funcs=joined.reward,
+        rollout_func=joined,
+        train_dataset=joined.dataset(64, seed=1),
+        args=trl.GRPOConfig(
+            output_dir=str(out),
+            per_device_train_batch_size=4 * SIZE,
+            num_generations=SIZE,
+            max_completion_length=24,
+            max_steps=STEPS,
+            save_steps=2,
+            learning_rate=1e-3,
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            disable_tqdm=True,
+        ),
+    )
+
+
+def _assert_advantages_are_ours(trainer: Any) -> None:
+    """What TRL made of the rewards, in each group, is what our default makes of them."""
+    rewards, advantages = trainer._logs["rewards"]["reward"], trainer._logs["advantages"]
+    assert len(rewards) == len(advantages) >= 4 * SIZE
+    rows = list(zip(rewards, advantages, strict=True))
+    num_with_signal = 0
+    for at in range(0, len(rows), SIZE):
+        scored = [row for row in rows[at : at + SIZE] if row[0] == row[0]]  # nan: left out
+        ours = group_advantages([reward for reward, _ in scored])
+        assert [value for _, value in scored] == pytest.approx(ours, abs=1e-3)
+        num_with_signal += any(ours)
+    assert num_with_signal >= 2
