@@ -38,10 +38,12 @@ log = logging.getLogger(__name__)
 REPUTATION_FILE = "reputation.json"
 _MAX_FILE_BYTES = 4 * 1024 * 1024
 _SAVE_SECONDS = 20.0
-"""How soon a new ban is in the file."""
+"""Longest time until a new ban is in the file."""
 _POINTS_SECONDS = 60.0
-"""How soon what every message changes is."""
+"""Longest time until points are. They change with every message, so the file is written less often
+for them."""
 _SAVE_DEADLINE_SECONDS = 2.0
+"""Most time for the last write when the node ends; a disk may hang."""
 
 
 class ControlError(Exception):

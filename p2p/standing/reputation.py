@@ -34,11 +34,15 @@ from shoal_wire.verdict import Verdict
 BAN_SECONDS = 600.0
 """The first ban; each further one within a day lasts twice as long."""
 MAX_BAN_SECONDS = 6 * 3600.0
+"""The longest ban. A guess: a peer that was mended is back within the day."""
 MAX_LISTED = 1024
 """Most peers blocked, protected, or banned at one time."""
 _BAN_MEMORY_SECONDS = 86_400.0
+"""Time after a ban in which another one lasts twice as long."""
 _MAX_AGE_SECONDS = 30 * 86_400.0
+"""Most age that is believed of a saved file, also where it is the clock that jumped."""
 _MAX_SAVED = 2048
+"""Most peers in the file, banned ones first. A guess: half of those remembered."""
 _VERSION = 1
 _MAX_PEER_ID_CHARS = 128
 

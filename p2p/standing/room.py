@@ -32,24 +32,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STAY_SECONDS = 5.0
-"""Every connection has so long, to ask for what a newcomer needs, unless it has been answered."""
+"""Time that every connection has to ask for what a newcomer needs; less, once it is answered."""
 _NEEDED_ANSWERS = 2
+"""Different answers after which a newcomer has what it came for: the manifest, and other peers."""
 _KEPT_RANK = 1.0
 """Peers at or above this rank may be kept although others here have stayed less long. A guess:
 twenty seconds' first deliveries."""
 _GRACE_SECONDS = 60.0
-"""A connection this young and no worse than nothing is a newcomer, which must be able to prove
-itself."""
+"""A connection younger than this, of rank 0, is a newcomer. A guess: it can bring a batch in it."""
 _FIRST_SECONDS = 10.0
-"""So long no newcomer is cut for one that came later."""
+"""Time in which no newcomer is cut for a later one. A guess: twice `STAY_SECONDS`."""
 _NEWCOMERS_SHARE = 0.25
-"""Of all places; newcomers above it compete with each other alone."""
+"""Share of the places for newcomers; above it they compete with each other alone. A guess."""
 _LOOK_SECONDS = 0.5
+"""Time between two looks while there are too many. A guess: a tenth of `STAY_SECONDS`."""
 _PRESSED_SECONDS = 2.0
+"""For so long after a newcomer was refused only half of the places are kept. A guess."""
 _TELL_SECONDS = 2.0
-"""Who is cut untold is back within half a second."""
-_FIRST_QUIET_SECONDS = 60.0
-_LONGEST_QUIET_SECONDS = 3600.0
+"""Most time for telling a peer that it is let go. One that is not told is back within 0.5 s."""
+_FIRST_QUIET_SECONDS, _LONGEST_QUIET_SECONDS = 60.0, 3600.0
+"""Time between two warnings that this peer is full: it doubles from the first to the longest."""
 
 
 def seats_of(max_connections: int) -> int:

@@ -32,7 +32,9 @@ BAN_BELOW = -40.0
 _CREDIT_INTERVAL_SECONDS = 1.0
 """One first delivery in so many seconds counts, so that a stream of them earns no faster."""
 _MAX_PEERS = 4096
+"""Peers remembered. A guess: several times what a node meets in an hour."""
 _FORGET_ABOVE = 0.01
+"""A row that says less is not saved: a single lost point is that little after an hour."""
 
 
 class Cause(StrEnum):
