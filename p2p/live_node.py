@@ -56,9 +56,14 @@ class LiveNode:
         self.manifest = manifest
         self.store = store
         self.child = child
-        self.link = TrainerLink()
         self.recent = RecentRollouts()
         self.learning = LearningLedger(peer.peer_id)
+        self.link = TrainerLink(
+            recent=self.recent,
+            learning=self.learning,
+            received=lambda: peer.host.traffic.bytes_in,
+            wall_ms=parts.wall_ms,
+        )
         self.archive = Archive(
             settings.data_dir / ARCHIVE_FILE,
             max_bytes=settings.archive_bytes,
@@ -182,8 +187,6 @@ class LiveNode:
             self.member,
             outbox=self.outbox,
             pool=self.pool,
-            recent=self.recent,
-            learning=self.learning,
             link=self.link,
             child=self.child,
             exchange=self.exchange,
@@ -196,11 +199,7 @@ class LiveNode:
             manifest=self.manifest,
             pool=self.pool,
             outbox=self.outbox,
-            recent=self.recent,
             link=self.link,
-            learning=self.learning,
-            received=lambda: self.peer.host.traffic.bytes_in,
-            wall_ms=self.peer.parts.wall_ms,
             views=self.views.by_name(),
             control=self.peer.guard.control,
             judge=self.judge,

@@ -16,10 +16,9 @@ from p2p.ipc.service import TrainerLink
 from p2p.ipc.views import CoreViews
 from p2p.member import Member
 from p2p.rollouts.contributions import Contribution
-from p2p.rollouts.learning_ledger import LearningLedger
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
-from p2p.rollouts.recent import RecentGroup, RecentRollouts
+from p2p.rollouts.recent import RecentGroup
 from p2p.trainer_child import ChildState, TrainerChild
 from shoal_ipc.answers.form import read
 from shoal_ipc.answers.learning import Ledger
@@ -58,8 +57,6 @@ class NodeViews(CoreViews):
         *,
         outbox: Outbox,
         pool: RolloutPool,
-        recent: RecentRollouts,
-        learning: LearningLedger,
         link: TrainerLink,
         child: TrainerChild | None,
         exchange: RolloutExchange,
@@ -68,8 +65,8 @@ class NodeViews(CoreViews):
         super().__init__(member)
         self._outbox = outbox
         self._pool = pool
-        self._recent = recent
-        self._learning = learning
+        self._recent = link.recent
+        self._learning = link.learning
         self._link = link
         self._child = child
         self._exchange = exchange

@@ -35,9 +35,21 @@ _MAX_SAMPLE_BYTES = 16 * 1024 * 1024
 
 
 class TrainerLink:
-    """The trainer on the node's socket, as far as the node knows it."""
+    """The trainer on the node's socket: its connection, its state, and what it says it learnt."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        recent: RecentRollouts,
+        learning: LearningLedger,
+        received: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """`received` is the count of bytes that came over the network since the start."""
+        self.recent = recent
+        self.learning = learning
+        self._received = received
+        self._wall_ms = wall_ms
         self.holder: str | None = None
         self.pid: int | None = None
         self.status: dict[str, Any] = {}
@@ -47,6 +59,28 @@ class TrainerLink:
     def connected(self) -> bool:
         """Whether a trainer is on the socket."""
         return self.holder is not None
+
+    def took(self, holder: str, pid: int) -> None:
+        """Note that a trainer of process `pid` speaks on the connection `holder` from now on."""
+        self.holder, self.pid, self.since = holder, pid, trio.current_time()
+        self.learning.marks.trainer(pid, self._wall_ms())
+
+    def left(self) -> None:
+        """Note that its connection has ended."""
+        self.holder = self.pid = None
+
+    def learnt(self, body: m.Report) -> None:
+        """Note what became of the groups of a round."""
+        self.learning.take(
+            body.round, body.learnt, now_ms=self._wall_ms(), bytes_in=self._received()
+        )
+        for one in body.learnt:
+            self.recent.outcome(one.group_id, one.why_unused)
+
+    def stated(self, status: dict[str, Any]) -> None:
+        """Note how far the trainer says that it is."""
+        self.status = status
+        self.learning.marks.trains(status.get("model"), self._wall_ms())
 
 
 class Service(InspectorService):
@@ -59,25 +93,16 @@ class Service(InspectorService):
         manifest: Manifest,
         pool: RolloutPool,
         outbox: Outbox,
-        recent: RecentRollouts,
         link: TrainerLink,
-        learning: LearningLedger,
-        received: Callable[[], int],
-        wall_ms: Callable[[], int],
         views: Mapping[str, View],
         control: Control | None = None,
         judge: JudgeLink | None = None,
     ) -> None:
-        """`received` is the count of bytes that came over the network since the start."""
         super().__init__(me=me, manifest=manifest, views=views, control=control)
         self._judge = judge
         self._pool = pool
         self._outbox = outbox
-        self._recent = recent
         self._link = link
-        self._learning = learning
-        self._received = received
-        self._wall_ms = wall_ms
 
     async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
         """Greet; a trainer's statement of its leases is taken over before the answer."""
@@ -85,10 +110,7 @@ class Service(InspectorService):
             if self._link.holder is not None:
                 # A trainer that reconnects before the old connection's end was noticed.
                 self._pool.buffer.release_holder(self._link.holder)
-            self._link.holder = holder
-            self._link.pid = hello.pid
-            self._link.since = trio.current_time()
-            self._learning.marks.trainer(hello.pid, self._wall_ms())
+            self._link.took(holder, hello.pid)
             try:
                 await self._pool.settle(holder, hello.consumed_ids, ())
             except StoreError as error:
@@ -124,8 +146,7 @@ class Service(InspectorService):
         """The connection has ended: its leases go back."""
         self._pool.buffer.release_holder(holder)
         if self._link.holder == holder:
-            self._link.holder = None
-            self._link.pid = None
+            self._link.left()
             log.debug("the trainer has disconnected")
 
     async def _handle_trainer(self, holder: str, body: m.Body) -> m.Body:
@@ -139,10 +160,10 @@ class Service(InspectorService):
                 return m.Done(count=count)
             case m.Report():
                 for report in body.groups:
-                    self._recent.verified(report.group_id, report.rewards)
+                    self._link.recent.verified(report.group_id, report.rewards)
                     self._pool.verified(report.group_id, report.rewards)
                 if body.round:
-                    self._take_learnt(body)
+                    self._link.learnt(body)
                 return m.Done(count=len(body.groups))
             case m.TrainerStatus():
                 return self._take_status(body)
@@ -188,7 +209,7 @@ class Service(InspectorService):
         )
         entries = self._within_a_frame(holder, entries)
         for entry in entries:
-            self._learning.origins.note(entry)
+            self._link.learning.origins.note(entry)
         return m.SampleReply(
             groups=tuple(_sampled(entry) for entry in entries),
             # Own groups are not drawn from here: of `num_local` there are never any.
@@ -212,13 +233,6 @@ class Service(InspectorService):
             return m.Failure(reason="this node has no judge")
         return self._judge.ask() if isinstance(body, m.JudgeAsk) else self._judge.answer(body)
 
-    def _take_learnt(self, body: m.Report) -> None:
-        self._learning.take(
-            body.round, body.learnt, now_ms=self._wall_ms(), bytes_in=self._received()
-        )
-        for one in body.learnt:
-            self._recent.outcome(one.group_id, one.why_unused)
-
     def _take_status(self, body: m.TrainerStatus) -> m.Body:
         try:
             status = json.loads(body.json)
@@ -226,8 +240,7 @@ class Service(InspectorService):
             return m.Failure(reason="status is not JSON")
         if not isinstance(status, dict):
             return m.Failure(reason="status is not a JSON object")
-        self._link.status = status
-        self._learning.marks.trains(status.get("model"), self._wall_ms())
+        self._link.stated(status)
         return m.Done(count=1)
 
 

@@ -16,7 +16,6 @@ import pytest
 import trio
 
 from p2p.ipc.service import Service
-from p2p.rollouts.learning_ledger import LearningLedger
 from shoal_ipc import messages as m
 from shoal_wire.digests import group_id
 from shoal_wire.types import GroupId, PeerId
@@ -71,11 +70,7 @@ class Swarm:
             manifest=node.manifest,
             pool=node.pool,
             outbox=node.outbox,
-            recent=node.recent,
             link=node.link,
-            learning=LearningLedger(node.identity.peer_id),
-            received=int,
-            wall_ms=wall_ms,
             views={},
         )
 
