@@ -1,7 +1,7 @@
 """The reputation at work: judges what arrives, bans, makes room, keeps the file, takes orders.
 
 gossip ─▶ verdicts, behaviour ─▶ Reputation ─▶ host.ban
-a new connection over the bound ─▶ `ConnectionRoom`: somebody goes
+a new connection over the bound ─▶ `PeerRoom`: somebody goes
 socket ─▶ block · unblock · protect · unprotect
 """
 
@@ -22,7 +22,7 @@ from p2p.net.address import parse_peer_id
 from p2p.net.connections import ConnectionInfo
 from p2p.net.interface import Host
 from p2p.standing.reputation import ListFullError, Reputation
-from p2p.standing.room import ConnectionRoom
+from p2p.standing.room import PeerRoom
 from p2p.standing.scoring import Cause
 from p2p.threads import InThread
 from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
@@ -66,7 +66,7 @@ class PeerGuard:
         is_guest: Callable[[PeerId], bool] = lambda _peer: False,
         on_let_go: Callable[[PeerId], None] = lambda _peer: None,
     ) -> None:
-        """`is_guest` and `on_let_go` are as `ConnectionRoom` has them."""
+        """`is_guest` and `on_let_go` are as `PeerRoom` has them."""
         self._host = host
         self._path = data_dir / REPUTATION_FILE
         self._wall_ms = wall_ms
@@ -77,7 +77,7 @@ class PeerGuard:
         self.refusals = RefusalLog()
         """The latest of what was not taken."""
         self.reputation = Reputation(always_protected=protected)
-        self.room = ConnectionRoom(
+        self.room = PeerRoom(
             host=host,
             max_peers=max_peers,
             connections=self._connections,

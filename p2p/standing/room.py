@@ -97,7 +97,7 @@ def _crowds(connections: Iterable[ConnectionInfo]) -> Counter[str]:
     return Counter(c.network or c.peer_id for c in connections)
 
 
-class ConnectionRoom:
+class PeerRoom:
     """Keeps slots free. Start with ``await nursery.start(room.run)``."""
 
     def __init__(

@@ -13,7 +13,7 @@ import trio.testing
 
 from p2p.net.connections import ConnectionInfo, Direction
 from p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
-from p2p.standing.room import STAY_SECONDS, ConnectionRoom
+from p2p.standing.room import STAY_SECONDS, PeerRoom
 from shoal_wire.limits import FULL_PROTOCOL, MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.types import PeerId
 
@@ -91,8 +91,8 @@ class House:
 
 
 @asynccontextmanager
-async def room_of(house: House) -> AsyncIterator[ConnectionRoom]:
-    room = ConnectionRoom(
+async def room_of(house: House) -> AsyncIterator[PeerRoom]:
+    room = PeerRoom(
         host=cast("Any", house),
         max_peers=SLOTS,
         connections=house.connections,
