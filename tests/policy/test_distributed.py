@@ -16,8 +16,10 @@ import torch
 
 from policy.checkpoint.saving import latest_checkpoint
 from policy.distributed import RankError, Ranks, join
+from policy.generation.local import Sample, generate
 from policy.update.rows import Row
-from tests.policy import resume_cases
+from shoal_wire.types import SamplingParams
+from tests.policy import resume_cases, tiny_models
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 100
@@ -141,6 +143,29 @@ def test_a_later_prompt_has_the_numbers_it_has_on_one_process() -> None:
     torch.rand(2 * 3 * 7, generator=parts)
     assert torch.equal(torch.rand((3, 3, 7), generator=parts), drawn[2:])
     assert torch.equal(whole.get_state(), parts.get_state())
+
+
+def test_an_answer_by_its_own_seed_is_the_same_whoever_draws_it() -> None:
+    """A game's next message: which games still go on, and which process plays it, is all one."""
+    policy = tiny_models.policy()
+    prompts, seeds = [[1, number, 4] for number in range(5, 10)], [3, 1, 4, 1, 5]
+    sampling = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=6)
+
+    def drawn(which: list[int]) -> list[list[Sample]]:
+        return generate(
+            policy,
+            [prompts[one] for one in which],
+            num_completions=2,
+            params=sampling,
+            generator=[seeds[one] for one in which],
+        )
+
+    whole, part = drawn([0, 1, 2, 3, 4]), drawn([4, 1])
+    assert [[one.ids for one in row] for row in part] == [
+        [one.ids for one in whole[number]] for number in (4, 1)
+    ]
+    with pytest.raises(ValueError, match="a seed for each"):
+        generate(policy, prompts, num_completions=1, params=sampling, generator=[1])
 
 
 def test_other_sharding_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

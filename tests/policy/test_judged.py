@@ -55,6 +55,22 @@ def judged(
     )
 
 
+def test_a_judges_question_of_a_game_is_not_answered() -> None:
+    """A judge asks once and cannot play: what it would score is half a game."""
+    node = Scripted(QUESTION)
+    one = Judged(
+        Settings(judge=ADDRESS),
+        case.policy(),
+        node,
+        case.SAMPLING,
+        seed=3,
+        is_game=lambda family: family == QUESTION.family,
+        every=2,
+    )
+    assert one.after_round(2, 1) is None
+    assert len(node.asked) == 1
+
+
 def test_it_asks_every_few_rounds_and_takes_what_comes_when_it_comes() -> None:
     node = Scripted(LATER, QUESTION, LATER, SCORE, NEVER)
     one = judged(node)

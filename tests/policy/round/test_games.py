@@ -1,0 +1,157 @@
+"""Whole rounds of a game of three turns: a policy learns it alone, and from another's games."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from policy.evaluate import evaluate
+from policy.generation.local import generate
+from policy.generation.seam import Asking, ThisProcess
+from policy.model.loading import Policy
+from policy.node.link import NodeLink
+from policy.rollouts import OwnGroup, shareable
+from policy.round.config import RoundConfig
+from policy.sapo import Learner, Outcome, Rounds
+from policy.tasks import TaskSource
+from policy.update.grpo import GrpoConfig, make_optimizer
+from shoal_tasks.turns import split_messages
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.types import RolloutGroup, SamplingParams
+from tests.policy import tiny_models
+from tests.policy import training_cases as case
+from tests.support import factories as make
+from tests.support.local_node import NodeThread
+from tests.tasks.games import game_family
+
+GAME = """
+class Game:
+    def reset(self, seed):
+        self.left = 3
+        return "say a"
+
+    def step(self, message):
+        self.left -= 1
+        return f"{self.left} left", ("a" in message) / 3, self.left == 0
+"""
+SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=5)
+ALONE = NodeLink(None)
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskSource]:
+    spec = game_family(tmp_path_factory.mktemp("game"), GAME, max_turns=3)
+    with TaskWorker([spec]) as worker:
+        yield TaskSource(worker, [spec])
+
+
+def fresh_policy(seed: int = 0) -> Policy:
+    """A random policy that ends its messages often enough to see a second turn."""
+    policy = tiny_models.policy("llama", positions=256, seed=seed)
+    with torch.no_grad():
+        policy.model.get_output_embeddings().weight[policy.eos_id] *= 4
+    return policy
+
+
+def rounds(policy: Policy, tasks: TaskSource, link: NodeLink, **changes: int) -> Rounds:
+    config = RoundConfig(
+        num_local=changes.get("local", 4),
+        num_external=changes.get("external", 0),
+        num_completions=8,
+        oversample=4,
+        sampling=SAMPLING,
+        grpo=GrpoConfig(max_completion_tokens=SAMPLING.max_new_tokens + 1),
+        seed=1,
+    )
+    return Rounds(
+        Learner(policy=policy, optimizer=make_optimizer(policy, lr=4e-3)),
+        replace(case.surroundings(link), tasks=tasks),
+        config,
+    )
+
+
+def reward_of(outcomes: list[Outcome]) -> float:
+    rewards = [outcome.record.reward_local or 0.0 for outcome in outcomes]
+    return sum(rewards) / len(rewards)
+
+
+def test_a_policy_learns_a_game_of_three_turns(tasks: TaskSource) -> None:
+    policy = fresh_policy()
+    playing = rounds(policy, tasks, ALONE)
+    outcomes = [playing.play(number, number - 1) for number in range(1, 41)]
+    assert sum(outcome.stats.num_steps for outcome in outcomes) > 20
+    assert not any(outcome.stats.skipped_too_long for outcome in outcomes)
+    before, after = reward_of(outcomes[:4]), reward_of(outcomes[-4:])
+    assert before < 0.3 and after > 0.6, (before, after)
+    last = [answer for group in outcomes[-1].own for answer in group.answers]
+    assert max(len(split_messages(answer.text)) for answer in last) == 3
+    for outcome in outcomes:
+        said = [answer.num_said for group in outcome.own for answer in group.answers]
+        assert outcome.record.tokens_generated == sum(said), "the environment's are not generated"
+
+
+def test_held_out_games_are_played_for_the_evaluation(tasks: TaskSource) -> None:
+    """Greedy, one game a question, scored by replay."""
+    heard: list[tuple[OwnGroup, float]] = []
+    found = evaluate(
+        fresh_policy(),
+        tasks,
+        round_number=1,
+        per_family=5,
+        sampling=SAMPLING,
+        on_answers=lambda groups, rewards: heard.extend(zip(groups, rewards, strict=True)),
+    )
+    assert found.num_items == len(heard) == 5
+    assert found.reward == pytest.approx(sum(reward for _, reward in heard) / 5)
+    for group, reward in heard:
+        (answer,) = group.answers
+        earned = sum("a" in message for message in split_messages(answer.text)) / 3
+        assert answer.said is not None and reward == pytest.approx(earned)
+
+
+def games_of(policy: Policy, tasks: TaskSource, count: int) -> list[OwnGroup]:
+    asking = Asking(
+        questions=tasks.draw(random.Random(3), count),
+        policy=policy,
+        policy_version=0,
+        num_completions=8,
+        sampling=SAMPLING,
+        seed=9,
+        play=tasks.play,
+    )
+    return ThisProcess(policy, generate).answer(asking)
+
+
+def shared(groups: list[OwnGroup]) -> list[RolloutGroup]:
+    found = [shareable(group, make.swarm().rules) for group in groups]
+    return [one.group for one in found if one is not None]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeThread]:
+    with NodeThread(tmp_path) as running:
+        yield running
+
+
+def test_another_learns_from_games_that_it_did_not_play(
+    node: NodeThread, tasks: TaskSource
+) -> None:
+    """It has their messages alone, and replays what they were answered and what they earned."""
+    groups = shared(games_of(fresh_policy(), tasks, 6))
+    assert any(len(split_messages(c.text)) > 1 for group in groups for c in group.completions)
+    case.send(node, groups)
+    policy = fresh_policy(seed=1)
+    before = case.weights(policy)
+    link = NodeLink(node.node.client())
+    outcome = rounds(policy, tasks, link, local=0, external=3).play(1, 0)
+    assert outcome.record.groups_external >= 1
+    assert outcome.record.reward_external is not None and outcome.record.reward_external > 0
+    assert outcome.stats.num_steps == 1
+    assert not case.same_weights(before, case.weights(policy))
+    texts = {c.text: c for group in groups for c in group.completions}
+    assert outcome.stats.num_tokens <= sum(c.num_tokens for c in texts.values()) * 2
