@@ -300,11 +300,25 @@ def _known_names() -> dict[str, str]:
     return {public_name(field): field for field in Settings.model_fields}
 
 
+_PLAIN = {
+    "bool_parsing": "must be on or off",
+    "bool_type": "must be on or off",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "is too large",
+    "int_type": "must be a whole number",
+}
+"""What a value must be, in our words, by pydantic's type of error."""
+
+
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     field = str(first["loc"][0]) if first["loc"] else "?"
     origin = origins.get(field, "default")
-    message = first["msg"].removeprefix("Value error, ")
+    message = _PLAIN.get(first["type"], first["msg"].removeprefix("Value error, "))
+    message = message.replace("Input should be", "must be")
     shown = str(first.get("input"))
     message += _meant(field, shown)
     if len(shown) > 80:

@@ -66,6 +66,8 @@ class Parser(argparse.ArgumentParser):
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         if not flags:
             self.error(f"there is one argument too many: {unknown[0]!r}")
+        if owners := _commands_with(flags[0]):
+            self.error(f"{flags[0]} is a flag of {owners}, not of {self.prog}")
         self.error(f"no flag {flags[0]}{did_you_mean(flags[0], self._shown_flags())}")
 
     def _shown_flags(self) -> Iterable[str]:
@@ -97,6 +99,17 @@ class Parser(argparse.ArgumentParser):
                 raise
             kind = "a number" if action.type is float else "a whole number"
             raise argparse.ArgumentError(action, f"{arg_string!r} is not {kind}") from None
+
+
+def _commands_with(flag: str) -> str:
+    """Return which commands take a setting's flag, to be read by people; empty if none does."""
+    from shoal_settings.schema import Settings, public_name
+
+    key = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+    for field, info in Settings.model_fields.items():
+        if public_name(field) == key and isinstance(info.json_schema_extra, dict):
+            return ", ".join(f"shoal {one}" for one in info.json_schema_extra["commands"])  # type: ignore[union-attr]
+    return ""
 
 
 _OF_PATHS = ("FILE", "DIR")

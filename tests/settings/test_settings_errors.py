@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal_settings.loader import SettingsError
+from shoal_settings.schema import Settings, public_name
 from tests.settings import settings_cases as case
 
 
@@ -162,3 +164,13 @@ def test_rounds_with_something_in_them_are_taken() -> None:
         ["--no-train", "--local=0", "--external=0", "--questions=4"],
     ):
         assert case.loaded("trainer", flags).settings.completions
+
+
+@pytest.mark.parametrize("field", list(Settings.model_fields))
+@pytest.mark.parametrize("value", ["nonsense", "-1", "1.5", "1e999", "9" * 5000, "true"])
+def test_no_error_has_the_words_of_pydantic(field: str, value: str) -> None:
+    try:
+        case.loaded("node", (), {f"SHOAL_{public_name(field).upper()}": value})
+    except SettingsError as error:
+        line = str(error)
+        assert "Input should" not in line and "parse" not in line and "pydantic" not in line

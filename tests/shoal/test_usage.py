@@ -161,6 +161,8 @@ def test_an_unknown_flag_is_a_usage_error(command: str, capsys: pytest.CaptureFi
     ("argv", "said"),
     [
         ("node --rouns 3", "no flag --rouns (did you mean '--rounds'?)"),
+        ("bootstrap --rounds 3", "--rounds is a flag of shoal node, "),
+        ("bootstrap --model tiny", "not of shoal bootstrap; see shoal bootstrap --help"),
         ("trainer --modle=tiny", "no flag --modle (did you mean '--model'?)"),
         ("node here", "there is one argument too many: 'here'"),
         ("debug stats", "no view 'stats' (did you mean 'status'?); there are status, peers"),
