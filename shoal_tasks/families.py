@@ -20,6 +20,7 @@ from shoal_tasks.spec import (
     config_digest,
     spec_to_json,
 )
+from shoal_tasks.text_games import GAMES
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.limits import MAX_SEED, MIN_TRAINING_SEED
 
@@ -214,6 +215,7 @@ PRESETS: Final[Mapping[str, tuple[FamilySpec, ...]]] = {
     "paper": PAPER,
     "chat-1": CHAT_1,
     "chat": (*CHAT_1, *CHAT_2, *CHAT_3),
+    "games": GAMES,
 }
 
 

@@ -38,12 +38,16 @@ ENVIRONMENT: Final = "environment"
 """The generator of every family that answers back, and the verifier of one in a Python file: the
 reward is what the environment gives while the completion's messages are replayed."""
 
+TEXT_ARENA: Final = "textarena"
+"""The reward is what a game of this library gives while the messages are replayed."""
+
 VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     VERIFIER: VERIFIER_VERSION,
     EXACT: "1",
     MATH_VERIFY: "0.9.0",
     PYTHON: "1",
     ENVIRONMENT: "1",
+    TEXT_ARENA: "0.7.4",
 }
 
 ROWS_GENERATOR: Final = "rows"
@@ -51,7 +55,7 @@ ROWS_GENERATOR: Final = "rows"
 
 _VERIFIERS: Final[Mapping[str, frozenset[str]]] = {
     ROWS_GENERATOR: frozenset({EXACT, MATH_VERIFY, PYTHON}),
-    ENVIRONMENT: frozenset({ENVIRONMENT}),
+    ENVIRONMENT: frozenset({ENVIRONMENT, TEXT_ARENA}),
 }
 """Who may verify a generator's tasks, where it is not the library."""
 
@@ -61,8 +65,8 @@ _REWARD_CONFIG: Final = frozenset({"reward_sha256", "reward_name", "reward_range
 _OPTIONAL_CONFIG: Final = frozenset({"system"})
 """Keys that families of rows and environments may have: the system turn before each question."""
 
-_GAME_CONFIG: Final = frozenset({"sha256", "class", "max_turns", "reward_range"})
-"""Keys of an environment in a Python file."""
+_GAME_CONFIG: Final = frozenset({"max_turns", "reward_range"})
+"""Keys of every environment, beside those that say which it is."""
 
 MAX_CONFIG_BYTES: Final = 4096
 """Longest canonical configuration, UTF-8."""
@@ -149,7 +153,7 @@ class FamilySpec:
         if self.generator == ROWS_GENERATOR:
             _check_rows_config(self.name, self.verifier, copied)
         elif self.generator == ENVIRONMENT:
-            _check_game_config(self.name, copied)
+            _check_game_config(self.name, self.verifier, copied)
 
 
 def _check_rows_config(name: str, verifier: str, config: Mapping[str, JsonValue]) -> None:
@@ -168,13 +172,17 @@ def _check_rows_config(name: str, verifier: str, config: Mapping[str, JsonValue]
         raise FamilyError(f"family {name!r}: rows need {', '.join(sorted(wanted))}")
 
 
-def _check_game_config(name: str, config: Mapping[str, JsonValue]) -> None:
+def _check_game_config(name: str, verifier: str, config: Mapping[str, JsonValue]) -> None:
     turns, class_name = config.get("max_turns"), config.get("class")
+    if verifier == TEXT_ARENA:
+        which = {"game"}
+        is_named = isinstance(config.get("game"), str)
+    else:
+        which = {"sha256", "class"}
+        is_named = _is_sha256(config.get("sha256")) and str(class_name).isidentifier()
     good = (
-        _GAME_CONFIG <= set(config) <= _GAME_CONFIG | _OPTIONAL_CONFIG
-        and _is_sha256(config["sha256"])
-        and isinstance(class_name, str)
-        and class_name.isidentifier()
+        _GAME_CONFIG | which <= set(config) <= _GAME_CONFIG | which | _OPTIONAL_CONFIG
+        and is_named
         and type(turns) is int
         and 1 <= turns <= MAX_TURNS
         and _is_range(config["reward_range"])

@@ -13,6 +13,7 @@ from shoal_tasks.errors import FamilyError, NewerFamilyError
 from shoal_tasks.families import PRESETS
 from shoal_tasks.spec import (
     MATH_VERIFY,
+    TEXT_ARENA,
     VERIFIER,
     VERIFIER_VERSIONS,
     AnswerFormat,
@@ -78,7 +79,9 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
         elif spec.verifier != VERIFIER and (
             installed_version(spec.verifier) != spec.verifier_version
         ):
-            missing.append(f"{spec.verifier} {spec.verifier_version} for {spec.name!r}")
+            missing.append(
+                f"{spec.verifier} {spec.verifier_version} for {spec.name!r}{how_to_install(spec)}"
+            )
         elif not spec.is_of_a_file:
             usable.append(spec)
         else:
@@ -115,7 +118,18 @@ def installed_version(verifier: str) -> str | None:
         return None
 
 
-_PACKAGES: Final = {VERIFIER: "reasoning-gym", MATH_VERIFY: "math-verify"}
+_PACKAGES: Final = {
+    VERIFIER: "reasoning-gym",
+    MATH_VERIFY: "math-verify",
+    TEXT_ARENA: "textarena",
+}
+_EXTRAS: Final = {MATH_VERIFY: "math", TEXT_ARENA: "games"}
+
+
+def how_to_install(spec: FamilySpec) -> str:
+    """Return how to install a family's verifier."""
+    extra = _EXTRAS.get(spec.verifier)
+    return f" (pip install 'shoal[{extra}]')" if extra else ""
 
 
 def families_of(specs: Iterable[FamilySpec]) -> tuple[TaskFamily, ...]:

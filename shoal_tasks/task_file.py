@@ -11,7 +11,7 @@ verifier = "math"            # equal as mathematics, by math-verify; or "exact"
 reward = "reward.py"         # in place of a verifier: the function `reward` of this file
 reward_range = [0, 1]        # what it may return; mapped to 0 to 1
 answer_format = "plain"      # the completion is the answer; or "tagged": between <answer> tags
-environment = "game.py"      # in place of rows: a class that answers back
+environment = "game.py"      # in place of rows: a class that answers back; or textarena:GAME
 class = "Game"               # its name in that file
 max_turns = 8                # most messages of one game
 weight = 1.0
@@ -63,6 +63,7 @@ from shoal_tasks.spec import (
     FamilySpec,
     JsonValue,
 )
+from shoal_tasks.text_games import PREFIX, text_game
 
 _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "name": str,
@@ -148,6 +149,17 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
 
 def _environment(table: Mapping[str, Any], folder: Path) -> FamilySpec:
     """Return the family of an environment. Raises `FamilyError`."""
+    if table["environment"].startswith(PREFIX):
+        if "class" in table:
+            raise FamilyError("class is of a Python file, and a game of textarena has none")
+        return text_game(
+            table["name"],
+            table["environment"].removeprefix(PREFIX),
+            max_turns=table.get("max_turns"),
+            weight=table.get("weight", 1.0),
+            system=table.get("system"),
+            reward_range=table.get("reward_range"),
+        )
     path = (folder / table["environment"]).resolve()
     config: dict[str, JsonValue] = {
         "sha256": file_digest(read_file(path)),

@@ -24,7 +24,7 @@ from shoal_tasks.spec import (
     FamilySpec,
     config_digest,
 )
-from shoal_tasks.swarm import installed_version
+from shoal_tasks.swarm import how_to_install, installed_version
 from shoal_tasks.types import Play
 from shoal_tasks.worker.environment import EnvironmentTasks, load_game
 from shoal_tasks.worker.frames import Message
@@ -36,6 +36,7 @@ from shoal_tasks.worker.generate import (
 )
 from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
 from shoal_tasks.worker.scoring import score
+from shoal_tasks.worker.text_arena import new_text_game
 from shoal_tasks.worker.user_code import UnrepeatableError, UserCodeError
 from shoal_wire.digests import question_digest
 from shoal_wire.types import FinishReason
@@ -72,15 +73,13 @@ class Worker:
         if spec.verifier_version != installed:
             raise FamilyError(
                 f"family {spec.name!r} needs {spec.verifier} {spec.verifier_version}, "
-                f"installed is {installed or 'none'}"
+                f"installed is {installed or 'none'}{how_to_install(spec)}"
             )
         try:
             if spec.generator == ROWS_GENERATOR:
                 return RowTasks(spec, *self._files.pop(spec.name), self._limit)
             if spec.is_environment:
-                source, _ = self._files.pop(spec.name)
-                new_game = load_game(spec, source, self._limit)
-                return EnvironmentTasks(spec, new_game, self._limit, self._guard)
+                return EnvironmentTasks(spec, self._game(spec), self._limit, self._guard)
             with self._limit:
                 return TaskStream(spec)
         except FamilyError:
@@ -92,6 +91,13 @@ class Worker:
         except Exception as error:  # noqa: BLE001  the library raises all kinds
             why = f"{type(error).__name__}: {error}"
         raise FamilyError(f"family {spec.name!r} cannot be built: {why}")
+
+    def _game(self, spec: FamilySpec) -> Callable[[], Any]:
+        """What makes new games of a family."""
+        if spec.is_of_a_file:
+            source, _ = self._files.pop(spec.name)
+            return load_game(spec, source, self._limit)
+        return new_text_game(str(spec.config["game"]))
 
     def answer(self, message: Message) -> Message:
         """The reply to one request. Raises ValueError and kin on a malformed one."""

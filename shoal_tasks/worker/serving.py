@@ -23,11 +23,21 @@ from shoal_tasks.limits import MAX_FAMILIES, WorkerLimits
 from shoal_tasks.rows import read_rows_file
 from shoal_tasks.sandbox import layers as sandbox
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.spec import MATH_VERIFY, PYTHON, VERIFIER, FamilySpec, spec_from_json
+from shoal_tasks.spec import (
+    MATH_VERIFY,
+    PYTHON,
+    TEXT_ARENA,
+    VERIFIER,
+    VERIFIER_VERSIONS,
+    FamilySpec,
+    spec_from_json,
+)
 from shoal_tasks.swarm import installed_version
+from shoal_tasks.text_games import TEXT_GAMES
 from shoal_tasks.worker.answering import Worker
 from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
 from shoal_tasks.worker.generate import import_sympy, preload
+from shoal_tasks.worker.text_arena import preload_games
 from shoal_tasks.worker.user_code import preload_imports
 
 _READ_BYTES: Final = 1 << 16
@@ -70,6 +80,9 @@ def _set_up(message: Message, parent_pid: int | None) -> Worker:
     # What a family needs from the disk, while there is one. The paths are this machine's own.
     files = {spec.name: _files_of(spec) for spec in specs if spec.is_of_a_file}
     preload(spec.generator for spec in specs if spec.verifier == VERIFIER)
+    games = [str(spec.config["game"]) for spec in specs if spec.verifier == TEXT_ARENA]
+    if games and installed_version(TEXT_ARENA) == VERIFIER_VERSIONS[TEXT_ARENA]:
+        preload_games(game for game in games if game in TEXT_GAMES)
     versions = {spec.verifier: installed_version(spec.verifier) for spec in specs}
     if versions.get(MATH_VERIFY):
         from shoal_tasks.worker.math_answers import warm_up

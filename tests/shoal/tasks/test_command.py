@@ -30,7 +30,9 @@ from shoal_tasks.worker.sync import TaskWorker
 from tests.policy import tiny_models
 from tests.policy.model.test_prompting import TEMPLATE
 
-FAMILIES = tuple(dict.fromkeys(spec for specs in PRESETS.values() for spec in specs))
+FAMILIES = tuple(
+    dict.fromkeys(spec for specs in PRESETS.values() for spec in specs if not spec.is_environment)
+)
 
 
 @pytest.fixture(scope="module")

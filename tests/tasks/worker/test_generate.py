@@ -33,6 +33,8 @@ import json, sys
 from shoal_tasks.families import PRESETS
 from shoal_tasks.worker.generate import TaskStream
 for spec in reversed({one.name: one for some in PRESETS.values() for one in some}.values()):
+    if spec.is_environment:
+        continue
     stream = TaskStream(spec)
     for seed in reversed(json.loads(sys.argv[1])):
         item = stream.item(seed, 3)

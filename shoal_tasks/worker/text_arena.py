@@ -1,0 +1,58 @@
+"""TextArena's games in the form of an environment. Imports textarena: for the worker process only.
+
+What a game says is handed on as it comes, without the library's wrappers: those repeat the whole
+game each turn, and a policy has it before its eyes already.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from shoal_tasks.errors import FamilyError
+
+_RAW = "-raw"
+"""The variant of each game without wrappers."""
+
+
+class TextArenaGame:
+    """One game."""
+
+    def __init__(self, game: str) -> None:
+        self._env = importlib.import_module("textarena").make(f"{game}{_RAW}")
+
+    def reset(self, seed: int) -> str:
+        """Begin, and return the rules and what is seen first."""
+        self._env.reset(num_players=1, seed=seed)
+        return self._seen()
+
+    def step(self, message: str) -> tuple[str, float, bool]:
+        """Make a move. A message without brackets counts as one between them."""
+        move = message if "[" in message or "]" in message else f"[{message.strip()}]"
+        done, _ = self._env.step(move)
+        if not done:
+            return self._seen(), 0.0, False
+        rewards, facts = self._env.close()
+        reason = str(facts[0].get("reason") or "")
+        return "\n".join(filter(None, (self._seen(), reason))), float(rewards[0]), True
+
+    def _seen(self) -> str:
+        _, said = self._env.get_observation()
+        return "\n".join(text for _, text, kind in said if kind.name != "PLAYER_ACTION").strip()
+
+
+def preload_games(games: Iterable[str]) -> None:
+    """Load what these games import, while there is a disk. Raises `FamilyError`."""
+    for game in games:
+        try:
+            playing = TextArenaGame(game)
+            playing.reset(1)
+            playing.step("1")
+        except ImportError as error:
+            raise FamilyError(f"cannot import textarena's games: {error}") from None
+
+
+def new_text_game(game: str) -> Callable[[], Any]:
+    """Return what makes new games of this name."""
+    return lambda: TextArenaGame(game)
