@@ -14,6 +14,7 @@ from rich.table import Table
 
 from shoal.layout import print_wrapped
 from shoal.prompt_shown import prompt_of
+from shoal.tasks.play import play
 from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
@@ -34,7 +35,7 @@ from shoal_tasks.families import (
 from shoal_tasks.floor import NUM_QUESTIONS, floor_of
 from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
 from shoal_tasks.prompts import instruction, messages_for, plain_prompt
-from shoal_tasks.spec import ROWS_GENERATOR
+from shoal_tasks.spec import ENVIRONMENT, ROWS_GENERATOR
 from shoal_tasks.task_file import load_task_files
 from shoal_tasks.types import ScoreRequest, TaskItem
 from shoal_tasks.worker.sync import TaskWorker
@@ -48,6 +49,7 @@ this model sees.
 
   shoal tasks                                  every family, by preset
   shoal tasks show gcd_easy --model smollm2    one, as a model sees it
+  shoal tasks frozen_lake --play               one that answers back, played by you
 
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
@@ -73,6 +75,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         if arguments.family is None and (shows or arguments.model is not None):
             raise fail("tasks", "name a FAMILY to show; `shoal tasks` lists them")
+        if arguments.family is None and arguments.play:
+            raise fail("tasks", "name a FAMILY to play; `shoal tasks` lists them")
         of_model = {"--shots": arguments.shots is None, "--prompt": arguments.prompt == "auto"}
         for flag, is_left_out in of_model.items():
             if arguments.model is None and not is_left_out:
@@ -89,6 +93,8 @@ def main(argv: Sequence[str]) -> int:
                 "generators": sorted(ALLOWED_GENERATORS),
             }
             _show(view, _list_families, as_json=arguments.json)
+        elif arguments.play:
+            play(Terminal(), _choose(listed, arguments.family).spec, arguments.seed)
         else:
             chosen = _choose(listed, arguments.family)
             sample = _sample(chosen, arguments.seed)
@@ -120,6 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--task-file", action="append", default=[], metavar="FILE", help="a family of your own"
     )
+    parser.add_argument("--play", action="store_true", help="play it here, if it is a game")
     parser.add_argument("--model", help="show the text that this model sees, as --model of a node")
     parser.add_argument(
         "--shots",
@@ -160,7 +167,7 @@ def _choose(listed: Sequence[Listed], name: str) -> Listed:
 def _row(one: Listed) -> dict[str, Any]:
     fields = spec_to_json(one.spec)
     del fields["path"], fields["reward_path"]
-    own = one.spec.generator == ROWS_GENERATOR
+    own = one.spec.generator in (ROWS_GENERATOR, ENVIRONMENT)
     return {
         "preset": one.preset or None,
         **fields,
@@ -206,7 +213,12 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
 
 
 def _standing(worker: TaskWorker, spec: FamilySpec) -> dict[str, Any]:
-    """Return the family's floor, and whether it is large enough to be evaluated on."""
+    """Return the family's floor, and whether it is large enough to be evaluated on.
+
+    No constant message is tried on an environment: its floor is empty.
+    """
+    if spec.is_environment:
+        return {"floor": {}, "evaluated": bool(worker.held_out(1, families=[spec]))}
     drawn = worker.draw(random.Random(0), NUM_QUESTIONS, families=[spec])
     tasks, questions = [task for task, _ in drawn], [question for _, question in drawn]
     right = [item.answer for item in worker.items(tasks) if item.answer is not None]
@@ -231,6 +243,8 @@ def _standing(worker: TaskWorker, spec: FamilySpec) -> dict[str, Any]:
 
 
 def _completions(spec: FamilySpec, item: TaskItem) -> list[tuple[str, FinishReason]]:
+    if spec.is_environment:
+        return []
     answer = item.answer or str(item.metadata.get("example_answer", ""))
     tagged = f"Let me see. <answer>{answer}</answer>"
     right = tagged if spec.answer_format is AnswerFormat.TAGGED else answer
@@ -272,14 +286,15 @@ def _print_family(console: Terminal, row: dict[str, Any]) -> None:
 
 def _show_family(console: Terminal, view: dict[str, Any]) -> None:
     sample, floor = view["sample"], view["floor"]
+    is_game = view["generator"] == ENVIRONMENT
     facts = {
         "family": visible_name(view["name"]),
         "preset": view["preset"] or "none: the generator's default",
         "generator": view["generator"],
         "configuration": _config(view["config"]) or "default",
         "scored by": f"{view['scorer']}; {view['verifier']} {view['verifier_version']}",
-        "answer": _ANSWER_RULES[view["answer_format"]],
-        "floor": f"{floor['reward']:.2f} for {_floor_answer(floor)}",
+        "answer": _GAME_RULE if is_game else _ANSWER_RULES[view["answer_format"]],
+        "floor": f"{floor['reward']:.2f} for {_floor_answer(floor)}" if floor else "not measured",
         "evaluated": "yes" if view["evaluated"] else "no: it has too few different questions",
     }
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -293,6 +308,9 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
     _text(console, sample["question"].strip())
     if "seen" in view:
         _show_prompt(console, view["seen"])
+    if is_game:
+        console.print(f"\n`shoal tasks {visible_name(view['name'])} --play` plays it here")
+        return
     _head(console, "answer")
     stated = "any that the scorer accepts" if sample["answer"] is None else sample["answer"]
     _text(console, stated)
@@ -327,6 +345,7 @@ def _text(console: Terminal, text: str) -> None:
         console.print(line, soft_wrap=True)
 
 
+_GAME_RULE = "messages in turn with the environment, which gives the reward"
 _ANSWER_RULES = {
     "plain": "plain: the whole completion, which must have ended by itself",
     "tagged": "tagged: between the last <answer> and </answer>",

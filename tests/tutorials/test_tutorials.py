@@ -35,6 +35,12 @@ def test_your_own_task(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+def test_your_own_game(tmp_path: Path) -> None:
+    assert play(TUTORIALS / "your-own-game.md", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not available(), reason="network namespaces need root and iproute2")
 def test_training_with_a_friend(tmp_path: Path) -> None:
     with open_lan() as lan:
