@@ -260,7 +260,7 @@ def test_the_sandbox_holds_environments_too(tmp_path: Path, body: str, said: str
         TaskWorker([spec]).start()
 
 
-def test_one_that_changes_later_is_found_and_its_family_refused(tmp_path: Path) -> None:
+def test_a_game_that_changes_later_is_found_and_its_family_refused(tmp_path: Path) -> None:
     source = (
         f"N = []\n{HEAD}    def step(self, m):\n        N.append(1)\n"
         "        return 'x', float(len(N) > 400 and len(N) % 2), False\n"
