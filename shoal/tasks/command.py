@@ -309,7 +309,8 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
     if "seen" in view:
         _show_prompt(console, view["seen"])
     if is_game:
-        console.print(f"\n`shoal tasks {visible_name(view['name'])} --play` plays it here")
+        console.print()
+        console.print(f"`shoal tasks {visible_name(view['name'])} --play` plays it here")
         return
     _head(console, "answer")
     stated = "any that the scorer accepts" if sample["answer"] is None else sample["answer"]

@@ -23,7 +23,8 @@ def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
         (first,) = worker.questions([task])
         _show(console, first)
         while len(messages) < spec.max_turns:
-            console.print("\n> ", end="")
+            console.print()
+            console.print("> ", end="")
             line = sys.stdin.readline()
             if not line:
                 break
@@ -34,9 +35,14 @@ def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
             _show(console, answer.observations[-1])
             earned = answer.reward
             if answer.done:
-                console.print(f"\nThe game is over after {_turns(messages)}. Reward {earned:.2f}")
+                _end(console, f"The game is over after {_turns(messages)}. Reward {earned:.2f}")
                 return
-    console.print(f"\nThe game ends unfinished after {_turns(messages)}. Reward {earned:.2f}")
+    _end(console, f"The game ends unfinished after {_turns(messages)}. Reward {earned:.2f}")
+
+
+def _end(console: Terminal, line: str) -> None:
+    console.print()
+    console.print(line)
 
 
 def _turns(messages: list[str]) -> str:
