@@ -82,26 +82,10 @@ class Buckets:
     def __init__(self, buckets: tuple[TokenBucket, ...]) -> None:
         self._buckets = buckets
 
-    def available(self, now: float) -> float:
-        """Return what may be taken."""
-        return min(bucket.available(now) for bucket in self._buckets)
-
-    def take(self, amount: float, now: float) -> None:
-        """Take `amount` whether it is there or not."""
-        for bucket in self._buckets:
-            bucket.take(amount, now)
-
     def owe(self, amount: float, now: float) -> None:
         """Take `amount` even where it is not there, down to a debt of one burst."""
         for bucket in self._buckets:
             bucket.owe(amount, now)
-
-    def try_take(self, amount: float, now: float) -> bool:
-        """Take `amount` if it is there."""
-        if amount > self.available(now):
-            return False
-        self.take(amount, now)
-        return True
 
     def wait_s(self, amount: float, now: float) -> float:
         """Return the seconds until `amount` is there, at most what fills a whole bucket."""
