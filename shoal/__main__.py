@@ -88,6 +88,11 @@ COMMANDS = {
         does="answer questions yourself, and share the answers",
         group="questions and answers",
     ),
+    "serve": Command(
+        module="shoal.serve",
+        does="a policy by OpenAI's interface, for other programs",
+        group="questions and answers",
+    ),
     "export": Command(
         module="shoal.export.command",
         does="the rollouts a node has seen, as a data set",

@@ -90,6 +90,15 @@ class PageReady(Versioned):
     url: str
 
 
+class ServeReady(Versioned):
+    """A policy that is served, once it answers."""
+
+    event: Literal["ready"]
+    url: str
+    """The base URL that a client of OpenAI's interface takes."""
+    model: str
+
+
 class RoundEvent(Versioned):
     """A round of the trainer, or an evaluation: the figures of docs/metrics.md beside these."""
 

@@ -48,6 +48,7 @@ SHAPES: Final[Mapping[str, Any]] = {
     "logs": printed.Entry,
     "watch": Shown,
     "page": printed.PageReady,
+    "serve": printed.ServeReady,
     "schema": printed.Schemas,
     "completion": printed.Completion,
     **{f"debug {view}": kind for view, kind in VIEWS.items()},

@@ -1,0 +1,250 @@
+"""`shoal serve`: a policy by OpenAI's HTTP interface, for tools that evaluate and play.
+
+    client ─▶ its own thread ─▶ one answer at a time (the model) ─▶ reply
+
+Loopback alone, and no website: a browser's request names its origin, and its host by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from shoal.nearby import folder_with
+from shoal_base.extras import missing_for_trainer
+from shoal_base.lines import guard_process, say, say_json
+from shoal_settings.exits import EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, path, whole
+
+if TYPE_CHECKING:
+    from policy.model.loading import Policy
+
+DESCRIPTION = """\
+Offer a policy to other programs by OpenAI's interface (/v1/chat/completions, /v1/completions,
+/v1/models), on this machine alone. It answers with a node's newest checkpoint, as it is when this
+starts, or with any model. Nothing is trained and nothing shared.
+
+  shoal serve                                the policy of the node whose folder is here
+  shoal serve --checkpoint .shoal/node/checkpoints/round-000100
+  shoal serve --model smollm2                a model as it comes, or a folder of trainer --export
+
+Exit codes: 0 ok, 1 failed, 2 usage."""
+
+PORT: Final = 8000
+"""As vLLM's server has it, so that a recipe for one works with the other."""
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+MAX_WAITING: Final = 64
+"""Requests that are answered or wait at once; the next is told to come again (503)."""
+_READ_S: Final = 30.0
+"""A client that sends nothing for so long is let go."""
+_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+log = logging.getLogger(__name__)
+
+Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal serve` until it is told to stop; return the exit code."""
+    arguments = _parser().parse_args(argv)
+    guard_process()
+    try:
+        if (missing := missing_for_trainer()) is not None:
+            raise fail("serve", missing)
+        server = _bound(arguments.port)
+        with server:
+            policy = _policy(arguments)
+            server.answers = _answers(policy)
+            signal.signal(signal.SIGTERM, _interrupt)
+            _announce(server, policy.name, as_json=arguments.json)
+            server.serve_forever(poll_interval=0.1)
+    except UsageExit as end:
+        return end.code
+    except KeyboardInterrupt:
+        return EXIT_OK
+    return EXIT_OK
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _bound(port: int) -> Server:
+    try:
+        return Server(port)
+    except OSError as error:
+        why = f"cannot listen at 127.0.0.1:{port} ({error.strerror}); give another --port"
+        raise fail("serve", why) from None
+
+
+def _announce(server: Server, model: str, *, as_json: bool) -> None:
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    if as_json:
+        say_json({"event": "ready", "schema_version": 1, "url": url, "model": model})
+    else:
+        say(f"serving {model} at {url}")
+
+
+def _policy(arguments: argparse.Namespace) -> Policy:
+    """Load what is served. Late imports: torch takes seconds, and `--help` needs none of it."""
+    from policy.checkpoint.saving import CheckpointError, latest_checkpoint, load_checkpoint
+    from policy.model.loading import ModelError, check_device, load_policy
+    from shoal_settings.schema import Settings
+
+    chosen = [name for name in ("model", "checkpoint", "data_dir") if getattr(arguments, name)]
+    if len(chosen) > 1:
+        raise fail("serve", f"--{chosen[0]} and --{chosen[1].replace('_', '-')}: give one of them")
+    try:
+        check_device(arguments.device)
+        if arguments.model:
+            return load_policy(arguments.model, device=arguments.device)
+        found: Path | None = arguments.checkpoint
+        folder = arguments.data_dir or folder_with("checkpoints")
+        if found is None:
+            found = latest_checkpoint(folder).path
+        if found is None:
+            why = f"no checkpoint in {folder}: name a node's --data-dir, or a --model"
+            raise fail("serve", why)
+        return load_checkpoint(found, Settings(device=arguments.device)).policy
+    except (ModelError, CheckpointError) as error:
+        raise fail("serve", str(error)) from None
+
+
+def _answers(policy: Policy) -> dict[str, Answer]:
+    from policy.serving import chat_reply, models_reply, text_reply
+
+    return {
+        "/v1/models": lambda _body: models_reply(policy),
+        "/v1/chat/completions": lambda body: chat_reply(policy, body),
+        "/v1/completions": lambda body: text_reply(policy, body),
+    }
+
+
+class Server(ThreadingHTTPServer):
+    """Listens on loopback. A thread for each connection, and one answer at a time."""
+
+    daemon_threads = True
+    answers: Mapping[str, Answer]
+
+    def __init__(self, port: int) -> None:
+        """Listen; port 0 takes a free one. Raises OSError."""
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.answers = {}
+        self.places = threading.BoundedSemaphore(MAX_WAITING)
+        self.one_at_a_time = threading.Lock()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "shoal", ""
+    timeout = _READ_S
+
+    def do_GET(self) -> None:
+        self._serve({"/v1/models"})
+
+    def do_POST(self) -> None:
+        self._serve({"/v1/chat/completions", "/v1/completions"})
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug(format, *args)
+
+    def _serve(self, paths: set[str]) -> None:
+        if not self.server.places.acquire(blocking=False):
+            self._refuse(503, "too many requests at once: come again")
+            return
+        try:
+            self._answer(paths)
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+        finally:
+            self.server.places.release()
+
+    def _answer(self, paths: set[str]) -> None:
+        host = self.headers.get("Host", "").rpartition(":")
+        if (host[0] or host[2]).lower() not in _HOSTS or self.headers.get("Origin"):
+            self._refuse(403, "websites may not ask: call 127.0.0.1 by that name")
+            return
+        if self.path not in paths:
+            self._refuse(404, f"there is {', '.join(sorted(paths))}")
+            return
+        body = self._body() if self.command == "POST" else {}
+        if body is None:
+            return
+        from policy.serving import RequestError
+
+        try:
+            with self.server.one_at_a_time:
+                reply = self.server.answers[self.path](body)
+        except RequestError as error:
+            self._refuse(400, str(error))
+        except Exception as error:
+            log.warning("a request failed", exc_info=True)
+            self._refuse(500, f"{type(error).__name__}: {str(error)[:200]}")
+        else:
+            self._send(200, reply)
+
+    def _body(self) -> dict[str, Any] | None:
+        """Return the request as an object; None where it was refused."""
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+            self._refuse(413, f"a body needs its Content-Length, at most {MAX_BODY_BYTES} bytes")
+            return None
+        try:
+            body = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError):
+            body = None
+        if not isinstance(body, dict):
+            self._refuse(400, "the body must be a JSON object")
+            return None
+        return body
+
+    def _refuse(self, status: int, why: str) -> None:
+        self.close_connection = True  # a body may stand unread
+        kind = "server_error" if status >= 500 else "invalid_request_error"
+        self._send(status, {"error": {"message": why, "type": kind, "code": None}})
+
+    def _send(self, status: int, reply: Mapping[str, Any]) -> None:
+        data = json.dumps(reply).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="shoal serve", description=DESCRIPTION)
+    parser.add_argument(
+        "--data-dir",
+        dest="data_dir",
+        metavar="DIR",
+        type=path,
+        help="a node's folder, whose newest checkpoint answers (default: the one that is here)",
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", type=path, help="this checkpoint, in place of the newest"
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="a model by the names that --model of a node takes"
+    )
+    parser.add_argument("--device", default="auto", help="torch device (default: %(default)s)")
+    parser.add_argument(
+        "--port",
+        type=whole(0, 65535),
+        default=PORT,
+        help="where to listen on 127.0.0.1; 0 takes a free one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object when it is ready"
+    )
+    return parser

@@ -1,0 +1,123 @@
+"""Requests by OpenAI's words: what is answered, what is refused, and nothing else ever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.model.loading import Policy, load_policy
+from policy.model.prompting import encode_text
+from policy.serving import RequestError, chat_reply, text_reply
+
+ASKED: Mapping[str, Any] = {"messages": [{"role": "user", "content": "2 + 3"}], "max_tokens": 4}
+
+TEXTS = st.text(max_size=12)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3)
+)
+KEYS = (
+    *("messages", "prompt", "n", "max_tokens", "max_completion_tokens", "temperature", "top_p"),
+    *("seed", "stop", "logprobs", "echo", "stream", "tools"),
+)
+MESSAGES = st.lists(
+    st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "assistant"]) | VALUES}
+                          | {"content": TEXTS | VALUES}),
+    max_size=3,
+)  # fmt: skip
+BODIES = st.fixed_dictionaries(
+    {"max_tokens": st.integers(0, 4) | VALUES},
+    optional={
+        key: VALUES if key not in ("messages", "prompt") else (MESSAGES | TEXTS | VALUES)
+        for key in KEYS
+        if key != "max_tokens"
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Policy:
+    return load_policy("tiny", device="cpu")
+
+
+def test_the_same_seed_gives_the_same_answers_and_another_seed_others(tiny: Policy) -> None:
+    def said(seed: int) -> list[str]:
+        reply = chat_reply(tiny, {**ASKED, "seed": seed, "n": 8, "temperature": 2.0})
+        return [choice["message"]["content"] for choice in reply["choices"]]
+
+    assert said(1) == said(1) != said(2)
+
+
+def test_log_probabilities_are_those_of_a_plain_forward_pass(tiny: Policy) -> None:
+    body = {"prompt": "12 + 7", "max_tokens": 3, "logprobs": 1, "echo": True, "seed": 4}
+    reply = text_reply(tiny, body)
+    (choice,), asked = reply["choices"], reply["usage"]["prompt_tokens"]
+    found = choice["logprobs"]
+    # A special token's name stands for it in the text, and an end token adds nothing to it.
+    ids = tiny.tokenizer.convert_tokens_to_ids(found["tokens"])
+    with torch.inference_mode():
+        logits = tiny.model(input_ids=torch.tensor([ids])).logits[0, :-1].float()
+    plain = logits.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
+    assert found["token_logprobs"][0] is None
+    assert torch.allclose(torch.tensor(found["token_logprobs"][1:]), plain, atol=1e-4)
+    assert asked > 2
+    tops, likeliests = found["top_logprobs"][1:asked], logits.argmax(-1)[: asked - 1]
+    for top, likeliest in zip(tops, likeliests, strict=True):
+        assert list(top) == [tiny.tokenizer.decode([likeliest])]
+    assert choice["text"].startswith("12 + 7")
+
+
+def test_no_tokens_asked_for_gives_the_prompts_own_figures(tiny: Policy) -> None:
+    body = {"prompt": ["1 + 1", [5, 6, 7]], "max_tokens": 0, "logprobs": 1, "echo": True}
+    choices = text_reply(tiny, body)["choices"]
+    lengths = [len(choice["logprobs"]["tokens"]) for choice in choices]
+    assert lengths == [len(encode_text(tiny, "1 + 1")), 3]
+    assert choices[0]["text"] == "1 + 1"
+
+
+def test_a_stop_text_ends_an_answer_before_it(tiny: Policy) -> None:
+    body = {**ASKED, "seed": 3, "temperature": 0.0}
+    (whole,) = chat_reply(tiny, body)["choices"]
+    last = whole["message"]["content"][-1]
+    (cut,) = chat_reply(tiny, {**body, "stop": [last]})["choices"]
+    assert cut["message"]["content"] == whole["message"]["content"].split(last)[0]
+    assert cut["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"messages": []}, "at least one message"),
+        ({"messages": [{"role": "user"}]}, "content of text"),
+        ({"messages": [{"role": "user", "content": "x" * 9999}]}, "leaves no room"),
+        ({"messages": [*ASKED["messages"], {"role": "assistant", "content": "5"}]}, "no chat"),
+        ({"n": 65}, "n must be a whole number from 1 to 64"),
+        ({"temperature": "hot"}, "temperature must be a number"),
+        ({"temperature": float("nan")}, "temperature must be a number"),
+        ({"stream": True}, "leave stream out"),
+        ({"stop": [""]}, "stop must be"),
+        ({"tools": [{}]}, "tools are not supported"),
+    ],
+)
+def test_a_request_that_would_be_answered_otherwise_is_refused(
+    tiny: Policy, more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RequestError, match=said):
+        chat_reply(tiny, {**ASKED, **more})
+
+
+@settings(max_examples=300)
+@given(body=BODIES)
+def test_any_body_is_answered_or_refused_in_one_line(tiny: Policy, body: dict[str, Any]) -> None:
+    for reply in (chat_reply, text_reply):
+        try:
+            made = reply(tiny, body)
+        except RequestError as error:
+            assert str(error).count("\n") == 0
+        else:
+            assert made["usage"]["completion_tokens"] >= 0

@@ -1,0 +1,74 @@
+"""`shoal serve` as other programs meet it: a real process, asked over HTTP."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shoal.__main__ import main
+from shoal.serve import MAX_BODY_BYTES
+from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+
+SERVE = [sys.executable, "-m", "shoal", "serve", "--port", "0", "--json"]
+ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "2 + 3"}], "max_tokens": 4}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Serve the embedded model; yield the base URL, and hold the process to a quiet end."""
+    command = [*SERVE, "--model", "tiny"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        ready = json.loads(process.stdout.readline())
+        assert ready["model"] == "tiny"
+        yield ready["url"]
+        process.terminate()
+        assert process.wait(20) == EXIT_OK
+        assert process.stderr.read() == b""
+
+
+def post(url: str, body: Any, **headers: str) -> httpx.Response:
+    return httpx.post(f"{url}/chat/completions", json=body, headers=headers, timeout=60)
+
+
+def test_it_answers_a_chat(url: str) -> None:
+    assert httpx.get(f"{url}/models").json()["data"][0]["id"] == "tiny"
+    reply = post(url, {**ASKED, "n": 3}).json()
+    assert [choice["index"] for choice in reply["choices"]] == [0, 1, 2]
+    assert reply["usage"]["total_tokens"] > reply["usage"]["prompt_tokens"]
+
+
+def test_a_fault_of_the_client_is_an_error_that_it_can_show(url: str) -> None:
+    for body, said in (({}, "messages must be"), ([], "JSON object"), (None, "JSON object")):
+        refused = post(url, body)
+        assert refused.status_code == 400
+        assert said in refused.json()["error"]["message"]
+    assert httpx.post(f"{url}/embeddings", json={}).status_code == 404
+    assert httpx.post(f"{url}/completions", content=b" " * (MAX_BODY_BYTES + 1)).status_code == 413
+    assert post(url, ASKED).status_code == 200
+
+
+def test_a_website_that_its_owner_visits_cannot_ask(url: str) -> None:
+    assert post(url, ASKED, Origin="https://elsewhere.example").status_code == 403
+    assert post(url, ASKED, Host="elsewhere.example:8000").status_code == 403
+
+
+def test_what_cannot_be_served_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flags, said in (
+        (["--data-dir", str(tmp_path)], "no checkpoint in"),
+        (["--model", "tiny", "--data-dir", str(tmp_path)], "give one of them"),
+        (["--checkpoint", str(tmp_path)], str(tmp_path)),
+        (["--model", "tiny", "--device", "cuda:77"], "cuda:77"),
+    ):
+        assert main(["serve", "--port", "0", *flags]) == EXIT_USAGE
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert said in line, line
