@@ -17,6 +17,7 @@ asked for pays what it costs: who brings it does not know how fast this worker i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -80,13 +81,18 @@ class Prices:
 
     def of(self, tasks: Sequence[TaskCoordinates]) -> float:
         """Return what tasks will cost, by what theirs have cost so far."""
-        return sum(self._prices.get(task.family, _FIRST_PRICE_S) for task in tasks)
+        families = Counter(task.family for task in tasks)
+        return sum(num * self.of_one(family) for family, num in families.items())
+
+    def of_one(self, family: str) -> float:
+        """Return what one task of a family will cost."""
+        return self._prices.get(family, _FIRST_PRICE_S)
 
     def measured(self, tasks: Sequence[TaskCoordinates], seconds: float) -> None:
         """Learn from what tasks have cost together."""
         factor = seconds / max(_LEAST_PRICE_S, self.of(tasks))
         for family in {task.family for task in tasks}:
-            price = self._prices.get(family, _FIRST_PRICE_S)
+            price = self.of_one(family)
             step = _RISE if factor > 1.0 else _FALL
             if family not in self._prices:
                 step = 1.0
@@ -200,7 +206,7 @@ class WorkerTurns:
         part: list[TaskCoordinates] = []
         price_s = 0.0
         for task in tasks[:SLICE_TASKS]:
-            of_task = self._prices.of([task])
+            of_task = self._prices.of_one(task.family)
             if part and price_s + of_task > SLICE_S:
                 break
             part.append(task)
