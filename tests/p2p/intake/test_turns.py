@@ -62,8 +62,9 @@ def by(network: str, name: str = "itself") -> Path:
     return (network, "signed", name)
 
 
-def tasks(count: int, family: str = "cheap", first: int = 0) -> list[TaskCoordinates]:
-    return [task(family, first + n) for n in range(count)]
+@functools.cache
+def tasks(count: int, family: str = "cheap", first: int = 0) -> tuple[TaskCoordinates, ...]:
+    return tuple(task(family, first + n) for n in range(count))
 
 
 class Course:
@@ -182,7 +183,7 @@ async def test_the_price_of_a_slow_family_is_measured(
         nursery.cancel_scope.cancel()
 
 
-async def _unheeded(turns: WorkerTurns, asked: list[TaskCoordinates], path: Path) -> None:
+async def _unheeded(turns: WorkerTurns, asked: Sequence[TaskCoordinates], path: Path) -> None:
     await turns.question_digests(asked, path)
 
 
@@ -334,8 +335,8 @@ def played(
     turns = WorkerTurns(worker)
 
     async def ask(lane: int, count: int) -> None:
+        wanted = [task(f"of {lane}", n, seed=lane) for n in range(count)]
         while True:
-            wanted = [task(f"of {lane}", n, seed=lane) for n in range(count)]
             try:
                 await turns.question_digests(wanted, by(str(lane)), is_own=is_own)
             except WorkerUnavailable:
