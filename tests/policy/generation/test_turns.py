@@ -192,12 +192,47 @@ def test_how_a_game_ends(tasks: TaskSource) -> None:
 
 def test_a_row_depends_on_the_seed_and_its_place_alone(tasks: TaskSource) -> None:
     policy = eager(policy_of("tiny"))
-    first = answers_of(played(policy, tasks))
-    assert answers_of(played(policy, tasks)) == first
-    assert answers_of(played(policy, tasks, seed=6)) != first
-    # Of longer messages fewer are cut: other neighbours live on in later turns.
-    alone = answers_of(played(policy, tasks, count=1))
-    assert [one.text for one in alone] == [one.text for one in first[:6]]
+    first = answers_of(played(policy, tasks, num=24))
+    assert answers_of(played(policy, tasks, num=24)) == first
+    assert answers_of(played(policy, tasks, num=24, seed=6)) != first
+    # Alone it has other neighbours in its later turns.
+    alone = answers_of(played(policy, tasks, count=1, num=24))
+    assert [one.text for one in alone] == [one.text for one in first[:24]]
+    assert sum(len(split_messages(one.text)) > 1 for one in alone) > 1
+
+
+def test_a_later_message_does_not_depend_on_who_else_still_plays(tasks: TaskSource) -> None:
+    """The first rows' games are over at once: what the others go on with stays the same."""
+    policy = eager(policy_of("tiny"))
+
+    def with_cut(num_cut: int) -> list[str]:
+        def cutting(
+            of: Policy, prompts: Sequence[Sequence[int]], **how: object
+        ) -> list[list[Sample]]:
+            made = generate(of, prompts, **how)  # type: ignore[arg-type]
+            if how["num_completions"] == 1:
+                return made
+            cut = [
+                replace(one, finish_reason=FinishReason.LENGTH) if index < num_cut else one
+                for index, one in enumerate(made[0])
+            ]
+            return [cut, *made[1:]]
+
+        asking = Asking(
+            questions=tasks.held_out(1),
+            policy=policy,
+            policy_version=0,
+            num_completions=24,
+            sampling=SAMPLING,
+            seed=5,
+            play=tasks.play,
+        )
+        (group,) = ThisProcess(policy, cutting).answer(asking)
+        return [one.text for one in group.answers]
+
+    whole, half = with_cut(0), with_cut(12)
+    assert whole[12:] == half[12:] and whole[:12] != half[:12]
+    assert any(len(split_messages(text)) > 1 for text in whole[12:])
 
 
 def test_a_game_without_room_ends(tasks: TaskSource) -> None:
