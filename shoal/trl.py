@@ -141,6 +141,7 @@ class Rollouts:
 
     def note(self, path: Path, step: int) -> None:
         """Write which groups the checkpoint of a step is about to have."""
+        self._swarm.publish([])  # waits for the disk: no round in a checkpoint is made again
         path.parent.mkdir(parents=True, exist_ok=True)
         ids = [one.hex() for one in (*self._swarm.unconfirmed, *self._pending)]
         write_atomically(path, json.dumps({"step": step, "groups": ids}).encode())
@@ -195,6 +196,7 @@ class Rollouts:
                 top_k=max(0, args.top_k or 0),
                 max_new_tokens=args.max_completion_length,
             ),
+            wait=False,
         )
 
     def _others(self, places: int, size: int, trainer: Any) -> list[_Row]:

@@ -113,12 +113,16 @@ class Swarm:
         version: int = 0,
         round_number: int = 0,
         sampling: SamplingParams = UNKNOWN_SAMPLING,
+        wait: bool = True,
     ) -> bool:
         """Share groups; return whether all that was published is on the node's disk.
 
         False means that the node is away or cannot take more now: the groups wait in this
-        process, and every later call tries again. Groups that were published before change
-        nothing. `author` is the model's name, and `version` counts its updates: peers read both.
+        process, and every later call tries again. `wait=False` sends without waiting for the
+        disk, as a training loop does, and returns False; `publish([])` waits later.
+
+        Groups that were published before change nothing. `author` is the model's name, and
+        `version` counts its updates: peers read both.
 
         Raises:
             SwarmError: peers would reject a group; none is published.
@@ -140,7 +144,7 @@ class Swarm:
             sampling=sampling,
         ):
             self._link.share(batch)
-        is_done = self._link.flush()
+        is_done = wait and self._link.flush()
         if self._link.counts.batches_dropped > dropped:
             raise SwarmError("the node refused a batch, or too many waited: see this program's log")
         return is_done

@@ -207,6 +207,9 @@ def test_what_peers_would_refuse_is_not_published(tmp_path: Path) -> None:
         assert swarm.publish([good])
         assert swarm.publish([good]), "again it changes nothing"
         assert swarm.status()["groups_published"] == 1
+        assert not swarm.publish([shoal.Group(question, ["3", "4"])], wait=False)
+        assert swarm.publish([])
+        assert swarm.status()["groups_published"] == 2
 
 
 @pytest.mark.parametrize("run", [asyncio.run, lambda coroutine: trio.run(lambda: coroutine)])
