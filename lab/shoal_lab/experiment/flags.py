@@ -24,7 +24,7 @@ from shoal_settings.strategy import describe_words
 DESCRIPTION = """\
 Does sharing help? Runs swarms that share and silos that do not, by the code that nodes run, and
 says what came of it: a table, figures, and every round as JSON, in one folder. Ctrl-C gives what
-there is; the same command goes on from there. docs/experiments.md has results and definitions.
+there is; the same command goes on from there. docs/results.md says what came of it.
 
   shoal experiment paper --quick   minutes on two CPU cores; without: hours"""
 

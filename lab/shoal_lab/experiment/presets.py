@@ -57,7 +57,7 @@ SPARSE: Final[Mapping[str, Any]] = {
 """The regime of the presets: about one answer in a hundred is right at the start."""
 
 TUNED: Final[Mapping[str, Any]] = {**SPARSE, "learning_rate": 4e-4, "minibatches": 2}
-"""The same at the rate that docs/experiments.md found best for every arm."""
+"""The same at the rate that docs/archive/experiments.md found best for every arm."""
 
 PRESETS: Final[Mapping[str, Preset]] = {
     "paper": Preset(

@@ -1,4 +1,4 @@
-"""The rounds that a table of docs/experiments.md was made of, kept small enough for the tree.
+"""Packs the rounds behind a table of docs/archive/experiments.md, small enough for the tree.
 
     python -m tests.lab.experiment.kept_rounds FOLDER ARCHIVE
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, told_of, unpack
 
-PAGES = {"presets": "presets.md", "price": "price.md"}
+PAGES = {"presets": "archive/presets.md", "price": "archive/price.md"}
 """By folder of archives."""
 KEPT = sorted(path for folder in PAGES for path in (ARCHIVES / folder).glob("*.tar.xz"))
 SLOW = {"planted.tar.xz"}

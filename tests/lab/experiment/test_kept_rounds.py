@@ -12,17 +12,18 @@ from shoal_lab.experiment.reading.results import load_runs, mean_over_nodes
 from shoal_lab.significance import spread
 from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, brief, experiment_of, told_of, unpack
 
-PAGE = DOCS / "experiments.md"
+PAGE = DOCS / "archive" / "experiments.md"
+RESULTS = DOCS / "results.md"
 OF_CHOICE = DOCS / "strategies.md"
 VERSIONS = ARCHIVES / "versions.tar.xz"
 KEPT = sorted({*ARCHIVES.glob("*.tar.xz")} - {VERSIONS})
 BESIDE = {
     "ceiling-rates.tar.xz": (PAGE, "24/0 nodes=1"),
-    "law.tar.xz": (DOCS / "how-many-how-late.md", "8/0"),
+    "law.tar.xz": (DOCS / "archive" / "how-many-how-late.md", "8/0"),
     "long.tar.xz": (PAGE, "8/0"),
-    "nodes.tar.xz": (DOCS / "how-many-how-late.md", "8/0"),
-    "start-21.tar.xz": (DOCS / "other-starts.md", "8/0"),
-    "start-22.tar.xz": (DOCS / "other-starts.md", "8/0"),
+    "nodes.tar.xz": (DOCS / "archive" / "how-many-how-late.md", "8/0"),
+    "start-21.tar.xz": (DOCS / "archive" / "other-starts.md", "8/0"),
+    "start-22.tar.xz": (DOCS / "archive" / "other-starts.md", "8/0"),
 }
 """Of archives whose table is short: its page, and the arm that the others are compared with."""
 
@@ -65,13 +66,39 @@ def test_what_is_said_of_the_last_hundred_of_400_rounds(tmp_path: Path) -> None:
     assert f"{above.mean:+.3f} ± {above.half:.3f} by seed" in said
 
 
+@pytest.mark.parametrize("beside", ["8/0", "8/0 filtered"])
+def test_the_three_checkpoints_of_the_page_on_results(beside: str, tmp_path: Path) -> None:
+    """Held-out after 50 and 100 rounds, 4/8 minus the arm, by seed of all three archives."""
+    above: dict[int, list[float]] = {50: [], 100: []}
+    for archive in ("table", "start-21", "start-22"):
+        folder = tmp_path / archive
+        folder.mkdir()
+        unpack(ARCHIVES / f"{archive}.tar.xz", folder)
+        at = {
+            (run.arm, run.seed, after): score
+            for run in load_runs(folder, experiment_of(folder)[0])
+            for after, score in zip(run.evaluated, mean_over_nodes(run.held_out), strict=True)
+        }
+        for (arm, seed, after), score in at.items():
+            if arm == "4/8 nodes=6" and after in above:
+                above[after].append(score - at[beside, seed, after])
+    cells = [spread(above[after]) for after in (50, 100)]
+    assert [len(found) for found in above.values()] == [13, 13]
+    told = " | ".join(f"{one.mean:+.3f} ± {one.half:.3f}".replace("-", "−") for one in cells)
+    assert f"| {beside} | {told} |" in RESULTS.read_text()
+
+
 def test_rounds_are_kept() -> None:
     assert KEPT
 
 
 @pytest.mark.parametrize(
     ("page", "section"),
-    [("experiments.md", "The table"), ("when-sharing-helps.md", "Join, alone")],
+    [
+        ("archive/experiments.md", "The table"),
+        ("archive/when-sharing-helps.md", "Join, alone"),
+        ("results.md", "The main comparison"),
+    ],
 )
 def test_what_is_said_of_the_table_stands_in_it(page: str, section: str) -> None:
     """Every figure with an interval, which the test above has proved of the table itself."""

@@ -1,6 +1,6 @@
 """Figures of a run, and comparisons of arms over their seeds. Pure.
 
-Definitions (docs/experiments.md gives the reasons):
+Definitions (docs/archive/experiments.md gives the reasons):
 
 - *total*: sum over rounds of the mean reward on a node's own fresh questions.
 - *oscillation*: what a node's pass@1 loses from one evaluation to the next where it falls, summed

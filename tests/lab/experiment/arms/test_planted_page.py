@@ -1,4 +1,4 @@
-"""What docs/presets.md tells of planted words is of the preset's arms.
+"""What docs/archive/presets.md tells of planted words is of the preset's arms.
 
 Its table is of kept rounds: `tests/lab/experiment/test_kept_presets.py`, in the slow suite.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from shoal_lab.experiment.presets import PRESETS
 from tests.lab.experiment.kept_rounds import DOCS
 
-PAGE = DOCS / "presets.md"
+PAGE = DOCS / "archive" / "presets.md"
 
 
 def test_every_arm_of_the_table_is_an_arm_of_the_preset() -> None:

@@ -9,7 +9,7 @@ import pytest
 from shoal_lab.experiment.folder import LAW, WHOM
 from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, told_of, unpack
 
-PAGES = {"table": "when-sharing-helps.md", "law": "how-many-how-late.md"}
+PAGES = {"table": "archive/when-sharing-helps.md", "law": "archive/how-many-how-late.md"}
 
 
 @pytest.mark.parametrize("name", PAGES)
