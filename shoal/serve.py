@@ -32,9 +32,9 @@ Offer a policy to other programs by OpenAI's interface (/v1/chat/completions, /v
 /v1/models), on this machine alone. It answers with a node's newest checkpoint, as it is when this
 starts, or with any model. Nothing is trained and nothing shared.
 
-  shoal serve                                the policy of the node whose folder is here
+  shoal serve                   the policy of the node whose folder is here
   shoal serve --checkpoint .shoal/node/checkpoints/round-000100
-  shoal serve --model smollm2                a model as it comes, or a folder of trainer --export
+  shoal serve --model smollm2   a model as it comes, or an exported folder
 
 Exit codes: 0 ok, 1 failed, 2 usage."""
 

@@ -49,7 +49,7 @@ this model sees.
 
   shoal tasks                                  every family, by preset
   shoal tasks show gcd_easy --model smollm2    one, as a model sees it
-  shoal tasks frozen_lake --play               one that answers back, played by you
+  shoal tasks frozen_lake --play               a game, played by you
 
 Exit codes: 0 ok, 1 failed, 2 usage."""
 

@@ -164,6 +164,11 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
         "swarm": [["swarm", *config]],
         "trainer": [["trainer", *config[2:]]],
         "experiment": [["experiment", "paper", "--rounds", "0"]],
+        "serve": [
+            ["serve", "--port", "0", "--data-dir", f"none{TEXT}"],
+            ["serve", "--port", "0", "--checkpoint", TEXT],
+            ["serve", "--port", "0", "--model", "tiny", "--device", TEXT],
+        ],
         "tasks": [
             ["tasks", "--task-file", file],
             ["tasks", NAME, "--task-file", file],

@@ -15,6 +15,7 @@ import pytest
 from shoal.__main__ import main
 from shoal.serve import MAX_BODY_BYTES
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+from tests.support.schemas import check
 
 SERVE = [sys.executable, "-m", "shoal", "serve", "--port", "0", "--json"]
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "2 + 3"}], "max_tokens": 4}
@@ -27,6 +28,7 @@ def url() -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         ready = json.loads(process.stdout.readline())
+        check("serve", ready)
         assert ready["model"] == "tiny"
         yield ready["url"]
         process.terminate()
