@@ -116,6 +116,9 @@ def _policy(arguments: argparse.Namespace) -> Policy:
         return load_checkpoint(found, Settings(device=arguments.device)).policy
     except (ModelError, CheckpointError) as error:
         raise fail("serve", str(error)) from None
+    except OSError as error:  # a name that no disk takes, a folder that may not be read
+        why = f"cannot read {arguments.checkpoint or arguments.data_dir} ({error.strerror})"
+        raise fail("serve", why) from None
 
 
 def _answers(policy: Policy) -> dict[str, Answer]:
