@@ -58,9 +58,9 @@ class Answer:
     """One own completion with the ids that were sampled."""
 
     ids: tuple[int, ...]
-    """Of a game, with the environment's between those of the policy's messages."""
+    """Token ids. A game's have the environment's between those of the policy's messages."""
     text: str
-    """Of a game, its messages (`shoal_tasks.turns`)."""
+    """The text that was said; for a game, its messages (`shoal_tasks.turns`)."""
     finish_reason: FinishReason
     logprobs: tuple[float, ...]
     """One for each token that the policy said."""

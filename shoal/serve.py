@@ -39,7 +39,7 @@ starts, or with any model. Nothing is trained and nothing shared.
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
 PORT: Final = 8000
-"""As vLLM's server has it, so that a recipe for one works with the other."""
+"""The port of vLLM's server, too, so that a recipe for one works with the other."""
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_WAITING: Final = 64
 """Requests that are answered or wait at once; the next is told to come again (503)."""

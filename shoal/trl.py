@@ -51,7 +51,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """What `policy.model.reading` asks of a policy."""
+    """The part of a policy that `policy.model.reading` uses."""
 
     tokenizer: Any
     eos_ids: frozenset[int]

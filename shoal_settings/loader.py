@@ -310,7 +310,7 @@ _PLAIN = {
     "int_parsing_size": "is too large",
     "int_type": "must be a whole number",
 }
-"""What a value must be, in our words, by pydantic's type of error."""
+"""The requirement on a value, in our words, by pydantic's type of error."""
 
 
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""What a family pays for answers that take no skill: its floor. Pure.
+"""The floor of a family: the reward of answers that take no skill. Pure.
 
 Two kinds are tried: a *constant*, one and the same answer to every question, and an *echo*, a piece
 of the question copied by one rule, such as its last line.

@@ -57,7 +57,7 @@ _VERIFIERS: Final[Mapping[str, frozenset[str]]] = {
     ROWS_GENERATOR: frozenset({EXACT, MATH_VERIFY, PYTHON}),
     ENVIRONMENT: frozenset({ENVIRONMENT, TEXT_ARENA}),
 }
-"""Who may verify a generator's tasks, where it is not the library."""
+"""The verifiers of a generator's tasks, where the library is not the one."""
 
 _ROWS_CONFIG: Final = frozenset({"sha256", "rows", "held_out"})
 _REWARD_CONFIG: Final = frozenset({"reward_sha256", "reward_name", "reward_range"})

@@ -52,14 +52,14 @@ class PlayRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """What an environment answered."""
+    """The answers of an environment."""
 
     observations: tuple[str, ...]
     """Its answer to each message, in order: fewer where the game was over before."""
     done: bool
     """Whether the game is over."""
     reward: float
-    """What the messages earn as a completion, 0 to 1."""
+    """The reward of the messages as a completion, 0 to 1."""
     error: str = ""
     """Why the game cannot go on: what the environment raised, or a limit that it reached."""
 

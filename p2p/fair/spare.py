@@ -21,14 +21,14 @@ _MAX_NETWORKS = 1024
 
 
 class SpareRate:
-    """What networks have used lately of one rate; `now` is monotonic seconds."""
+    """The use that networks have made of one rate lately; `now` is monotonic seconds."""
 
     def __init__(self, rate: Rate, now: float) -> None:
         self._burst = rate.burst
         self._memory_s = rate.burst / rate.per_second
         self._of_all, self._at = 0.0, now
         self._used: BoundedDict[str, tuple[float, float]] = BoundedDict(_MAX_NETWORKS)
-        """What a network had used, and when that was so."""
+        """The bytes that a network had used, and when that was so."""
 
     def wait_s(self, network: str, now: float) -> float:
         """Return the seconds until a network may take something, if nobody else does meanwhile."""

@@ -1,4 +1,4 @@
-"""What peers of gossip say to each other, and what the mesh asks of its driver: plain values. Pure.
+"""The messages between peers of gossip, and the mesh's requests to its driver: plain values. Pure.
 
 `Rpc` is gossipsub's RPC (protocol versions 1.0 to 1.2); `codec.py` has its protobuf. The driver
 performs each `Event` in the order in which it gets them.

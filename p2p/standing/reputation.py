@@ -66,7 +66,7 @@ class PeerRow:
     score: float
     """At most 0."""
     credit: float
-    """What first deliveries have earned: orders peers, pays for nothing."""
+    """The points that first deliveries have earned: they order peers and pay for nothing."""
     points: Mapping[Cause, float]
     sampling_weight: float
     reports: float

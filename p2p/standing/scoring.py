@@ -38,7 +38,7 @@ _FORGET_ABOVE = 0.01
 
 
 class Cause(StrEnum):
-    """What takes points off, and at last what gives some."""
+    """The causes that take points off, and at last the one that gives some."""
 
     SIGNED_REJECT = "signed_reject"
     SIGNED_HEAVY = "signed_heavy"
@@ -57,7 +57,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
-    """What a cause costs or earns."""
+    """The points that a cause costs or earns."""
 
     points: float
     """Each time; below 0 it costs."""
@@ -99,7 +99,7 @@ WEIGHTS: Mapping[Cause, Weight] = {
     # Whoever brought it earns. A guess: a useful hour's worth is gone after a night away.
     Cause.FIRST_DELIVERY: Weight(points=0.05, limit=5.0, half_life_s=3600.0),
 }
-"""What each cause costs: each time between -25 and -1 points, a cause alone down to its limit.
+"""The points of each cause: each time between -25 and -1, a cause alone down to its limit.
 
 The unit is arbitrary; what counts is the distance to -10
 (out of every mesh) and to `BAN_BELOW`. docs/threats.md has the same table, and a test compares.
@@ -134,12 +134,12 @@ class StandingRow:
 
     @property
     def score(self) -> float:
-        """What gossip and bans go by, at most 0."""
+        """Return the points that decide about meshes and bans, at most 0."""
         return sum(min(0.0, points) for points in self.points.values())
 
     @property
     def credit(self) -> float:
-        """What its first deliveries have earned, from 0 to their limit."""
+        """Return the points that its first deliveries have earned, from 0 to their limit."""
         return self.points.get(Cause.FIRST_DELIVERY, 0.0)
 
     @property

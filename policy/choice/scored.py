@@ -29,7 +29,7 @@ class ScoredGroup:
     unread: tuple[tuple[bool, ...] | None, ...] | None = None
     """The tokens of each completion that its verifier does not read; None where it reads all."""
     said: tuple[tuple[int, ...] | None, ...] | None = None
-    """Of each game, the places of the tokens that the policy said; None where it said all."""
+    """The places of the tokens that the policy said, for each game; None where it said all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ class Asking:
     seed: int
     """The seed of this round's answers alone: a round that is resumed asks the same again."""
     play: PlayGames
-    """What environments answer, for questions that are games."""
+    """The answers of environments, for questions that are games."""
     on_step: OnStep = lambda _done, _fraction: None
 
 

@@ -26,7 +26,7 @@ from shoal_tasks.types import Play, PlayRequest
 from shoal_wire.types import FinishReason, SamplingParams
 
 PlayGames = Callable[[Sequence[PlayRequest]], list[Play]]
-"""What environments answer to the beginnings of games: `policy.tasks.TaskSource.play`."""
+"""Returns environments' answers to the beginnings of games: `policy.tasks.TaskSource.play`."""
 
 Generate = Callable[..., list[list[Sample]]]
 """Signature of `policy.generation.local.generate`."""
@@ -81,7 +81,7 @@ class Game:
 
     @property
     def request(self) -> PlayRequest:
-        """What its environment is asked."""
+        """The request to its environment."""
         return PlayRequest(task=self.question.coordinates, messages=tuple(self.messages))
 
     def answer(self) -> Answer:

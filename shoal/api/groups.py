@@ -38,7 +38,7 @@ class LeasedGroup:
 
     question: Question
     source: PublishedGroup
-    """What was published, and by whom: policy, sampling and time are the publisher's claims."""
+    """The group as it was published; policy, sampling and time are the publisher's claims."""
 
     @property
     def id(self) -> GroupId:

@@ -93,7 +93,7 @@ class Worker:
         raise FamilyError(f"family {spec.name!r} cannot be built: {why}")
 
     def _game(self, spec: FamilySpec) -> Callable[[], Any]:
-        """What makes new games of a family."""
+        """Return the function that makes new games of a family."""
         if spec.is_of_a_file:
             source, _ = self._files.pop(spec.name)
             return load_game(spec, source, self._limit)

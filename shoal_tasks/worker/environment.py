@@ -36,7 +36,7 @@ _CHECKED_GAMES: Final = 4
 _CHECKED_TURNS: Final = 8
 """Most messages of each of them."""
 _TRIED: Final = ("", "1", "2", "3", "yes", "[1]", "[up]", "[0 1]", "é\n☃ " * 40)
-"""What is said in them, beside words that the environment has just used."""
+"""The messages of these games, beside words that the environment has just used."""
 _MAX_REWARD: Final = 1e9
 """Largest reward of one turn, either way: sums of larger ones would no longer be exact."""
 CHECK_EVERY: Final = 64
@@ -45,7 +45,7 @@ CHECK_EVERY: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What an environment gave at one moment; `reset` gives no reward and is never the end."""
+    """One reply of an environment; `reset` gives no reward and is never the end."""
 
     observation: str
     reward: float = 0.0

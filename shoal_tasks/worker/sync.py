@@ -115,7 +115,7 @@ class TaskWorker:
         return self._drive(self._plans.score(requests))
 
     def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
-        """What environments answer to each request's messages; one result per request."""
+        """Return the environment's answers to each request's messages; one result per request."""
         return self._drive(self._plans.play(requests))
 
     def close(self) -> None:

@@ -215,7 +215,7 @@ class TaskPlans:
         return [results[request] for request in requests]
 
     def play(self, requests: Sequence[PlayRequest]) -> Plan[Play]:
-        """What environments answer, in order; see `PlayRequest`.
+        """Return the answers of environments, in order; see `PlayRequest`.
 
         Messages that are longer than any completion may be end their game: nobody could share it.
         """

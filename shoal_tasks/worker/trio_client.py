@@ -135,7 +135,7 @@ class TaskWorker:
         return await self._drive(self._plans.score(requests))
 
     async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
-        """What environments answer to each request's messages; one result per request."""
+        """Return the environment's answers to each request's messages; one result per request."""
         return await self._drive(self._plans.play(requests))
 
     async def _drive(self, plan: Plan[R]) -> list[R]:

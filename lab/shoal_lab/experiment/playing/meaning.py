@@ -1,4 +1,4 @@
-"""What a question asks, whatever its wording: two texts of one meaning are one question. Pure.
+"""The meaning of a question, whatever its wording: two texts of one meaning are one question. Pure.
 
 The split of the product is by a question's text, and all peers agree on it. Some generators ask one
 thing in many texts, with operands swapped or names changed. An experiment holds those out by this
