@@ -63,7 +63,7 @@ _MAX_SCANNED = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeLimits:
-    """What one peer, those of one network, and all together may take."""
+    """The rates that one peer, one network, and all together may take."""
 
     requests_per_peer: Rate = field(default=Rate(burst=64, per_second=16))
     bytes_per_peer: Rate = field(default=Rate(burst=16 << 20, per_second=4 << 20))

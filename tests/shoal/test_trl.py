@@ -95,7 +95,7 @@ def _trainer(joined: Rollouts, out: Path) -> Any:
 
 
 def _assert_advantages_are_ours(trainer: Any) -> None:
-    """What TRL made of the rewards, in each group, is what our default makes of them."""
+    """TRL's advantages in each group are those of our default."""
     rewards, advantages = trainer._logs["rewards"]["reward"], trainer._logs["advantages"]
     assert len(rewards) == len(advantages) >= 4 * SIZE
     rows = list(zip(rewards, advantages, strict=True))

@@ -64,7 +64,7 @@ BETWEEN = {
     "plain": "\n\nOBS\n<unk>nswer:",
     "tiny": "OBS<ans>",
 }
-"""What each writes between two messages, but for the end token that was sampled."""
+"""The text that each writes between two messages, without the sampled end token."""
 TEMPLATES = {"chatml": CHATML, "llama": LLAMA, "gemma": GEMMA, "plain": None}
 
 

@@ -69,7 +69,7 @@ def groups(draw: st.DrawFn) -> list[TrainGroup]:
 
 
 def logprobs(model: Any, group: TrainGroup, index: int) -> torch.Tensor:
-    """Of what the policy said in one row, by the whole row's logits."""
+    """Log-probabilities of what the policy said in one row, by the whole row's logits."""
     ids = [*group.prompt_ids, *group.completions[index]]
     table = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
     said = group.said[index] if group.said else None

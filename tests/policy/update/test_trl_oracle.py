@@ -300,7 +300,7 @@ def test_loss_and_gradients_are_trl_s(
     reference: Policy,
     trainers: Callable[[float], Any],
 ) -> None:
-    """Of games, TRL masks what the environment said (its `env_mask`)."""
+    """TRL masks what the environment said in a game (its `env_mask`)."""
     variant = VARIANTS[name]
     config, groups = variant.config, make()
     trainer = trainers(config.temperature)

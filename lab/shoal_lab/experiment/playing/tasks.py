@@ -48,7 +48,7 @@ class SharedWorker(TaskWorker):
     def draw(
         self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
     ) -> list[tuple[TaskCoordinates, str]]:
-        """As `TaskWorker.draw`, by meaning too; the questions are remembered."""
+        """Draw as `TaskWorker.draw` does, by meaning too; the questions are remembered."""
         drawn = super().draw(rng, count, families=families) if count else []
         for place in range(count):
             for _ in range(_TRIES):
@@ -63,7 +63,7 @@ class SharedWorker(TaskWorker):
     def held_out(
         self, per_family: int, *, first_seed: int = 0, families: Sequence[FamilySpec] = ()
     ) -> list[tuple[TaskCoordinates, str]]:
-        """As `TaskWorker.held_out`, of no meaning twice: a small family gives fewer."""
+        """Return held-out questions, no meaning twice: a small family gives fewer."""
         found: list[tuple[TaskCoordinates, str]] = []
         for spec in families or self._specs.values():
             key = (spec.name, per_family, first_seed)
@@ -109,7 +109,7 @@ class SharedWorker(TaskWorker):
         return has_wordings(generator) and is_held_out(question_digest(meaning(generator, text)))
 
     def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Part]:
-        """As `TaskWorker.parts`, by meaning too; remembered."""
+        """Return the parts as `TaskWorker.parts` does, by meaning too; they are remembered."""
         missing = [task for task in dict.fromkeys(tasks) if self._parts.get(task) is None]
         made = dict(zip(missing, super().parts(missing), strict=True)) if missing else {}
         texts = self.questions(missing)

@@ -1,4 +1,4 @@
-"""What docs/archive/presets.md tells of planted words is of the preset's arms.
+"""The words on planting in docs/archive/presets.md are about the preset's arms.
 
 Its table is of kept rounds: `tests/lab/experiment/test_kept_presets.py`, in the slow suite.
 """
