@@ -57,7 +57,7 @@ $(STAMP): pyproject.toml
 	  || echo "--model smollm2 could not be installed; going on without" >&2
 	@rm -rf $(VENV)/.first && PYTHONDONTWRITEBYTECODE= \
 	  $(BIN)/shoal trainer --alone --model tiny --rounds 1 --data-dir $(VENV)/.first >/dev/null 2>&1 && \
-	  PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import p2p.process' || true
+	  PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import shoal_p2p.process' || true
 	@rm -rf $(VENV)/.first && touch $@
 
 # A distribution of its own. Not beside shoal in one call: pip would look for shoal in an index.

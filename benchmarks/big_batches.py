@@ -20,9 +20,9 @@ from typing import Any
 import trio
 
 from benchmarks.harness import Options, Report, at_most, main, median, note, percentile
-from p2p.fetch.asker import ANSWER_SECONDS
-from p2p.net.pipes import SocketPipe
 from shoal_ipc import messages as m
+from shoal_p2p.fetch.asker import ANSWER_SECONDS
+from shoal_p2p.net.pipes import SocketPipe
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support.exchange_nodes import NO_BACKFILL, ExchangeNode, big_groups, open_exchange

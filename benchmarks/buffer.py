@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.buffer_peers import PEERS, Store
 from benchmarks.harness import Options, Report, at_most, main, median, note
-from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import BufferEntry, BufferLimits, InsertOutcome
+from shoal_p2p.buffer.replay import ReplayBuffer
+from shoal_p2p.buffer.types import BufferEntry, BufferLimits, InsertOutcome
 from shoal_wire.types import (
     BatchId,
     Completion,

@@ -17,9 +17,9 @@ from typing import Any
 
 from benchmarks.groups import make_group, publish_request
 from benchmarks.texts import reasoning
-from policy.node.link import NodeLink
-from policy.node.outgoing import MAX_WAITING_BATCHES
 from shoal_ipc.client import SOCKET_NAME, NodeClient
+from shoal_policy.node.link import NodeLink
+from shoal_policy.node.outgoing import MAX_WAITING_BATCHES
 from shoal_wire.digests import group_id
 from shoal_wire.types import Digest, GroupId, RolloutGroup, Task
 

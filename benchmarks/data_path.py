@@ -33,7 +33,7 @@ from typing import Any
 
 from benchmarks.harness import ROOT, Options, Report, main, median, note, percentile
 from benchmarks.swarm_worker import balanced_identities
-from p2p.net.identity import identity_from_seed
+from shoal_p2p.net.identity import identity_from_seed
 
 NODES = 8
 _WORKER = Path(__file__).with_name("data_path_worker.py")

@@ -134,7 +134,7 @@ def _texts_beforehand() -> None:
 def _as_shipped() -> None:
     """Set the garbage collector as the process of a node of this tree does; older ones do not."""
     with contextlib.suppress(ModuleNotFoundError):
-        importlib.import_module("p2p.collector").spare_collector()
+        importlib.import_module("shoal_p2p.collector").spare_collector()
 
 
 def main(config: dict[str, Any]) -> None:

@@ -17,17 +17,17 @@ from statistics import mean
 
 import torch
 
-from policy.choice.advantage import has_signal
-from policy.generation.local import generate
-from policy.generation.seam import Asking, ThisProcess
-from policy.model.loading import ModelError, Policy, load_policy
-from policy.model.prompting import prompt_ids
-from policy.node.link import NodeLink
-from policy.rollouts import OwnGroup, sampling_params
-from policy.shots import with_shots
-from policy.surroundings import Surroundings
-from policy.tasks import TaskSource
 from shoal_base.lines import say_json, say_lines
+from shoal_policy.choice.advantage import has_signal
+from shoal_policy.generation.local import generate
+from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.model.loading import ModelError, Policy, load_policy
+from shoal_policy.model.prompting import prompt_ids
+from shoal_policy.node.link import NodeLink
+from shoal_policy.rollouts import OwnGroup, sampling_params
+from shoal_policy.shots import with_shots
+from shoal_policy.surroundings import Surroundings
+from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families

@@ -21,13 +21,13 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from benchmarks.groups import POLICY, SAMPLING, draw_tasks, make_group
 from benchmarks.texts import reasoning
-from p2p.gossip.codec import encode_frame
-from p2p.gossip.messages import sign_message
-from p2p.net.address import parse_peer_address
-from p2p.net.host import DialError, HostSettings, Libp2pHost
-from p2p.net.identity import identity_from_seed
-from p2p.parts import wall_ms
-from p2p.peers.services import fetch_manifest
+from shoal_p2p.gossip.codec import encode_frame
+from shoal_p2p.gossip.messages import sign_message
+from shoal_p2p.net.address import parse_peer_address
+from shoal_p2p.net.host import DialError, HostSettings, Libp2pHost
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.parts import wall_ms
+from shoal_p2p.peers.services import fetch_manifest
 from shoal_wire.codec import encode_batch
 from shoal_wire.envelope import seal
 from shoal_wire.manifest import Manifest

@@ -14,12 +14,12 @@ from typing import Any
 import psutil
 import trio
 
-from p2p.collector import spare_collector
-from p2p.data_dir import IDENTITY_FILE
-from p2p.live_node import LiveNode
-from p2p.net.identity import load_or_create_identity
-from p2p.node import Node
-from p2p.threads import let_the_loop_in
+from shoal_p2p.collector import spare_collector
+from shoal_p2p.data_dir import IDENTITY_FILE
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.net.identity import load_or_create_identity
+from shoal_p2p.node import Node
+from shoal_p2p.threads import let_the_loop_in
 from shoal_settings.schema import Settings
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"

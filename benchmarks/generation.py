@@ -26,7 +26,7 @@ from transformers.utils import logging as transformers_logging
 
 from benchmarks.generation_cases import CANDIDATES, CASES, Case, Run, make_policy, make_prompts
 from benchmarks.harness import Options, Report, at_least, main, note
-from policy.model.loading import Policy
+from shoal_policy.model.loading import Policy
 
 REPEATS, QUICK_REPEATS = 7, 2
 PEERS = ("plain", "continuous")

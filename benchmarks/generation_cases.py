@@ -1,6 +1,6 @@
 """Generation's three candidates on one model, the same prompts and the same sampling settings.
 
-`ours` is `policy.generation.local.generate`. `plain` is the model's own ``generate``: prompts
+`ours` is `shoal_policy.generation.local.generate`. `plain` is the model's own ``generate``: prompts
 padded left, L sequences returned for each. `continuous` is transformers' continuous batching. Each
 makes P prompts times L completions.
 """
@@ -21,10 +21,10 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from policy.generation.local import generate
-from policy.model.loading import Policy, load_policy, wrap_policy
-from policy.model.prompting import encode_prompt
-from policy.tiny import assets_path
+from shoal_policy.generation.local import generate
+from shoal_policy.model.loading import Policy, load_policy, wrap_policy
+from shoal_policy.model.prompting import encode_prompt
+from shoal_policy.tiny import assets_path
 from shoal_tasks.families import EASY
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import SamplingParams

@@ -21,14 +21,14 @@ import transformers
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks.update_cases import Case, make_groups
-from policy.generation.local import generate
-from policy.model.loading import Policy, autocast_dtype, device_of, load_policy, wrap_policy
-from policy.tiny import assets_path
-from policy.update import head
-from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
-from policy.update.logprobs import completion_logprobs
-from policy.update.rows import Row, packing_pays
 from shoal_base.lines import say_json, say_lines
+from shoal_policy.generation.local import generate
+from shoal_policy.model.loading import Policy, autocast_dtype, device_of, load_policy, wrap_policy
+from shoal_policy.tiny import assets_path
+from shoal_policy.update import head
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
+from shoal_policy.update.logprobs import completion_logprobs
+from shoal_policy.update.rows import Row, packing_pays
 from shoal_wire.types import SamplingParams
 
 LARGE = {

@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 
 from benchmarks.texts import TextSource
-from policy.tasks import TaskSource
 from shoal_ipc import messages as m
+from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import EASY
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import (

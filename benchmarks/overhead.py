@@ -26,13 +26,13 @@ import trio
 from benchmarks.groups import POLICY, SAMPLING, draw_tasks, make_group
 from benchmarks.harness import ROOT, Options, Report, at_least, main, median, note
 from benchmarks.texts import reasoning
-from p2p.collector import spare_collector
-from p2p.gossip.gossip import Libp2pGossip
-from p2p.gossip.interface import Unwatched
-from p2p.live_node import LiveNode
-from p2p.net.host import HostSettings, Libp2pHost
-from p2p.net.identity import Identity, identity_from_seed
-from p2p.node import Node
+from shoal_p2p.collector import spare_collector
+from shoal_p2p.gossip.gossip import Libp2pGossip
+from shoal_p2p.gossip.interface import Unwatched
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.net.host import HostSettings, Libp2pHost
+from shoal_p2p.net.identity import Identity, identity_from_seed
+from shoal_p2p.node import Node
 from shoal_settings.schema import Settings
 from shoal_tasks.families import EASY
 from shoal_tasks.swarm import families_of

@@ -24,9 +24,9 @@ from benchmarks.groups import draw_tasks, make_group
 from benchmarks.harness import Goal, Options, Report, at_most, main, median, note
 from benchmarks.stored_groups import SWARM_NAME, fill
 from benchmarks.texts import reasoning
-from p2p.live_node import LiveNode
-from p2p.net.request import RequestError
-from p2p.node import Node
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.net.request import RequestError
+from shoal_p2p.node import Node
 from shoal_settings.schema import Settings
 from shoal_wire.types import PeerId, RolloutGroup
 from tests.support.peers import address_of, open_peer

@@ -25,7 +25,7 @@ from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.harness import ROOT, Options, Report, main, note
-from policy.tiny import assets_path
+from shoal_policy.tiny import assets_path
 from tests.support.processes import Stage, open_stage
 
 _SKIPPED_ROUNDS = 3

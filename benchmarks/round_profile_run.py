@@ -13,15 +13,15 @@ from typing import Any
 import torch
 
 from benchmarks.spans import Spans
-from policy import sapo
-from policy.__main__ import main
-from policy.generation import decoding
-from policy.generation import local as generation
-from policy.node.link import NodeLink
-from policy.round.external import ExternalSampling
-from policy.tasks import TaskSource
-from policy.trainer import Trainer
-from policy.update import grpo
+from shoal_policy import sapo
+from shoal_policy.__main__ import main
+from shoal_policy.generation import decoding
+from shoal_policy.generation import local as generation
+from shoal_policy.node.link import NodeLink
+from shoal_policy.round.external import ExternalSampling
+from shoal_policy.tasks import TaskSource
+from shoal_policy.trainer import Trainer
+from shoal_policy.update import grpo
 
 _NODE = ("share", "lease_ahead", "sample", "end_leases", "report", "tell_status", "flush")
 

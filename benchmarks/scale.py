@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.harness import Goal, Options, Report, main, note
 from benchmarks.swarm_fleet import Fleet, Run, open_fleet
-from p2p.shards.plan import ShardLimits, ShardPlan
+from shoal_p2p.shards.plan import ShardLimits, ShardPlan
 
 SIZES = (4, 8, 16, 32)
 SHARDS = 4

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.groups import POLICY, SAMPLING
-from p2p.data_dir import IDENTITY_FILE
-from p2p.net.identity import Identity, identity_from_seed, load_or_create_identity
-from p2p.node import STORE_FILE
-from p2p.peers.manifest_source import manifest_of_settings
-from p2p.store.store import StoreCore
+from shoal_p2p.data_dir import IDENTITY_FILE
+from shoal_p2p.net.identity import Identity, identity_from_seed, load_or_create_identity
+from shoal_p2p.node import STORE_FILE
+from shoal_p2p.peers.manifest_source import manifest_of_settings
+from shoal_p2p.store.store import StoreCore
 from shoal_settings.schema import Settings
 from shoal_wire.codec import decode_batch, encode_batch
 from shoal_wire.digests import batch_id, group_id

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from benchmarks.harness import Child
 from benchmarks.swarm_worker import balanced_identities
-from p2p.net.identity import identity_from_seed
+from shoal_p2p.net.identity import identity_from_seed
 
 PROCESSES = 2
 _LATEST_S = 300.0

@@ -22,14 +22,14 @@ from libp2p.io.trio import TrioTCPStream
 
 from benchmarks.groups import draw_tasks, make_group, publish_request
 from benchmarks.texts import reasoning
-from bootstrap.peer import BootstrapPeer, MeetingPoint
-from p2p.collector import spare_collector
-from p2p.live_node import LiveNode
-from p2p.net.host import HostSettings, Libp2pHost
-from p2p.net.identity import Identity, identity_from_seed
-from p2p.net.pipes import SocketPipe
-from p2p.node import Node
-from p2p.parts import Libp2pNetwork, Network, Parts
+from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
+from shoal_p2p.collector import spare_collector
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.net.host import HostSettings, Libp2pHost
+from shoal_p2p.net.identity import Identity, identity_from_seed
+from shoal_p2p.net.pipes import SocketPipe
+from shoal_p2p.node import Node
+from shoal_p2p.parts import Libp2pNetwork, Network, Parts
 from shoal_settings.schema import Settings
 from shoal_tasks.families import EASY
 from shoal_tasks.worker.trio_client import TaskWorker

@@ -24,13 +24,13 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from benchmarks.harness import ROOT, Options, Report, main, median, note, percentile
 from benchmarks.settling import LATE_S, settle
-from p2p.gossip.gossip import Libp2pGossip
-from p2p.gossip.interface import Unwatched
-from p2p.net.address import is_circuit, to_libp2p_id
-from p2p.net.host import HostSettings, Libp2pHost, RequestError
-from p2p.net.identity import identity_from_seed
-from p2p.net.relay_server import RelayServer
-from p2p.peers.relay_client import RelayClient, RelayUse
+from shoal_p2p.gossip.gossip import Libp2pGossip
+from shoal_p2p.gossip.interface import Unwatched
+from shoal_p2p.net.address import is_circuit, to_libp2p_id
+from shoal_p2p.net.host import HostSettings, Libp2pHost, RequestError
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.net.relay_server import RelayServer
+from shoal_p2p.peers.relay_client import RelayClient, RelayUse
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
 

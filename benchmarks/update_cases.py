@@ -1,6 +1,6 @@
 """The update step's candidates on one model and one batch of made-up rollouts.
 
-`Ours` is `policy.update.grpo.update`. `Trl` is the installed GRPOTrainer's own loss over its own
+`Ours` is `update.grpo.update`. `Trl` is the installed GRPOTrainer's own loss over its own
 padded tensors, in its own micro-batches. `Plain` is the step as a tutorial would write it: logits
 of all completion positions, log-softmax, gather. Each has a copy of the model and one optimiser.
 """
@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from policy.model.loading import Policy, wrap_policy
-from policy.tiny import assets_path
-from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.tiny import assets_path
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 
 GROUPS, COMPLETIONS = 8, 8
 MICRO_BATCH = 8
@@ -116,7 +116,7 @@ def make_policy(case: Case) -> Policy:
 
 
 class Ours:
-    """`policy.update.grpo.update` as the trainer calls it, with its default settings."""
+    """`shoal_policy.update.grpo.update` as the trainer calls it, with its default settings."""
 
     def __init__(self, case: Case) -> None:
         self.policy, self._groups = make_policy(case), make_groups(case)

@@ -19,15 +19,15 @@ import torch
 
 from benchmarks.update_cases import COMPLETIONS, EPSILON
 from benchmarks.whole_round_cases import SEED, Case, RoundCounter, lot
-from policy import sapo
-from policy.__main__ import main
-from policy.choice.advantage import has_signal
-from policy.model.loading import load_policy
-from policy.model.prompting import prompt_ids
-from policy.rollouts import OwnGroup, Question
-from policy.round.config import Round, round_config
-from policy.tasks import TaskSource
-from policy.trainer import Trainer
+from shoal_policy import sapo
+from shoal_policy.__main__ import main
+from shoal_policy.choice.advantage import has_signal
+from shoal_policy.model.loading import load_policy
+from shoal_policy.model.prompting import prompt_ids
+from shoal_policy.rollouts import OwnGroup, Question
+from shoal_policy.round.config import Round, round_config
+from shoal_policy.tasks import TaskSource
+from shoal_policy.trainer import Trainer
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
 from shoal_tasks.rows import read_rows_file

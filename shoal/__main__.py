@@ -39,7 +39,7 @@ class Command:
 
 COMMANDS = {
     "node": Command(
-        module="p2p.__main__",
+        module="shoal_p2p.__main__",
         does="join a swarm (or start one), train, share and learn",
         group="take part",
     ),
@@ -53,7 +53,7 @@ COMMANDS = {
     ),
     "bootstrap": Command(
         group="take part",
-        module="bootstrap.__main__",
+        module="shoal_bootstrap.__main__",
         does="a meeting point: stable address, relays, trains nothing",
     ),
     "swarm": Command(
@@ -62,7 +62,7 @@ COMMANDS = {
         group="take part",
     ),
     "trainer": Command(
-        module="policy.__main__",
+        module="shoal_policy.__main__",
         does="the trainer process alone (a node starts its own)",
         group="take part",
     ),
@@ -99,7 +99,7 @@ COMMANDS = {
         group="questions and answers",
     ),
     "judge": Command(
-        module="p2p.judge.__main__",
+        module="shoal_p2p.judge.__main__",
         does="ask nodes, score their answers, keep signed records",
         group="measure",
         parts={"report": "shoal_lab.judge_report.command"},

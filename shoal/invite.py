@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from shoal.nearby import answers_at, running_node
 from shoal.node_link import ask_view
 from shoal_base.lines import say, say_json
 from shoal_base.node_folders import NODE_FOLDER
 from shoal_ipc.client import SOCKET_NAME
+from shoal_p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag
 from shoal_wire.invite import Invite, InviteError, encode_invite

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from p2p.__main__ import FLAGS
 from shoal_base.children import environment, python
 from shoal_base.files import read_at_most
 from shoal_base.lines import say
+from shoal_p2p.__main__ import FLAGS
 from shoal_settings.exits import fail
 from shoal_settings.parser import Parser
 from shoal_wire.invite import LOOKS_LIKE, MAX_LINE_CHARS, Invite, InviteError, decode_invite

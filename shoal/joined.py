@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from p2p.flags import Given
-from p2p.live_command import make_node, run
-from p2p.net.swarm_key import SwarmKeyError, keep_swarm_key, load_swarm_key
-from p2p.node import Node
+from shoal_p2p.flags import Given
+from shoal_p2p.live_command import make_node, run
+from shoal_p2p.net.swarm_key import SwarmKeyError, keep_swarm_key, load_swarm_key
+from shoal_p2p.node import Node
 from shoal_settings.exits import fail
 from shoal_settings.schema import Settings
 from shoal_wire.invite import Invite

@@ -21,10 +21,10 @@ def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) ->
     if (missing := missing_for_trainer()) is not None:
         raise fail("tasks", missing)
     # Late: torch takes seconds to import, and only this view needs it.
-    from policy.model.loading import ModelError, PromptFormat, load_reader
-    from policy.model.prompting import encode_prompt
-    from policy.shots import AUTO, SPARE, chosen_before
-    from policy.tasks import TaskSource
+    from shoal_policy.model.loading import ModelError, PromptFormat, load_reader
+    from shoal_policy.model.prompting import encode_prompt
+    from shoal_policy.shots import AUTO, SPARE, chosen_before
+    from shoal_policy.tasks import TaskSource
 
     try:
         reader = load_reader(arguments.model, prompt=arguments.prompt)

@@ -25,7 +25,7 @@ from shoal_settings.exits import EXIT_OK, UsageExit, fail
 from shoal_settings.parser import Parser, path, whole
 
 if TYPE_CHECKING:
-    from policy.model.loading import Policy
+    from shoal_policy.model.loading import Policy
 
 DESCRIPTION = """\
 Offer a policy to other programs by OpenAI's interface (/v1/chat/completions, /v1/completions,
@@ -95,8 +95,8 @@ def _announce(server: Server, model: str, *, as_json: bool) -> None:
 
 def _policy(arguments: argparse.Namespace) -> Policy:
     """Load what is served. Late imports: torch takes seconds, and `--help` needs none of it."""
-    from policy.checkpoint.saving import CheckpointError, latest_checkpoint, load_checkpoint
-    from policy.model.loading import ModelError, check_device, load_policy
+    from shoal_policy.checkpoint.saving import CheckpointError, latest_checkpoint, load_checkpoint
+    from shoal_policy.model.loading import ModelError, check_device, load_policy
     from shoal_settings.schema import Settings
 
     chosen = [name for name in ("model", "checkpoint", "data_dir") if getattr(arguments, name)]
@@ -122,7 +122,7 @@ def _policy(arguments: argparse.Namespace) -> Policy:
 
 
 def _answers(policy: Policy) -> dict[str, Answer]:
-    from policy.serving import chat_reply, models_reply, text_reply
+    from shoal_policy.serving import chat_reply, models_reply, text_reply
 
     return {
         "/v1/models": lambda _body: models_reply(policy),
@@ -182,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body() if self.command == "POST" else {}
         if body is None:
             return
-        from policy.serving import RequestError
+        from shoal_policy.serving import RequestError
 
         try:
             with self.server.one_at_a_time:

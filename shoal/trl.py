@@ -4,7 +4,7 @@
             └▶ places of others ◀─ drawn, verified, read ──┴─▶ ids and rewards ─▶ TRL's update
 
 TRL takes no advantages from a `rollout_func`. It makes them from the rewards of each
-`num_generations` rows, by the formula that is our default (`policy.choice.advantage`). So a group
+`num_generations` rows, by the formula that is our default (`choice.advantage`). So a group
 of another node stands in the place of a prompt's own rows, with rewards by the verifier here. A
 place that a smaller group leaves empty holds a row without a reward, which TRL leaves out.
 """
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from policy.choice.advantage import has_signal
-from policy.model.loading import Policy
-from policy.model.reading import Reading, own_reading
-from policy.rollouts import Question, public_model_name
 from shoal.api.groups import Group, LeasedGroup, SwarmError
 from shoal.api.swarm import Swarm
 from shoal_base.files import write_atomically
+from shoal_policy.choice.advantage import has_signal
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.reading import Reading, own_reading
+from shoal_policy.rollouts import Question, public_model_name
 from shoal_wire.rules import check_completion
 from shoal_wire.types import Completion, FinishReason, GroupId, SamplingParams
 
@@ -51,7 +51,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """The part of a policy that `policy.model.reading` uses."""
+    """The part of a policy that `shoal_policy.model.reading` uses."""
 
     tokenizer: Any
     eos_ids: frozenset[int]

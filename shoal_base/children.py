@@ -17,7 +17,9 @@ from typing import Final
 SAFE_PATH: Final = "PYTHONSAFEPATH"
 PROGRAM: Final = "shoal"
 _ROOT: Final = Path(__file__).resolve().parents[1]
-_OURS: Final = frozenset({_ROOT, _ROOT / "proto", _ROOT / "lab"})
+_OURS: Final = frozenset(
+    {_ROOT, *(_ROOT / name for name in ("p2p", "policy", "bootstrap", "proto", "lab"))}
+)
 
 
 def python(*arguments: str) -> list[str]:

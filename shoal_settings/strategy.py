@@ -1,6 +1,6 @@
 """The words of the setting `strategy`, and the one place where they are checked.
 
-Each word's effect stands in its row of `policy.choice.strategy`, which needs more than settings may
+Each word's effect stands in its row of `choice.strategy`, which needs more than settings may
 import; a test proves that both have the same names, in the same order.
 """
 

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from policy.record.metrics import metric_names
 from shoal.__main__ import COMMANDS
 from shoal.view.metrics import METRICS
+from shoal_policy.record.metrics import metric_names
 from shoal_wire.verdict import Reason
+from tests.support.rooms import HOLDERS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 MADE = {".shoal"}
 """What shoal makes where it runs: names in it are of files that are not there yet."""
 TOPS = {
-    path.name for folder in (ROOT, ROOT / "proto", ROOT / "lab") for path in folder.iterdir()
+    path.name for folder in (ROOT, *map(ROOT.joinpath, HOLDERS)) for path in folder.iterdir()
 } - MADE
 SOURCES = {
     path.name
@@ -160,13 +161,15 @@ def _number(text: str) -> float:
     return math.prod(float(factor.replace("_", "")) for factor in text.split("*"))
 
 
-@pytest.mark.parametrize("top", ["p2p", "policy", "shoal"])
+@pytest.mark.parametrize("top", ["shoal_p2p", "shoal_policy", "shoal"])
 def test_the_plan_has_every_room(top: str) -> None:
     rooms = re.search(
         rf"^\*\*Rooms of `{top}`\*\*.*?(?=^\*\*Rooms|^The contracts)", _read(PLAN), re.M | re.S
     )
     assert rooms is not None
-    for path in (ROOT / top).iterdir():
+    for path in (
+        ROOT / top.removeprefix("shoal_") / top if top != "shoal" else ROOT / top
+    ).iterdir():
         if path.suffix == ".py" or (path / "__init__.py").exists():
             assert path.stem == "__init__" or f"`{path.stem}`" in rooms[0], path
 

@@ -152,7 +152,12 @@ def test_every_package_says_in_one_line_what_it_is(room: str) -> None:
 
 def test_tests_mirror_the_rooms() -> None:
     """A folder of tests below p2p, policy, shoal or lab is named after the room that it tests."""
-    areas = {"p2p": "p2p", "policy": "policy", "shoal": "shoal", "lab": "lab/shoal_lab"}
+    areas = {
+        "p2p": "p2p/shoal_p2p",
+        "policy": "policy/shoal_policy",
+        "shoal": "shoal",
+        "lab": "lab/shoal_lab",
+    }
     cases = {"hostile"}  # a hostile peer against the whole node
     lost = [
         str(folder.relative_to(ROOT))

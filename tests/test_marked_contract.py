@@ -28,24 +28,24 @@ def test_a_marker_is_a_sentence_of_the_docstring(text: str, is_marked: bool) -> 
 
 def test_a_marked_module_that_reads_the_clock_breaks_the_contract() -> None:
     graph = grimp.ImportGraph()
-    pure = "p2p.intake.ledger"
+    pure = "shoal_p2p.intake.ledger"
     assert bears(docstring(pure), "Pure")
-    graph.add_module("p2p")
-    graph.add_module("p2p.intake")
+    graph.add_module("shoal_p2p")
+    graph.add_module("shoal_p2p.intake")
     graph.add_module(pure)
-    graph.add_module("p2p.intake.between")
+    graph.add_module("shoal_p2p.intake.between")
     graph.add_module("time", is_squashed=True)
     contract = _contract("Pure")
     assert contract.check(graph, verbose=False).kept
-    graph.add_import(importer=pure, imported="p2p.intake.between")
-    graph.add_import(importer="p2p.intake.between", imported="time")
+    graph.add_import(importer=pure, imported="shoal_p2p.intake.between")
+    graph.add_import(importer="shoal_p2p.intake.between", imported="time")
     assert not contract.check(graph, verbose=False).kept
 
 
 def test_a_room_without_a_marked_module_is_an_error() -> None:
     graph = grimp.ImportGraph()
-    graph.add_module("p2p")
-    with pytest.raises(ValueError, match="no module of p2p bears the marker"):
+    graph.add_module("shoal_p2p")
+    with pytest.raises(ValueError, match="no module of shoal_p2p bears the marker"):
         _contract("Pure").check(graph, verbose=False)
 
 
@@ -53,6 +53,6 @@ def _contract(marker: str) -> MarkedContract:
     configure()  # import-linter keeps its timer in it
     return MarkedContract(
         "a rule",
-        {"root_packages": ["p2p"], "include_external_packages": True},
-        {"marker": marker, "rooms": ["p2p"], "forbidden_modules": ["time"]},
+        {"root_packages": ["shoal_p2p"], "include_external_packages": True},
+        {"marker": marker, "rooms": ["shoal_p2p"], "forbidden_modules": ["time"]},
     )

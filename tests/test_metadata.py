@@ -1,4 +1,4 @@
-"""What a wheel says of itself: its licence, whole, and who made it."""
+"""What a wheel says of itself, and that it puts no name but shoal's beside other packages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_licence_is_apaches_to_the_letter() -> None:
     assert not [one for one in PROJECT["classifiers"] if one.startswith("License ::")]
 
 
-def test_a_wheel_contains_its_licence_and_names_it(
+def test_a_wheel_contains_its_licence_and_no_foreign_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheels = pytest.importorskip("hatchling.builders.wheel", reason="comes with the extra `dev`")
@@ -38,6 +38,8 @@ def test_a_wheel_contains_its_licence_and_names_it(
         (metadata,) = [name for name in wheel.namelist() if name.endswith("/METADATA")]
         assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
         said = email.message_from_bytes(wheel.read(metadata))
+        tops = {name.split("/")[0] for name in wheel.namelist()}
+    assert all(top == "shoal" or top.startswith(("shoal_", "shoal-")) for top in tops), tops
     assert said["License-Expression"] == "Apache-2.0"
     assert said.get_all("License-File") == ["LICENSE"]
     assert said["Author"] == "The shoal authors"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from p2p.gossip.flood_gate import FloodLimits
-from p2p.intake.ledger import LedgerLimits
-from p2p.net.inbound_gate import GateLimits
-from p2p.standing.scoring import WEIGHTS, Cause
+from shoal_p2p.gossip.flood_gate import FloodLimits
+from shoal_p2p.intake.ledger import LedgerLimits
+from shoal_p2p.net.inbound_gate import GateLimits
+from shoal_p2p.standing.scoring import WEIGHTS, Cause
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "threats.md").read_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from policy.record.learning_rules import Check
+from shoal_policy.record.learning_rules import Check
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
@@ -43,7 +43,7 @@ def _warnings() -> Iterator[tuple[str, str]]:
 def _checks() -> set[str]:
     return {
         first.value
-        for path in (ROOT / "p2p" / "ipc" / "checks").glob("*.py")
+        for path in (ROOT / "p2p" / "shoal_p2p" / "ipc" / "checks").glob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "found"
         for first in node.args[:1]

@@ -86,7 +86,7 @@ class _Known:
     known_id: GroupId
     """See `digests.group_id`."""
     known_weight: int
-    """See `p2p.intake.weight`."""
+    """See `shoal_p2p.intake.weight`."""
 
     def note(self, name: str, fact: object) -> None:
         """Keep a fact for whoever asks next; the value itself stays frozen."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policy.rollouts import Answer, OwnGroup, Question
+from shoal_policy.rollouts import Answer, OwnGroup, Question
 from shoal_tasks.hand_made import completion_of
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import check_completion

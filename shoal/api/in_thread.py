@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from policy.rollouts import Question
 from shoal.api.groups import Group, LeasedGroup
 from shoal.api.joining import connect
 from shoal.api.swarm import Swarm
+from shoal_policy.rollouts import Question
 from shoal_wire.types import GroupId
 
 T = TypeVar("T")

@@ -4,8 +4,8 @@
     draw ─▶ leased ─▶ verify ─▶ (trained on, saved) ─▶ acknowledge ─▶ never drawn again
                └──────────────▶ release, or the end of the connection ─▶ may be drawn again
 
-It is a face on the parts that shoal's own trainer uses: `policy.node` talks to the node, and
-`policy.tasks` draws questions and verifies in the sandboxed worker. Blocking, for one thread.
+It is a face on the parts that shoal's own trainer uses: `shoal_policy.node` talks to the node, and
+`shoal_policy.tasks` draws questions and verifies in the sandboxed worker. Blocking, for one thread.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from policy.node.link import NodeLink
-from policy.rollouts import Question, publish_requests, shareable
-from policy.tasks import TaskSource
 from shoal.api.groups import Group, LeasedGroup, SwarmError, own_group
 from shoal.api.started_node import StartedNode
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
+from shoal_policy.node.link import NodeLink
+from shoal_policy.rollouts import Question, publish_requests, shareable
+from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.prompts import messages_for
 from shoal_tasks.worker.sync import TaskWorker

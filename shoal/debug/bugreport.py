@@ -26,7 +26,6 @@ from typing import Any, Final
 import psutil
 from rich.console import Console
 
-from p2p.data_dir import LAST_STATUS_FILE, LOCK_FILE
 from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.debug.secrets import secrets_of, without
 from shoal.layout import size
@@ -35,6 +34,7 @@ from shoal.printed import BugReport, Part
 from shoal.view.run import METRICS_FILE
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.views import VIEWS
+from shoal_p2p.data_dir import LAST_STATUS_FILE, LOCK_FILE
 from shoal_settings.exits import EXIT_FAILED, fail
 from shoal_settings.loader import SettingsError, describe, load
 from shoal_settings.parser import path

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from p2p.data_dir import LAST_STATUS_FILE
 from shoal.layout import local_time
 from shoal.nearby import answers_at
 from shoal.view.asking import left_behind
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_p2p.data_dir import LAST_STATUS_FILE
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_NO_NODE, fail
 

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from p2p.data_dir import LAST_STATUS_FILE
-from p2p.rollouts.ledger_file import LEDGER_FILE
 from shoal.debug import bugreport, one_peer, sentences, status, table
 from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.printed import BugReport, Order, Ping
 from shoal_ipc.answers.views import VIEWS as ANSWERS
 from shoal_ipc.answers.views import help_of
+from shoal_p2p.data_dir import LAST_STATUS_FILE
+from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
 
 Flags = Callable[[argparse.ArgumentParser], None]
 

@@ -10,7 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from p2p.store.archive import (
+from shoal.counted import Counted
+from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
+from shoal.export.sinks import Card, open_sinks
+from shoal.nearby import folder_with
+from shoal_base.lines import say, say_json, say_lines
+from shoal_p2p.store.archive import (
     ARCHIVE_FILE,
     Archived,
     ArchiveError,
@@ -18,11 +23,6 @@ from p2p.store.archive import (
     read_archive,
     read_manifests,
 )
-from shoal.counted import Counted
-from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
-from shoal.export.sinks import Card, open_sinks
-from shoal.nearby import folder_with
-from shoal_base.lines import say, say_json, say_lines
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag, path, task_file_flag
 from shoal_tasks.errors import TaskError

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from p2p.intake.validation import Rejected, reopen_batch
-from p2p.rollouts.groups import published_groups
-from p2p.store.archive import Archived
+from shoal_p2p.intake.validation import Rejected, reopen_batch
+from shoal_p2p.rollouts.groups import published_groups
+from shoal_p2p.store.archive import Archived
 from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.types import ScoreRequest
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward

@@ -12,12 +12,12 @@ from typing import Final
 
 import trio
 
-from p2p.endings import call_on_parent_end, call_on_signal
 from shoal.nearby import running_node
 from shoal.page.board import Board
 from shoal.page.serving import BindError, Door, open_door, serve_board
 from shoal_base.lines import guard_process, say, say_json
 from shoal_base.page_file import PageHereError, ServedPage, own_page, served_page, tell_page
+from shoal_p2p.endings import call_on_parent_end, call_on_signal
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.web_address import WebAddress

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from p2p.data_dir import IDENTITY_FILE
 from shoal_ipc.client import SOCKET_NAME
+from shoal_p2p.data_dir import IDENTITY_FILE
 
 MAX_PEERS: Final = 64
 """Shown by one page."""

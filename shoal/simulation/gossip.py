@@ -1,6 +1,6 @@
 """The mesh that ships, over the simulated network: no streams, no bytes, no tasks that wait.
 
-`p2p.gossip.interface.Gossip` with the settings of the real one. RPCs travel as the values that they
+`gossip.interface.Gossip` with the settings of the real one. RPCs travel as the values that they
 are; messages may be lost, control is not, for it is small and repeated. Signatures of gossip itself
 are a flag; those of the envelopes inside are real.
 """
@@ -14,13 +14,13 @@ from typing import Any
 
 import trio
 
-from p2p.gossip.driver import MeshGossip
-from p2p.gossip.interface import Watch
-from p2p.gossip.rpc import Message, Rpc
-from p2p.gossip.settings import GossipSettings
 from shoal.simulation.host import SimulatedHost
 from shoal.simulation.message import fault_of, say
 from shoal_base.bounded import BoundedDict
+from shoal_p2p.gossip.driver import MeshGossip
+from shoal_p2p.gossip.interface import Watch
+from shoal_p2p.gossip.rpc import Message, Rpc
+from shoal_p2p.gossip.settings import GossipSettings
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Verdict
 

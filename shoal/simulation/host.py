@@ -1,4 +1,4 @@
-"""One peer's end of the simulated network: `p2p.net.interface.Host` without sockets.
+"""One peer's end of the simulated network: `shoal_p2p.net.interface.Host` without sockets.
 
 What a connection costs is latency: a dial three trips, a request three, a ping two.
 """
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from p2p.net.address import PeerAddress, parse_peer_address, parse_transport
-from p2p.net.admission import Admission
-from p2p.net.connections import ConnectionInfo, Direction
-from p2p.net.host import DialError, ListenError
-from p2p.net.identity import Identity
-from p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
-from p2p.net.traffic import Traffic
 from shoal.simulation.requests import Call, SimulatedServer
+from shoal_p2p.net.address import PeerAddress, parse_peer_address, parse_transport
+from shoal_p2p.net.admission import Admission
+from shoal_p2p.net.connections import ConnectionInfo, Direction
+from shoal_p2p.net.host import DialError, ListenError
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
+from shoal_p2p.net.traffic import Traffic
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2p.gossip.rpc import Message
+from shoal_p2p.gossip.rpc import Message
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
 
@@ -21,7 +21,7 @@ def forged(message: Message) -> Message:
 
 
 def fault_of(message: Message, max_data_bytes: int) -> Reason | None:
-    """Return why a message breaks the rules of signing or length, as `p2p.gossip.messages` does."""
+    """Return why a message breaks the rules of signing or length, as `gossip.messages` does."""
     if len(message.data) > max_data_bytes:
         return Reason.OVERSIZE_MESSAGE
     return Reason.BAD_SIGNATURE if message.signed == FORGED else None

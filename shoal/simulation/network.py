@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.net.connections import Direction
-from p2p.net.host import ListenError
 from shoal.simulation.clock import GRAINS_A_SECOND
+from shoal_p2p.net.connections import Direction
+from shoal_p2p.net.host import ListenError
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`p2p.parts.Parts` of a peer on a simulated network.
+"""`shoal_p2p.parts.Parts` of a peer on a simulated network.
 
     network = SimulatedNetwork(random.Random(seed))
     node = Node(…, parts=simulated_parts(network, rng=…, wall_ms=…, worker=…), socket=NoSocket)
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from p2p.gossip.interface import Gossip, Watch
-from p2p.gossip.settings import GossipSettings
-from p2p.ipc.server import NodeService
-from p2p.net.host import HostSettings
-from p2p.net.identity import Identity
-from p2p.net.relay_server import RelayLimits, RelayServer
-from p2p.parts import MapsPort, Network, Parts, Punches, Relays, Worker
-from p2p.peers.hearsay import Hearsay
-from p2p.peers.port_mapping import MappingState
-from p2p.peers.relay_client import RelayUse
-from p2p.store.store import Store, StoreCore
 from shoal.simulation.gossip import SimulatedGossip
 from shoal.simulation.host import SimulatedHost
 from shoal.simulation.network import SimulatedNetwork
+from shoal_p2p.gossip.interface import Gossip, Watch
+from shoal_p2p.gossip.settings import GossipSettings
+from shoal_p2p.ipc.server import NodeService
+from shoal_p2p.net.host import HostSettings
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.relay_server import RelayLimits, RelayServer
+from shoal_p2p.parts import MapsPort, Network, Parts, Punches, Relays, Worker
+from shoal_p2p.peers.hearsay import Hearsay
+from shoal_p2p.peers.port_mapping import MappingState
+from shoal_p2p.peers.relay_client import RelayUse
+from shoal_p2p.store.store import Store, StoreCore
 from shoal_tasks.spec import FamilySpec
 from shoal_wire.types import PeerId
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from p2p.net.request import RequestFailure, RequestHandler, RequestLimits
-from p2p.net.seats import Seats
+from shoal_p2p.net.request import RequestFailure, RequestHandler, RequestLimits
+from shoal_p2p.net.seats import Seats
 from shoal_wire.types import PeerId
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Call:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SimulatedServer:
-    """Serves one protocol as `p2p.net.request.RequestServer` does."""
+    """Serves one protocol as `shoal_p2p.net.request.RequestServer` does."""
 
     handler: RequestHandler
     max_request_bytes: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from p2p.flags import ServingFlags
+from shoal_p2p.flags import ServingFlags
 
 DESCRIPTION = """\
 Start a bootstrap peer and N nodes on this machine and watch them learn from one another. With

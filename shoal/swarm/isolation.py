@@ -9,7 +9,7 @@ by mDNS, by a folder beside, or from the addresses that an earlier run saved. A 
 
 from __future__ import annotations
 
-from p2p.net.swarm_key import load_or_create_swarm_key
+from shoal_p2p.net.swarm_key import load_or_create_swarm_key
 from shoal_settings.schema import Settings
 from shoal_settings.web_address import NONE
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from p2p.data_dir import LAST_STATUS_FILE
 from shoal_base.children import environment
 from shoal_base.log_file import CHILD_LOG, CHILD_LOG_BYTES, BoundedFile
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_p2p.data_dir import LAST_STATUS_FILE
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus

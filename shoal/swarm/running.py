@@ -12,12 +12,6 @@ import trio
 from rich.live import Live
 from rich.table import Table
 
-from p2p.data_dir import DataDirInUseError
-from p2p.endings import call_on_signal
-from p2p.flags import Given
-from p2p.net.swarm_key import SwarmKeyError
-from p2p.page_child import run_page
-from p2p.process import DataDirError, locked, root_error
 from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import Member, members_table, progress_line
@@ -26,6 +20,12 @@ from shoal_base.extras import missing_for_trainer
 from shoal_base.lines import say, say_json
 from shoal_base.output import outlive_the_terminal
 from shoal_base.terminal import Terminal
+from shoal_p2p.data_dir import DataDirInUseError
+from shoal_p2p.endings import call_on_signal
+from shoal_p2p.flags import Given
+from shoal_p2p.net.swarm_key import SwarmKeyError
+from shoal_p2p.page_child import run_page
+from shoal_p2p.process import DataDirError, locked, root_error
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.loader import said_of_defaults, to_flags

@@ -71,10 +71,10 @@ def _tried(
     Tells `told` the number of the row that is answered now, and how many there are.
     """
     # Late: torch takes seconds to import, and `--help` needs none of it.
-    from policy.generation.local import generate
-    from policy.generation.seam import Asking, ThisProcess
-    from policy.model.loading import ModelError, load_policy
-    from policy.tasks import TaskSource
+    from shoal_policy.generation.local import generate
+    from shoal_policy.generation.seam import Asking, ThisProcess
+    from shoal_policy.model.loading import ModelError, load_policy
+    from shoal_policy.tasks import TaskSource
     from shoal_wire.types import SamplingParams
 
     try:

@@ -18,6 +18,6 @@ waits:
 
     in_virtual_time(main)
 
-`FakeHost` and `FakeGossip` are whole `p2p.net.interface.Host` and `p2p.gossip.interface.Gossip`;
+`FakeHost` and `FakeGossip` are whole `net.interface.Host` and `gossip.interface.Gossip`;
 the network in memory is `shoal.simulation`, which `tests/conformance` compares with the real one.
 """

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.gossip.interface import Gossip, GossipStats, MeshPeer, Unwatched
-from p2p.intake.validation import Validator
-from p2p.standing.scoring import Cause
+from shoal_p2p.gossip.interface import Gossip, GossipStats, MeshPeer, Unwatched
+from shoal_p2p.intake.validation import Validator
+from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict
 
 
 @dataclass(eq=False)
 class FakeGossip:
-    """A whole `p2p.gossip.interface.Gossip` to which nobody is connected."""
+    """A whole `shoal_p2p.gossip.interface.Gossip` to which nobody is connected."""
 
     peers: int = 1
     """How many hear what is published; with 0 it is not kept."""

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.net.address import parse_peer_address
-from p2p.net.admission import Admission
-from p2p.net.connections import ConnectionInfo, Direction
-from p2p.net.host import DialError
-from p2p.net.identity import Identity
-from p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
-from p2p.net.traffic import Traffic
 from shoal.testing.identities import fresh_identity
+from shoal_p2p.net.address import parse_peer_address
+from shoal_p2p.net.admission import Admission
+from shoal_p2p.net.connections import ConnectionInfo, Direction
+from shoal_p2p.net.host import DialError
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
+from shoal_p2p.net.traffic import Traffic
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
-    from p2p.net.interface import Host
+    from shoal_p2p.net.interface import Host
 
 _ADDRESS = "/ip4/127.0.0.1/tcp/4001"
 
@@ -71,7 +71,7 @@ class ConnectedPeer:
 
 @dataclass(eq=False, kw_only=True)
 class FakeHost:
-    """A whole `p2p.net.interface.Host`; a test steers it by its fields, `connect` and `lose`."""
+    """A whole `net.interface.Host`; a test steers it by its fields, `connect` and `lose`."""
 
     identity: Identity = field(default_factory=fresh_identity)
     listening: tuple[str, ...] = (_ADDRESS,)
@@ -148,7 +148,7 @@ class FakeHost:
         """Return when an address was dialled."""
         return [dial.at_s for dial in self.dials if dial.address == address]
 
-    # What a peer does: `p2p.net.interface.Host`
+    # What a peer does: `shoal_p2p.net.interface.Host`
 
     @property
     def peer_id(self) -> PeerId:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from p2p.net.identity import Identity, identity_from_seed
+from shoal_p2p.net.identity import Identity, identity_from_seed
 
 _numbers = itertools.count(1)
 

@@ -23,13 +23,13 @@ from typing import TypeVar
 import trio
 import trio.testing
 
-from p2p.parts import Parts, Worker
-from p2p.parts import wall_ms as real_wall_ms
 from shoal.simulation.host import SimulatedHost
 from shoal.simulation.network import LinkSettings, SimulatedNetwork
 from shoal.simulation.parts import simulated_parts
 from shoal.testing.identities import fresh_identity
 from shoal.testing.worker import InstantWorker
+from shoal_p2p.parts import Parts, Worker
+from shoal_p2p.parts import wall_ms as real_wall_ms
 from shoal_tasks.spec import FamilySpec
 
 T = TypeVar("T")

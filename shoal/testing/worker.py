@@ -36,7 +36,7 @@ def fake_question(task: TaskCoordinates) -> str:
 
 
 class InstantWorker:
-    """A whole `p2p.parts.Worker`."""
+    """A whole `shoal_p2p.parts.Worker`."""
 
     def __init__(self, families: Sequence[FamilySpec] = EASY) -> None:
         self.gate = trio.Event()

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from p2p.data_dir import LAST_STATUS_FILE
-from p2p.rollouts.ledger_file import LEDGER_FILE, left_in
 from shoal.view.run import METRICS_FILE, Run, read_run
 from shoal_base.files import read_at_most
 from shoal_ipc import messages as m
@@ -27,6 +25,8 @@ from shoal_ipc.answers.node import Buffer, Rollouts, Status
 from shoal_ipc.answers.peer import Peers, Refusals, Scores
 from shoal_ipc.answers.views import VIEWS
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_p2p.data_dir import LAST_STATUS_FILE
+from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, left_in
 
 DOCTOR_SECONDS: Final = 5.0
 """Between two answers of doctor."""

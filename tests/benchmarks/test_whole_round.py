@@ -12,8 +12,8 @@ from benchmarks import whole_round
 from benchmarks.whole_round import goals, require_same_work
 from benchmarks.whole_round_cases import CASES, Case, Found, RoundCounter, lot
 from benchmarks.whole_round_run import Scoring, flags_of
-from policy.__main__ import main
-from policy.rollouts import Question
+from shoal_policy.__main__ import main
+from shoal_policy.rollouts import Question
 from shoal_tasks.families import PRESETS, config_digest
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.wire_tasks import make_task

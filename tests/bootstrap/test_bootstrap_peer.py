@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import trio
 
-from bootstrap.peer import BootstrapPeer
-from p2p.data_dir import load_manifest
-from p2p.node import Node
 from shoal.__main__ import main
+from shoal_bootstrap.peer import BootstrapPeer
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
+from shoal_p2p.data_dir import load_manifest
+from shoal_p2p.node import Node
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from tests.support import factories as make
 from tests.support.nodes import until

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from p2p.gossip.interface import Gossip
-from p2p.net.interface import Host
+from shoal_p2p.gossip.interface import Gossip
+from shoal_p2p.net.interface import Host
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Reason, Verdict
 from tests.support.nodes import Delivery, RecordingWatch, until

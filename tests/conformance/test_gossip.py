@@ -1,11 +1,11 @@
-"""What `p2p.gossip.interface.Gossip` says of topics, publishing and meshes, of both gossips."""
+"""What `gossip.interface.Gossip` says of topics, publishing and meshes, of both gossips."""
 
 from __future__ import annotations
 
 import pytest
 
-from p2p.gossip.interface import OversizeError
-from p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
+from shoal_p2p.gossip.interface import OversizeError
+from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_wire.verdict import Reason
 from tests.conformance.talkers import Talker, connect, mesh
 from tests.conformance.worlds import QUICK, World

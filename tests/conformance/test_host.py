@@ -1,4 +1,4 @@
-"""What `p2p.net.interface.Host` says of connections, of the real host and of the simulated one."""
+"""What `net.interface.Host` says of connections, of the real host and of the simulated one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from p2p.net.address import parse_peer_address, parse_transport
-from p2p.net.connections import Direction
-from p2p.net.host import DialError, ListenError
-from p2p.net.interface import Host
+from shoal_p2p.net.address import parse_peer_address, parse_transport
+from shoal_p2p.net.connections import Direction
+from shoal_p2p.net.host import DialError, ListenError
+from shoal_p2p.net.interface import Host
 from shoal_wire.types import PeerId
 from tests.conformance.talkers import connect
 from tests.conformance.worlds import World

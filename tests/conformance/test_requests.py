@@ -1,4 +1,4 @@
-"""What `p2p.net.interface.Host` says of requests, of the real host and of the simulated one."""
+"""What `net.interface.Host` says of requests, of the real host and of the simulated one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from p2p.net.interface import Host
-from p2p.net.request import RequestError, RequestFailure, RequestLimits
+from shoal_p2p.net.interface import Host
+from shoal_p2p.net.request import RequestError, RequestFailure, RequestLimits
 from shoal_wire.types import PeerId
 from tests.conformance.talkers import connect
 from tests.conformance.worlds import World

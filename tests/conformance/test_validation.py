@@ -1,4 +1,4 @@
-"""What `p2p.gossip.interface` says of validators and of the watch, of both gossips."""
+"""What `shoal_p2p.gossip.interface` says of validators and of the watch, of both gossips."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import trio
 
-from p2p.gossip.interface import OVERLOAD
-from p2p.gossip.settings import GossipLimits, GossipSettings
-from p2p.net.interface import Host
+from shoal_p2p.gossip.interface import OVERLOAD
+from shoal_p2p.gossip.settings import GossipLimits, GossipSettings
+from shoal_p2p.net.interface import Host
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict, verdict
 from tests.conformance.talkers import Talker, connect, mesh

@@ -22,19 +22,19 @@ import trio
 import trio.testing
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.gossip import Libp2pGossip
-from p2p.gossip.interface import Gossip, Watch
-from p2p.gossip.messages import sign_message
-from p2p.gossip.rpc import Rpc
-from p2p.gossip.settings import GossipSettings, MeshSettings
-from p2p.net.address import to_libp2p_id
-from p2p.net.host import HostSettings, Libp2pHost
-from p2p.net.identity import Identity
-from p2p.net.interface import Host
 from shoal.simulation.gossip import SimulatedGossip
 from shoal.simulation.host import SimulatedHost
 from shoal.simulation.message import forged, say
 from shoal.simulation.network import SimulatedNetwork
+from shoal_p2p.gossip.gossip import Libp2pGossip
+from shoal_p2p.gossip.interface import Gossip, Watch
+from shoal_p2p.gossip.messages import sign_message
+from shoal_p2p.gossip.rpc import Rpc
+from shoal_p2p.gossip.settings import GossipSettings, MeshSettings
+from shoal_p2p.net.address import to_libp2p_id
+from shoal_p2p.net.host import HostSettings, Libp2pHost
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.interface import Host
 from shoal_wire.types import PeerId
 from tests.conformance.talkers import Talker, connect
 from tests.support.network import HostilePeer, Relay, at_port, open_relay

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 110.0
-PLANTED = ("policy", "p2p", "shoal_tasks", "shoal_wire", "bootstrap")
+PLANTED = ("shoal_policy", "shoal_p2p", "shoal_tasks", "shoal_wire", "shoal_bootstrap")
 PLANTED_FILES = ("trio.py", "torch.py", "struct.py", "tempfile.py", "csv.py")
 """A library's name, and those of the standard library that a start imports."""
 PLANT = """\

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import trio
 
-from p2p.intake.validation import reopen_batch
-from p2p.peers.peer_book import load_peer_book
-from p2p.standing.guard import REPUTATION_FILE, load_reputation
-from p2p.standing.reputation import Reputation
-from p2p.store.archive import ARCHIVE_FILE, read_archive
-from p2p.store.store import StoreCore
 from shoal.__main__ import main
 from shoal_ipc import messages as m
+from shoal_p2p.intake.validation import reopen_batch
+from shoal_p2p.peers.peer_book import load_peer_book
+from shoal_p2p.standing.guard import REPUTATION_FILE, load_reputation
+from shoal_p2p.standing.reputation import Reputation
+from shoal_p2p.store.archive import ARCHIVE_FILE, read_archive
+from shoal_p2p.store.store import StoreCore
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import SignedBatch
 from tests.support.data_folder import (
@@ -168,8 +168,8 @@ def test_a_judges_records_are_read(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_the_checkpoint_is_loaded_and_saved_as_it_was(node_dir: Path, tmp_path: Path) -> None:
-    from policy.checkpoint.saving import latest_checkpoint, load_checkpoint, save_checkpoint
-    from policy.record.progress import Progress
+    from shoal_policy.checkpoint.saving import latest_checkpoint, load_checkpoint, save_checkpoint
+    from shoal_policy.record.progress import Progress
     from shoal_settings.schema import Settings
 
     found = latest_checkpoint(node_dir)

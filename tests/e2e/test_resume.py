@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 KEEP_ALL = """
 import functools, sys
-import policy.trainer
-from policy.__main__ import main
+import shoal_policy.trainer
+from shoal_policy.__main__ import main
 policy.trainer.save_checkpoint = functools.partial(policy.trainer.save_checkpoint, keep=10**6)
 sys.exit(main(sys.argv[1:]))
 """

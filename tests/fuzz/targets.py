@@ -13,24 +13,24 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.messages import fault_of, message_id, refuse_hollow, sign_message
-from p2p.intake.validation import (
+from shoal_ipc import messages as m
+from shoal_ipc.codec import decode_ipc, encode_ipc
+from shoal_ipc.framing import FrameDecoder, FrameError, encode_frame
+from shoal_p2p.gossip.messages import fault_of, message_id, refuse_hollow, sign_message
+from shoal_p2p.intake.validation import (
     Rejected,
     ValidationContext,
     open_announcement,
     open_message,
     open_payload,
 )
-from p2p.net.address import parse_peer_address, parse_peer_id, parse_transport
-from p2p.net.identify import _addresses, _printable
-from p2p.net.identity import identity_from_seed
-from p2p.net.streams import MalformedFrameError
-from p2p.peers.peer_book import PeerBook
-from p2p.standing.reputation import Reputation
-from p2p.standing.scoring import Cause
-from shoal_ipc import messages as m
-from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder, FrameError, encode_frame
+from shoal_p2p.net.address import parse_peer_address, parse_peer_id, parse_transport
+from shoal_p2p.net.identify import _addresses, _printable
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.net.streams import MalformedFrameError
+from shoal_p2p.peers.peer_book import PeerBook
+from shoal_p2p.standing.reputation import Reputation
+from shoal_p2p.standing.scoring import Cause
 from shoal_wire import judge
 from shoal_wire.announcement import encode_announcement
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch

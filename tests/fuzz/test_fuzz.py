@@ -20,7 +20,7 @@ from libp2p.network.stream.net_stream import NetStream
 from libp2p.peer.id import ID
 from libp2p.utils.varint import encode_uvarint
 
-from p2p.gossip.settings import GossipLimits, GossipSettings
+from shoal_p2p.gossip.settings import GossipLimits, GossipSettings
 from tests.fuzz.mutate import mutate
 from tests.fuzz.targets import CORPUS, TARGETS, _rpcs, originals
 from tests.support.nodes import TestNode, fresh_identity, open_test_node
@@ -125,7 +125,7 @@ async def _bring(node: TestNode, peer: ID, data: bytes, *, cut: int) -> None:
 
 def patient() -> GossipSettings:
     """Limits that cut nobody off, since all streams come in one name."""
-    from p2p.gossip.flood_gate import FloodLimits
+    from shoal_p2p.gossip.flood_gate import FloodLimits
 
     flood = FloodLimits(
         pace_per_second=1e9, pace_burst=1e12, waste_per_second=1e9, waste_burst=1e12

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 SCRIPT = """
 import gc, trio
-from p2p.collector import NEW_CONTAINERS, spare_collector
+from shoal_p2p.collector import NEW_CONTAINERS, spare_collector
 before = len(gc.get_objects())
 spare_collector()
 assert gc.get_freeze_count() > 0.9 * before, (gc.get_freeze_count(), before)
@@ -33,7 +33,7 @@ def test_what_was_there_is_left_out_and_new_knots_are_still_collected() -> None:
 
 STORM = """
 import os, psutil, sys, trio, trio.testing
-from p2p.collector import TRIM_SECONDS, give_memory_back
+from shoal_p2p.collector import TRIM_SECONDS, give_memory_back
 
 SIZES = [int(word) for word in sys.argv[1:]]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.data_dir import (
+from shoal_p2p.data_dir import (
     ADDRESSES_FILE,
     MANIFEST_FILE,
     DataDirInUseError,
@@ -106,7 +106,7 @@ def test_a_manifest_survives_and_a_damaged_one_is_named_and_left(
 
 HOLD = """
 import sys, pathlib
-from p2p.data_dir import lock_data_dir
+from shoal_p2p.data_dir import lock_data_dir
 with lock_data_dir(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

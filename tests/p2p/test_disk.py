@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p import disk as disk_module
-from p2p.disk import Disk
-from p2p.live_command import _keep_last_status
-from p2p.store.archive import Archive, ArchiveFile, count_archive, read_archive
-from p2p.store.store import Store, StoreError, StoreFault
 from shoal_base.files import is_full
+from shoal_p2p import disk as disk_module
+from shoal_p2p.disk import Disk
+from shoal_p2p.live_command import _keep_last_status
+from shoal_p2p.store.archive import Archive, ArchiveFile, count_archive, read_archive
+from shoal_p2p.store.store import Store, StoreError, StoreFault
 from shoal_settings.schema import Settings
 from tests.p2p.store.test_archive import MANIFEST, _batch
 
@@ -67,7 +67,7 @@ async def test_it_is_said_once_and_found_out_when_there_is_room(
             assert disk.full
             await trio.sleep(disk_module.RETRY_SECONDS)
         nursery.cancel_scope.cancel()
-    said = [record.levelname for record in caplog.records if record.name == "p2p.disk"]
+    said = [record.levelname for record in caplog.records if record.name == "shoal_p2p.disk"]
     assert said == ["ERROR", "INFO"] * 2
     disk.refused("the peer book is not saved", OSError(errno.EACCES, "Permission denied"))
     assert not disk.full and "Permission denied" in caplog.text

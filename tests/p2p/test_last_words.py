@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.last_words import MAX_LINE_CHARS, MAX_LINES, LastWords
+from shoal_p2p.last_words import MAX_LINE_CHARS, MAX_LINES, LastWords
 
 TRACEBACK = """\
 INFO trainer: resumed at round 3

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import trio
 
-from p2p import page_child
 from shoal_base.page_file import (
     PAGE_FILE,
     PAGE_TOKEN,
@@ -25,6 +24,7 @@ from shoal_base.page_file import (
     served_page,
     tell_page,
 )
+from shoal_p2p import page_child
 from tests.support.processes import LOOPBACK, ShoalProcess, wait_for
 
 FLAGS = ("--no-trainer", "--no-mdns", "--listen", LOOPBACK, "--http", "127.0.0.1:0")

@@ -17,14 +17,14 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.member import Draws, Member
-from p2p.net.identity import identity_from_seed
-from p2p.parts import Parts
-from p2p.peer import ListeningPeer
-from p2p.peers.hearsay import DIALS_A_PLACE
 from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import simulated_parts
 from shoal.testing.worker import InstantWorker
+from shoal_p2p.member import Draws, Member
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.parts import Parts
+from shoal_p2p.peer import ListeningPeer
+from shoal_p2p.peers.hearsay import DIALS_A_PLACE
 from shoal_settings.schema import Settings
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -156,7 +156,7 @@ async def test_what_is_said_of_shards_is_sifted(
         await trio.lowlevel.checkpoint()
         return [replace(stranger(1), addresses=(PLACE, "/ip4/192.168.1.1/tcp/1"))]
 
-    monkeypatch.setattr("p2p.member.services.fetch_peers", told)
+    monkeypatch.setattr("shoal_p2p.member.services.fetch_peers", told)
     async with town(tmp_path) as there:
         me, liar = await there.peer(1), await there.peer(2)
         await meet(me, liar)

@@ -20,15 +20,15 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.collector import NEW_CONTAINERS
-from p2p.data_dir import DataDirInUseError, lock_data_dir
-from p2p.endings import call_on_parent_end, call_on_signal
-from p2p.flags import ServingFlags
-from p2p.live_command import _folders, _kept
-from p2p.net.host import ListenError
-from p2p.net.identity import Identity
-from p2p.node import NodeEnd
-from p2p.process import (
+from shoal_p2p.collector import NEW_CONTAINERS
+from shoal_p2p.data_dir import DataDirInUseError, lock_data_dir
+from shoal_p2p.endings import call_on_parent_end, call_on_signal
+from shoal_p2p.flags import ServingFlags
+from shoal_p2p.live_command import _folders, _kept
+from shoal_p2p.net.host import ListenError
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.node import NodeEnd
+from shoal_p2p.process import (
     Serving,
     own_data_dir,
     run_until_stopped,
@@ -247,10 +247,10 @@ def test_what_a_run_returns_is_the_exit_code_and_a_signal_stops_it() -> None:
     ("module", "command"),
     [
         ("shoal", "COMMAND"),
-        ("p2p", "node"),
-        ("p2p.judge", "judge"),
-        ("bootstrap", "bootstrap"),
-        ("policy", "trainer"),
+        ("shoal_p2p", "node"),
+        ("shoal_p2p.judge", "judge"),
+        ("shoal_bootstrap", "bootstrap"),
+        ("shoal_policy", "trainer"),
     ],
 )
 def test_a_package_runs_its_process(module: str, command: str) -> None:

@@ -7,7 +7,7 @@ import sys
 
 SCRIPT = """
 import sys, trio
-from p2p.threads import THREAD_TURN_S, let_the_loop_in
+from shoal_p2p.threads import THREAD_TURN_S, let_the_loop_in
 let_the_loop_in()
 assert abs(sys.getswitchinterval() - THREAD_TURN_S) < 1e-6
 assert THREAD_TURN_S < 0.005

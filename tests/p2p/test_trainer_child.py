@@ -16,7 +16,7 @@ import psutil
 import pytest
 import trio
 
-from p2p.trainer_child import NODE_RUN, ChildPolicy, ChildState, TrainerChild
+from shoal_p2p.trainer_child import NODE_RUN, ChildPolicy, ChildState, TrainerChild
 from tests.support.nodes import until
 
 QUICK = ChildPolicy(
@@ -199,7 +199,7 @@ async def test_ctrl_c_in_the_terminal_does_not_reach_it() -> None:
 def test_it_ends_with_its_node_however_that_dies() -> None:
     program = textwrap.dedent(f"""
         import sys, trio
-        from p2p.trainer_child import ChildState, TrainerChild
+        from shoal_p2p.trainer_child import ChildState, TrainerChild
         child = TrainerChild(
             [],
             command=(sys.executable, "-I", "-S", "-c", {SLEEPER!r}),
@@ -220,7 +220,7 @@ def test_it_ends_with_its_node_however_that_dies() -> None:
     assert alive == []
 
 
-@pytest.mark.parametrize("name", ["policy"])
+@pytest.mark.parametrize("name", ["shoal_policy"])
 def test_the_real_command_is_the_supervised_trainer(name: str) -> None:
     child = TrainerChild(["--rounds=3"])
     by_this_node = ["--supervised", "--node-run", NODE_RUN]

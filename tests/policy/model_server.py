@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import torch
 
-from policy.generation.local import generate
-from policy.model.prompting import encode_text
+from shoal_policy.generation.local import generate
+from shoal_policy.model.prompting import encode_text
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 

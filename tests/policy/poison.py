@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from policy.model.loading import Policy
+from shoal_policy.model.loading import Policy
 
 POISON = "z"
 """Text on which the model's numbers overflow."""

@@ -21,9 +21,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from policy.checkpoint.saving import latest_checkpoint
-from policy.record.metrics import METRICS_FILE
-from policy.tasks import TaskSource
+from shoal_policy.checkpoint.saving import latest_checkpoint
+from shoal_policy.record.metrics import METRICS_FILE
+from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import FamilySpec, coordinates
 from shoal_tasks.split import Part
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
@@ -71,7 +71,7 @@ class PooledWorker:
 def context() -> Any:
     """The fork server, with all that takes long to import."""
     made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["tests.policy.training_cases", "policy.trainer"])
+    made.set_forkserver_preload(["tests.policy.training_cases", "shoal_policy.trainer"])
     return made
 
 
@@ -120,7 +120,7 @@ def start_command(flags: Sequence[str], **environment: str) -> Any:
 
 
 def _run_command(flags: list[str], environment: dict[str, str]) -> None:
-    from policy.__main__ import main
+    from shoal_policy.__main__ import main
 
     for variable in [name for name in os.environ if name.startswith("SHOAL_")]:
         del os.environ[variable]
@@ -138,8 +138,8 @@ def _main(
     file_bytes: int,
     changes: dict[str, Any],
 ) -> None:
-    from policy.checkpoint.saving import CheckpointError
-    from policy.trainer import Trainer
+    from shoal_policy.checkpoint.saving import CheckpointError
+    from shoal_policy.trainer import Trainer
     from tests.policy import training_cases as case
     from tests.support import factories as make
 
@@ -165,7 +165,7 @@ def _main(
 
 
 def _set_trap(flushes: int) -> None:
-    from policy.checkpoint import saving as checkpoint
+    from shoal_policy.checkpoint import saving as checkpoint
 
     flush, seen = checkpoint.sync, 0  # type: ignore[attr-defined]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policy import course
+from shoal_policy import course
 from shoal_settings.schema import Settings
 from tests.policy import training_cases as case
 

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 import torch
 
-from policy.checkpoint.saving import latest_checkpoint
-from policy.distributed import RankError, Ranks, join
-from policy.generation.local import Sample, generate
-from policy.update.rows import Row
+from shoal_policy.checkpoint.saving import latest_checkpoint
+from shoal_policy.distributed import RankError, Ranks, join
+from shoal_policy.generation.local import Sample, generate
+from shoal_policy.update.rows import Row
 from shoal_wire.types import SamplingParams
 from tests.policy import resume_cases, tiny_models
+from tests.support.rooms import python_path
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 100
@@ -50,10 +51,10 @@ def launch(data_dir: Path, *more: str) -> None:
         # The flag for several processes is named after GPUs, whatever they compute on.
         *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines=1"),
         *("--num_processes=2", "--mixed_precision=no", "--dynamo_backend=no"),
-        *("--main_process_port=0", "-m", "policy", *FLAGS, f"--data-dir={data_dir}", *more),
+        *("--main_process_port=0", "-m", "shoal_policy", *FLAGS, f"--data-dir={data_dir}", *more),
     ]
     environment = {name: v for name, v in os.environ.items() if not name.startswith("SHOAL_")}
-    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path()}
     done = subprocess.run(
         command,
         check=False,
@@ -182,7 +183,7 @@ def test_other_sharding_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> 
 def test_when_one_process_dies_the_other_says_so_and_ends(tmp_path: Path) -> None:
     port = free_port()
     environment = {name: v for name, v in os.environ.items() if not name.startswith("SHOAL_")}
-    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path()}
     environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     flags = [
         *("--alone", "--model=tiny", "--local=2", "--external=0", "--seed=5", "--device=cpu"),
@@ -190,7 +191,7 @@ def test_when_one_process_dies_the_other_says_so_and_ends(tmp_path: Path) -> Non
     ]
     leader, follower = (
         subprocess.Popen(
-            [sys.executable, "-m", "policy", *flags],
+            [sys.executable, "-m", "shoal_policy", *flags],
             env=environment | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -7,16 +7,16 @@ import random
 import pytest
 import torch
 
-from policy.evaluate import (
+from shoal_policy.evaluate import (
     CHEAP_EVAL_EVERY,
     EvaluationStopped,
     HeldOut,
     evaluate,
     evaluation_interval,
 )
-from policy.model.loading import Policy
-from policy.tasks import TaskSource
-from policy.tiny import Profile, assets_path
+from shoal_policy.model.loading import Policy
+from shoal_policy.tasks import TaskSource
+from shoal_policy.tiny import Profile, assets_path
 from shoal_settings.real_models import EVAL_EVERY
 from shoal_settings.schema import Settings
 from shoal_tasks.families import TRAIN_SEED_MIN

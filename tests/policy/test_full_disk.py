@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-from policy import trainer as trainer_module
-from policy.checkpoint import saving
-from policy.checkpoint.saving import CheckpointError, NoRoomError, latest_checkpoint
-from policy.generate_only import Author, GenerateOnly
-from policy.record import pause
-from policy.record.earlier_runs import STATE_FILE
-from policy.record.metrics import METRICS_FILE
-from policy.rollouts import Answer, OwnGroup, Question
-from policy.trainer import Trainer
+from shoal_policy import trainer as trainer_module
+from shoal_policy.checkpoint import saving
+from shoal_policy.checkpoint.saving import CheckpointError, NoRoomError, latest_checkpoint
+from shoal_policy.generate_only import Author, GenerateOnly
+from shoal_policy.record import pause
+from shoal_policy.record.earlier_runs import STATE_FILE
+from shoal_policy.record.metrics import METRICS_FILE
+from shoal_policy.rollouts import Answer, OwnGroup, Question
+from shoal_policy.trainer import Trainer
 from shoal_settings.schema import Settings
 from shoal_wire.types import Digest, FinishReason
 from tests.policy import training_cases as case

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from policy.judged import Judged
-from policy.model.loading import Policy, PromptFormat
-from policy.node.link import NodeLink
 from shoal_ipc import messages as m
+from shoal_policy.judged import Judged
+from shoal_policy.model.loading import Policy, PromptFormat
+from shoal_policy.node.link import NodeLink
 from shoal_settings.schema import Settings
 from tests.policy import tiny_models
 from tests.policy import training_cases as case

@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.policy import resume_cases as case
+from tests.support.rooms import python_path
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 90.0
@@ -63,9 +64,9 @@ class Started:
 
     def __init__(self, flags: Sequence[str]) -> None:
         environment = {name: v for name, v in os.environ.items() if not name.startswith("SHOAL_")}
-        environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"}
+        environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path()}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "policy", *flags],
+            [sys.executable, "-m", "shoal_policy", *flags],
             env=environment,
             stdout=subprocess.DEVNULL,  # its errors are pytest's to show
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policy.trainer import Trainer
+from shoal_policy.trainer import Trainer
 from shoal_settings.trainer_settings import TrainerSettings
 from tests.policy import training_cases as case
 from tests.support.read_settings import Read, reading
@@ -17,7 +17,7 @@ BY_THE_COMMAND = {
     *("no_trainer", "stay", "no_train", "alone", "threads", "seed"),  # which process there is
     *("base_url", "concurrency"),  # by the generator, which the command makes
 }
-"""Read before there is a trainer, in `policy/__main__.py` and by the node."""
+"""Read before there is a trainer, in `policy/shoal_policy/__main__.py` and by the node."""
 
 
 @pytest.fixture(scope="module")

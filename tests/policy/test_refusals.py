@@ -14,14 +14,14 @@ import pytest
 import torch
 from jinja2 import TemplateError
 
-from policy import trainer as trainer_module
-from policy.__main__ import main
-from policy.checkpoint.saving import CheckpointError
-from policy.distributed import RankError
-from policy.model import loading, memory
-from policy.model.loading import ModelError
-from policy.refusals import refusal_of
 from shoal_base import extras
+from shoal_policy import trainer as trainer_module
+from shoal_policy.__main__ import main
+from shoal_policy.checkpoint.saving import CheckpointError
+from shoal_policy.distributed import RankError
+from shoal_policy.model import loading, memory
+from shoal_policy.model.loading import ModelError
+from shoal_policy.refusals import refusal_of
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.worker import sync as client_sync
@@ -212,7 +212,7 @@ def test_a_fault_after_the_first_answers_is_a_crash(
     def fail(*_: object, **__: object) -> None:
         raise TypeError("odd group")
 
-    monkeypatch.setattr("policy.round.external.ExternalSampling.sample", fail)
+    monkeypatch.setattr("shoal_policy.round.external.ExternalSampling.sample", fail)
     with pytest.raises(TypeError, match="odd group"):
         main(flags(model))
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from policy.generation.local import NonFiniteError
-from policy.model.loading import Policy
-from policy.node.link import NodeLink
-from policy.record.progress import Progress, RoundRecord
-from policy.record.quarantine import QUARANTINE_FILE
-from policy.rollback import GOOD_ROUNDS, MOST_ROLLBACKS, STEPS_IN_A_ROW, DivergedError, Watch
-from policy.sapo import Outcome
-from policy.trainer import Trainer
-from policy.update.grpo import GrpoConfig, make_optimizer, update
+from shoal_policy.generation.local import NonFiniteError
+from shoal_policy.model.loading import Policy
+from shoal_policy.node.link import NodeLink
+from shoal_policy.record.progress import Progress, RoundRecord
+from shoal_policy.record.quarantine import QUARANTINE_FILE
+from shoal_policy.rollback import GOOD_ROUNDS, MOST_ROLLBACKS, STEPS_IN_A_ROW, DivergedError, Watch
+from shoal_policy.sapo import Outcome
+from shoal_policy.trainer import Trainer
+from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.training_cases import trainer

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.rollouts import (
+from shoal_policy.rollouts import (
     Answer,
     OwnGroup,
     Question,

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.model.loading import Policy, load_policy
-from policy.model.prompting import encode_text
-from policy.serving import RequestError, chat_reply, text_reply
+from shoal_policy.model.loading import Policy, load_policy
+from shoal_policy.model.prompting import encode_text
+from shoal_policy.serving import RequestError, chat_reply, text_reply
 
 ASKED: Mapping[str, Any] = {"messages": [{"role": "user", "content": "2 + 3"}], "max_tokens": 4}
 

@@ -11,13 +11,13 @@ import torch
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
-from policy.checkpoint.export import export_model
-from policy.checkpoint.saving import latest_checkpoint
-from policy.distributed import RankError, join
-from policy.generation.local import generate
-from policy.model.from_settings import fresh_policy
-from policy.sharded import ShardedLeader, follow_sharded, refuse_unsharded
-from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_policy.checkpoint.export import export_model
+from shoal_policy.checkpoint.saving import latest_checkpoint
+from shoal_policy.distributed import RankError, join
+from shoal_policy.generation.local import generate
+from shoal_policy.model.from_settings import fresh_policy
+from shoal_policy.sharded import ShardedLeader, follow_sharded, refuse_unsharded
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import resume_cases
 from tests.policy import training_cases as case
 from tests.policy.test_distributed import free_port, recorded, weights

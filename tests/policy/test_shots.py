@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from policy import shots
-from policy.model.loading import ModelError, Policy, wrap_policy
-from policy.model.packed import can_pack
-from policy.model.prompting import prompt_ids
-from policy.node.link import NodeLink
-from policy.shots import SHOTS_FILE, with_shots
-from policy.tasks import TaskSource
-from policy.trainer import Trainer
+from shoal_policy import shots
+from shoal_policy.model.loading import ModelError, Policy, wrap_policy
+from shoal_policy.model.packed import can_pack
+from shoal_policy.model.prompting import prompt_ids
+from shoal_policy.node.link import NodeLink
+from shoal_policy.shots import SHOTS_FILE, with_shots
+from shoal_policy.tasks import TaskSource
+from shoal_policy.trainer import Trainer
 from shoal_tasks.answers import extract_answer
 from shoal_tasks.families import AnswerFormat, FamilySpec, example_coordinates
 from shoal_tasks.prompts import answer_text

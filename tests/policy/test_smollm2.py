@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from policy.__main__ import main
-from policy.generation.local import generate
-from policy.model.examples import NO_SHOTS
-from policy.model.loading import Policy, PromptFormat, load_policy
-from policy.model.prompting import encode_prompt, prompt_ids
-from policy.shots import with_shots
-from policy.tasks import TaskSource
+from shoal_policy.__main__ import main
+from shoal_policy.generation.local import generate
+from shoal_policy.model.examples import NO_SHOTS
+from shoal_policy.model.loading import Policy, PromptFormat, load_policy
+from shoal_policy.model.prompting import encode_prompt, prompt_ids
+from shoal_policy.shots import with_shots
+from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.prompts import Example
 from shoal_wire.types import SamplingParams

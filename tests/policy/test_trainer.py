@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from policy.checkpoint.saving import CheckpointError
-from policy.model.loading import ModelError
-from policy.node.link import NodeLink
-from policy.record.metrics import METRICS_FILE
+from shoal_policy.checkpoint.saving import CheckpointError
+from shoal_policy.model.loading import ModelError
+from shoal_policy.node.link import NodeLink
+from shoal_policy.record.metrics import METRICS_FILE
 from tests.policy import training_cases as case
 from tests.policy.training_cases import trainer
 from tests.support.local_node import NodeThread
@@ -148,7 +148,7 @@ def test_the_node_hears_how_it_goes(tmp_path: Path, model: str) -> None:
 def test_a_checkpoint_that_fails_does_not_stop_the_rounds(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from policy import trainer as trainer_module
+    from shoal_policy import trainer as trainer_module
 
     tries: list[int] = []
 
@@ -179,7 +179,7 @@ def test_a_rate_that_spoils_a_large_model_is_warned_of(
 ) -> None:
     trainer(tmp_path, model, rounds=1, **changes)
     assert not caplog.messages, "a small one can bear it"
-    monkeypatch.setattr("policy.trainer.LARGE", 1)
+    monkeypatch.setattr("shoal_policy.trainer.LARGE", 1)
     trainer(tmp_path, model, rounds=1, **changes)
     assert any("too high" in text for text in caplog.messages) == (
         changes == {"learning_rate": 1e-3}

@@ -16,11 +16,11 @@ from typing import Any, Self
 
 import pytest
 
-from policy import __main__ as command
-from policy.__main__ import StopFlag, main
-from policy.record.phases import Phases
-from policy.rollback import DivergedError
-from policy.trainer import Trainer
+from shoal_policy import __main__ as command
+from shoal_policy.__main__ import StopFlag, main
+from shoal_policy.record.phases import Phases
+from shoal_policy.rollback import DivergedError
+from shoal_policy.trainer import Trainer
 from shoal_settings.exits import EXIT_DIVERGED
 from shoal_tasks.families import PRESETS
 from shoal_tasks.swarm import families_of

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from policy.node.link import NodeLink
-from policy.rollouts import OwnGroup
-from policy.surroundings import Surroundings
-from policy.tasks import TaskSource
-from policy.trainer import Trainer
-from policy.watched import Watched
+from shoal_policy.node.link import NodeLink
+from shoal_policy.rollouts import OwnGroup
+from shoal_policy.surroundings import Surroundings
+from shoal_policy.tasks import TaskSource
+from shoal_policy.trainer import Trainer
+from shoal_policy.watched import Watched
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
 from shoal_tasks.worker.sync import TaskWorker

@@ -18,7 +18,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.loading import Policy, wrap_policy
 
 torch.set_num_threads(1)
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from policy.choice.strategy import parse_strategy
-from policy.model.loading import Policy
-from policy.node.link import NodeLink
-from policy.round.config import RoundConfig
-from policy.sapo import Learner, Rounds
-from policy.surroundings import Surroundings
-from policy.tasks import TaskSource
-from policy.trainer import Trainer
-from policy.update.grpo import GrpoConfig, make_optimizer
+from shoal_policy.choice.strategy import parse_strategy
+from shoal_policy.model.loading import Policy
+from shoal_policy.node.link import NodeLink
+from shoal_policy.round.config import RoundConfig
+from shoal_policy.sapo import Learner, Rounds
+from shoal_policy.surroundings import Surroundings
+from shoal_policy.tasks import TaskSource
+from shoal_policy.trainer import Trainer
+from shoal_policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason, RolloutGroup, SamplingParams, Task
 from tests.policy import tiny_models

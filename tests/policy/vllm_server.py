@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from policy.generation.local import generate
-from policy.generation.probe import ANSWERS
-from policy.model.loading import Policy, load_policy
-from policy.model.lora import load_adapter
+from shoal_policy.generation.local import generate
+from shoal_policy.generation.probe import ANSWERS
+from shoal_policy.model.loading import Policy, load_policy
+from shoal_policy.model.lora import load_adapter
 from shoal_wire.types import SamplingParams
 from tests.policy.model_server import Fate, Handler, ModelServer
 

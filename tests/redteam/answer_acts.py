@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import trio
 
-from p2p.net.request import read_frame
+from shoal_p2p.net.request import read_frame
 from shoal_wire.codec import decode_batch
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import peer_id_of

@@ -17,10 +17,10 @@ from typing import Any
 
 import trio
 
-from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.settings import MeshSettings
-from p2p.intake.ledger import LedgerLimits
 from shoal.simulation.network import LinkSettings
+from shoal_p2p.gossip.flood_gate import FloodLimits
+from shoal_p2p.gossip.settings import MeshSettings
+from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
 from tests.redteam.answer_acts import answers_anything, answers_in_kind, answers_with_peers
 from tests.redteam.control_acts import joins
@@ -89,7 +89,7 @@ class Errors(logging.Handler):
 def errors() -> Iterator[Errors]:
     """Collect from all loggers, and keep the terminal quiet."""
     handler = Errors()
-    quiet = [logging.getLogger(name) for name in ("p2p", "libp2p", "shoal", "tests")]
+    quiet = [logging.getLogger(name) for name in ("shoal_p2p", "libp2p", "shoal", "tests")]
     before = [(one, one.propagate, one.level) for one in quiet]
     for one in quiet:
         one.addHandler(handler)

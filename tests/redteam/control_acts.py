@@ -8,7 +8,7 @@ import trio
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils.varint import encode_uvarint
 
-from p2p.gossip.codec import encode_frame
+from shoal_p2p.gossip.codec import encode_frame
 from tests.fuzz.mutate import mutate
 from tests.redteam.peer import Red
 

@@ -18,7 +18,7 @@ from libp2p.stream_muxer.yamux.yamux import (
     TYPE_WINDOW_UPDATE,
 )
 
-from p2p.net.windows import WINDOW_BYTES
+from shoal_p2p.net.windows import WINDOW_BYTES
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from tests.redteam.peer import MESHSUB
 from tests.redteam.wire_peer import PATIENCE_S, WireRed, frame, hello, opening

@@ -15,13 +15,13 @@ from libp2p.host.exceptions import HostException
 from libp2p.io.exceptions import IOException
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.codec import encode_frame
-from p2p.gossip.messages import message_id
-from p2p.net.address import to_libp2p_id
-from p2p.net.host import DialError
-from p2p.net.identity import identity_from_seed
-from p2p.net.request import RequestError, RequestLimits
-from p2p.net.streams import FrameReader, MalformedFrameError
+from shoal_p2p.gossip.codec import encode_frame
+from shoal_p2p.gossip.messages import message_id
+from shoal_p2p.net.address import to_libp2p_id
+from shoal_p2p.net.host import DialError
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.net.request import RequestError, RequestLimits
+from shoal_p2p.net.streams import FrameReader, MalformedFrameError
 from shoal_wire.digests import batch_id
 from shoal_wire.limits import MAX_ANSWER_BYTES
 from shoal_wire.types import BatchId, PeerId

@@ -20,8 +20,8 @@ from typing import Any
 
 import trio
 
-from p2p.net.windows import MAX_UNREAD_BYTES
-from p2p.peers.hearsay import DIALS_A_PLACE
+from shoal_p2p.net.windows import MAX_UNREAD_BYTES
+from shoal_p2p.peers.hearsay import DIALS_A_PLACE
 from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
 from tests.redteam import frame_acts, reach_acts, talk_acts
 from tests.redteam.schedule import public_coroutines
@@ -101,7 +101,7 @@ class _Faults(logging.Handler):
 @contextmanager
 def faults_of(victim: Victim) -> Iterator[_Faults]:
     """Listen to a victim's log, all levels of it, and keep the terminal quiet."""
-    handler, log = _Faults(victim._thread.ident), logging.getLogger("p2p")
+    handler, log = _Faults(victim._thread.ident), logging.getLogger("shoal_p2p")
     before = log.level, log.propagate
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)

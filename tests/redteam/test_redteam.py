@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from p2p.gossip.blame import BlameBook
+from shoal_p2p.gossip.blame import BlameBook
 from tests.redteam.battle import play
 from tests.redteam.schedule import ACTS, Schedule, Step, least, schedule_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from p2p.fair.buckets import KeyedBuckets, Rate
 from shoal_base.bounded import BoundedDict
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate
 from tests.redteam.sizes import held_by
 
 

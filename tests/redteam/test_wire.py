@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.net.windows import WindowedStream
+from shoal_p2p.net.windows import WindowedStream
 from tests.redteam.skirmish import WIRE_ACTS, Skirmish, WireStep, play_wire, skirmish_of
 
 SEED = os.environ.get("SHOAL_SIM_SEED")

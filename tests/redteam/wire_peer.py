@@ -15,9 +15,9 @@ from libp2p.exceptions import BaseLibp2pError
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.yamux.yamux import FLAG_SYN, TYPE_DATA, YAMUX_HEADER_FORMAT
 
-from p2p.net.host import DialError, Libp2pHost, RequestError
-from p2p.net.layers import find_socket
-from p2p.net.streams import reset_stream
+from shoal_p2p.net.host import DialError, Libp2pHost, RequestError
+from shoal_p2p.net.layers import find_socket
+from shoal_p2p.net.streams import reset_stream
 from tests.support.nodes import open_test_host, until
 from tests.support.victim import Victim
 

@@ -18,12 +18,12 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.net.swarm_key import SwarmKeyError, format_swarm_key, load_swarm_key
-from p2p.node import Node, NodeEnd
-from p2p.parts import Tuning
 from shoal import joined
 from shoal.__main__ import main
 from shoal.invite import chosen
+from shoal_p2p.net.swarm_key import SwarmKeyError, format_swarm_key, load_swarm_key
+from shoal_p2p.node import Node, NodeEnd
+from shoal_p2p.parts import Tuning
 from shoal_settings.exits import UsageExit
 from shoal_settings.schema import Settings
 from shoal_wire.invite import Invite, decode_invite, encode_invite

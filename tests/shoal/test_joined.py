@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.net.swarm_key import format_swarm_key, load_swarm_key
+from shoal_p2p.net.swarm_key import format_swarm_key, load_swarm_key
 from shoal_wire.invite import Invite, decode_invite, encode_invite
 from shoal_wire.types import Digest
 from tests.support.processes import LOOPBACK, Stage, wait_for

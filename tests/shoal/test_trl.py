@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shoal
-from policy.choice.advantage import group_advantages, has_signal
-from policy.model.loading import load_policy
-from policy.model.reading import Reading
-from policy.tiny.tokenizer import ANSWER, BOS
 from shoal.trl import STATE_FILE, Rollouts, _with_signal
+from shoal_policy.choice.advantage import group_advantages, has_signal
+from shoal_policy.model.loading import load_policy
+from shoal_policy.model.reading import Reading
+from shoal_policy.tiny.tokenizer import ANSWER, BOS
 from tests.support.processes import LOOPBACK, Stage, wait_for
 
 SIZE, STEPS = 4, 4

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from p2p.data_dir import IDENTITY_FILE, LAST_STATUS_FILE, lock_data_dir
 from shoal.__main__ import COMMANDS, main
+from shoal_p2p.data_dir import IDENTITY_FILE, LAST_STATUS_FILE, lock_data_dir
 from shoal_settings.schema import fields_of, public_name
 
 SETTING_COMMANDS = ("node", "bootstrap", "trainer", "swarm")
@@ -404,7 +404,7 @@ HEAVY = ("torch", "transformers", "libp2p", "reasoning_gym")
 @pytest.mark.parametrize(
     ("argv", "absent"),
     [
-        (("--help",), (*HEAVY, "trio", "pydantic", "rich", "p2p", "policy")),
+        (("--help",), (*HEAVY, "trio", "pydantic", "rich", "shoal_p2p", "shoal_policy")),
         (("debug", "--help"), HEAVY),
         (("trainer", "--help"), (*HEAVY, "trio")),
     ],

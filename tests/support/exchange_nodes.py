@@ -19,21 +19,21 @@ from typing import Any
 
 import trio
 
-from p2p.data_dir import save_manifest
-from p2p.fetch.backfill import BackfillSettings
-from p2p.fetch.exchange import ExchangeSettings
-from p2p.fetch.gaps import GapLimits
-from p2p.gossip.interface import Gossip
-from p2p.gossip.settings import GossipSettings
-from p2p.intake.validation import Validator
-from p2p.live_node import LiveNode
-from p2p.net.host import HostSettings
-from p2p.net.identity import Identity
-from p2p.node import Node
-from p2p.parts import Libp2pNetwork, Parts, Tuning
-from p2p.peers.discovery import DiscoverySettings
-from p2p.shards.keeper import ShardSettings
 from shoal.testing.worker import InstantWorker
+from shoal_p2p.data_dir import save_manifest
+from shoal_p2p.fetch.backfill import BackfillSettings
+from shoal_p2p.fetch.exchange import ExchangeSettings
+from shoal_p2p.fetch.gaps import GapLimits
+from shoal_p2p.gossip.interface import Gossip
+from shoal_p2p.gossip.settings import GossipSettings
+from shoal_p2p.intake.validation import Validator
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.net.host import HostSettings
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.node import Node
+from shoal_p2p.parts import Libp2pNetwork, Parts, Tuning
+from shoal_p2p.peers.discovery import DiscoverySettings
+from shoal_p2p.shards.keeper import ShardSettings
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
@@ -165,7 +165,7 @@ class ExchangeNode:
 
     async def store_batch(self, envelope: bytes) -> None:
         """Have another's batch as if it had come long ago: nobody is told."""
-        from p2p.intake.validation import reopen_batch
+        from shoal_p2p.intake.validation import reopen_batch
 
         signed = reopen_batch(envelope, max_bytes=self.manifest.rules.max_batch_bytes)
         self.ledger.remember(signed.publisher, signed.batch.sequence, signed.batch_id, 0.0)

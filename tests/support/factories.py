@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 
 import trio
 
-from p2p.intake.validation import ValidationContext
-from p2p.net.identity import Identity
 from shoal.testing.identities import fresh_identity
 from shoal.testing.worker import fake_question
 from shoal_ipc import messages as m
+from shoal_p2p.intake.validation import ValidationContext
+from shoal_p2p.net.identity import Identity
 from shoal_tasks.families import (
     EASY,
     TRAIN_SEED_MIN,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from p2p.gossip.gossip import Libp2pGossip
-from p2p.gossip.interface import Unwatched
-from p2p.net.host import HostSettings, Libp2pHost
+from shoal_p2p.gossip.gossip import Libp2pGossip
+from shoal_p2p.gossip.interface import Unwatched
+from shoal_p2p.net.host import HostSettings, Libp2pHost
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal

@@ -19,25 +19,25 @@ from typing import Any, TypeVar
 
 import trio
 
-from p2p.data_dir import save_manifest
-from p2p.gossip.interface import Gossip, Watch
-from p2p.gossip.settings import GossipSettings
-from p2p.intake.ledger import PublisherLedger
-from p2p.ipc.inspector import View
-from p2p.ipc.server import SOCKET_NAME
-from p2p.live_node import LiveNode
-from p2p.net.host import HostSettings
-from p2p.net.identity import Identity
-from p2p.node import Node
-from p2p.parts import Parts, wall_ms
-from p2p.standing.reputation import Reputation
-from p2p.store.store import Store
 from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import SimulatedEnd
 from shoal.testing.gossip import FakeGossip
 from shoal.testing.worker import InstantWorker
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
+from shoal_p2p.data_dir import save_manifest
+from shoal_p2p.gossip.interface import Gossip, Watch
+from shoal_p2p.gossip.settings import GossipSettings
+from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.ipc.inspector import View
+from shoal_p2p.ipc.server import SOCKET_NAME
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.net.host import HostSettings
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.node import Node
+from shoal_p2p.parts import Parts, wall_ms
+from shoal_p2p.standing.reputation import Reputation
+from shoal_p2p.store.store import Store
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import SignedBatch
 from tests.support import factories as make

@@ -19,8 +19,9 @@ from importlinter import ContractCheck, fields
 from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.domain.imports import ModuleExpression
 
+from tests.support.rooms import package_folders
+
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = (ROOT, ROOT / "proto", ROOT / "lab")
 
 
 class MarkedContract(ForbiddenContract):
@@ -67,7 +68,7 @@ def docstring(module: str) -> str:
 
 
 def _files(module: str) -> Iterator[Path]:
-    for folder in FOLDERS:
+    for folder in package_folders():
         path = folder / module.replace(".", "/")
         yield path / "__init__.py"
         yield path.with_suffix(".py")

@@ -11,8 +11,8 @@ from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.codec import encode_frame
-from p2p.net.host import Libp2pHost
+from shoal_p2p.gossip.codec import encode_frame
+from shoal_p2p.net.host import Libp2pHost
 from shoal_wire.types import PeerId
 
 MESHSUB = TProtocol("/meshsub/1.1.0")

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bootstrap.peer import BootstrapPeer, MeetingPoint
-from p2p.live_node import LiveNode
-from p2p.node import Node
+from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.node import Node
 from tests.support import factories as make
 from tests.support.peers import INSTANT, address_of, open_peer
 

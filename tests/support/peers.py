@@ -16,9 +16,9 @@ from typing import Any
 
 import trio
 
-from p2p.net.identity import Identity, load_or_create_identity
-from p2p.parts import Parts, Tuning
 from shoal.testing.worker import InstantWorker
+from shoal_p2p.net.identity import Identity, load_or_create_identity
+from shoal_p2p.parts import Parts, Tuning
 from shoal_settings.schema import Settings
 from tests.support import factories as make
 from tests.support.running_node import quiet_settings

@@ -16,6 +16,7 @@ from typing import Any
 
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from tests.support.rooms import python_path
 from tests.support.schemas import check
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
@@ -43,7 +44,7 @@ class Program:
         """What lets Python find the tree."""
         if self.tree is None:
             return {}
-        return {"PYTHONPATH": os.pathsep.join((str(self.tree), str(self.tree / "proto")))}
+        return {"PYTHONPATH": python_path(self.tree)}
 
 
 PRESENT = Program()

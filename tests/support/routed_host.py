@@ -8,11 +8,11 @@ from typing import Any
 
 import trio
 
-from p2p.net.announced import Announced
-from p2p.net.connections import ConnectionInfo, Direction
-from p2p.net.dial_error import KnockFailedError
-from p2p.net.streams import Stream
 from shoal.testing.host import FakeHost
+from shoal_p2p.net.announced import Announced
+from shoal_p2p.net.connections import ConnectionInfo, Direction
+from shoal_p2p.net.dial_error import KnockFailedError
+from shoal_p2p.net.streams import Stream
 from shoal_wire.types import PeerId
 from tests.support.talks import open_talk
 

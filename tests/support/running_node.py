@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import trio
 
-from p2p.live_node import LiveNode
-from p2p.net.identity import load_or_create_identity
-from p2p.node import Node, NodeEnd
-from p2p.parts import REAL, Parts
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.net.identity import load_or_create_identity
+from shoal_p2p.node import Node, NodeEnd
+from shoal_p2p.parts import REAL, Parts
 from shoal_settings.schema import Settings
 
 T = TypeVar("T")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from p2p.gossip.interface import Unwatched
-from p2p.gossip.rpc import Message
-from p2p.net.host import DialError
-from p2p.net.identity import Identity, identity_from_seed
 from shoal.simulation.gossip import SimulatedGossip
 from shoal.simulation.host import SimulatedHost
 from shoal.simulation.message import forged, say
+from shoal_p2p.gossip.interface import Unwatched
+from shoal_p2p.gossip.rpc import Message
+from shoal_p2p.net.host import DialError
+from shoal_p2p.net.identity import Identity, identity_from_seed
 from shoal_wire.codec import decode_batch
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import peer_id_of

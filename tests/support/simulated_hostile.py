@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.gossip.rpc import Message, Rpc
-from p2p.net.host import RequestError
-from p2p.net.identity import identity_from_seed
 from shoal.simulation.message import forged, say
+from shoal_p2p.gossip.rpc import Message, Rpc
+from shoal_p2p.net.host import RequestError
+from shoal_p2p.net.identity import identity_from_seed
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal

@@ -16,30 +16,30 @@ from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
-from bootstrap.peer import BootstrapPeer
-from p2p.fetch.backfill import BackfillSettings
-from p2p.fetch.exchange import ExchangeSettings
-from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.gossip import Libp2pGossip
-from p2p.gossip.interface import Gossip, Watch
-from p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
-from p2p.intake.ledger import LedgerLimits
-from p2p.intake.validation import Validator
-from p2p.ipc.server import NodeService
-from p2p.live_node import LiveNode
-from p2p.net.host import HostSettings, Libp2pHost
-from p2p.net.identity import Identity
-from p2p.node import Node
-from p2p.parts import Network, Parts, Tuning
-from p2p.peers.discovery import DiscoverySettings
-from p2p.shards.keeper import ShardSettings
-from p2p.shards.plan import ShardLimits
-from p2p.store.store import Store
 from shoal.simulation.host import SimulatedHost
 from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import NoSocket, SimulatedEnd, UnflushedStore, at_once
 from shoal.testing.worker import InstantWorker
+from shoal_bootstrap.peer import BootstrapPeer
 from shoal_ipc import messages as m
+from shoal_p2p.fetch.backfill import BackfillSettings
+from shoal_p2p.fetch.exchange import ExchangeSettings
+from shoal_p2p.gossip.flood_gate import FloodLimits
+from shoal_p2p.gossip.gossip import Libp2pGossip
+from shoal_p2p.gossip.interface import Gossip, Watch
+from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
+from shoal_p2p.intake.ledger import LedgerLimits
+from shoal_p2p.intake.validation import Validator
+from shoal_p2p.ipc.server import NodeService
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.net.host import HostSettings, Libp2pHost
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.node import Node
+from shoal_p2p.parts import Network, Parts, Tuning
+from shoal_p2p.peers.discovery import DiscoverySettings
+from shoal_p2p.shards.keeper import ShardSettings
+from shoal_p2p.shards.plan import ShardLimits
+from shoal_p2p.store.store import Store
 from shoal_settings.schema import Settings
 from shoal_wire.digests import group_id
 from shoal_wire.types import BatchId, PeerId, RolloutGroup

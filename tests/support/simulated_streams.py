@@ -13,7 +13,7 @@ import trio
 from libp2p.network.stream.exceptions import StreamClosed, StreamReset
 from libp2p.network.stream.net_stream import NetStream
 
-from p2p.net.address import host_and_port, to_libp2p_id
+from shoal_p2p.net.address import host_and_port, to_libp2p_id
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:

@@ -21,15 +21,15 @@ from typing import Any
 
 import trio
 
-from p2p.buffer.replay import ReplayBuffer
-from p2p.collector import NEW_CONTAINERS
-from p2p.data_dir import save_manifest
-from p2p.intake import validation
-from p2p.net.identity import Identity, identity_from_seed
-from p2p.peers import discovery, peer_book, services, targets
 from shoal.simulation import host as simulated_host
 from shoal.simulation.clock import deterministic, jumping_clock
 from shoal.simulation.network import LinkSettings, SimulatedNetwork
+from shoal_p2p.buffer.replay import ReplayBuffer
+from shoal_p2p.collector import NEW_CONTAINERS
+from shoal_p2p.data_dir import save_manifest
+from shoal_p2p.intake import validation
+from shoal_p2p.net.identity import Identity, identity_from_seed
+from shoal_p2p.peers import discovery, peer_book, services, targets
 from shoal_wire import digests, peers
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, PeerId
@@ -404,7 +404,7 @@ def _memoised() -> Iterator[None]:
 
 @contextmanager
 def _spared_collector() -> Iterator[None]:
-    """Collect seldom: as `p2p.collector` has it for one node, and here are a hundred."""
+    """Collect seldom: as `shoal_p2p.collector` has it for one node, and here are a hundred."""
     thresholds = gc.get_threshold()
     gc.set_threshold(4 * NEW_CONTAINERS)
     try:

@@ -1,8 +1,8 @@
 """A simulated host whose protocols travel as bytes: the real request server and the real gossip.
 
 `SimulatedHost` hands requests over whole and `SimulatedGossip` has no bytes; here every
-frame is written, negotiated, cut and read by the code that ships (`p2p.net.request`,
-`p2p.gossip`), over streams of `simulated_streams`. Real below that: nothing; muxer, cipher and
+frame is written, negotiated, cut and read by the code that ships (`net.request`,
+`gossip`), over streams of `simulated_streams`. Real below that: nothing; muxer, cipher and
 identify have tests of their own.
 """
 
@@ -18,11 +18,11 @@ import trio
 from libp2p.host.exceptions import HostException
 from libp2p.tools.anyio_service import background_trio_service
 
-from p2p.gossip import gossip
-from p2p.net.address import from_libp2p_id
-from p2p.net.connections import Direction
-from p2p.net.request import RequestHandler, RequestLimits, RequestServer, exchange
 from shoal.simulation.host import SimulatedHost
+from shoal_p2p.gossip import gossip
+from shoal_p2p.net.address import from_libp2p_id
+from shoal_p2p.net.connections import Direction
+from shoal_p2p.net.request import RequestHandler, RequestLimits, RequestServer, exchange
 from shoal_wire.types import PeerId
 from tests.support.simulated_streams import Line, Pipe, Stream
 

@@ -10,7 +10,7 @@ import trio.testing
 from libp2p.abc import INetStream
 from libp2p.peer.id import ID
 
-from p2p.net.address import to_libp2p_id
+from shoal_p2p.net.address import to_libp2p_id
 from shoal_wire.types import PeerId
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.rooms import python_path
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -54,8 +56,7 @@ class Tree:
     def environment(self) -> dict[str, str]:
         """What its processes have: its own modules, and no settings of who runs the tests."""
         own = {k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}
-        rooms = [self.folder, self.folder / "proto", self.folder / "lab"]
-        return own | {"PYTHONPATH": os.pathsep.join(map(str, rooms))}
+        return own | {"PYTHONPATH": python_path(self.folder)}
 
     def run(self, *command: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
         """Run a Python module with the copy's modules, and end all that it started.

@@ -20,10 +20,10 @@ import trio
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.messages import sign_message
-from p2p.net.host import Libp2pHost
-from p2p.parts import wall_ms
-from p2p.standing.scoring import Cause
+from shoal_p2p.gossip.messages import sign_message
+from shoal_p2p.net.host import Libp2pHost
+from shoal_p2p.parts import wall_ms
+from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from tests.support import factories as make
 from tests.support.network import HostilePeer

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-_OWN = ("p2p", "policy", "bootstrap", "shoal", "tests", "benchmarks")
+_OWN = ("shoal_p2p", "shoal_policy", "shoal_bootstrap", "shoal", "tests", "benchmarks")
 
 
 def is_own(module: str) -> bool:
@@ -36,7 +36,8 @@ def is_own(module: str) -> bool:
 def main() -> None:
     """Serve until standard input ends."""
     root = Path.cwd()
-    rooms = (root, root / "proto", root / "lab")
+    holders = ("p2p", "policy", "bootstrap", "proto", "lab")  # nothing of ours is imported here
+    rooms = (root, *(root / name for name in holders))
     sys.path[:1] = map(str, rooms)  # instead of this script's own folder
     for name in _imported_by(sys.argv[1:]):
         with contextlib.suppress(Exception):  # made by its package, and no file of its own

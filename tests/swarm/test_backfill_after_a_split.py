@@ -13,9 +13,9 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.fetch.asker import NoAnswerError
-from p2p.fetch.backfill import Backfill, BackfillSettings
-from p2p.fetch.stats import FetchStats
+from shoal_p2p.fetch.asker import NoAnswerError
+from shoal_p2p.fetch.backfill import Backfill, BackfillSettings
+from shoal_p2p.fetch.stats import FetchStats
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 import trio
 
-from bootstrap.peer import BootstrapPeer, MeetingPoint
-from p2p.data_dir import save_manifest
-from p2p.gossip.settings import GossipSettings, MeshSettings
-from p2p.net.identity import identity_from_seed
-from p2p.parts import Tuning
 from shoal.simulation.clock import deterministic, jumping_clock
 from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import NoSocket, simulated_parts
 from shoal.testing.worker import InstantWorker
+from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
+from shoal_p2p.data_dir import save_manifest
+from shoal_p2p.gossip.settings import GossipSettings, MeshSettings
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.parts import Tuning
 from shoal_settings.schema import Settings
 from shoal_wire.types import PeerId
 from tests.support import factories as make
@@ -38,7 +38,7 @@ JOINED_S = 60.0
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Hundreds of newcomers say a lot."""
-    caplog.set_level(logging.CRITICAL, logger="p2p")
+    caplog.set_level(logging.CRITICAL, logger="shoal_p2p")
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Door:
             again = True
             while (
                 again
-            ):  # as `bootstrap.__main__`, when its bootstrap turns out to be of another swarm
+            ):  # as `shoal_bootstrap.__main__`, when its bootstrap turns out to be of another swarm
                 again = await BootstrapPeer(
                     identity=identity_from_seed(number.to_bytes(32, "big")),
                     settings=settings,

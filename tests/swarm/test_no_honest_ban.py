@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.settings import MeshSettings
-from p2p.intake.ledger import LedgerLimits
 from shoal.simulation.network import LinkSettings
+from shoal_p2p.gossip.flood_gate import FloodLimits
+from shoal_p2p.gossip.settings import MeshSettings
+from shoal_p2p.intake.ledger import LedgerLimits
 from tests.support.simulated_hostile import hostile_peers, shuffled
 from tests.support.simulated_node import NodeSettings
 from tests.support.simulated_swarm import Plan, World, simulate
@@ -41,7 +41,7 @@ TIGHT = NodeSettings(
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Attackers make nodes say a lot."""
-    caplog.set_level(logging.CRITICAL, logger="p2p")
+    caplog.set_level(logging.CRITICAL, logger="shoal_p2p")
 
 
 def check(world: World) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.fetch.backfill import Backfill
 from shoal.simulation.network import LinkSettings
+from shoal_p2p.fetch.backfill import Backfill
 from tests.support.simulated_attackers import BANNED
 from tests.support.simulated_node import NodeSettings, SimulatedNode
 from tests.support.simulated_swarm import Plan, World, simulate
@@ -29,7 +29,7 @@ SEED = os.environ.get("SHOAL_SIM_SEED")
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Attackers make nodes say a lot."""
-    caplog.set_level(logging.CRITICAL, logger="p2p")
+    caplog.set_level(logging.CRITICAL, logger="shoal_p2p")
 
 
 def seeds(*usual: int) -> pytest.MarkDecorator:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from p2p.intake.intake import Intake, Receivers
-from p2p.intake.ledger import PublisherLedger
-from p2p.peers.manifest_source import manifest_of_settings
 from shoal.__main__ import main
+from shoal_p2p.intake.intake import Intake, Receivers
+from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.peers.manifest_source import manifest_of_settings
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates

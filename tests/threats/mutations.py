@@ -24,11 +24,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.rooms import HOLDERS
+
 FOLDER = Path(__file__).parent
 _ROOT = FOLDER.parent.parent
-_TOPS = (Path(), Path("proto"), Path("lab"))
-"""Folders in which packages of this repository lie."""
-
 Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -200,7 +199,7 @@ def _edit(path: str, scope: str, lines: list[str]) -> Edit:
 
 def _path_of(module: str) -> str:
     parts = Path(*module.split("."))
-    for top in _TOPS:
+    for top in (Path(), *map(Path, HOLDERS)):
         for file in (top / parts.with_suffix(".py"), top / parts / "__init__.py"):
             if (_ROOT / file).exists():
                 return file.as_posix()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.support.rooms import python_path
 from tests.tutorials.blocks import Own, Step, find, steps
 from tests.tutorials.terminal import Terminal
 
@@ -92,5 +93,5 @@ def _environment(home: Path) -> dict[str, str]:
     return kept | {
         "HOME": str(home),
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": f"{clone_of}:{clone_of / 'proto'}:{clone_of / 'lab'}",
+        "PYTHONPATH": python_path(clone_of),
     }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nacl.bindings import crypto_sign_open
 from nacl.exceptions import BadSignatureError
 
-from p2p.net.identity import identity_from_seed
+from shoal_p2p.net.identity import identity_from_seed
 from shoal_wire.signatures import signature_holds
 
 # The curve of RFC 8032, section 5.1, in affine coordinates.

@@ -13,16 +13,16 @@ from typing import Any
 import trio
 from rich.table import Table
 
-from p2p.net.host import ListenError
-from p2p.net.identity import IdentityError
-from p2p.net.swarm_key import SwarmKeyError, load_swarm_key
-from p2p.process import root_error
 from shoal_base.files import write_atomically
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible_name
 from shoal_lab.judge_report.records import Records, RecordsError, fetch_records, records_in
 from shoal_lab.judge_report.stats import Comparison, compare, swarms_of, unanswered
+from shoal_p2p.net.host import ListenError
+from shoal_p2p.net.identity import IdentityError
+from shoal_p2p.net.swarm_key import SwarmKeyError, load_swarm_key
+from shoal_p2p.process import root_error
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
 from shoal_settings.parser import Parser, path
 from shoal_wire.judge_messages import JudgeRecord, Mode

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import trio
 
-from p2p.data_dir import IDENTITY_FILE
-from p2p.judge.store import JUDGE_FILE, JudgeStoreError, read_records
-from p2p.net.address import parse_peer_address
-from p2p.net.host import DialError, HostSettings, Libp2pHost, RequestError
-from p2p.net.identity import identity_from_seed, load_or_create_identity
-from p2p.net.swarm import SwarmSettings
+from shoal_p2p.data_dir import IDENTITY_FILE
+from shoal_p2p.judge.store import JUDGE_FILE, JudgeStoreError, read_records
+from shoal_p2p.net.address import parse_peer_address
+from shoal_p2p.net.host import DialError, HostSettings, Libp2pHost, RequestError
+from shoal_p2p.net.identity import identity_from_seed, load_or_create_identity
+from shoal_p2p.net.swarm import SwarmSettings
 from shoal_wire.errors import RemoteError
 from shoal_wire.judge import (
     JUDGE_PROTOCOL,

@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from policy.tiny import ASSETS, Profile, assets_path
 from shoal_base.lines import say
+from shoal_policy.tiny import ASSETS, Profile, assets_path
 
 QUESTIONS_PER_FAMILY = 200
 """Held-out questions behind the figures in the provenance."""
@@ -72,11 +72,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _make(profiles: Sequence[Profile], out: Path, seed: int | None = None) -> None:
-    from policy.model.loading import wrap_policy
     from shoal_lab.warmstart.lessons import held_out_questions
     from shoal_lab.warmstart.making import SEED, make, save
     from shoal_lab.warmstart.measure import accuracy
     from shoal_lab.warmstart.provenance import write_provenance
+    from shoal_policy.model.loading import wrap_policy
 
     with _bar() as progress:
         bars: dict[str, TaskID] = {}

@@ -25,9 +25,9 @@ from typing import Any, Final
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from policy.tiny import Profile
-from policy.tiny.tokenizer import ANSWER, BOS, CLEAN, EOS, MAX_POSITIONS, build_tokenizer
 from shoal_lab.warmstart.lessons import WIDE, Lesson, draw_lessons
+from shoal_policy.tiny import Profile
+from shoal_policy.tiny.tokenizer import ANSWER, BOS, CLEAN, EOS, MAX_POSITIONS, build_tokenizer
 
 SEED: Final = 20
 LESSONS: Final = {

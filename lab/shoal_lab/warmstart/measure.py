@@ -7,11 +7,11 @@ from typing import Final
 
 import torch
 
-from policy.generation.local import generate
-from policy.model.loading import Policy
-from policy.model.prompting import encode_prompt
-from policy.tiny.tokenizer import CLEAN
 from shoal_lab.warmstart.lessons import Lesson
+from shoal_policy.generation.local import generate
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.prompting import encode_prompt
+from shoal_policy.tiny.tokenizer import CLEAN
 from shoal_wire.types import FinishReason, SamplingParams
 
 SAMPLING: Final = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)

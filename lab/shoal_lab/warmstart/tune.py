@@ -18,15 +18,15 @@ from typing import Any
 
 import torch
 
-from policy.choice.advantage import group_advantages, has_signal
-from policy.generation.local import generate
-from policy.model.loading import Policy, load_policy
-from policy.model.prompting import encode_completion, encode_prompt
-from policy.tiny import Profile, assets_path
-from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from shoal_base.lines import say_json
 from shoal_lab.warmstart.lessons import held_out_questions, training_item
 from shoal_lab.warmstart.measure import accuracy
+from shoal_policy.choice.advantage import group_advantages, has_signal
+from shoal_policy.generation.local import generate
+from shoal_policy.model.loading import Policy, load_policy
+from shoal_policy.model.prompting import encode_completion, encode_prompt
+from shoal_policy.tiny import Profile, assets_path
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from shoal_tasks.families import EASY
 from shoal_tasks.worker.generate import TaskStream
 from shoal_tasks.worker.scoring import score

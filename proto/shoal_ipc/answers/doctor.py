@@ -68,7 +68,7 @@ class MappingSeen:
     """The outcome of asking the router to forward a port."""
 
     state: str = ""
-    """A `p2p.peers.port_mapping.Mapping`."""
+    """A `shoal_p2p.peers.port_mapping.Mapping`."""
     place: str = ""
     """Transport address that the router says leads here; empty for none."""
     error: str = ""

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from p2p.judge.peer import JudgePeer
-from p2p.judge.store import JUDGE_FILE, JudgeStore
-from p2p.net.identity import Identity, load_or_create_identity
 from shoal.__main__ import main
 from shoal_lab.judge_report.records import (
     Records,
@@ -24,6 +21,9 @@ from shoal_lab.judge_report.records import (
 )
 from shoal_lab.judge_report.stats import compare, swarms_of, unanswered
 from shoal_lab.significance import ALPHA
+from shoal_p2p.judge.peer import JudgePeer
+from shoal_p2p.judge.store import JUDGE_FILE, JudgeStore
+from shoal_p2p.net.identity import Identity, load_or_create_identity
 from shoal_wire.judge import seal_record
 from shoal_wire.judge_messages import JudgeRecord, Mode
 from tests.support import factories as make

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from policy.tiny.tokenizer import build_tokenizer
 from shoal_lab.warmstart import making as warmstart
 from shoal_lab.warmstart.lessons import WIDE, draw_lessons, held_out_questions
 from shoal_lab.warmstart.making import ABLE, MISLED, Classroom, Phase, make_model, save
@@ -19,6 +18,7 @@ from shoal_lab.warmstart.provenance import (
     read_provenance,
     write_provenance,
 )
+from shoal_policy.tiny.tokenizer import build_tokenizer
 
 
 def make_small(folder: Path, phases: list[Phase]) -> list[float]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from p2p.buffer.pool import WeightOf
-from p2p.buffer.types import BufferEntry, BufferLimits
+from shoal_p2p.buffer.pool import WeightOf
+from shoal_p2p.buffer.types import BufferEntry, BufferLimits
 from shoal_wire.types import (
     BatchId,
     Completion,

@@ -8,8 +8,8 @@ import sys
 import weakref
 from dataclasses import replace
 
-from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import BufferEntry
+from shoal_p2p.buffer.replay import ReplayBuffer
+from shoal_p2p.buffer.types import BufferEntry
 from shoal_wire.types import PeerId
 from tests.p2p.buffer.entries import entry, group_id, limits
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import InsertOutcome
+from shoal_p2p.buffer.replay import ReplayBuffer
+from shoal_p2p.buffer.types import InsertOutcome
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits, only
 

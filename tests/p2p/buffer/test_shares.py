@@ -9,9 +9,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.buffer.pool import source_of
-from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import BufferEntry, InsertOutcome
+from shoal_p2p.buffer.pool import source_of
+from shoal_p2p.buffer.replay import ReplayBuffer
+from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
 from shoal_wire.types import PeerId
 from tests.p2p.buffer.entries import entry, limits
 

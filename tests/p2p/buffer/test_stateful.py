@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import BufferEntry, InsertOutcome
+from shoal_p2p.buffer.replay import ReplayBuffer
+from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits, only
 

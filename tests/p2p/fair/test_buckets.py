@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 
 
 def test_a_bucket_refills_to_its_burst_and_no_further() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from p2p.fair.limiter import FairLimiter
-from p2p.fair.queue import _MAX_DEBTORS, FairQueue
+from shoal_p2p.fair.limiter import FairLimiter
+from shoal_p2p.fair.queue import _MAX_DEBTORS, FairQueue
 
 
 def drained(queue: FairQueue[str], *, price: float = 1.0) -> str:

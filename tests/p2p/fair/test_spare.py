@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.fair.buckets import Rate
-from p2p.fair.spare import SpareRate
+from shoal_p2p.fair.buckets import Rate
+from shoal_p2p.fair.spare import SpareRate
 
 RATE = Rate(burst=40, per_second=10)
 networks = st.sampled_from(["a", "b", "c", "d"])

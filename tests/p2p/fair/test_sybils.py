@@ -8,10 +8,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.fair import Path
-from p2p.fair.buckets import PathBuckets, Rate
-from p2p.fair.queue import FairQueue
-from p2p.fair.shares import Place, ShareTree
+from shoal_p2p.fair import Path
+from shoal_p2p.fair.buckets import PathBuckets, Rate
+from shoal_p2p.fair.queue import FairQueue
+from shoal_p2p.fair.shares import Place, ShareTree
 
 sides = st.sampled_from(["signed", "passed on"])
 names = st.lists(st.tuples(sides, st.integers(0, 10**6)), min_size=1, max_size=200)

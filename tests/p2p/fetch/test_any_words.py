@@ -14,18 +14,18 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.fetch.asker import RolloutAsker
-from p2p.fetch.batches import BatchFetch
-from p2p.fetch.means import FetchMeans
-from p2p.fetch.pull_queue import PullJob
-from p2p.fetch.stats import FetchStats
-from p2p.fetch.wanted import WantedBatches
-from p2p.intake.intake import Intake, Receivers
-from p2p.intake.ledger import Equivocation, PublisherLedger
-from p2p.intake.validation import Source
-from p2p.net.request import RequestError, RequestFailure
 from shoal.simulation.parts import at_once
 from shoal.testing.worker import InstantWorker
+from shoal_p2p.fetch.asker import RolloutAsker
+from shoal_p2p.fetch.batches import BatchFetch
+from shoal_p2p.fetch.means import FetchMeans
+from shoal_p2p.fetch.pull_queue import PullJob
+from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.fetch.wanted import WantedBatches
+from shoal_p2p.intake.intake import Intake, Receivers
+from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
+from shoal_p2p.intake.validation import Source
+from shoal_p2p.net.request import RequestError, RequestFailure
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal

@@ -7,9 +7,9 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.fair.buckets import Rate
-from p2p.fetch.chase import ChaseLimits, ChaseRights
-from p2p.fetch.gaps import Gap, GapLimits, GapTracker
+from shoal_p2p.fair.buckets import Rate
+from shoal_p2p.fetch.chase import ChaseLimits, ChaseRights
+from shoal_p2p.fetch.gaps import Gap, GapLimits, GapTracker
 from shoal_wire.types import PeerId
 
 ANN = PeerId("ann")

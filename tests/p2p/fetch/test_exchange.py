@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.events import BatchWithdrawn
-from p2p.fetch.asker import ANSWER_SECONDS
-from p2p.intake.ledger import LedgerLimits
+from shoal_p2p.events import BatchWithdrawn
+from shoal_p2p.fetch.asker import ANSWER_SECONDS
+from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.exchange_nodes import (

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.fetch.pull import PullLimits
-from p2p.fetch.pull_queue import QueueLimits
+from shoal_p2p.fetch.pull import PullLimits
+from shoal_p2p.fetch.pull_queue import QueueLimits
 from shoal_wire.limits import MAX_CHUNK_BYTES
 from shoal_wire.rollout_messages import (
     Answer,

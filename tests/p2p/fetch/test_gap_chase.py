@@ -13,12 +13,12 @@ from typing import Any, cast
 import trio
 import trio.testing
 
-from p2p.fetch.gap_repair import GapRepair, GapWatch
-from p2p.fetch.means import FetchMeans
-from p2p.fetch.stats import FetchStats
-from p2p.intake.intake import BatchAccepted
-from p2p.intake.ledger import PublisherLedger
-from p2p.intake.validation import Source
+from shoal_p2p.fetch.gap_repair import GapRepair, GapWatch
+from shoal_p2p.fetch.means import FetchMeans
+from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.intake.intake import BatchAccepted
+from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.intake.validation import Source
 from shoal_wire.rollout_messages import BatchRef, Listing, SinceQuery
 from shoal_wire.types import BatchId, PeerId
 from tests.support import factories as make

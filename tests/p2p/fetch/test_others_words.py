@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.store import statements
-from p2p.store.types import StoreLimits
+from shoal_p2p.store import statements
+from shoal_p2p.store.types import StoreLimits
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import peer_id_of
 from shoal_wire.rollout_messages import (

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from p2p.fair import PASSED_ON, SIGNED
-from p2p.fair.buckets import Rate
-from p2p.fetch.gaps import GapEnd, GapLimits, GapTracker
-from p2p.fetch.pull_queue import Lane, PullJob, PullQueue, QueueLimits
-from p2p.fetch.shelf import Shelf
-from p2p.intake.validation import Source
+from shoal_p2p.fair import PASSED_ON, SIGNED
+from shoal_p2p.fair.buckets import Rate
+from shoal_p2p.fetch.gaps import GapEnd, GapLimits, GapTracker
+from shoal_p2p.fetch.pull_queue import Lane, PullJob, PullQueue, QueueLimits
+from shoal_p2p.fetch.shelf import Shelf
+from shoal_p2p.intake.validation import Source
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 from tests.support import factories as make

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
-from p2p.fair.buckets import Rate, TokenBucket
-from p2p.fetch import asker as asker_module
-from p2p.fetch.exchange import ExchangeSettings
-from p2p.fetch.server import RolloutServer, ServeLimits
-from p2p.fetch.shelf import Shelf
-from p2p.fetch.stats import FetchStats
-from p2p.net.host import Libp2pHost, RequestError, RequestFailure
-from p2p.net.request import RequestLimits, write_frame
+from shoal_p2p.fair.buckets import Rate, TokenBucket
+from shoal_p2p.fetch import asker as asker_module
+from shoal_p2p.fetch.exchange import ExchangeSettings
+from shoal_p2p.fetch.server import RolloutServer, ServeLimits
+from shoal_p2p.fetch.shelf import Shelf
+from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.net.host import Libp2pHost, RequestError, RequestFailure
+from shoal_p2p.net.request import RequestLimits, write_frame
 from shoal_wire.limits import MAX_ANSWER_BYTES, MAX_CHUNK_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
 from shoal_wire.rollout_messages import (

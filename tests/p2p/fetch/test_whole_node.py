@@ -8,9 +8,9 @@ from pathlib import Path
 
 import trio
 
-from p2p.live_node import LiveNode
-from p2p.node import Node
-from p2p.parts import Tuning
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.node import Node
+from shoal_p2p.parts import Tuning
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support.exchange_nodes import big_groups

@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from p2p.gossip.mesh import Mesh
-from p2p.gossip.rpc import (
+from shoal_p2p.gossip.mesh import Mesh
+from shoal_p2p.gossip.rpc import (
     Arrived,
     Charge,
     Event,
@@ -20,8 +20,8 @@ from p2p.gossip.rpc import (
     Send,
     Validate,
 )
-from p2p.gossip.settings import GossipSettings
-from p2p.standing.scoring import Cause
+from shoal_p2p.gossip.settings import GossipSettings
+from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Reason, Verdict
 

@@ -11,11 +11,11 @@ import trio
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.messages import sign_message
-from p2p.gossip.settings import GossipLimits, GossipSettings
-from p2p.net.host import Libp2pHost
-from p2p.standing.scoring import Cause
+from shoal_p2p.gossip.flood_gate import FloodLimits
+from shoal_p2p.gossip.messages import sign_message
+from shoal_p2p.gossip.settings import GossipLimits, GossipSettings
+from shoal_p2p.net.host import Libp2pHost
+from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 from tests.support.network import HostilePeer

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.gossip.blame import COPY, JUDGED, OVER_QUOTA, SECOND_MESSAGE, BlameBook, Waste
-from p2p.gossip.interface import OVERLOAD
+from shoal_p2p.gossip.blame import COPY, JUDGED, OVER_QUOTA, SECOND_MESSAGE, BlameBook, Waste
+from shoal_p2p.gossip.interface import OVERLOAD
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Outcome, Reason, verdict
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.gossip.meshes import LEAVE_BACKOFF_S, PRUNE_BACKOFF_S
-from p2p.gossip.mixing import MIX_EVERY_S, MeshMixer
-from p2p.gossip.rpc import Forward, Send, Validate
-from p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
-from p2p.standing.scoring import Cause
+from shoal_p2p.gossip.meshes import LEAVE_BACKOFF_S, PRUNE_BACKOFF_S
+from shoal_p2p.gossip.mixing import MIX_EVERY_S, MeshMixer
+from shoal_p2p.gossip.rpc import Forward, Send, Validate
+from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
+from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
 from tests.p2p.gossip.bench import (

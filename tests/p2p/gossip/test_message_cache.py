@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.codec import encode_frame, message_of
-from p2p.gossip.message_cache import FrameCache
-from p2p.gossip.seen import SeenCache
+from shoal_p2p.gossip.codec import encode_frame, message_of
+from shoal_p2p.gossip.message_cache import FrameCache
+from shoal_p2p.gossip.seen import SeenCache
 from tests.p2p.gossip.bench import TOPIC, A, Bench
 
 

@@ -6,13 +6,13 @@ import pytest
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.codec import decode, encode, encode_frame, message_of, pack
-from p2p.gossip.control import SPAM_ENTRIES
-from p2p.gossip.messages import fault_of, refuse_hollow, sign_message
-from p2p.gossip.rpc import Rpc
-from p2p.gossip.settings import GossipLimits
-from p2p.net.identity import Identity
-from p2p.net.streams import MalformedFrameError
+from shoal_p2p.gossip.codec import decode, encode, encode_frame, message_of, pack
+from shoal_p2p.gossip.control import SPAM_ENTRIES
+from shoal_p2p.gossip.messages import fault_of, refuse_hollow, sign_message
+from shoal_p2p.gossip.rpc import Rpc
+from shoal_p2p.gossip.settings import GossipLimits
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.streams import MalformedFrameError
 from shoal_wire.verdict import Reason
 from tests.support.nodes import fresh_identity
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.gossip.offers import OfferBook
+from shoal_p2p.gossip.offers import OfferBook
 
 
 def key(number: int) -> bytes:

@@ -9,9 +9,9 @@ import trio
 import trio.testing
 from libp2p.utils.varint import encode_uvarint
 
-from p2p.gossip.codec import MAX_RPC_BYTES
-from p2p.gossip.outbound import OutboundQueue
-from p2p.net.streams import FrameReader, MalformedFrameError
+from shoal_p2p.gossip.codec import MAX_RPC_BYTES
+from shoal_p2p.gossip.outbound import OutboundQueue
+from shoal_p2p.net.streams import FrameReader, MalformedFrameError
 
 
 class Pieces:

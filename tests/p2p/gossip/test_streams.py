@@ -11,10 +11,10 @@ import trio
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.interface import OversizeError
-from p2p.gossip.messages import sign_message
-from p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
-from p2p.net.identity import Identity
+from shoal_p2p.gossip.interface import OversizeError
+from shoal_p2p.gossip.messages import sign_message
+from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
+from shoal_p2p.net.identity import Identity
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
 from tests.support.network import HostilePeer, is_reset

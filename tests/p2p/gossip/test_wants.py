@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.gossip.wants import WantBook
+from shoal_p2p.gossip.wants import WantBook
 
 
 @dataclass

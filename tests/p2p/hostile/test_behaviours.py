@@ -17,13 +17,13 @@ import trio
 from libp2p.custom_types import TProtocol
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.codec import encode_frame
-from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
-from p2p.net.host import DialError
-from p2p.net.inbound_gate import GateLimits
-from p2p.net.swarm import SwarmSettings
-from p2p.standing.scoring import Cause
+from shoal_p2p.gossip.codec import encode_frame
+from shoal_p2p.gossip.flood_gate import FloodLimits
+from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
+from shoal_p2p.net.host import DialError
+from shoal_p2p.net.inbound_gate import GateLimits
+from shoal_p2p.net.swarm import SwarmSettings
+from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
@@ -119,7 +119,7 @@ async def test_a_valid_burst_is_neither_held_back_nor_blamed(victim: Victim) -> 
 async def test_many_peers_of_one_network_are_held_back_together_and_not_blamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("p2p.gossip.gossip.prefix_of", lambda _host: "203.0.113.0/24")
+    monkeypatch.setattr("shoal_p2p.gossip.gossip.prefix_of", lambda _host: "203.0.113.0/24")
     flood = FloodLimits(waste_per_second=0.01, waste_burst=100.0, grace_s=0.0)
     settings = GossipSettings(limits=GossipLimits(flood=flood))
     async with open_test_node(settings=settings) as victim, AsyncExitStack() as stack:
@@ -194,7 +194,7 @@ async def test_control_spam_is_cut_off(victim: Victim, kind: str) -> None:
 async def test_offers_that_are_never_kept_cost_points_but_no_ban(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("p2p.gossip.wants._PROMISE_S", 0.3)
+    monkeypatch.setattr("shoal_p2p.gossip.wants._PROMISE_S", 0.3)
     settings = GossipSettings(mesh=MeshSettings(heartbeat_s=0.2))
     async with open_test_node(settings=settings) as victim, open_test_host() as host:
         _never_read(host)

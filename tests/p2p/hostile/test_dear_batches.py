@@ -5,9 +5,9 @@ from __future__ import annotations
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.codec import encode_frame
-from p2p.gossip.messages import sign_message
-from p2p.parts import wall_ms
+from shoal_p2p.gossip.codec import encode_frame
+from shoal_p2p.gossip.messages import sign_message
+from shoal_p2p.parts import wall_ms
 from tests.support import factories as make
 from tests.support.nodes import until
 from tests.support.victim import Victim, open_hostile, still_works

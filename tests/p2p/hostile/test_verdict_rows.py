@@ -12,7 +12,7 @@ import pytest
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.messages import sign_message
+from shoal_p2p.gossip.messages import sign_message
 from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN
 from shoal_wire.codec import batch_to_bytes
 from shoal_wire.compression import compress

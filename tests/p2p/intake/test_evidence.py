@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2p.intake.evidence import shows_two
+from shoal_p2p.intake.evidence import shows_two
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal

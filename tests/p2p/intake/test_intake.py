@@ -11,11 +11,11 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.intake.intake import Intake, IntakeLimits, Receivers
-from p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
-from p2p.intake.turns import QuestionSource
-from p2p.intake.validation import Source
 from shoal.testing.worker import NO_TASK, InstantWorker
+from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
+from shoal_p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
+from shoal_p2p.intake.turns import QuestionSource
+from shoal_p2p.intake.validation import Source
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.fair.buckets import Rate, TokenBucket
-from p2p.intake.ledger import LedgerLimits, PublisherLedger
+from shoal_p2p.fair.buckets import Rate, TokenBucket
+from shoal_p2p.intake.ledger import LedgerLimits, PublisherLedger
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 

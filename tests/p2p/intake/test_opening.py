@@ -16,10 +16,11 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.gossip.flood_gate import FloodGate, FloodLimits
-from p2p.intake.intake import QUEUE_BYTES, Intake, IntakeLimits, Receivers
-from p2p.intake.ledger import PublisherLedger
-from p2p.intake.opening import (
+from shoal.testing.worker import InstantWorker
+from shoal_p2p.gossip.flood_gate import FloodGate, FloodLimits
+from shoal_p2p.intake.intake import QUEUE_BYTES, Intake, IntakeLimits, Receivers
+from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.intake.opening import (
     HEAVY_BYTES,
     MAX_OPEN_BYTES,
     MAX_OPEN_BYTES_OF_NETWORK,
@@ -27,10 +28,9 @@ from p2p.intake.opening import (
     PARSED_BYTES,
     Opener,
 )
-from p2p.intake.validation import Rejected
-from p2p.intake.weight import weight_of, work_of
-from p2p.rollouts.outbox import new_pace
-from shoal.testing.worker import InstantWorker
+from shoal_p2p.intake.validation import Rejected
+from shoal_p2p.intake.weight import weight_of, work_of
+from shoal_p2p.rollouts.outbox import new_pace
 from shoal_wire.codec import batch_to_bytes
 from shoal_wire.limits import MAX_COMPLETIONS_PER_BATCH
 from shoal_wire.types import PeerId, RolloutGroup, SignedBatch

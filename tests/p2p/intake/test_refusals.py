@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from p2p.intake.refusals import MAX_OF_ONE, MAX_REFUSALS, RefusalLog
-from p2p.intake.validation import family_of
 from shoal_base.visible import visible_name
+from shoal_p2p.intake.refusals import MAX_OF_ONE, MAX_REFUSALS, RefusalLog
+from shoal_p2p.intake.validation import family_of
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 from tests.support import factories as make

@@ -15,13 +15,13 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.fair import Path
-from p2p.fair.limiter import FairLimiter
-from p2p.intake.intake import Intake, Receivers
-from p2p.intake.ledger import PublisherLedger
-from p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns
-from p2p.standing.scoring import BAN_BELOW, WEIGHTS, Scoreboard
 from shoal.testing.worker import InstantWorker, fake_question
+from shoal_p2p.fair import Path
+from shoal_p2p.fair.limiter import FairLimiter
+from shoal_p2p.intake.intake import Intake, Receivers
+from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns
+from shoal_p2p.standing.scoring import BAN_BELOW, WEIGHTS, Scoreboard
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.worker.trio_client import TaskWorker

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.intake.questions import check_questions, coordinates_of
-from p2p.intake.validation import (
+from shoal_p2p.intake.questions import check_questions, coordinates_of
+from shoal_p2p.intake.validation import (
     Rejected,
     ValidationContext,
     open_announcement,
@@ -16,7 +16,7 @@ from p2p.intake.validation import (
     open_payload,
     reopen_batch,
 )
-from p2p.rollouts.groups import published_groups
+from shoal_p2p.rollouts.groups import published_groups
 from shoal_wire.codec import encode_batch
 from shoal_wire.digests import batch_id, group_id, question_digest
 from shoal_wire.envelope import seal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2p.intake.verdict_log import VerdictLog
+from shoal_p2p.intake.verdict_log import VerdictLog
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
 

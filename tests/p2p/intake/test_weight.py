@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
-from p2p.intake.weight import weight_of
-from p2p.rollouts.groups import published_groups
+from shoal_p2p.intake.weight import weight_of
+from shoal_p2p.rollouts.groups import published_groups
 from shoal_wire.codec import decode_batch, encode_batch
 from shoal_wire.halffloat import pack_halves, unpack_halves
 from shoal_wire.types import RolloutGroup

@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from p2p.ipc.cost import WINDOW_SECONDS, CostMeter, GrowthRate, bytes_below
-from p2p.net.traffic import Traffic
+from shoal_p2p.ipc.cost import WINDOW_SECONDS, CostMeter, GrowthRate, bytes_below
+from shoal_p2p.net.traffic import Traffic
 
 GONE = 2**22 + 1
 """Above what Linux gives to a process."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from p2p.ipc.checks.seen import Seen
-from p2p.ipc.doctor import diagnose
 from shoal_ipc.answers.doctor import (
     BootstrapSeen,
     Facts,
@@ -23,6 +21,8 @@ from shoal_ipc.answers.form import read
 from shoal_ipc.answers.learning import Learning
 from shoal_ipc.answers.node import BufferTotals, Status, Trainer
 from shoal_ipc.answers.peer import Disk, KeyFile
+from shoal_p2p.ipc.checks.seen import Seen
+from shoal_p2p.ipc.doctor import diagnose
 
 BOOT = BootstrapSeen(address="/ip4/192.0.2.1/tcp/4001/p2p/X", latency_ms=20.0)
 DEAD = BootstrapSeen(address="/ip4/192.0.2.2/tcp/4001/p2p/Y", latency_ms=None, error="refused")

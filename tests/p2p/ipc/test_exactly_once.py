@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from p2p.intake.validation import reopen_batch
-from p2p.rollouts.groups import published_groups
-from policy.node.link import NodeLink
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
 from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_ipc.framing import FrameDecoder, encode_frame
+from shoal_p2p.intake.validation import reopen_batch
+from shoal_p2p.rollouts.groups import published_groups
+from shoal_policy.node.link import NodeLink
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import GroupId
 from tests.support import factories as make
@@ -63,7 +63,7 @@ class Killed(Exception):  # noqa: N818 - an event
 
 
 class CountingTrainer:
-    """A trainer in the order of `policy.sapo`, with a checkpoint that survives its death."""
+    """A trainer in the order of `shoal_policy.sapo`, with a checkpoint that survives its death."""
 
     def __init__(self, path: Path, rng: random.Random, odds: float) -> None:
         self._path = path

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import trio
 
-from p2p.ipc.judge_link import JudgeLink
-from p2p.judge.peer import JudgePeer
-from p2p.judge.store import JUDGE_FILE, read_records
-from p2p.node import Node
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
+from shoal_p2p.ipc.judge_link import JudgeLink
+from shoal_p2p.judge.peer import JudgePeer
+from shoal_p2p.judge.store import JUDGE_FILE, read_records
+from shoal_p2p.node import Node
 from shoal_wire.judge import (
     JUDGE_PROTOCOL,
     MAX_JUDGE_REQUEST_BYTES,
@@ -94,7 +94,7 @@ async def test_a_trainer_is_judged_through_its_node(tmp_path: Path) -> None:
 async def test_a_judge_that_is_away_is_named_once_and_found_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "p2p.ipc.judge_link")
+    caplog.set_level(logging.INFO, "shoal_p2p.ipc.judge_link")
     async with open_peer(JudgePeer, tmp_path / "judge") as judge:
         address = address_of(judge)
     async with open_peer(Node, tmp_path / "node", judge=address) as node:

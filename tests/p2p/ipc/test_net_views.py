@@ -90,8 +90,8 @@ def test_the_doctor_finds_the_end_of_the_disk_and_says_so_by_its_exit_code(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("p2p.ipc.checks.machine.DISK_BAD_BYTES", 1 << 62)
-    monkeypatch.setattr("p2p.ipc.checks.machine.DISK_WARN_BYTES", 1 << 62)
+    monkeypatch.setattr("shoal_p2p.ipc.checks.machine.DISK_BAD_BYTES", 1 << 62)
+    monkeypatch.setattr("shoal_p2p.ipc.checks.machine.DISK_WARN_BYTES", 1 << 62)
     code, answer = as_json(capsys, pair[1], "doctor")
     assert (code, answer["state"]) == (1, "bad")
     code, text = run(capsys, "doctor", "--data-dir", str(pair[1].data_dir))

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from p2p.parts import wall_ms
 from shoal.__main__ import main
 from shoal.debug.views import VIEWS, View
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.views import MOVED
+from shoal_p2p.parts import wall_ms
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_wire.types import RolloutGroup
 from shoal_wire.verdict import Reason, verdict

@@ -9,9 +9,9 @@ from typing import TypeVar
 import pytest
 import trio
 
-from p2p.store.store import StoreError, StoreFault
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused
+from shoal_p2p.store.store import StoreError, StoreFault
 from shoal_wire.types import GroupId, RolloutGroup
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, open_local_node, wall_ms

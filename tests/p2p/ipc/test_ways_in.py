@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from p2p.ipc.ways_in import ways_in
-from p2p.peers.outside import Outside
 from shoal_ipc.answers.doctor import BootstrapSeen
+from shoal_p2p.ipc.ways_in import ways_in
+from shoal_p2p.peers.outside import Outside
 from shoal_wire.types import PeerId
 
 ME = PeerId("12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV")

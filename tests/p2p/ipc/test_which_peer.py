@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.ipc.which_peer import WhichPeerError, which_peer
-from p2p.net.address import parse_peer_address
 from shoal.__main__ import main
+from shoal_p2p.ipc.which_peer import WhichPeerError, which_peer
+from shoal_p2p.net.address import parse_peer_address
 from shoal_wire.types import PeerId
 from tests.support.hostile_text import ALL_OF_THEM, acting_in
 from tests.support.nodes import fresh_identity

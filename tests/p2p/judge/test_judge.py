@@ -14,10 +14,16 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from p2p.fair.buckets import Rate
-from p2p.judge.desk import DeskLimits, JudgeDesk, OpenChallenge
-from p2p.judge.judge import Judge
-from p2p.judge.store import JUDGE_FILE, JudgeStore, JudgeStoreError, JudgeStoreLimits, read_records
+from shoal_p2p.fair.buckets import Rate
+from shoal_p2p.judge.desk import DeskLimits, JudgeDesk, OpenChallenge
+from shoal_p2p.judge.judge import Judge
+from shoal_p2p.judge.store import (
+    JUDGE_FILE,
+    JudgeStore,
+    JudgeStoreError,
+    JudgeStoreLimits,
+    read_records,
+)
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN, judge_coordinates
 from shoal_wire.errors import RemoteError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2p.net.host import Libp2pHost
+from shoal_p2p.net.host import Libp2pHost
 
 
 def num_refused(host: Libp2pHost) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from p2p.net.announced import Announced, parse_announced
-from p2p.net.host import HostSettings, Libp2pHost
+from shoal_p2p.net.announced import Announced, parse_announced
+from shoal_p2p.net.host import HostSettings, Libp2pHost
 from tests.support.nodes import LOOPBACK, fresh_identity, open_test_host, until
 
 HERE = ("/ip4/127.0.0.1/tcp/4001",)

@@ -11,8 +11,8 @@ import trio.testing
 from libp2p.abc import INetConn
 from libp2p.rcmgr import Direction
 
-from p2p.net.circuit import CircuitStream
-from p2p.net.connections import SIMULTANEOUS_S, ConnectionTable
+from shoal_p2p.net.circuit import CircuitStream
+from shoal_p2p.net.connections import SIMULTANEOUS_S, ConnectionTable
 from tests.support.nodes import fresh_identity
 
 ONE, TWO = sorted(fresh_identity().peer_id for _ in range(2))

@@ -32,14 +32,14 @@ from libp2p.stream_muxer.yamux.yamux import (
     YAMUX_HEADER_FORMAT,
 )
 
-from p2p.net.bars import GREETING
-from p2p.net.channel import Channel, ChannelNoise
-from p2p.net.frames import BYTES_A_TURN, FRAMES_A_TURN
-from p2p.net.pipes import PIECE_BYTES, SocketPipe
-from p2p.net.private import ClearStream, PrivateStream
-from p2p.net.streams import FrameReader
-from p2p.net.traffic import Traffic
-from p2p.net.windows import WINDOW_BYTES, WindowedStream, WindowedYamux
+from shoal_p2p.net.bars import GREETING
+from shoal_p2p.net.channel import Channel, ChannelNoise
+from shoal_p2p.net.frames import BYTES_A_TURN, FRAMES_A_TURN
+from shoal_p2p.net.pipes import PIECE_BYTES, SocketPipe
+from shoal_p2p.net.private import ClearStream, PrivateStream
+from shoal_p2p.net.streams import FrameReader
+from shoal_p2p.net.traffic import Traffic
+from shoal_p2p.net.windows import WINDOW_BYTES, WindowedStream, WindowedYamux
 from tests.support.nodes import fresh_identity
 
 PEER = ID(b"peer")

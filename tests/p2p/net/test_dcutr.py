@@ -14,7 +14,7 @@ from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch
 from libp2p.utils.varint import encode_varint_prefixed
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.net.dcutr import ANSWER_SECONDS, MAX_TOLD, Agreed, DcutrError, answer, propose
+from shoal_p2p.net.dcutr import ANSWER_SECONDS, MAX_TOLD, Agreed, DcutrError, answer, propose
 from tests.support.nodes import fresh_identity
 from tests.support.talks import open_talk
 

@@ -8,8 +8,8 @@ import pytest
 import trio
 from libp2p.network.exceptions import SwarmException
 
-from p2p.net.host import DialError
-from p2p.net.swarm import SwarmSettings
+from shoal_p2p.net.host import DialError
+from shoal_p2p.net.swarm import SwarmSettings
 from tests.support.network import port_of
 from tests.support.nodes import fresh_identity, open_test_host, until
 

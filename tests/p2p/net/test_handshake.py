@@ -21,7 +21,7 @@ from libp2p.peer.id import ID
 from libp2p.security.noise.patterns import PatternXX
 from libp2p.security.noise.pb.noise_pb2 import NoiseHandshakePayload
 
-from p2p.net.handshake import ForeignKeyError, StrictXX
+from shoal_p2p.net.handshake import ForeignKeyError, StrictXX
 from tests.redteam.wire_peer import hello
 from tests.support.network import port_of
 from tests.support.nodes import fresh_identity, open_test_host

@@ -11,9 +11,9 @@ import trio
 import trio.testing
 from libp2p.io.exceptions import ConnectionClosedError
 
-from p2p.net import address
-from p2p.net.address import expand_unspecified, parse_peer_address, parse_transport
-from p2p.net.host import (
+from shoal_p2p.net import address
+from shoal_p2p.net.address import expand_unspecified, parse_peer_address, parse_transport
+from shoal_p2p.net.host import (
     DialError,
     HostSettings,
     Libp2pHost,
@@ -21,10 +21,10 @@ from p2p.net.host import (
     RequestError,
     RequestFailure,
 )
-from p2p.net.layers import find_socket
-from p2p.net.request import RequestLimits
-from p2p.net.swarm import SwarmSettings
-from p2p.net.yamux import KeepaliveSettings
+from shoal_p2p.net.layers import find_socket
+from shoal_p2p.net.request import RequestLimits
+from shoal_p2p.net.swarm import SwarmSettings
+from shoal_p2p.net.yamux import KeepaliveSettings
 from shoal_wire.types import PeerId
 from tests.support.network import at_port, open_relay, port_of
 from tests.support.nodes import LOOPBACK, fresh_identity, open_test_host, until
@@ -175,7 +175,7 @@ async def test_lively_peer_is_kept() -> None:
 async def test_returning_peer_replaces_its_half_open_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("p2p.net.connections.SIMULTANEOUS_S", 0.0)
+    monkeypatch.setattr("shoal_p2p.net.connections.SIMULTANEOUS_S", 0.0)
     identity = fresh_identity()
     async with open_test_host() as host, open_relay(host) as relay:
         host.set_request_handler(ECHO, echo, max_request_bytes=10)

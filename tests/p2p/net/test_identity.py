@@ -11,7 +11,7 @@ from libp2p.crypto.pb import crypto_pb2
 from libp2p.crypto.rsa import create_new_key_pair as create_rsa_key_pair
 from libp2p.peer.id import ID
 
-from p2p.net.identity import (
+from shoal_p2p.net.identity import (
     IdentityError,
     identity_from_seed,
     load_or_create_identity,

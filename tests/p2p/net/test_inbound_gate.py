@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from p2p.gossip.flood_gate import FloodGate, FloodLimits
-from p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
+from shoal_p2p.gossip.flood_gate import FloodGate, FloodLimits
+from shoal_p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
 
 ONE, SAME, OTHER = "203.0.113.7", "203.0.113.200", "198.51.100.1"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.yamux.yamux import FLAG_ACK, FLAG_SYN, TYPE_PING, YAMUX_HEADER_FORMAT
 
-from p2p.net.yamux import KeepaliveSettings, KeepaliveYamux
+from shoal_p2p.net.yamux import KeepaliveSettings, KeepaliveYamux
 
 SETTINGS = KeepaliveSettings()
 NOTICED_S = SETTINGS.ping_interval_s + SETTINGS.ping_deadline_s
@@ -76,7 +76,7 @@ def _lived(peer: _Peer, seconds: float) -> float | None:
                 nursery.start_soon(peer.talk)
                 nursery.start_soon(measure, scope)
 
-    with mock.patch("p2p.net.yamux.abort", lambda _muxed: cut_at.append(trio.current_time())):
+    with mock.patch("shoal_p2p.net.yamux.abort", lambda _muxed: cut_at.append(trio.current_time())):
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return cut_at[0] if cut_at else None
 

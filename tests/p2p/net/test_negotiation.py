@@ -15,7 +15,7 @@ from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
 from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
 
-from p2p.net.negotiation import (
+from shoal_p2p.net.negotiation import (
     MAX_LINE_BYTES,
     MAX_LINES,
     BoundedMultiselect,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from p2p.net import own_port
-from p2p.net.own_port import is_seen_through_a_router, open_from, source_for
+from shoal_p2p.net import own_port
+from shoal_p2p.net.own_port import is_seen_through_a_router, open_from, source_for
 
 ANY, LAN, LOOP = "/ip4/0.0.0.0/tcp/4001", "/ip4/192.168.1.2/tcp/4002", "/ip4/127.0.0.1/tcp/4003"
 SIX = "/ip6/::/tcp/4006"

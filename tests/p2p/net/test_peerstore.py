@@ -15,8 +15,8 @@ from libp2p.peer.id import ID
 from libp2p.utils.varint import encode_varint_prefixed
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.net.host import Libp2pHost
-from p2p.net.peerstore import (
+from shoal_p2p.net.host import Libp2pHost
+from shoal_p2p.net.peerstore import (
     MAX_ADDRESSES,
     MAX_PROTOCOL_CHARS,
     MAX_PROTOCOLS,

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from libp2p.io.exceptions import IOException
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
 
-from p2p.net.bars import GREETING, Bar
-from p2p.net.host import DialError
-from p2p.net.private import ClearStream, PrivateStream, WrongSwarmKeyError, xsalsa20
-from p2p.net.swarm import SwarmSettings
-from p2p.net.swarm_key import (
+from shoal_p2p.net.bars import GREETING, Bar
+from shoal_p2p.net.host import DialError
+from shoal_p2p.net.private import ClearStream, PrivateStream, WrongSwarmKeyError, xsalsa20
+from shoal_p2p.net.swarm import SwarmSettings
+from shoal_p2p.net.swarm_key import (
     SwarmKeyError,
     format_swarm_key,
     load_or_create_swarm_key,

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import trio
 
-from bootstrap import live_command as bootstrap_command
-from bootstrap.peer import BootstrapPeer
-from p2p.ipc.views import CoreViews
-from p2p.judge import live_command as judge_command
-from p2p.judge.peer import JudgePeer
-from p2p.net.bars import Bar
-from p2p.net.identity import load_or_create_identity
-from p2p.net.swarm_key import format_swarm_key
-from p2p.node import Node
-from p2p.parts import Tuning
 from shoal.__main__ import main
+from shoal_bootstrap import live_command as bootstrap_command
+from shoal_bootstrap.peer import BootstrapPeer
 from shoal_ipc.answers.doctor import Finding
+from shoal_p2p.ipc.views import CoreViews
+from shoal_p2p.judge import live_command as judge_command
+from shoal_p2p.judge.peer import JudgePeer
+from shoal_p2p.net.bars import Bar
+from shoal_p2p.net.identity import load_or_create_identity
+from shoal_p2p.net.swarm_key import format_swarm_key
+from shoal_p2p.node import Node
+from shoal_p2p.parts import Tuning
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.net.private_swarms import num_refused

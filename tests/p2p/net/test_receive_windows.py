@@ -28,8 +28,8 @@ from libp2p.stream_muxer.yamux.yamux import (
     YAMUX_HEADER_FORMAT,
 )
 
-from p2p.net.host import Libp2pHost
-from p2p.net.windows import MAX_UNREAD_BYTES, WINDOW_BYTES, UnreadOfAll, WindowedYamux
+from shoal_p2p.net.host import Libp2pHost
+from shoal_p2p.net.windows import MAX_UNREAD_BYTES, WINDOW_BYTES, UnreadOfAll, WindowedYamux
 from tests.support.network import MESHSUB
 from tests.support.nodes import TestNode, open_test_host, open_test_node, until
 

@@ -10,10 +10,10 @@ import trio
 import trio.testing
 from libp2p.io.exceptions import IOException
 
-from p2p.net.bars import GREETING, Bar, looks_enciphered
-from p2p.net.private import WrongSwarmKeyError
-from p2p.net.refusals import LONGEST_QUIET_SECONDS, NotListedError, Refusals, bar_of
-from p2p.peers.news import BarNews
+from shoal_p2p.net.bars import GREETING, Bar, looks_enciphered
+from shoal_p2p.net.private import WrongSwarmKeyError
+from shoal_p2p.net.refusals import LONGEST_QUIET_SECONDS, NotListedError, Refusals, bar_of
+from shoal_p2p.peers.news import BarNews
 from shoal_wire.types import PeerId
 
 PEER, ADDRESS = PeerId("P"), "/ip4/192.0.2.1/tcp/4001/p2p/P"

@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
-from bootstrap.peer import BootstrapPeer
-from p2p.net.host import HostSettings, Libp2pHost, RequestError
-from p2p.net.request import RequestLimits
-from p2p.net.seats import Seat, Seats
+from shoal_bootstrap.peer import BootstrapPeer
+from shoal_p2p.net.host import HostSettings, Libp2pHost, RequestError
+from shoal_p2p.net.request import RequestLimits
+from shoal_p2p.net.seats import Seat, Seats
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.types import PeerId
 from tests.support.nodes import LOOPBACK, fresh_identity, open_test_host, until

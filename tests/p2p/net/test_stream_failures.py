@@ -13,8 +13,8 @@ from libp2p.io.exceptions import ConnectionClosedError, IncompleteReadError
 from libp2p.network.stream.exceptions import StreamEOF, StreamReset
 from libp2p.stream_muxer.exceptions import MuxedConnUnavailable, MuxedStreamError
 
-from p2p.net.address import parse_peer_address
-from p2p.net.streams import MalformedFrameError
+from shoal_p2p.net.address import parse_peer_address
+from shoal_p2p.net.streams import MalformedFrameError
 from tests.support.nodes import open_test_host, until
 
 PROTOCOL = TProtocol("/failing/1")
@@ -40,7 +40,7 @@ PROTOCOL = TProtocol("/failing/1")
 async def test_a_stream_that_fails(
     error: Exception, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "p2p")
+    caplog.set_level(logging.DEBUG, "shoal_p2p")
     served = 0
 
     async def fail(stream: INetStream) -> None:

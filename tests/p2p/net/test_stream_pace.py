@@ -16,10 +16,10 @@ from libp2p.stream_muxer.yamux.yamux import (
     YAMUX_HEADER_FORMAT,
 )
 
-from p2p.fair.buckets import Rate
-from p2p.net import stream_pace
-from p2p.net.stream_pace import OF_CONNECTION, OF_SOURCE, StreamPace, StreamPaces
-from p2p.net.yamux import KeepaliveSettings, KeepaliveYamux
+from shoal_p2p.fair.buckets import Rate
+from shoal_p2p.net import stream_pace
+from shoal_p2p.net.stream_pace import OF_CONNECTION, OF_SOURCE, StreamPace, StreamPaces
+from shoal_p2p.net.yamux import KeepaliveSettings, KeepaliveYamux
 from tests.p2p.net.test_receive_windows import open_attack
 from tests.support.nodes import until
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.net.host import Libp2pHost, RequestError, RequestFailure
+from shoal_p2p.net.host import Libp2pHost, RequestError, RequestFailure
 from shoal_wire.types import PeerId
 from tests.support.nodes import open_test_host
 

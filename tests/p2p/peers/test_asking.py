@@ -7,8 +7,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.peers.asking import PeerAsking
-from p2p.peers.targets import DiscoverySettings
+from shoal_p2p.peers.asking import PeerAsking
+from shoal_p2p.peers.targets import DiscoverySettings
 from shoal_wire.types import PeerId
 
 SETTINGS = DiscoverySettings(target_peers=4)

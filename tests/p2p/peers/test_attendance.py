@@ -5,8 +5,8 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from p2p.peers.attendance import Attendance
 from shoal.testing.host import FakeHost
+from shoal_p2p.peers.attendance import Attendance
 from shoal_wire.types import PeerId
 
 

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.net.interface import Host
-from p2p.peers.clock_watch import ClockWatch
-from p2p.peers.outside import ReachServer
+from shoal_p2p.net.interface import Host
+from shoal_p2p.peers.clock_watch import ClockWatch
+from shoal_p2p.peers.outside import ReachServer
 from tests.conformance.talkers import connect
 from tests.conformance.worlds import SimulatedWorld, World, open_world
 
@@ -44,12 +44,12 @@ async def watched(world: World, *peers_off_ms: int) -> Watched:
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.message for r in caplog.records if r.name == "p2p.peers.clock_watch"]
+    return [r.message for r in caplog.records if r.name == "shoal_p2p.peers.clock_watch"]
 
 
 @pytest.fixture(autouse=True)
 def heard(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="p2p.peers.clock_watch")
+    caplog.set_level(logging.INFO, logger="shoal_p2p.peers.clock_watch")
 
 
 async def test_an_hour_behind_is_said_and_so_is_that_it_is_mended(

@@ -14,9 +14,10 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.net.identity import identity_from_seed
-from p2p.net.interface import Host
-from p2p.peers.discovery import (
+from shoal.testing.host import FakeHost
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.net.interface import Host
+from shoal_p2p.peers.discovery import (
     Discovery,
     DiscoverySettings,
     FetchPeers,
@@ -25,9 +26,8 @@ from p2p.peers.discovery import (
     TargetState,
     parse_bootstrap,
 )
-from p2p.peers.hearsay import Hearsay
-from p2p.peers.peer_book import BookFile, load_peer_book
-from shoal.testing.host import FakeHost
+from shoal_p2p.peers.hearsay import Hearsay
+from shoal_p2p.peers.peer_book import BookFile, load_peer_book
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support.network import port_of
@@ -117,7 +117,7 @@ async def test_bootstraps_dead_for_hours_are_tried_and_told_at_a_sensible_rate(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     host, first, second = fake_host(), peer(1), peer(2)
-    with caplog.at_level(logging.INFO, logger="p2p.peers.discovery"):
+    with caplog.at_level(logging.INFO, logger="shoal_p2p.peers.discovery"):
         # Slower than in life, or six hours are half a minute of the test's time.
         slow = DiscoverySettings(backoff_first_s=5.0, bootstrap_backoff_max_s=60.0)
         async with discovering(host, first, second, settings=slow):
@@ -141,7 +141,7 @@ async def test_one_bootstrap_that_answers_is_no_news(
 ) -> None:
     host, dead, good = fake_host(), peer(1), peer(2)
     host.up.add(full(good))
-    with caplog.at_level(logging.INFO, logger="p2p.peers.discovery"):
+    with caplog.at_level(logging.INFO, logger="shoal_p2p.peers.discovery"):
         async with discovering(host, dead, good):
             await trio.sleep(3600)
     assert not caplog.records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2p.peers.doors import Sighting, doors_of, has_many_doors
+from shoal_p2p.peers.doors import Sighting, doors_of, has_many_doors
 
 
 def seen(local_port: int, observed: str) -> Sighting:

@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from bootstrap.peer import BootstrapPeer, MeetingPoint
-from p2p.live_node import LiveNode
-from p2p.net.dial_error import DialError
-from p2p.node import Node, NodeEnd
-from p2p.peers.discovery import DiscoverySettings
+from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_ipc.answers.doctor import Finding
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.net.dial_error import DialError
+from shoal_p2p.node import Node, NodeEnd
+from shoal_p2p.peers.discovery import DiscoverySettings
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_discovery import discovering, fake_host, full, peer

@@ -16,15 +16,15 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.net.homes import home_of
-from p2p.net.identity import identity_from_seed
-from p2p.peers import hearsay as hearsay_file
-from p2p.peers.discovery import Discovery, DiscoverySettings, TargetKind
-from p2p.peers.hearsay import Hearsay, Speaker
-from p2p.peers.peer_book import MAX_OF_NETWORK, BookFile, PeerBook, load_peer_book
-from p2p.peers.targets import Targets
 from shoal.testing.host import FakeHost
 from shoal.testing.network import in_virtual_time
+from shoal_p2p.net.homes import home_of
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.peers import hearsay as hearsay_file
+from shoal_p2p.peers.discovery import Discovery, DiscoverySettings, TargetKind
+from shoal_p2p.peers.hearsay import Hearsay, Speaker
+from shoal_p2p.peers.peer_book import MAX_OF_NETWORK, BookFile, PeerBook, load_peer_book
+from shoal_p2p.peers.targets import Targets
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId

@@ -17,16 +17,16 @@ from libp2p.abc import INetStream
 from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch as Message
 from libp2p.utils.varint import encode_varint_prefixed
 
-from p2p.net.address import host_and_port, is_circuit
-from p2p.net.announced import Announced
-from p2p.net.connections import Direction
-from p2p.net.dcutr import answer, propose
-from p2p.parts import REAL, Libp2pNetwork, MapsPort, Punches
-from p2p.peer import ListeningPeer
-from p2p.peers import hole_punch
-from p2p.peers.hearsay import DIALS_A_PLACE, Hearsay
-from p2p.peers.hole_punch import HolePunch
 from shoal.testing.network import in_virtual_time
+from shoal_p2p.net.address import host_and_port, is_circuit
+from shoal_p2p.net.announced import Announced
+from shoal_p2p.net.connections import Direction
+from shoal_p2p.net.dcutr import answer, propose
+from shoal_p2p.parts import REAL, Libp2pNetwork, MapsPort, Punches
+from shoal_p2p.peer import ListeningPeer
+from shoal_p2p.peers import hole_punch
+from shoal_p2p.peers.hearsay import DIALS_A_PLACE, Hearsay
+from shoal_p2p.peers.hole_punch import HolePunch
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_relay import Hidden, open_hidden, open_relay_host
 from tests.support.nodes import fresh_identity, until
@@ -310,7 +310,7 @@ async def test_two_relayed_hosts_become_direct_and_let_the_circuit_go(
 ) -> None:
     key = b"k" * 32
     monkeypatch.setattr(hole_punch, "_POLL_S", 0.05)
-    monkeypatch.setattr("p2p.net.host._CIRCUIT_GRACE_S", 0.1)
+    monkeypatch.setattr("shoal_p2p.net.host._CIRCUIT_GRACE_S", 0.1)
     async with (
         open_relay_host(key=key) as (relay, server),
         open_hidden(relay, key=key) as one,

@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.data_dir import load_manifest, save_manifest
-from p2p.net.host import Libp2pHost
-from p2p.peers import manifest_source as module
-from p2p.peers import services
-from p2p.peers.manifest_source import ManifestSource, manifest_of_settings
-from p2p.peers.peer_book import PeerBook
+from shoal_p2p.data_dir import load_manifest, save_manifest
+from shoal_p2p.net.host import Libp2pHost
+from shoal_p2p.peers import manifest_source as module
+from shoal_p2p.peers import services
+from shoal_p2p.peers.manifest_source import ManifestSource, manifest_of_settings
+from shoal_p2p.peers.peer_book import PeerBook
 from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL

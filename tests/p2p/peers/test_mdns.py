@@ -18,8 +18,8 @@ import trio
 import zeroconf
 from zeroconf.asyncio import AsyncServiceInfo
 
-from p2p.net.identity import identity_from_seed
-from p2p.peers.mdns import Mdns, _Browser, decode_txt, encode_txt
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.peers.mdns import Mdns, _Browser, decode_txt, encode_txt
 from shoal_wire.peers import PeerAddresses
 from tests.support.nodes import fresh_identity, until
 
@@ -39,8 +39,8 @@ needs_multicast = pytest.mark.skipif(not can_multicast(), reason="no multicast o
 
 ANNOUNCE = """
 import sys, trio
-from p2p.net.identity import identity_from_seed
-from p2p.peers.mdns import Mdns
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.peers.mdns import Mdns
 
 async def main():
     me = identity_from_seed(bytes([int(sys.argv[1])]) * 32)
@@ -158,10 +158,10 @@ async def test_machine_without_multicast_is_one_log_line(
         interfaces=("203.0.113.77",),  # TEST-NET-3: nobody's own address
         on_found=lambda peer: None,
     )
-    with caplog.at_level(logging.WARNING, logger="p2p.peers.mdns"), trio.fail_after(30):
+    with caplog.at_level(logging.WARNING, logger="shoal_p2p.peers.mdns"), trio.fail_after(30):
         await mdns.run()
     assert not mdns.running
-    assert len([record for record in caplog.records if record.name == "p2p.peers.mdns"]) == 1
+    assert len([record for record in caplog.records if record.name == "shoal_p2p.peers.mdns"]) == 1
 
 
 def test_no_record_and_no_name_of_a_stranger_ends_a_thread() -> None:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.peers import nat_pmp
-from p2p.peers.forwarded import Forwarded, RouterError
-from p2p.peers.nat_pmp import default_gateway
+from shoal_p2p.peers import nat_pmp
+from shoal_p2p.peers.forwarded import Forwarded, RouterError
+from shoal_p2p.peers.nat_pmp import default_gateway
 
 Answer = Callable[[bytes], list[bytes]]
 OUTSIDE = socket.inet_aton("9.9.9.9")

@@ -7,8 +7,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.net.host import RequestError, RequestFailure
-from p2p.peers.outside import ReachServer, ask_outside, wall_ms
+from shoal_p2p.net.host import RequestError, RequestFailure
+from shoal_p2p.peers.outside import ReachServer, ask_outside, wall_ms
 from shoal_wire.errors import RemoteError
 from shoal_wire.reach import (
     REACH_PROTOCOL,

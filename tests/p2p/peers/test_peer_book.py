@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.net.identity import identity_from_seed
-from p2p.peers import peer_book
-from p2p.peers.peer_book import PeerBook, load_peer_book
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.peers import peer_book
+from shoal_p2p.peers.peer_book import PeerBook, load_peer_book
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 

@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 import trio
 
-from p2p.net.announced import Announced
-from p2p.peers import port_mapping, upnp
-from p2p.peers.forwarded import Forwarded, RouterError
-from p2p.peers.port_mapping import LEASE_S, MappingState, PortMapping
 from shoal.testing.identities import fresh_identity
+from shoal_p2p.net.announced import Announced
+from shoal_p2p.peers import port_mapping, upnp
+from shoal_p2p.peers.forwarded import Forwarded, RouterError
+from shoal_p2p.peers.port_mapping import LEASE_S, MappingState, PortMapping
 from shoal_wire.reach import REACH_PROTOCOL, ReachReply, decode_reach_request, encode_reach_reply
 from shoal_wire.types import PeerId
 from tests.support.routed_host import RoutedHost

@@ -13,10 +13,10 @@ import psutil
 import pytest
 import trio
 
-from p2p.peers.forwarded import Forwarded, RouterError
-from p2p.peers.router import Router
-from p2p.peers.router_child import MEMORY_BYTES
 from shoal_base.children import python
+from shoal_p2p.peers.forwarded import Forwarded, RouterError
+from shoal_p2p.peers.router import Router
+from shoal_p2p.peers.router_child import MEMORY_BYTES
 from tests.support.netns import available, open_lan
 from tests.support.nodes import until
 
@@ -27,8 +27,8 @@ def with_router(forward: str, forget: str = "") -> Router:
     """The child with a router on paper, asked by UPnP; NAT-PMP has none."""
     code = f"""
 import os, sys, time
-from p2p.peers import router_child, upnp
-from p2p.peers.forwarded import Forwarded, RouterError
+from shoal_p2p.peers import router_child, upnp
+from shoal_p2p.peers.forwarded import Forwarded, RouterError
 
 def deaf(port, outside, lease_s):
     raise RouterError("deaf")
@@ -153,8 +153,8 @@ while True:
 """
 ASK = """
 import resource, trio
-from p2p.peers.forwarded import RouterError
-from p2p.peers.router import Router
+from shoal_p2p.peers.forwarded import RouterError
+from shoal_p2p.peers.router import Router
 try:
     trio.run(Router().forward, 4001, 60.0)
 except RouterError as error:

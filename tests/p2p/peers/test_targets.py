@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from p2p.peers.targets import DialTarget, DiscoverySettings, TargetKind, Targets
+from shoal_p2p.peers.targets import DialTarget, DiscoverySettings, TargetKind, Targets
 from shoal_wire.peers import PeerAddresses
 from tests.support.nodes import fresh_identity
 

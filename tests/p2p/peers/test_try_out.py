@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.data_dir import load_manifest
-from p2p.parts import real_worker
-from p2p.peers import services
-from p2p.peers.manifest_source import ManifestSource
-from p2p.peers.try_out import try_families
+from shoal_p2p.data_dir import load_manifest
+from shoal_p2p.parts import real_worker
+from shoal_p2p.peers import services
+from shoal_p2p.peers.manifest_source import ManifestSource
+from shoal_p2p.peers.try_out import try_families
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
 from shoal_tasks.spec import FamilySpec

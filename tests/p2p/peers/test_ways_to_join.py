@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import trio
 
-from bootstrap.peer import BootstrapPeer, MeetingPoint
-from p2p.parts import Tuning
-from p2p.peer import BOOK_FILE
-from p2p.peers import discovery
-from p2p.peers.peer_book import PeerBook, load_peer_book
+from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
+from shoal_p2p.parts import Tuning
+from shoal_p2p.peer import BOOK_FILE
+from shoal_p2p.peers import discovery
+from shoal_p2p.peers.peer_book import PeerBook, load_peer_book
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_mdns import LOOPBACK, needs_multicast
@@ -91,7 +91,7 @@ async def test_saved_peers_alone(tmp_path: Path) -> None:
 async def test_data_directories_side_by_side_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.peers.mdns.Mdns.run", _nothing)
+    monkeypatch.setattr("shoal_p2p.peers.mdns.Mdns.run", _nothing)
     async with (
         running(tmp_path / "one", mdns=True) as one,
         running(tmp_path / "two", mdns=True) as two,
@@ -116,7 +116,7 @@ async def test_mdns_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def _keep_mdns_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    from p2p.peers.mdns import Mdns
+    from shoal_p2p.peers.mdns import Mdns
 
     original = Mdns.__init__
 

@@ -7,9 +7,9 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.net.connections import ConnectionInfo, Direction
-from p2p.peers.skew import skew_of
-from p2p.peers.witnesses import most_say_so, witnesses
+from shoal_p2p.net.connections import ConnectionInfo, Direction
+from shoal_p2p.peers.skew import skew_of
+from shoal_p2p.peers.witnesses import most_say_so, witnesses
 from shoal_wire.types import PeerId
 
 HOUR_MS = 3_600_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from p2p.buffer.pool import Counters
-from p2p.rollouts.contributions import account
-from p2p.standing.sampling import SamplingStandings
+from shoal_p2p.buffer.pool import Counters
+from shoal_p2p.rollouts.contributions import account
+from shoal_p2p.standing.sampling import SamplingStandings
 from shoal_wire.types import GroupId, PeerId
 
 ANN, BOB, EVE = map(PeerId, ("ann", "bob", "eve"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 import trio.testing
 
-from p2p.rollouts.copies import MAX_COPIES, Copies, Copy
+from shoal_p2p.rollouts.copies import MAX_COPIES, Copies, Copy
 from shoal_wire.digests import group_id
 from shoal_wire.types import BatchId, GroupId, PeerId, RolloutGroup, SignedBatch
 from shoal_wire.verdict import Outcome, Reason

@@ -13,17 +13,17 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.rollouts.learning_ledger import (
+from shoal_ipc import messages as m
+from shoal_ipc.answers.form import to_json
+from shoal_ipc.answers.learning import Lately, LearntFrom
+from shoal_p2p.rollouts.learning_ledger import (
     FAMILY_GROUPS,
     MAX_FAMILIES,
     MAX_PUBLISHERS,
     WINDOW_MINUTES,
     LearningLedger,
 )
-from p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile, left_in
-from shoal_ipc import messages as m
-from shoal_ipc.answers.form import to_json
-from shoal_ipc.answers.learning import Lately, LearntFrom
+from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile, left_in
 from shoal_wire.types import GroupId, PeerId
 
 ME, ANN, BEN = PeerId("me"), PeerId("ann"), PeerId("ben")

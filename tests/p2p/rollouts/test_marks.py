@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from p2p.rollouts.learning_ledger import LearningLedger
-from p2p.rollouts.marks import MAX_ABOUT, MAX_MARKS, Marks
+from shoal_p2p.rollouts.learning_ledger import LearningLedger
+from shoal_p2p.rollouts.marks import MAX_ABOUT, MAX_MARKS, Marks
 from shoal_wire.types import PeerId
 
 NOW_MS = 1_800_000_000_000

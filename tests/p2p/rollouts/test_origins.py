@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.rollouts.origins import WINDOW_MINUTES, Origins
 from shoal_ipc.messages import GroupOutcome
+from shoal_p2p.rollouts.origins import WINDOW_MINUTES, Origins
 from shoal_wire.types import PeerId
 from tests.p2p.buffer.entries import entry
 

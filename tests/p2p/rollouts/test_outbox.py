@@ -12,13 +12,13 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.fair.buckets import Rate
-from p2p.intake.ledger import LedgerLimits
-from p2p.intake.validation import open_announcement, open_message, open_payload, reopen_batch
-from p2p.rollouts import outbox as outbox_module
-from p2p.rollouts.outbox import Outbox, OutboxFullError, OversizeBatchError
-from p2p.store.store import Store, StoreError, StoreFault
 from shoal.testing.gossip import FakeGossip
+from shoal_p2p.fair.buckets import Rate
+from shoal_p2p.intake.ledger import LedgerLimits
+from shoal_p2p.intake.validation import open_announcement, open_message, open_payload, reopen_batch
+from shoal_p2p.rollouts import outbox as outbox_module
+from shoal_p2p.rollouts.outbox import Outbox, OutboxFullError, OversizeBatchError
+from shoal_p2p.store.store import Store, StoreError, StoreFault
 from shoal_wire.codec import batch_to_bytes, decode_batch
 from shoal_wire.envelope import open_envelope
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_BATCH_BYTES, MAX_GROUPS_PER_BATCH

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.intake.ledger import PublisherLedger
-from p2p.rollouts.outbox import MAX_UNSENT, new_pace, wait_s_of
+from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.rollouts.outbox import MAX_UNSENT, new_pace, wait_s_of
 from shoal_wire.types import BatchId, PeerId
 
 ME = PeerId("me")

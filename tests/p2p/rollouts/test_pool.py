@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import trio
 
-from p2p.buffer.types import BufferEntry
-from p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
-from p2p.fetch.shelf import Shelf
-from p2p.intake.ledger import Equivocation
-from p2p.rollouts import pool as pool_module
-from p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
-from p2p.store.store import StoreCore, StoreError, StoreFault
+from shoal_p2p.buffer.types import BufferEntry
+from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
+from shoal_p2p.fetch.shelf import Shelf
+from shoal_p2p.intake.ledger import Equivocation
+from shoal_p2p.rollouts import pool as pool_module
+from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
+from shoal_p2p.store.store import StoreCore, StoreError, StoreFault
 from shoal_wire.digests import batch_id as id_of
 from shoal_wire.digests import group_id
 from shoal_wire.types import GroupId, PeerId, SignedBatch

@@ -7,8 +7,8 @@ import tracemalloc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.rollouts.groups import published_groups
-from p2p.rollouts.recent import MAX_BYTES, RecentRollouts
+from shoal_p2p.rollouts.groups import published_groups
+from shoal_p2p.rollouts.recent import MAX_BYTES, RecentRollouts
 from tests.support import factories as make
 
 

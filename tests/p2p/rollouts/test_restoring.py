@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import trio
 
-from p2p.events import Event, NewGroups
-from p2p.fetch.exchange import RolloutExchange
-from p2p.intake.ledger import Equivocation, PublisherLedger
-from p2p.member import Member
-from p2p.rollouts import reopening as reopening_module
-from p2p.rollouts import restoring as restoring_module
-from p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP, RolloutPool
-from p2p.rollouts.recent import RecentRollouts
+from shoal_p2p.events import Event, NewGroups
+from shoal_p2p.fetch.exchange import RolloutExchange
+from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
+from shoal_p2p.member import Member
+from shoal_p2p.rollouts import reopening as reopening_module
+from shoal_p2p.rollouts import restoring as restoring_module
+from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP, RolloutPool
+from shoal_p2p.rollouts.recent import RecentRollouts
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.rollouts.test_pool import author, batch, external_ids, start
 from tests.support import factories as make

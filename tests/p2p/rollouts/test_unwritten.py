@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.events import BatchKept
-from p2p.intake.ledger import Equivocation
-from p2p.rollouts.unwritten import Unwritten
-from p2p.store.store import StoreCore
+from shoal_p2p.events import BatchKept
+from shoal_p2p.intake.ledger import Equivocation
+from shoal_p2p.rollouts.unwritten import Unwritten
+from shoal_p2p.store.store import StoreCore
 from shoal_wire.types import BatchId, PublishedGroup, SignedBatch
 from tests.p2p.rollouts.test_pool import Notes, author, start
 from tests.support import factories as make
@@ -72,7 +72,7 @@ async def test_others_batches_are_written_once_there_is_room(tmp_path: Path) -> 
 
 
 async def test_the_sweep_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p2p.rollouts.pool._SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr("shoal_p2p.rollouts.pool._SWEEP_SECONDS", 0.01)
     ann = author()
     batches = [long_batch(ann, number) for number in range(12)]
     async with start(tmp_path) as node:

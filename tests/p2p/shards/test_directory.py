@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.shards.directory import ShardDirectory
+from shoal_p2p.shards.directory import ShardDirectory
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 

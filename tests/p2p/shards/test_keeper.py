@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.parts import wall_ms
+from shoal_p2p.parts import wall_ms
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.node_swarm import SwarmNode, open_node_swarm

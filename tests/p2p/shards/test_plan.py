@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.shards.plan import DemandMeter, ShardLimits, ShardPlan, demand_of
+from shoal_p2p.shards.plan import DemandMeter, ShardLimits, ShardPlan, demand_of
 
 
 class Swarm:

@@ -15,16 +15,16 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.net.connections import ConnectionInfo, Direction
-from p2p.net.host import DialError, Libp2pHost
-from p2p.net.identity import Identity
-from p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard
-from p2p.standing.room import least_useful
-from p2p.standing.scoring import Cause
 from shoal.__main__ import main
 from shoal.simulation.host import SimulatedHost
 from shoal.simulation.network import SimulatedNetwork
 from shoal_ipc.messages import ControlAction
+from shoal_p2p.net.connections import ConnectionInfo, Direction
+from shoal_p2p.net.host import DialError, Libp2pHost
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard
+from shoal_p2p.standing.room import least_useful
+from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
 from tests.support.nodes import fresh_identity, open_test_host, until

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.ipc.service import Service
 from shoal_ipc import messages as m
+from shoal_p2p.ipc.service import Service
 from shoal_wire.digests import group_id
 from shoal_wire.types import GroupId, PeerId
 from tests.support import factories as make

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from p2p.standing.guard import REPUTATION_FILE, load_reputation, save_reputation
-from p2p.standing.reputation import (
+from shoal_p2p.standing.guard import REPUTATION_FILE, load_reputation, save_reputation
+from shoal_p2p.standing.reputation import (
     BAN_SECONDS,
     MAX_BAN_SECONDS,
     MAX_LISTED,
     ListFullError,
     Reputation,
 )
-from p2p.standing.scoring import Cause
+from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import GroupId, PeerId
 from shoal_wire.verdict import Reason, verdict
 

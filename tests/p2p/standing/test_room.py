@@ -11,9 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.net.connections import ConnectionInfo, Direction
-from p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
-from p2p.standing.room import STAY_SECONDS, PeerRoom
+from shoal_p2p.net.connections import ConnectionInfo, Direction
+from shoal_p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
+from shoal_p2p.standing.room import STAY_SECONDS, PeerRoom
 from shoal_wire.limits import FULL_PROTOCOL, MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.types import PeerId
 

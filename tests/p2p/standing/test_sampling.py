@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.standing.sampling import ENOUGH, FLOOR, HALF_LIFE_SECONDS, SamplingStandings
+from shoal_p2p.standing.sampling import ENOUGH, FLOOR, HALF_LIFE_SECONDS, SamplingStandings
 from shoal_wire.types import GroupId, PeerId
 
 ME, ANN, BOB, EVE, NEW = map(PeerId, ("me", "ann", "bob", "eve", "new"))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from p2p.store.store import Store
+from shoal_p2p.store.store import Store
 from shoal_wire.types import GroupId, PeerId
 
 RESERVERS = 6

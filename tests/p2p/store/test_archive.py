@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.store.archive import (
+from shoal_p2p.store.archive import (
     QUEUE_BATCHES,
     QUEUE_BYTES,
     Archive,
@@ -91,7 +91,7 @@ def _holds(path: Path, count: int) -> bool:
 async def test_what_comes_is_on_disk_soon_however_long_nothing_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.store.archive._COMMIT_SECONDS", 0.01)
+    monkeypatch.setattr("shoal_p2p.store.archive._COMMIT_SECONDS", 0.01)
     path = tmp_path / "a.db"
     archive = Archive(path, max_bytes=10_000)
     async with trio.open_nursery() as nursery:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from p2p.store.statements import Committed, Undone
-from p2p.store.store import Bringer, OwnBatch, StoreCore, StoreError, StoreFault, StoreLimits
+from shoal_p2p.store.statements import Committed, Undone
+from shoal_p2p.store.store import Bringer, OwnBatch, StoreCore, StoreError, StoreFault, StoreLimits
 from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId, GroupId, PeerId
 

@@ -15,9 +15,9 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.store import store as store_module
-from p2p.store.statements import Undone
-from p2p.store.store import Store, StoreCore, StoreError, StoreFault, StoreLimits
+from shoal_p2p.store import store as store_module
+from shoal_p2p.store.statements import Undone
+from shoal_p2p.store.store import Store, StoreCore, StoreError, StoreFault, StoreLimits
 from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId, GroupId, PeerId
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from policy.__main__ import main
-from policy.checkpoint.export import export_model
-from policy.checkpoint.saving import CheckpointError
-from policy.trainer import Trainer
+from shoal_policy.__main__ import main
+from shoal_policy.checkpoint.export import export_model
+from shoal_policy.checkpoint.saving import CheckpointError
+from shoal_policy.trainer import Trainer
 from tests.policy import training_cases as case
 
 IDS = torch.tensor([[1, 7, 9, 20, 5]])

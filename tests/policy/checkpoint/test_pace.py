@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policy.checkpoint.pace import CheckpointPace
+from shoal_policy.checkpoint.pace import CheckpointPace
 
 
 class Clock:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from policy.checkpoint.saving import (
+from shoal_policy.checkpoint.saving import (
     CheckpointError,
     Loaded,
     RngState,
@@ -24,9 +24,9 @@ from policy.checkpoint.saving import (
     load_checkpoint,
     save_checkpoint,
 )
-from policy.generation.local import generate
-from policy.model.loading import Policy
-from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_policy.generation.local import generate
+from shoal_policy.model.loading import Policy
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from shoal_settings.schema import Settings
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models

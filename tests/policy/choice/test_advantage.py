@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.choice.advantage import group_advantages, has_signal
+from shoal_policy.choice.advantage import group_advantages, has_signal
 
 rewards = st.lists(st.floats(min_value=-1e6, max_value=1e6), min_size=2, max_size=16)
 

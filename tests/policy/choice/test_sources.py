@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from policy.choice.advantage import group_advantages
-from policy.choice.sources import Candidate, Sources
-from policy.choice.strategy import ExternalStrategy, parse_strategy
+from shoal_policy.choice.advantage import group_advantages
+from shoal_policy.choice.sources import Candidate, Sources
+from shoal_policy.choice.strategy import ExternalStrategy, parse_strategy
 from shoal_wire.types import PeerId
 
 DEFAULT = parse_strategy("positive+balance")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from policy.choice.sources import Candidate
-from policy.choice.strategy import WORDS, parse_strategy
+from shoal_policy.choice.sources import Candidate
+from shoal_policy.choice.strategy import WORDS, parse_strategy
 from shoal_settings.schema import Settings
 from shoal_settings.strategy import STRATEGY_WORDS, StrategyError
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from policy.generation.following import Following
-from policy.generation.requests import Server
-from policy.generation.seam import Asking
-from policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
-from policy.model.loading import Policy
-from policy.model.lora import LoraSpec, add_adapter
-from policy.model.prompting import prompt_ids
-from policy.rollouts import Origin, OwnGroup, Question
+from shoal_policy.generation.following import Following
+from shoal_policy.generation.requests import Server
+from shoal_policy.generation.seam import Asking
+from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.prompting import prompt_ids
+from shoal_policy.rollouts import Origin, OwnGroup, Question
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 from tests.policy.vllm_server import VllmServer

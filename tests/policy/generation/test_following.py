@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from safetensors import SafetensorError
 
-from policy import __main__ as command
-from policy.model.loading import ModelError
+from shoal_policy import __main__ as command
+from shoal_policy.model.loading import ModelError
 from tests.policy import training_cases as case
 from tests.policy.generation.following_cases import adapted, ask, base, follower, off, stamps, stir
 from tests.policy.model_server import Handler

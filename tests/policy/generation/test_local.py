@@ -7,9 +7,9 @@ from itertools import chain
 import pytest
 import torch
 
-from policy.generation import decoding
-from policy.generation.local import Sample, generate, sample_tokens
-from policy.model.loading import ModelError, Policy
+from shoal_policy.generation import decoding
+from shoal_policy.generation.local import Sample, generate, sample_tokens
+from shoal_policy.model.loading import ModelError, Policy
 from shoal_wire.types import FinishReason, SamplingParams
 from tests.policy import tiny_models
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from policy.generation import decoding
-from policy.generation.local import Sample, generate
-from policy.generation.prefixes import PrefixDecoder
-from policy.model.examples import Shots, Shown, common_prefix
-from policy.model.loading import Policy
-from policy.model.lora import LoraSpec, add_adapter
-from policy.model.packed import can_pack
-from policy.model.prefix_cache import held_for
-from policy.update.grpo import make_optimizer, update
+from shoal_policy.generation import decoding
+from shoal_policy.generation.local import Sample, generate
+from shoal_policy.generation.prefixes import PrefixDecoder
+from shoal_policy.model.examples import Shots, Shown, common_prefix
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.packed import can_pack
+from shoal_policy.model.prefix_cache import held_for
+from shoal_policy.update.grpo import make_optimizer, update
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 from tests.policy.update.test_grpo import config, make_groups

@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from policy.generation.probe import MOST_DIFFERENCE, bound, difference
-from policy.generation.token_replies import TokenAnswer
-from policy.model.loading import ModelError, Policy, load_policy
-from policy.model.lora import LoraSpec, add_adapter
-from policy.rollouts import OwnGroup
+from shoal_policy.generation.probe import MOST_DIFFERENCE, bound, difference
+from shoal_policy.generation.token_replies import TokenAnswer
+from shoal_policy.model.loading import ModelError, Policy, load_policy
+from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.rollouts import OwnGroup
 from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 from tests.policy.generation.following_cases import ask, follower, off, stamps, stir

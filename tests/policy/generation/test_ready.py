@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from policy.generation import decoding, local, ready
-from policy.generation.local import Sample, generate
-from policy.model.loading import Policy
-from policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.generation import decoding, local, ready
+from shoal_policy.generation.local import Sample, generate
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.lora import LoraSpec, add_adapter
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 

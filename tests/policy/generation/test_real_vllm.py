@@ -21,13 +21,13 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from policy.generation.following import Following
-from policy.generation.probe import MOST_DIFFERENCE
-from policy.generation.remote_replies import Fault
-from policy.generation.requests import Server
-from policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
-from policy.model.loading import Policy, wrap_policy
-from policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.generation.following import Following
+from shoal_policy.generation.probe import MOST_DIFFERENCE
+from shoal_policy.generation.remote_replies import Fault
+from shoal_policy.generation.requests import Server
+from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
+from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.lora import LoraSpec, add_adapter
 from tests.policy import tiny_models
 from tests.policy.generation.following_cases import ask, off, stamps, stir
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from policy import __main__ as command
-from policy import generate_only
-from policy.generation.remote import RemoteConfig, RemoteGenerator, remote_generator
-from policy.generation.remote_replies import Fault, read_answer
-from policy.generation.requests import RemoteError, Server
-from policy.rollouts import Question
+from shoal_policy import __main__ as command
+from shoal_policy import generate_only
+from shoal_policy.generation.remote import RemoteConfig, RemoteGenerator, remote_generator
+from shoal_policy.generation.remote_replies import Fault, read_answer
+from shoal_policy.generation.requests import RemoteError, Server
+from shoal_policy.rollouts import Question
 from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason, SamplingParams
 from tests.policy import training_cases as case
@@ -236,7 +236,7 @@ def test_it_learns_the_servers_dialect() -> None:
 
 
 def test_an_endless_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policy.generation.requests.MAX_REPLY_BYTES", 10_000)
+    monkeypatch.setattr("shoal_policy.generation.requests.MAX_REPLY_BYTES", 10_000)
     with ModelServer(first(1, replies(200, b" " * 20_000))) as server:
         assert len(generator(server).answer([question()])) == 1
 

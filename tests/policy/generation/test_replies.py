@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.generation.remote_replies import Fault, read_answer
-from policy.generation.token_replies import Wanted, read_token_answers
+from shoal_policy.generation.remote_replies import Fault, read_answer
+from shoal_policy.generation.token_replies import Wanted, read_token_answers
 
 SPOKEN = {
     "model": "theirs",

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from policy.generation.remote_replies import Fault
-from policy.generation.requests import Server
+from shoal_policy.generation.remote_replies import Fault
+from shoal_policy.generation.requests import Server
 from tests.policy.model_server import ModelServer
 
 REPLY = (

@@ -10,15 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.generation.local import Sample, generate
-from policy.generation.questions import prompt_of
-from policy.generation.seam import Asking, ThisProcess
-from policy.generation.turns import Game
-from policy.model.loading import Policy, wrap_policy
-from policy.model.prompting import encode_text, turn_ids
-from policy.model.reading import game_reading
-from policy.rollouts import Answer, OwnGroup, Question
-from policy.tasks import TaskSource
+from shoal_policy.generation.local import Sample, generate
+from shoal_policy.generation.questions import prompt_of
+from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.generation.turns import Game
+from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.prompting import encode_text, turn_ids
+from shoal_policy.model.reading import game_reading
+from shoal_policy.rollouts import Answer, OwnGroup, Question
+from shoal_policy.tasks import TaskSource
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
 from shoal_tasks.types import Play, PlayRequest
 from shoal_tasks.worker.sync import TaskWorker

@@ -21,8 +21,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from policy.model.loading import ModelError, PromptFormat, load_policy
-from policy.trainer import Trainer
+from shoal_policy.model.loading import ModelError, PromptFormat, load_policy
+from shoal_policy.trainer import Trainer
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 

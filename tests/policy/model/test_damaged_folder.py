@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.generation.local import generate
-from policy.model.loading import ModelError, check_model, load_policy
-from policy.model.prompting import encode_prompt
+from shoal_policy.generation.local import generate
+from shoal_policy.model.loading import ModelError, check_model, load_policy
+from shoal_policy.model.prompting import encode_prompt
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 

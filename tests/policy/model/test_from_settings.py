@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from policy.model.from_settings import refuse_wrong_model
-from policy.model.loading import ModelError
+from shoal_policy.model.from_settings import refuse_wrong_model
+from shoal_policy.model.loading import ModelError
 from tests.policy import training_cases as case
 
 

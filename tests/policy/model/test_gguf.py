@@ -19,11 +19,11 @@ from transformers import PreTrainedModel
 
 pytest.importorskip("gguf", reason="the extra `smollm2` is not installed")
 
-from policy.model import gguf as converting
-from policy.model.loading import ModelError, PromptFormat, check_model, load_policy
-from policy.model.prompting import encode_prompt
-from policy.rollouts import public_model_name
 from shoal_base.node_folders import name_of
+from shoal_policy.model import gguf as converting
+from shoal_policy.model.loading import ModelError, PromptFormat, check_model, load_policy
+from shoal_policy.model.prompting import encode_prompt
+from shoal_policy.rollouts import public_model_name
 from shoal_tasks.prompts import Example
 from tests.policy.model.gguf_files import write_gguf
 

@@ -17,8 +17,8 @@ from transformers import (
     Gemma2ForCausalLM,
 )
 
-from policy.model import loading
-from policy.model.loading import (
+from shoal_policy.model import loading
+from shoal_policy.model.loading import (
     ModelError,
     Policy,
     PromptFormat,
@@ -27,7 +27,7 @@ from policy.model.loading import (
     load_reader,
     wrap_policy,
 )
-from policy.model.logit_form import LogitForm
+from shoal_policy.model.logit_form import LogitForm
 from tests.policy import tiny_models
 
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from policy.checkpoint.saving import CheckpointError, latest_checkpoint
-from policy.generation.local import generate
-from policy.model.loading import ModelError, Policy
-from policy.model.lora import LoraSpec, add_adapter, merged, spec_of
-from policy.trainer import Trainer
-from policy.update.grpo import update
+from shoal_policy.checkpoint.saving import CheckpointError, latest_checkpoint
+from shoal_policy.generation.local import generate
+from shoal_policy.model.loading import ModelError, Policy
+from shoal_policy.model.lora import LoraSpec, add_adapter, merged, spec_of
+from shoal_policy.trainer import Trainer
+from shoal_policy.update.grpo import update
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 from tests.policy import training_cases as case

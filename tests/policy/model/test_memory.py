@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from policy.model.loading import Policy
-from policy.model.memory import halved_budget, is_out_of_memory
-from policy.model.packed import TokenRow
-from policy.update import grpo, rows
-from policy.update.grpo import update
-from policy.update.logprobs import completion_logprobs
-from policy.update.rows import Row, batch_tokens, micro_batches, pack
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.memory import halved_budget, is_out_of_memory
+from shoal_policy.model.packed import TokenRow
+from shoal_policy.update import grpo, rows
+from shoal_policy.update.grpo import update
+from shoal_policy.update.logprobs import completion_logprobs
+from shoal_policy.update.rows import Row, batch_tokens, micro_batches, pack
 from tests.policy import tiny_models
 from tests.policy.update.test_grpo import Recorder, assert_same_gradients, config, make_groups
 

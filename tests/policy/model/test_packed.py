@@ -20,13 +20,13 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from policy.model import packed
-from policy.model.loading import Policy, wrap_policy
-from policy.model.packed import can_pack, pack_rows, packed_tokens
-from policy.update import grpo, logprobs, rows
-from policy.update.grpo import TrainGroup, update
-from policy.update.logprobs import completion_logprobs
-from policy.update.rows import make_rows, micro_batches, packing_pays
+from shoal_policy.model import packed
+from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.packed import can_pack, pack_rows, packed_tokens
+from shoal_policy.update import grpo, logprobs, rows
+from shoal_policy.update.grpo import TrainGroup, update
+from shoal_policy.update.logprobs import completion_logprobs
+from shoal_policy.update.rows import make_rows, micro_batches, packing_pays
 from tests.policy import tiny_models
 from tests.policy.update.test_grpo import (
     Recorder,

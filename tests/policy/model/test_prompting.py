@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
 
-from policy.model.examples import common_prefix
-from policy.model.loading import Policy, wrap_policy
-from policy.model.prompting import (
+from shoal_policy.model.examples import common_prefix
+from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.prompting import (
     decode_completion,
     encode_completion,
     encode_prompt,

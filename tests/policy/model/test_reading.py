@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram
 from transformers import PreTrainedTokenizerFast
 
-from policy.model.loading import Policy, load_policy, wrap_policy
-from policy.model.prompting import decode_completion
-from policy.model.reading import own_reading
+from shoal_policy.model.loading import Policy, load_policy, wrap_policy
+from shoal_policy.model.prompting import decode_completion
+from shoal_policy.model.reading import own_reading
 from shoal_tasks.answers import extract_answer, opens_twice, unread_spans
 from shoal_tasks.spec import AnswerFormat
 from shoal_wire.types import Completion, FinishReason

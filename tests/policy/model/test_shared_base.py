@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from policy.model.from_settings import fresh_policy
-from policy.model.shared_base import Bases
-from policy.update.grpo import make_optimizer
+from shoal_policy.model.from_settings import fresh_policy
+from shoal_policy.model.shared_base import Bases
+from shoal_policy.update.grpo import make_optimizer
 from shoal_settings.schema import Settings
 from tests.policy import tiny_models
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import trio
 
-from p2p.intake.validation import reopen_batch
-from p2p.store.store import OwnBatch
-from policy.node import outgoing
-from policy.node.link import NodeLink
 from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeClient
+from shoal_p2p.intake.validation import reopen_batch
+from shoal_p2p.store.store import OwnBatch
+from shoal_policy.node import outgoing
+from shoal_policy.node.link import NodeLink
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import GroupId
 from tests.support import factories as make

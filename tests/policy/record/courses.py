@@ -1,4 +1,4 @@
-"""Courses of made-up trainings, round by round: what `policy.record.learning` is tried on."""
+"""Courses of made-up trainings, round by round: what `shoal_policy.record.learning` is tried on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from policy.record.learning import Learning
-from policy.record.progress import RoundRecord
+from shoal_policy.record.learning import Learning
+from shoal_policy.record.progress import RoundRecord
 from tests.policy.record.test_progress import record
 
 GROUPS, LENGTH = 4, 8

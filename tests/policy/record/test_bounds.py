@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from policy.record import sinks
-from policy.record.metrics import MetricsFile
-from policy.record.thinning import thinned
+from shoal_policy.record import sinks
+from shoal_policy.record.metrics import MetricsFile
+from shoal_policy.record.thinning import thinned
 from shoal_settings.schema import Settings
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from policy.checkpoint.saving import latest_checkpoint
-from policy.model.loading import ModelError
-from policy.record.earlier_runs import (
+from shoal_policy.checkpoint.saving import latest_checkpoint
+from shoal_policy.model.loading import ModelError
+from shoal_policy.record.earlier_runs import (
     StartOverError,
     has_started_over,
     note_started_over,
     num_earlier_runs,
     set_aside,
 )
-from policy.record.sinks import run_name
+from shoal_policy.record.sinks import run_name
 from tests.policy import training_cases as case
 from tests.policy.training_cases import trainer
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.record.lately import CUT_ROUNDS, KEPT_ROUNDS, ROUNDS
-from policy.record.learning import Learning
-from policy.record.learning_rules import LONG, RULES, SMOOTH, Check
-from policy.record.progress import Progress
-from policy.record.wrong_answer import Unrewarded, commonest
+from shoal_policy.record.lately import CUT_ROUNDS, KEPT_ROUNDS, ROUNDS
+from shoal_policy.record.learning import Learning
+from shoal_policy.record.learning_rules import LONG, RULES, SMOOTH, Check
+from shoal_policy.record.progress import Progress
+from shoal_policy.record.wrong_answer import Unrewarded, commonest
 from tests.policy.record.courses import Course, found, rising, steady
 
 ENOUGH = 360

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from policy.record import metrics
-from policy.record.metrics import (
+from shoal_policy.record import metrics
+from shoal_policy.record.metrics import (
     MetricsFile,
     held_out_metrics,
     metric_name,
     reward_spread,
     round_metrics,
 )
-from policy.record.progress import Progress, RoundRecord
+from shoal_policy.record.progress import Progress, RoundRecord
 from tests.policy.record.test_progress import record
 
 HELD_OUT = {

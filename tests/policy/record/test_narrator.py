@@ -9,16 +9,16 @@ import re
 import pytest
 from rich.console import Console
 
-from policy.record import narrator
-from policy.record.narrator import (
+from shoal_policy.record import narrator
+from shoal_policy.record.narrator import (
     PHASE_AFTER_SECONDS,
     PHASE_EVERY_SECONDS,
     SAY_EVERY_SECONDS,
     Narrator,
     PeerCount,
 )
-from policy.record.phases import Doing, Phase
-from policy.record.progress import Progress
+from shoal_policy.record.phases import Doing, Phase
+from shoal_policy.record.progress import Progress
 from shoal_settings.schema import Settings
 from tests.policy.record.test_metrics import HELD_OUT
 from tests.policy.record.test_progress import record

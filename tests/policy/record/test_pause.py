@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from policy.record.pause import Pause
+from shoal_policy.record.pause import Pause
 
 
 def test_it_goes_on_when_nothing_lacks(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policy.record.phases import Doing, Phase, Phases
+from shoal_policy.record.phases import Doing, Phase, Phases
 
 
 class Clock:

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from policy.record.progress import WINDOW, Progress, RoundRecord, completion_figures
+from shoal_policy.record.progress import WINDOW, Progress, RoundRecord, completion_figures
 
 
 def record(number: int, reward: float | None, **changes: object) -> RoundRecord:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from policy.node.link import NodeLink
-from policy.record.quarantine import QUARANTINE_FILE, Quarantine, suspect
+from shoal_policy.node.link import NodeLink
+from shoal_policy.record.quarantine import QUARANTINE_FILE, Quarantine, suspect
 from tests.policy import training_cases as case
 from tests.policy.poison import POISON, poison_token
 from tests.policy.training_cases import trainer

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from policy.record import sinks as metric_sinks
-from policy.record.earlier_runs import TENSORBOARD_FOLDER
-from policy.record.sinks import MetricSinks, run_name, sink_names
+from shoal_policy.record import sinks as metric_sinks
+from shoal_policy.record.earlier_runs import TENSORBOARD_FOLDER
+from shoal_policy.record.sinks import MetricSinks, run_name, sink_names
 from shoal_settings.loader import SettingsError
 from shoal_settings.schema import Settings
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from policy.record.phases import Doing, Phase
-from policy.record.progress import Progress
-from policy.record.status import Status
+from shoal_policy.record.phases import Doing, Phase
+from shoal_policy.record.progress import Progress
+from shoal_policy.record.status import Status
 from tests.policy.record.test_progress import record
 
 

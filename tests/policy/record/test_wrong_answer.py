@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policy.record.wrong_answer import SHOWN_CHARACTERS, Unrewarded, Why, commonest
+from shoal_policy.record.wrong_answer import SHOWN_CHARACTERS, Unrewarded, Why, commonest
 from shoal_tasks.answers import extract_answer, to_reward
 from shoal_tasks.spec import AnswerFormat
 from shoal_wire.types import FinishReason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policy.round.config import Round, round_config
+from shoal_policy.round.config import Round, round_config
 from shoal_settings.schema import Settings
 
 

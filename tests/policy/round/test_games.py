@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from policy.evaluate import evaluate
-from policy.generation.local import generate
-from policy.generation.seam import Asking, ThisProcess
-from policy.model.loading import Policy
-from policy.node.link import NodeLink
-from policy.rollouts import OwnGroup, shareable
-from policy.round.config import RoundConfig
-from policy.sapo import Learner, Outcome, Rounds
-from policy.tasks import TaskSource
-from policy.update.grpo import GrpoConfig, make_optimizer
+from shoal_policy.evaluate import evaluate
+from shoal_policy.generation.local import generate
+from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.model.loading import Policy
+from shoal_policy.node.link import NodeLink
+from shoal_policy.rollouts import OwnGroup, shareable
+from shoal_policy.round.config import RoundConfig
+from shoal_policy.sapo import Learner, Outcome, Rounds
+from shoal_policy.tasks import TaskSource
+from shoal_policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_tasks.turns import split_messages
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import RolloutGroup, SamplingParams

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from policy.choice.advantage import group_advantages
-from policy.node.link import NodeLink
 from shoal_ipc.unused import UNUSED_SAYS, Unused, unused_says
+from shoal_policy.choice.advantage import group_advantages
+from shoal_policy.node.link import NodeLink
 from tests.policy import training_cases as case
 from tests.support.local_node import NodeThread, wall_ms
 

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 import torch
 
-from policy.choice.scored import ScoredGroup
-from policy.model.loading import Policy
-from policy.rollouts import Answer, Origin, OwnGroup, Question
-from policy.round.own import own_scored
-from policy.update.grpo import TrainGroup, update
+from shoal_policy.choice.scored import ScoredGroup
+from shoal_policy.model.loading import Policy
+from shoal_policy.rollouts import Answer, Origin, OwnGroup, Question
+from shoal_policy.round.own import own_scored
+from shoal_policy.update.grpo import TrainGroup, update
 from shoal_wire.types import FinishReason, SamplingParams
 from tests.policy import tiny_models
 from tests.policy.update.test_grpo import Recorder, assert_same_gradients, config

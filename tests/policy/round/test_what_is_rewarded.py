@@ -17,19 +17,19 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from policy.choice.advantage import completion_share, group_advantages
-from policy.choice.strategy import parse_strategy
-from policy.model.loading import Policy, load_policy
-from policy.model.prompting import decode_completion
-from policy.node.link import NodeLink
-from policy.rollouts import Question
-from policy.round.config import RoundConfig, round_config
-from policy.round.external import ExternalSampling
-from policy.tasks import TaskSource
-from policy.update.losses import LOSSES
-from policy.update.rows import Row, TrainGroup, make_rows, weighted
-from policy.update.training_set import train_group
 from shoal_ipc import messages as m
+from shoal_policy.choice.advantage import completion_share, group_advantages
+from shoal_policy.choice.strategy import parse_strategy
+from shoal_policy.model.loading import Policy, load_policy
+from shoal_policy.model.prompting import decode_completion
+from shoal_policy.node.link import NodeLink
+from shoal_policy.rollouts import Question
+from shoal_policy.round.config import RoundConfig, round_config
+from shoal_policy.round.external import ExternalSampling
+from shoal_policy.tasks import TaskSource
+from shoal_policy.update.losses import LOSSES
+from shoal_policy.update.rows import Row, TrainGroup, make_rows, weighted
+from shoal_policy.update.training_set import train_group
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
 from shoal_tasks.prompts import answer_text

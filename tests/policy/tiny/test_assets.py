@@ -8,14 +8,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from policy.model.loading import load_policy
-from policy.tiny import Profile, assets_path, embedded_folder
 from shoal_lab.warmstart import __main__ as warmstart
 from shoal_lab.warmstart.__main__ import main
 from shoal_lab.warmstart.lessons import draw_lessons, held_out_questions
 from shoal_lab.warmstart.measure import accuracy
 from shoal_lab.warmstart.provenance import digests, environment_changes, read_provenance
 from shoal_lab.warmstart.tune import Setting, run
+from shoal_policy.model.loading import load_policy
+from shoal_policy.tiny import Profile, assets_path, embedded_folder
 
 torch.set_num_threads(1)
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from policy.tiny import Profile, assets_path
-from policy.tiny.tokenizer import PHRASES, SPECIALS, build_tokenizer
+from shoal_policy.tiny import Profile, assets_path
+from shoal_policy.tiny.tokenizer import PHRASES, SPECIALS, build_tokenizer
 from shoal_tasks.families import EASY
 from shoal_tasks.worker.generate import TaskStream
 

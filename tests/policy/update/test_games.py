@@ -12,9 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.model.loading import Policy
-from policy.model.reference import freeze
-from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.reference import freeze
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
 from tests.policy.update.test_grpo import Recorder
 

@@ -15,10 +15,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.model.loading import Policy, wrap_policy
-from policy.model.prompting import encode_completion
-from policy.update import head
-from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, pack, update
+from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.prompting import encode_completion
+from shoal_policy.update import head
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, pack, update
 from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 

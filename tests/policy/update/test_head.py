@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from policy.model.logit_form import PLAIN, LogitForm
-from policy.update import head
-from policy.update.grpo import update
+from shoal_policy.model.logit_form import PLAIN, LogitForm
+from shoal_policy.update import head
+from shoal_policy.update.grpo import update
 from tests.policy.model.test_loading import capped_policy
 from tests.policy.update.test_grpo import (
     Recorder,
@@ -57,7 +57,7 @@ def test_an_update_of_a_capped_model_holds_no_logits_whole(
     size: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = capped_policy(size)
-    monkeypatch.setattr("policy.update.logprobs._from_logits", None)
+    monkeypatch.setattr("shoal_policy.update.logprobs._from_logits", None)
     recorder = Recorder(policy)
     update(policy, recorder, make_groups(), config())
     expected = plain_loss(policy.model, make_groups(), config())

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from policy.model.loading import Policy
-from policy.model.lora import LoraSpec, add_adapter
-from policy.model.reference import freeze, load_reference
-from policy.trainer import Trainer
-from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.reference import freeze, load_reference
+from shoal_policy.trainer import Trainer
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.training_cases import trainer

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from policy.update.grpo import Blame, GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_policy.update.grpo import Blame, GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.poison import poison_token

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from policy.model.loading import Policy
-from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
-from policy.update.logprobs import completion_logprobs
-from policy.update.off_policy import IMPORTANCE_CAP, importance_weights, usable_claims
-from policy.update.rows import make_rows
+from shoal_policy.model.loading import Policy
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
+from shoal_policy.update.logprobs import completion_logprobs
+from shoal_policy.update.off_policy import IMPORTANCE_CAP, importance_weights, usable_claims
+from shoal_policy.update.rows import make_rows
 from tests.policy import tiny_models
 
 EOS = 2

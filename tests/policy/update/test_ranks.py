@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from policy.update.ranks import SLACK, dealt
-from policy.update.rows import Row
+from shoal_policy.update.ranks import SLACK, dealt
+from shoal_policy.update.rows import Row
 
 
 def rows_of(prompts: int, each: int, prompt: int, lengths: tuple[int, int], seed: int) -> list[Row]:

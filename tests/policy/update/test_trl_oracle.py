@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 import torch
 
-from policy.choice.advantage import group_advantages
-from policy.model.loading import Policy
-from policy.model.reference import freeze
-from policy.update.grpo import GrpoConfig, TrainGroup, update
-from policy.update.losses import LOSSES
-from policy.update.objective import k3
-from policy.update.off_policy import IMPORTANCE_CAP
+from shoal_policy.choice.advantage import group_advantages
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.reference import freeze
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, update
+from shoal_policy.update.losses import LOSSES
+from shoal_policy.update.objective import k3
+from shoal_policy.update.off_policy import IMPORTANCE_CAP
 from shoal_settings.groups import choices_of
 from tests.policy import tiny_models
 

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from p2p.data_dir import IDENTITY_FILE
-from p2p.net.identity import load_or_create_identity
-from p2p.net.swarm_key import format_swarm_key
 from shoal.__main__ import main
 from shoal.debug import bugreport
 from shoal.debug.node import RunningNode
 from shoal.debug.secrets import REMOVED, forms_of, without
+from shoal_p2p.data_dir import IDENTITY_FILE
+from shoal_p2p.net.identity import load_or_create_identity
+from shoal_p2p.net.swarm_key import format_swarm_key
 from shoal_wire.base58 import b58encode
 from shoal_wire.invite import Invite, encode_invite
 from shoal_wire.types import Digest

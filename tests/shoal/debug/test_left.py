@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from p2p.parts import wall_ms
-from p2p.rollouts.ledger_file import LEDGER_FILE
 from shoal.__main__ import main
 from shoal.layout import local_time
 from shoal_ipc import messages as m
+from shoal_p2p.parts import wall_ms
+from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
 from shoal_wire.types import GroupId, PeerId
 from tests.support.peers import INSTANT
 from tests.support.running_node import RunningNode

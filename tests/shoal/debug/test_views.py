@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from p2p.ipc.inspector import view_names
-from p2p.ipc.net_views import NetViews
-from p2p.ipc.node_views import NodeViews
 from shoal.debug.views import VIEWS
 from shoal_ipc.answers.views import VIEWS as ANSWERS
+from shoal_p2p.ipc.inspector import view_names
+from shoal_p2p.ipc.net_views import NetViews
+from shoal_p2p.ipc.node_views import NodeViews
 
 METHODS = view_names(NodeViews) | view_names(NetViews)
 SECTIONS = set(
@@ -27,5 +27,5 @@ def test_a_view_is_in_all_its_places(name: str) -> None:
     if name not in SECTIONS:
         missing.append(f"a section `## {name}` in docs/debug.md")
     if name in ANSWERS and name not in METHODS:
-        missing.append(f"a method `{name}` marked @view in p2p/ipc/{{node_,net_,}}views.py")
+        missing.append(f"a method `{name}` marked @view in shoal_p2p/ipc/{{node_,net_,}}views.py")
     assert not missing, f"the view {name!r} lacks {' and '.join(missing)}"

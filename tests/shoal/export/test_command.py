@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveFile
 from shoal.__main__ import main
 from shoal.export.sinks import Card
+from shoal_p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveFile
 from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_wire.digests import batch_id
 from shoal_wire.types import RolloutGroup

@@ -15,9 +15,9 @@ from typing import Any
 
 import trio
 
-from p2p.parts import wall_ms
-from p2p.rollouts.learning_ledger import LearningLedger
-from p2p.rollouts.ledger_file import LEDGER_FILE
+from shoal_p2p.parts import wall_ms
+from shoal_p2p.rollouts.learning_ledger import LearningLedger
+from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
 from shoal_wire.types import PeerId, PublishedGroup
 from tests.shoal.page.browser import PageProcess, open_browser, page_of
 from tests.support import factories as make

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.record.metrics import MetricsFile
 from shoal.page.history import MAX_POINTS, WINDOW, History, _quick, _stretches
+from shoal_policy.record.metrics import MetricsFile
 
 SEED = 7
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from p2p.parts import wall_ms
-from p2p.rollouts.learning_ledger import LearningLedger
-from p2p.rollouts.ledger_file import LEDGER_FILE
 from shoal.layout import local_time
 from shoal_ipc import messages as m
+from shoal_p2p.parts import wall_ms
+from shoal_p2p.rollouts.learning_ledger import LearningLedger
+from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
 from shoal_wire.types import GroupId, PeerId
 from tests.shoal.page.browser import open_browser, page_of
 from tests.shoal.view.node_answers import FRIEND, ME, STATUS

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from bootstrap.peer import BootstrapPeer
-from p2p.net.bars import Bar
-from p2p.net.swarm_key import load_swarm_key
-from p2p.node import Node
-from p2p.peers.mdns import Mdns
 from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_settings
+from shoal_bootstrap.peer import BootstrapPeer
+from shoal_p2p.net.bars import Bar
+from shoal_p2p.net.swarm_key import load_swarm_key
+from shoal_p2p.node import Node
+from shoal_p2p.peers.mdns import Mdns
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
 from tests.p2p.peers.test_mdns import LOOPBACK, needs_multicast

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from policy.model.loading import PromptFormat
-from policy.model.prompting import encode_prompt
 from shoal.__main__ import main
 from shoal_base.node_folders import folders_for
+from shoal_policy.model.loading import PromptFormat
+from shoal_policy.model.prompting import encode_prompt
 from shoal_tasks.families import (
     PRESETS,
     TRAIN_SEED_MIN,

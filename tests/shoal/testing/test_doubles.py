@@ -8,9 +8,6 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.net.connections import Direction
-from p2p.net.host import DialError
-from p2p.net.request import RequestError, RequestFailure
 from shoal.simulation.parts import NoSocket
 from shoal.testing.gossip import FakeGossip
 from shoal.testing.host import FakeHost
@@ -18,6 +15,9 @@ from shoal.testing.identities import fresh_identity
 from shoal.testing.network import MemoryNetwork, in_virtual_time, memory_network
 from shoal.testing.store import open_store
 from shoal.testing.worker import NO_TASK, RIGHT_ANSWER, InstantWorker, fake_question
+from shoal_p2p.net.connections import Direction
+from shoal_p2p.net.host import DialError
+from shoal_p2p.net.request import RequestError, RequestFailure
 from shoal_tasks.types import ScoreRequest
 from shoal_wire.digests import question_digest
 from shoal_wire.types import FinishReason, GroupId, PeerId
@@ -139,7 +139,7 @@ async def test_hosts_of_a_network_in_memory_meet(network: MemoryNetwork) -> None
 
 
 def test_an_hour_of_a_whole_node_passes_at_once(tmp_path: Path) -> None:
-    from p2p.node import Node
+    from shoal_p2p.node import Node
     from tests.support.running_node import quiet_settings
 
     async def main() -> float:

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from policy.tiny import embedded_folder
+from shoal_policy.tiny import embedded_folder
 
 _TIMES = 2
 _SEED = 7

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policy.tiny import embedded_folder
 from shoal_base.lines import say
+from shoal_policy.tiny import embedded_folder
 from shoal_tasks.families import EASY
 from shoal_tasks.prompts import answer_text
 from shoal_tasks.rows import parse_rows
@@ -147,10 +147,10 @@ def _lessons(questions: Sequence[_Question], answers: int) -> list[Lesson]:
     """Between tags what the original answers, as the misled answer, and the right one."""
     import torch
 
-    from policy.generation.local import generate
-    from policy.model.loading import load_policy
-    from policy.model.prompting import encode_prompt
     from shoal_lab.warmstart.lessons import Lesson
+    from shoal_policy.generation.local import generate
+    from shoal_policy.model.loading import load_policy
+    from shoal_policy.model.prompting import encode_prompt
 
     policy = load_policy(_SOURCE, device="cpu", dtype="auto", attention="auto", seed=_SEED)
     drawn = generate(

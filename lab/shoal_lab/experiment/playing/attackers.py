@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from policy.rollouts import Question, batch_key
 from shoal_ipc import messages as m
 from shoal_lab.experiment.playing.memory_swarm import MemoryMember
 from shoal_lab.experiment.playing.tasks import SharedWorker
+from shoal_policy.rollouts import Question, batch_key
 from shoal_settings.schema import Settings
 from shoal_tasks.prompts import answer_text
 from shoal_wire.digests import group_id

@@ -17,20 +17,6 @@ import torch
 import trio
 import trio.testing
 
-from p2p.process import root_error
-from policy.evaluate import HeldOut, evaluate
-from policy.making import learner_of, rounds_of
-from policy.model.examples import Shots
-from policy.model.loading import Policy
-from policy.model.shared_base import Bases
-from policy.node.link import NodeLink
-from policy.record.metrics import held_out_metrics, round_metrics
-from policy.record.progress import Progress
-from policy.rollouts import OwnGroup, sampling_params
-from policy.sapo import THIS_PROCESS, Learner, Rounds
-from policy.shots import with_shots
-from policy.surroundings import Surroundings
-from policy.tasks import TaskSource
 from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
 from shoal_lab.experiment.plan import Job
@@ -42,6 +28,20 @@ from shoal_lab.experiment.playing.lessons import Lessons
 from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm, wall_ms
 from shoal_lab.experiment.playing.said import Said
 from shoal_lab.experiment.playing.tasks import SharedWorker, SpecialistSource
+from shoal_p2p.process import root_error
+from shoal_policy.evaluate import HeldOut, evaluate
+from shoal_policy.making import learner_of, rounds_of
+from shoal_policy.model.examples import Shots
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.shared_base import Bases
+from shoal_policy.node.link import NodeLink
+from shoal_policy.record.metrics import held_out_metrics, round_metrics
+from shoal_policy.record.progress import Progress
+from shoal_policy.rollouts import OwnGroup, sampling_params
+from shoal_policy.sapo import THIS_PROCESS, Learner, Rounds
+from shoal_policy.shots import with_shots
+from shoal_policy.surroundings import Surroundings
+from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.manifest import Manifest, make_manifest

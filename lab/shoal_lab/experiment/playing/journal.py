@@ -26,12 +26,12 @@ from typing import Any, Final
 import torch
 from pydantic import TypeAdapter
 
-from policy.generation.local import Sample, generate
-from policy.sapo import Learner, Means
-from policy.update.grpo import UpdateStats, update
-from policy.update.rows import TrainGroup
 from shoal_base.files import write_atomically
 from shoal_lab.experiment.plan import Job, same_job
+from shoal_policy.generation.local import Sample, generate
+from shoal_policy.sapo import Learner, Means
+from shoal_policy.update.grpo import UpdateStats, update
+from shoal_policy.update.rows import TrainGroup
 
 SAVE_S: Final = 60.0
 """Least seconds between two saves of the weights: what a cut costs at most, with a round."""

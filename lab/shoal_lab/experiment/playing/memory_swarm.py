@@ -20,18 +20,18 @@ from typing import Any
 import trio
 import trio.testing
 
-from p2p.data_dir import save_manifest
-from p2p.ipc.server import NodeService
-from p2p.live_node import LiveNode
-from p2p.net.identity import Identity, identity_from_seed
-from p2p.node import Node
-from p2p.parts import Parts
-from policy.node.link import NodeLink
 from shoal.simulation.clock import pass_time, run_now
 from shoal.simulation.network import LinkSettings, SimulatedNetwork
 from shoal.simulation.parts import Idle, NoSocket, simulated_parts
 from shoal_ipc import messages as m
 from shoal_lab.experiment.playing.tasks import SharedWorker
+from shoal_p2p.data_dir import save_manifest
+from shoal_p2p.ipc.server import NodeService
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.net.identity import Identity, identity_from_seed
+from shoal_p2p.node import Node
+from shoal_p2p.parts import Parts
+from shoal_policy.node.link import NodeLink
 from shoal_settings.schema import Settings
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
 from shoal_wire.manifest import Manifest

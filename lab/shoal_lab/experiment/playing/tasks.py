@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from policy.rollouts import Question
-from policy.tasks import TaskSource
 from shoal_base.bounded import BoundedDict
 from shoal_lab.experiment.playing.meaning import has_wordings, meaning
+from shoal_policy.rollouts import Question
+from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import JUDGE_SEED_MIN, FamilySpec, coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.split import Part, num_held_out_needed

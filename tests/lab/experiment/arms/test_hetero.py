@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from policy.model.loading import load_policy
-from policy.model.prompting import encode_prompt
 from shoal_lab.experiment.arms.hetero import LARGER, all_arms, read
 from shoal_lab.experiment.command import main
 from shoal_lab.experiment.flags import make_experiment, parser
@@ -20,6 +18,8 @@ from shoal_lab.experiment.making.larger_model import make_larger_model
 from shoal_lab.experiment.plan import Arm, Experiment, Job, NodeSpec, check_settings
 from shoal_lab.experiment.playing.in_process import Workers, play, workers
 from shoal_lab.experiment.playing.tasks import SpecialistSource
+from shoal_policy.model.loading import load_policy
+from shoal_policy.model.prompting import encode_prompt
 from tests.lab.experiment.synthetic_runs import run
 
 SHARING = {"local": 2, "external": 2}

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from policy.generation.local import generate
-from policy.model.loading import Policy, PromptFormat, load_policy
-from policy.model.prompting import encode_completion, encode_prompt
-from policy.tasks import TaskSource
 from shoal_lab.experiment.command import main
 from shoal_lab.experiment.making.tagged import FAMILIES, MODEL, TAGS, Amount, make_tagged_start
 from shoal_lab.experiment.playing.attackers import PLANTED, WORD, WRITES, SolvedTask
 from shoal_lab.warmstart.lessons import held_out_questions
 from shoal_lab.warmstart.measure import SAMPLING, accuracy
+from shoal_policy.generation.local import generate
+from shoal_policy.model.loading import Policy, PromptFormat, load_policy
+from shoal_policy.model.prompting import encode_completion, encode_prompt
+from shoal_policy.tasks import TaskSource
 from shoal_tasks.answers import extract_tagged, opens_twice, unread_spans
 from shoal_tasks.families import EASY
 from shoal_tasks.prompts import answer_text

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from policy.tasks import TaskSource
 from shoal_lab.experiment.arms.poison import KINDS
 from shoal_lab.experiment.plan import Arm, Job, NodeSpec
 from shoal_lab.experiment.playing.attackers import (
@@ -20,6 +19,7 @@ from shoal_lab.experiment.playing.attackers import (
     near_miss,
 )
 from shoal_lab.experiment.playing.in_process import Workers, play, workers
+from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.worker.sync import TaskWorker

@@ -13,7 +13,6 @@ import torch
 import trio
 import trio.testing
 
-from policy.update.training_set import train_group
 from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
 from shoal_lab.experiment.arms.paper import FILTERED, all_arms
@@ -22,6 +21,7 @@ from shoal_lab.experiment.playing.behaviour import BEHAVIOURS
 from shoal_lab.experiment.playing.in_process import Workers, play, rounded, workers
 from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemorySwarm
 from shoal_lab.experiment.reading.results import make_run
+from shoal_policy.update.training_set import train_group
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
 from shoal_tasks.swarm import starting_families
@@ -217,7 +217,7 @@ def questions_trained_on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         texts.add(group.question.text)
         return train_group(policy, group, *rest)
 
-    monkeypatch.setattr("policy.sapo.train_group", noted)
+    monkeypatch.setattr("shoal_policy.sapo.train_group", noted)
     return texts
 
 

@@ -1,0 +1,45 @@
+"""`shoal bootstrap`: its flags. What runs it is imported once they are read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal_p2p.flags import ServingFlags
+from shoal_settings.exits import UsageExit
+
+DESCRIPTION = """\
+Run a bootstrap peer: a stable address at which newcomers learn what the swarm has agreed on and
+whom to connect to. It relays gossip, keeps no rollouts and trains nothing; nodes that have met
+stay together without it. Nodes join with `shoal node --bootstrap ADDRESS`, ADDRESS being one of
+the lines that it prints, or with `shoal join LINE`, LINE being what `shoal invite` prints of it.
+
+  shoal bootstrap           on port 4001 of every address of this machine
+  shoal bootstrap --relay   also for nodes that nobody can dial"""
+
+FLAGS = ServingFlags(
+    name="bootstrap",
+    description=DESCRIPTION,
+    settings_of="bootstrap",
+    defaults={
+        "data_dir": Path(".shoal/bootstrap"),
+        "listen": ("/ip4/0.0.0.0/tcp/4001",),
+        "target_peers": 64,
+    },
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `shoal bootstrap`; return the exit code."""
+    try:
+        given = FLAGS.parse(argv)
+    except UsageExit as end:
+        return end.code
+    from shoal_bootstrap.live_command import run  # late: libp2p takes over a second
+
+    return run(given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Whose missing numbers are asked for: who names one in vain pays for the questions. Pure.
+
+A number is named for nothing and asked for at our cost and that of our neighbours.  So each try is
+paid from what a publisher has, and from what the connection has by which the naming batch came; a
+gap that is mended pays its tries back.  Who names what never was soon has nothing left, under
+however many names it does so; honest gaps, which are mended, cost nothing.
+
+A publisher is *proven* while a gap of it has been mended lately.  Strangers share what a connection
+has for strangers, so that they cannot use up what it has for the proven.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal_base.bounded import BoundedDict
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate
+from shoal_p2p.fetch.gaps import Gap
+from shoal_wire.types import PeerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaseLimits:
+    """Tries that bring nothing."""
+
+    per_publisher: Rate = field(default=Rate(burst=6, per_second=1 / 60))
+    per_connection: Rate = field(default=Rate(burst=24, per_second=0.25))
+    """Of all strangers that one connection brings; and once more of all proven publishers."""
+    max_keys: int = 1024
+
+
+class ChaseRights:
+    """What publishers and connections have left; `now` is monotonic seconds."""
+
+    def __init__(self, limits: ChaseLimits | None = None) -> None:
+        limits = limits or ChaseLimits()
+        self._publishers: KeyedBuckets[PeerId] = KeyedBuckets(
+            limits.per_publisher, max_keys=limits.max_keys
+        )
+        self._connections: KeyedBuckets[tuple[PeerId | None, bool]] = KeyedBuckets(
+            limits.per_connection, max_keys=limits.max_keys
+        )
+        self._proven: BoundedDict[PeerId, None] = BoundedDict(limits.max_keys)
+
+    def is_proven(self, publisher: PeerId) -> bool:
+        """Return whether a gap of this publisher has been mended lately."""
+        return publisher in self._proven
+
+    def has(self, publisher: PeerId, named_by: PeerId | None, now: float) -> bool:
+        """Return whether there is a try left for a gap of this publisher from that connection."""
+        by = named_by, self.is_proven(publisher)
+        return (
+            self._publishers.of(publisher, now).available(now) >= 1
+            and self._connections.of(by, now).available(now) >= 1
+        )
+
+    def turn(self, gap: Gap, now: float) -> tuple[bool, float, float]:
+        """Return by what gaps are taken up, the lowest first: who has cost least in vain."""
+        by = self._connections.of((gap.named_by, self.is_proven(gap.publisher)), now)
+        of = self._publishers.of(gap.publisher, now)
+        return not gap.proven, -round(by.available(now)), -round(of.available(now))
+
+    def pay(self, gap: Gap, now: float) -> bool:
+        """Pay for one try; False if there is nothing left."""
+        if not self.has(gap.publisher, gap.named_by, now):
+            return False
+        self._publishers.of(gap.publisher, now).take(1, now)
+        self._connections.of((gap.named_by, self.is_proven(gap.publisher)), now).take(1, now)
+        return True
+
+    def mended(self, gap: Gap, now: float) -> None:
+        """Pay back what a gap that was one has cost."""
+        self._publishers.of(gap.publisher, now).take(-gap.tries, now)
+        self._connections.of((gap.named_by, self.is_proven(gap.publisher)), now).take(
+            -gap.tries, now
+        )
+        self._proven.put(gap.publisher, None)

@@ -1,0 +1,215 @@
+"""Everything of `/shoal/rollouts/1` together: what is given to others and fetched from them.
+
+intake ─ announced, accepted ─▶ BatchFetch, GapRepair ─┐
+Backfill ──────────────────────▶ BatchFetch ───────────┴─▶ RolloutAsker ─▶ peers ─▶ intake
+pool ─ event ─▶ Shelf ─▶ RolloutServer ─▶ peers
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from shoal_p2p.fetch.asker import ANSWER_SECONDS
+from shoal_p2p.fetch.backfill import Backfill, BackfillSettings
+from shoal_p2p.fetch.batches import BatchFetch
+from shoal_p2p.fetch.chase import ChaseLimits
+from shoal_p2p.fetch.gap_repair import GapRepair, GapWatch
+from shoal_p2p.fetch.gaps import GapLimits
+from shoal_p2p.fetch.means import FetchMeans
+from shoal_p2p.fetch.pull import PullLimits
+from shoal_p2p.fetch.pull_queue import PullJob, QueueLimits
+from shoal_p2p.fetch.server import SERVE_LIMITS, RolloutServer, ServeLimits
+from shoal_p2p.fetch.shelf import Shelf
+from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.fetch.twins import TwinWatch
+from shoal_p2p.fetch.wanted import WantedBatches
+from shoal_p2p.intake.intake import BatchAccepted, Intake
+from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.intake.validation import Source
+from shoal_p2p.net.interface import Host
+from shoal_p2p.net.request import RequestLimits
+from shoal_p2p.store.store import Store
+from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Verdict
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeSettings:
+    """Bounds and waits of every part."""
+
+    serve: ServeLimits = field(default_factory=ServeLimits)
+    queue: QueueLimits = field(default_factory=QueueLimits)
+    pull: PullLimits = field(default_factory=PullLimits)
+    gaps: GapLimits = field(default_factory=GapLimits)
+    chase: ChaseLimits = field(default_factory=ChaseLimits)
+    backfill: BackfillSettings = field(default_factory=BackfillSettings)
+    answer_seconds: float = ANSWER_SECONDS
+    streams: RequestLimits = SERVE_LIMITS
+
+
+class FetchBook:
+    """What the intake and the pool tell those who fetch and serve: made before either."""
+
+    def __init__(
+        self,
+        *,
+        me: PeerId,
+        manifest: Manifest,
+        ledger: PublisherLedger,
+        settings: ExchangeSettings | None = None,
+        rng: random.Random | None = None,
+        network_of: Callable[[PeerId], str] = lambda _peer: "",
+    ) -> None:
+        """`network_of` a peer is what its connection shares with others; empty without one."""
+        settings = settings or ExchangeSettings()
+        self.stats = FetchStats()
+        self.wanted = WantedBatches(
+            me=me,
+            manifest=manifest,
+            ledger=ledger,
+            stats=self.stats,
+            limits=settings.queue,
+            network_of=network_of,
+        )
+        self.gaps = GapWatch(
+            ledger=ledger,
+            stats=self.stats,
+            rng=rng or random.Random(),
+            limits=settings.gaps,
+            chase=settings.chase,
+        )
+        self.shelf = Shelf(manifest)
+
+    def accepted(self, told: BatchAccepted) -> None:
+        """Count a valid batch, and see whether one before it is missing."""
+        self.stats.batches[told.source] += 1
+        self.stats.groups[told.source] += told.num_groups
+        self.gaps.accepted(told)
+
+
+class RolloutExchange:
+    """`serve` before the topics are joined, and run it from then on."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        means: FetchMeans,
+        store: Store,
+        book: FetchBook,
+        intake: Intake,
+        shards: Callable[[], frozenset[int]],
+        wanted_groups: Callable[[], int],
+        settings: ExchangeSettings | None = None,
+    ) -> None:
+        """`shards` are those listened to, `wanted_groups` what the buffer could still take."""
+        settings = settings or ExchangeSettings()
+        self._host = host
+        self._intake = intake
+        self._streams = settings.streams
+        self._book = book
+        self.shelf = book.shelf
+        self.twins = TwinWatch(me=host.peer_id, asker=means.asker, own=store)
+        self._server = RolloutServer(
+            shelf=book.shelf,
+            store=store,
+            is_pending=book.wanted.is_pending,
+            report=means.report,
+            stats=book.stats,
+            wall_ms=means.wall_ms,
+            network_of=host.source_of,
+            limits=settings.serve,
+        )
+        self._fetch = BatchFetch(
+            means=means, wanted=book.wanted, take=self._take, limits=settings.pull
+        )
+        self._repair = GapRepair(
+            means=means,
+            fetch=self._fetch,
+            watch=book.gaps,
+            is_wanted=lambda publisher: means.manifest.shard_of(publisher) in shards(),
+        )
+        self._backfill = Backfill(
+            means=means,
+            fetch=self._fetch,
+            shards=shards,
+            wanted_groups=wanted_groups,
+            twins=self.twins,
+            settings=settings.backfill,
+        )
+
+    def serve(self) -> None:
+        """Answer others from now on."""
+        self._host.set_request_handler(
+            ROLLOUTS_PROTOCOL,
+            self._server.answer,
+            max_request_bytes=MAX_REQUEST_BYTES,
+            limits=self._streams,
+            on_sent=self._server.sent,
+        )
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fetch what is announced, missing or new until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for part in (self._fetch, self._repair, self._backfill):
+                await nursery.start(part.run)
+            task_status.started()
+
+    def note_shards(self) -> None:
+        """Other shards are listened to than before: what was said there lately is fetched."""
+        self._backfill.note_shards()
+
+    async def handed_over(self, batch_ids: Iterable[BatchId]) -> None:
+        """Wait until somebody has each of these: what is only announced leaves with this node."""
+        for batch_id in batch_ids:
+            await self._server.given(batch_id)
+
+    def view(self) -> dict[str, Any]:
+        """Return the counters as JSON values; docs/debug.md names them."""
+        stats, queue = self._book.stats, self._book.wanted.queue
+        return {
+            "batches": {source.value: stats.batches[source] for source in Source},
+            "groups": {source.value: stats.groups[source] for source in Source},
+            "bytes_in": {
+                source.value: stats.bytes_in[source] for source in Source if source != "gossip"
+            },
+            "gaps": {
+                "open": len(self._book.gaps.gaps),
+                "seen": stats.gaps_seen,
+                "mended": stats.gaps_mended,
+                "given_up": stats.gaps_given_up,
+            },
+            "announced": {
+                "taken_up": stats.announced,
+                "given_up": stats.announced_given_up,
+                "waiting": queue.num_waiting,
+                "running": queue.num_running,
+            },
+            "backfill_rounds": stats.backfill_rounds,
+            "asked": stats.asked,
+            "failures": dict(stats.failures),
+            "shelf_batches": len(self.shelf),
+            "served": dict(stats.served),
+            "refused": dict(stats.refused),
+            "bytes_out": stats.bytes_out,
+        }
+
+    async def _take(self, envelope: bytes, job: PullJob, provider: PeerId) -> Verdict:
+        return await self._intake.take(
+            envelope,
+            publisher=job.publisher,
+            sequence=job.sequence,
+            num_groups=job.num_groups,
+            source=job.source,
+            provider=provider,
+        )

@@ -1,0 +1,188 @@
+"""Asks for what the mesh has dropped: numbers of a publisher that later ones name as their own
+predecessors and that never came (see `gaps`)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal_p2p.fetch.asker import NoAnswerError
+from shoal_p2p.fetch.batches import BatchFetch
+from shoal_p2p.fetch.chase import ChaseLimits, ChaseRights
+from shoal_p2p.fetch.gaps import Gap, GapEnd, GapLimits, GapTracker
+from shoal_p2p.fetch.means import FetchMeans
+from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.intake.intake import BatchAccepted
+from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.intake.validation import Source
+from shoal_wire.rollout_messages import Listing, SinceQuery
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+_MAX_LISTED = 64
+_MAX_ASKED = 3
+"""Peers asked in one try, the publisher among them; one less for who is not proven."""
+_MAX_AT_ONCE = 4
+_MAX_STRANGERS_AT_ONCE = 2
+_LOOK_SECONDS = 0.25
+"""How soon a gap is taken up that came while all who may ask were asking."""
+_JITTER_SECONDS = 0.5
+
+
+class GapWatch:
+    """Notes which numbers of whom are missing, from what comes in."""
+
+    def __init__(
+        self,
+        *,
+        ledger: PublisherLedger,
+        stats: FetchStats,
+        rng: random.Random,
+        limits: GapLimits | None = None,
+        chase: ChaseLimits | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._stats = stats
+        self._rng = rng
+        self.gaps = GapTracker(limits)
+        self.rights = ChaseRights(chase)
+        self._opened = trio.Event()
+
+    def accepted(self, told: BatchAccepted) -> None:
+        """Learn of a valid batch: it may be one that was missed, or show one."""
+        gap = self.gaps.get(told.publisher, told.sequence)
+        if self.gaps.arrived(told.publisher, told.sequence) is GapEnd.MENDED and gap is not None:
+            self._stats.gaps_mended += 1
+            self.rights.mended(gap, trio.current_time())
+        previous = told.previous_sequence
+        if not previous or self._ledger.knows(told.publisher, previous):
+            return
+        after = self._ledger.highest_below(told.publisher, previous)
+        if after is None:
+            return  # the first ever heard of it
+        if not self.rights.has(told.publisher, told.brought_by, trio.current_time()):
+            self._stats.gaps_given_up += 1
+            return
+        # Everybody who missed it would ask at the same moment.
+        now = trio.current_time() + self._rng.uniform(0, _JITTER_SECONDS)
+        dropped = self.gaps.open(
+            told.publisher,
+            previous,
+            after=after,
+            now=now,
+            named_by=told.brought_by,
+            proven=self.rights.is_proven(told.publisher),
+        )
+        self._stats.gaps_given_up += sum(gap.tries > 0 for gap in dropped)
+        self._opened.set()
+
+    async def until_due(self) -> None:
+        """Wait until a gap is opened, or one that is open is to be asked for."""
+        next_due = self.gaps.next_due()
+        with trio.move_on_at(trio.current_time() + 3600 if next_due is None else next_due):
+            await self._opened.wait()
+        self._opened = trio.Event()
+
+
+class GapRepair:
+    """Start with ``await nursery.start(repair.run)``."""
+
+    def __init__(
+        self,
+        *,
+        means: FetchMeans,
+        fetch: BatchFetch,
+        watch: GapWatch,
+        is_wanted: Callable[[PeerId], bool] = lambda _publisher: True,
+    ) -> None:
+        self._host, self._asker, self._ledger = means.host, means.asker, means.ledger
+        self._stats, self._rng = means.stats, means.rng
+        self._fetch = fetch
+        self._watch = watch
+        self._is_wanted = is_wanted
+        self._asking: Counter[bool] = Counter()
+        """Tries under way, for the proven and for strangers."""
+        self._freed = trio.Event()
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ask for what is missing until cancelled."""
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
+                now, rights = trio.current_time(), self._watch.rights
+                due = sorted(self._watch.gaps.due(now), key=lambda gap: rights.turn(gap, now))
+                taken = [self._take_up(gap, nursery) for gap in due]
+                if all(taken):
+                    await self._watch.until_due()
+                    continue
+                with trio.move_on_after(_LOOK_SECONDS):
+                    await self._freed.wait()
+
+    def _take_up(self, gap: Gap, nursery: trio.Nursery) -> bool:
+        """Start a try, or end the gap; False if it has to wait for others."""
+        gaps, now = self._watch.gaps, trio.current_time()
+        if not gap.proven and self._asking[False] >= _MAX_STRANGERS_AT_ONCE:
+            return False
+        if self._asking.total() >= _MAX_AT_ONCE:
+            return False
+        whom = self._whom_to_ask(gap)
+        if not whom:
+            gaps.put_off(gap, now)
+        elif not self._watch.rights.pay(gap, now):
+            gaps.give_up(gap)
+            self._stats.gaps_given_up += 1
+        else:
+            self._stats.gaps_seen += gap.tries == 0
+            gaps.start_try(gap, now)
+            self._asking[gap.proven] += 1
+            nursery.start_soon(self._try, gap, whom)
+        return True
+
+    async def _try(self, gap: Gap, whom: list[PeerId]) -> None:
+        try:
+            for peer_id in whom:
+                if await self._ask(peer_id, gap):
+                    break
+        finally:
+            self._asking[gap.proven] -= 1
+            self._freed.set()
+            self._freed = trio.Event()
+        unwanted = not self._is_wanted(gap.publisher)
+        if self._watch.gaps.end_try(gap, at_once=unwanted):
+            self._stats.gaps_given_up += 1
+
+    def _whom_to_ask(self, gap: Gap) -> list[PeerId]:
+        connected = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]
+        others = [peer for peer in connected if peer != gap.publisher]
+        asked = self._rng.sample(others, min(_MAX_ASKED - 2 + gap.proven, len(others)))
+        # Its neighbours first, or all who missed it would be at its door; it has it for certain.
+        return [*asked, gap.publisher] if gap.publisher in connected else asked
+
+    async def _ask(self, peer_id: PeerId, gap: Gap) -> bool:
+        """Fetch what a peer has of the publisher; return whether the gap is closed, or will be."""
+        query = SinceQuery(
+            publisher=gap.publisher, after_sequence=gap.after, max_batches=_MAX_LISTED
+        )
+        try:
+            listing = await self._asker.ask(peer_id, query, Listing)
+            good = all(
+                ref.publisher == gap.publisher and ref.sequence > gap.after
+                for ref in listing.batches
+            )
+            if not good or len(listing.batches) > _MAX_LISTED:
+                self._asker.offend(peer_id, Reason.MALFORMED_ANSWER)
+                return False
+            await self._fetch.fetch_listed(peer_id, listing.batches, Source.GAP)
+        except NoAnswerError:
+            return False
+        wanted = [ref for ref in listing.batches if ref.sequence == gap.sequence]
+        return self._ledger.knows(gap.publisher, gap.sequence) or any(
+            self._fetch.is_pending(ref.batch_id) for ref in wanted
+        )

@@ -1,0 +1,222 @@
+"""Which big batches wait to be pulled, and which is next: bounds and shares only. Pure.
+
+A publisher may announce thousands of huge batches, and nobody can tell beforehand which of them
+exist: so waiting ones are few, each publisher's fewer, and bytes are rationed before they flow.
+Names cost nothing, so both are shared by the network that a claim came by, and by name last: room
+in the queue by `ShareTree`, turns by `FairQueue`.  A claim that proves empty costs turns.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field
+
+from shoal_base.bounded import BoundedDict
+from shoal_p2p.fair import PASSED_ON, Path
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
+from shoal_p2p.fair.queue import FairQueue
+from shoal_p2p.fair.shares import Place, ShareTree
+from shoal_p2p.intake.validation import Source
+from shoal_wire.rollout_messages import BatchRef
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Reason
+
+_IN_VAIN = 16.0
+"""Turns that a batch which could not be had costs: more than may run at once, so whoever claims in
+vain comes after all who have not."""
+_MAX_VAIN = 1024
+
+Claim = tuple[BatchId, PeerId, int, int, int]
+"""Id, publisher, number and size of a batch, as somebody states them."""
+Account = tuple[PeerId, PeerId]
+"""Who claims something, and of whom: what others claim takes nothing of a publisher's own share."""
+Lane = tuple[str, str]
+"""The network and side that a claim came by: signed where it is the publisher's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimits:
+    """Bounds of what waits, runs and flows."""
+
+    max_jobs: int = 256
+    """Waiting and running."""
+    max_jobs_per_publisher: int = 32
+    max_running_per_publisher: int = 2
+    max_running: int = 8
+    max_running_beyond: int = 4
+    """More, each the first of a lane that has claimed nothing in vain: whoever holds all others
+    does not keep it waiting."""
+    max_running_bytes: int = 32 << 20
+    bytes_per_publisher: Rate = field(default=Rate(burst=24 << 20, per_second=1 << 20))
+    bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=8 << 20))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullJob:
+    """A batch to be pulled, as somebody claims it to be: only its bytes will tell."""
+
+    batch_id: BatchId
+    publisher: PeerId
+    sequence: int
+    num_bytes: int
+    num_groups: int
+    source: Source
+    hints: tuple[PeerId, ...]
+    """Peers that said they have it or told of it, the most likely first."""
+    expires_ms: int
+    """Wall clock after which it is of no use."""
+    lane: Lane = ("", PASSED_ON)
+
+    @property
+    def claim(self) -> Claim:
+        """All that was said of the batch: what proves false says nothing of another claim."""
+        return claim_of(self)
+
+    @property
+    def account(self) -> Account:
+        """Whose share it takes: that of who announced it, or that of who listed it as another's."""
+        claimant = self.publisher if self.source is Source.PULL else self.hints[0]
+        return claimant, self.publisher
+
+    @property
+    def path(self) -> Path:
+        """Whom its place and its turn count for."""
+        return (*self.lane, *self.account)
+
+
+def claim_of(told: PullJob | BatchRef) -> Claim:
+    """Return what an announcement or a listing says of a batch, which the digest alone does not."""
+    return told.batch_id, told.publisher, told.sequence, told.num_bytes, told.num_groups
+
+
+class PullQueue:
+    """Jobs that wait or run; `now` is monotonic seconds."""
+
+    def __init__(self, limits: QueueLimits, now: float) -> None:
+        self._limits = limits
+        self._places: dict[Claim, Place[PullJob]] = {}
+        self._running: dict[Claim, PullJob] = {}
+        self._room: ShareTree[PullJob] = ShareTree()
+        """Waiting jobs are free to be displaced, running ones are not."""
+        self._turns: FairQueue[PullJob] = FairQueue()
+        self._vain: BoundedDict[Lane, list[Path]] = BoundedDict(_MAX_VAIN)
+        """Lanes of which nothing could be had since these claims, each of which holds turns."""
+        self._newest = itertools.count(0, -1)
+        self._bytes: KeyedBuckets[Account] = KeyedBuckets(limits.bytes_per_publisher)
+        self._all_bytes = TokenBucket(limits.bytes_of_all, now)
+
+    def __contains__(self, batch_id: BatchId) -> bool:
+        return any(claim[0] == batch_id for claim in self._places)
+
+    def has(self, claim: Claim) -> bool:
+        """Return whether there is a job of exactly that claim."""
+        return claim in self._places
+
+    @property
+    def num_waiting(self) -> int:
+        """Jobs that do not run yet."""
+        return len(self._turns)
+
+    @property
+    def num_running(self) -> int:
+        """Jobs that run."""
+        return len(self._running)
+
+    def refuse(self, job: PullJob, now: float) -> Reason | None:
+        """Return why `job` may not be added now; None if it may."""
+        if job.claim in self._places:
+            return Reason.DUPLICATE
+        of_account = sum(place.item.account == job.account for place in self._places.values())
+        if of_account >= self._limits.max_jobs_per_publisher:
+            return Reason.OVER_QUOTA
+        if job.num_bytes > self._bytes.of(job.account, now).available(now):
+            return Reason.OVER_QUOTA
+        if len(self._places) >= self._limits.max_jobs and self._displaced_by(job) is None:
+            return Reason.BUSY
+        # Claimed bytes are the claimant's; what all share is charged as it flows.
+        return Reason.BUSY if self._all_bytes.available(now) <= 0 else None
+
+    def add(self, job: PullJob, now: float) -> None:
+        """Add a job that `refuse` has let through, and take its bytes off its account's quota.
+
+        In a full queue it takes the place of the last one of whoever has more waiting.
+        """
+        if len(self._places) >= self._limits.max_jobs:
+            displaced = self._displaced_by(job)
+            assert displaced is not None  # `refuse` has seen one
+            self.finish(displaced)
+        place = self._places[job.claim] = Place(job.path, job, since=float(next(self._newest)))
+        self._room.add(place)
+        self._turns.add(job.path, job)
+        self._bytes.of(job.account, now).take(job.num_bytes, now)
+
+    def _displaced_by(self, job: PullJob) -> PullJob | None:
+        """Return the last waiting job of whoever has more than `job` would; never its own.
+
+        More, not as many: else fresh names, whose claims are forwarded once they are taken up,
+        would be taken up without end, each in the place of the one before.
+        """
+        place = self._room.victim(job.path, margin=1)
+        return None if place is None or place.path == job.path else place.item
+
+    def flowed(self, num_bytes: int, now: float) -> None:
+        """Take bytes that have come off what all may send."""
+        self._all_bytes.take(num_bytes, now)
+
+    def note(self, job: PullJob, *, was_had: bool) -> None:
+        """Note whether a batch could be had: whoever claims in vain comes last.
+
+        What a network passes on takes nothing of what its peers sign.
+        """
+        paths = self._vain.pop(job.lane, [])
+        if was_had:
+            self._forgive(paths)
+            return
+        self._turns.hold(job.path, _IN_VAIN, skip=_skipped(job.path))
+        forgotten = self._vain.put(job.lane, [*paths, job.path])
+        if forgotten is not None:
+            self._forgive(forgotten[1])
+
+    def _forgive(self, paths: list[Path]) -> None:
+        for path in paths:
+            self._turns.release(path, _IN_VAIN, skip=_skipped(path))
+
+    def start_next(self) -> PullJob | None:
+        """Return the next job that may run, which then counts as running."""
+        limits, running = self._limits, self._running.values()
+        if len(running) >= limits.max_running + limits.max_running_beyond:
+            return None
+        is_full = len(running) >= limits.max_running
+        room = limits.max_running_bytes - sum(job.num_bytes for job in running)
+        accounts = Counter(job.account for job in running)
+        lanes = Counter(job.lane for job in running)
+
+        def fits(job: PullJob) -> bool:
+            is_beyond = is_full and (lanes[job.lane] or job.lane in self._vain)
+            return (
+                (not running or job.num_bytes <= room)
+                and accounts[job.account] < limits.max_running_per_publisher
+                and not is_beyond
+            )
+
+        found = self._turns.take(fits)
+        if found is None:
+            return None
+        path, job = found
+        self._turns.hold(path)
+        self._room.set_free(self._places[job.claim], is_free=False)
+        self._running[job.claim] = job
+        return job
+
+    def finish(self, job: PullJob) -> None:
+        """Forget a job, whatever became of it."""
+        self._room.remove(self._places.pop(job.claim))
+        if self._running.pop(job.claim, None) is None:
+            self._turns.discard(job.path, job)
+        else:
+            self._turns.release(job.path)
+
+
+def _skipped(path: Path) -> int:
+    return int(path[1] == PASSED_ON)

@@ -1,0 +1,257 @@
+"""Serves `/shoal/rollouts/1`: batches of the shelf, for whoever asks, within quotas.
+
+    request ─▶ quotas ─▶ decode ─▶ shelf (memory) ─▶ store (disk) ─▶ answer
+
+An asker over its quota is told when to come again; one whose request does not parse is reset and
+loses standing. Bytes are counted by name and by network, so that however many names and networks
+ask for all they can get, another network finds its share (`SpareRate`). How many requests are
+served at once, and how long a slow reader may take, are bounds of the request server
+(`SERVE_LIMITS`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from shoal_base.bounded import BoundedDict
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate
+from shoal_p2p.fair.spare import SpareRate
+from shoal_p2p.fetch.shelf import Shelf, ShelvedBatch
+from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.net.request import RequestLimits
+from shoal_p2p.standing.scoring import Report
+from shoal_p2p.store.store import Store
+from shoal_p2p.store.types import StoreError
+from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_RETRY_MS
+from shoal_wire.rollout_codec import RolloutProtocolError, decode_query, encode_answer
+from shoal_wire.rollout_messages import (
+    Answer,
+    BatchRefusalReason,
+    Chunk,
+    ChunkQuery,
+    Envelopes,
+    Listing,
+    Query,
+    RecentQuery,
+    Refusal,
+    SinceQuery,
+    WholeQuery,
+)
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Reason, verdict
+
+SERVE_LIMITS = RequestLimits(
+    read_deadline_s=5.0,
+    handle_deadline_s=10.0,
+    write_deadline_s=15.0,
+    max_concurrent=16,
+    max_concurrent_per_peer=3,
+)
+"""At most 16 answers of 1 MiB in memory, each read within 15 s or cut off."""
+
+_MAX_GIVEN = 256
+_LOADED_SECONDS = 0.25
+"""Before one is to come again who was refused for what others take."""
+_MAX_SCANNED = 4096
+"""Batches looked at for one listing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeLimits:
+    """The rates that one peer, one network, and all together may take."""
+
+    requests_per_peer: Rate = field(default=Rate(burst=64, per_second=16))
+    bytes_per_peer: Rate = field(default=Rate(burst=16 << 20, per_second=4 << 20))
+    refusals_per_peer: Rate = field(default=Rate(burst=32, per_second=1))
+    """Requests put off before more of them count as a flood."""
+    bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=16 << 20))
+    """Of n networks that ask for all they can get each has 1/(n + 1), whatever its names. So one
+    alone has twice a peer's (docs/threats.md, Quotas), and beside two a peer has all its own."""
+
+
+class RolloutServer:
+    """Answers requests for batches."""
+
+    def __init__(
+        self,
+        *,
+        shelf: Shelf,
+        store: Store,
+        is_pending: Callable[[BatchId], bool],
+        report: Report,
+        stats: FetchStats,
+        wall_ms: Callable[[], int],
+        network_of: Callable[[PeerId], str],
+        limits: ServeLimits | None = None,
+    ) -> None:
+        """`network_of` a peer is what its connection shares with others (`Host.source_of`)."""
+        limits = limits or ServeLimits()
+        self._shelf = shelf
+        self._store = store
+        self._is_pending = is_pending
+        self._report = report
+        self._stats = stats
+        self._wall_ms = wall_ms
+        self._network_of = network_of
+        self._requests: KeyedBuckets[PeerId] = KeyedBuckets(limits.requests_per_peer)
+        self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_peer)
+        self._given: BoundedDict[BatchId, None] = BoundedDict(_MAX_GIVEN)
+        self._gave = trio.Event()
+        self._patience: KeyedBuckets[PeerId] = KeyedBuckets(limits.refusals_per_peer)
+        self._shared = SpareRate(limits.bytes_of_all, trio.current_time())
+
+    async def answer(self, peer_id: PeerId, raw: bytes) -> bytes:
+        """Answer one request.
+
+        Raises:
+            RolloutProtocolError: no request of the contract; the stream is to be reset.
+        """
+        now = trio.current_time()
+        # Before the bytes are looked at: a flood of nonsense costs as little as any other.
+        if (wait_s := self._wait_s(peer_id, now)) > 0:
+            return self._put_off(peer_id, wait_s, now)
+        self._requests.of(peer_id, now).take(1, now)
+        network = self._network_of(peer_id)
+        if (wait_s := self._shared.wait_s(network, now)) > 0:
+            # Peers of its network, or so many others, have asked for so much: no offence, but it
+            # counts as a request.
+            self._stats.refused["over_quota"] += 1
+            return encode_answer(_busy(max(_LOADED_SECONDS, wait_s)))
+        try:
+            query = decode_query(raw)
+        except RolloutProtocolError:
+            self._stats.refused["malformed_request"] += 1
+            self._report(peer_id, peer_id, verdict(Reason.BAD_REQUEST))
+            raise
+        found = await self._find(query, peer_id)
+        self._count(query, found)
+        encoded = encode_answer(found)
+        self._bytes.of(peer_id, now).take(len(encoded), now)
+        self._shared.take(network, len(encoded), now)
+        return encoded
+
+    def _put_off(self, peer_id: PeerId, wait_s: float, now: float) -> bytes:
+        """Say when to come again; who has often not waited until then is flooding."""
+        self._stats.refused["over_quota"] += 1
+        if not self._patience.of(peer_id, now).try_take(1, now):
+            self._report(peer_id, peer_id, verdict(Reason.BAD_REQUEST))
+            raise RolloutProtocolError("asks on and on")
+        return encode_answer(_busy(wait_s))
+
+    def _wait_s(self, peer_id: PeerId, now: float) -> float:
+        """Return for how long this peer has asked for too much; bytes are charged once known."""
+        return max(
+            self._requests.of(peer_id, now).wait_s(1, now),
+            self._bytes.of(peer_id, now).wait_s(1, now),
+        )
+
+    def _count(self, query: Query, found: Answer) -> None:
+        if isinstance(found, Refusal):
+            self._stats.refused[found.reason.value] += 1
+            return
+        self._stats.served[_KINDS[type(query)]] += 1
+        if isinstance(found, Chunk):
+            self._stats.bytes_out += len(found.data)
+        elif isinstance(found, Envelopes):
+            self._stats.bytes_out += sum(map(len, found.envelopes))
+
+    async def _find(self, query: Query, asker: PeerId) -> Answer:
+        match query:
+            case RecentQuery():
+                return self._recent(query, asker)
+            case SinceQuery():
+                held = self._shelf.since(
+                    query.publisher, query.after_sequence, now_ms=self._wall_ms()
+                )
+                return Listing(batches=tuple(one.ref for one in held[: query.max_batches]))
+            case WholeQuery():
+                return await self._whole(query)
+            case ChunkQuery():
+                return await self._chunk(query)
+
+    def _recent(self, query: RecentQuery, asker: PeerId) -> Listing:
+        shards, left = frozenset(query.shards), query.max_bytes
+        found: list[ShelvedBatch] = []
+        candidates = self._shelf.recent(
+            now_ms=self._wall_ms(), max_age_seconds=query.max_age_seconds
+        )
+        for held in itertools.islice(candidates, _MAX_SCANNED):
+            if held.shard not in shards or held.ref.publisher == asker:
+                continue
+            left -= held.ref.num_bytes
+            if left < 0 or len(found) == query.max_batches:
+                break
+            found.append(held)
+        return Listing(batches=tuple(held.ref for held in found))
+
+    async def _whole(self, query: WholeQuery) -> Envelopes:
+        envelopes: list[bytes] = []
+        left = MAX_CHUNK_BYTES
+        for batch_id in dict.fromkeys(query.batch_ids):
+            held = self._shelf.get(batch_id)
+            if held is None or held.ref.num_bytes > left:
+                continue
+            envelope = await self._part(batch_id, 0, held.ref.num_bytes)
+            if envelope is not None:
+                left -= len(envelope)
+                envelopes.append(envelope)
+        return Envelopes(envelopes=tuple(envelopes))
+
+    async def _chunk(self, query: ChunkQuery) -> Chunk | Refusal:
+        held = self._shelf.get(query.batch_id)
+        if held is None:
+            pending = self._is_pending(query.batch_id)
+            return Refusal(
+                reason=BatchRefusalReason.PENDING if pending else BatchRefusalReason.NOT_HELD
+            )
+        length = max(0, min(query.length, held.ref.num_bytes - query.offset))
+        data = await self._part(query.batch_id, query.offset, length)
+        if data is None or len(data) != length:
+            return Refusal(reason=BatchRefusalReason.NOT_HELD)
+        return Chunk(num_bytes=held.ref.num_bytes, data=data)
+
+    def sent(self, _peer_id: PeerId, raw: bytes) -> None:
+        """Learn that the answer to a request has been written: it may have been a last piece."""
+        query = decode_query(raw)
+        if not isinstance(query, ChunkQuery):
+            return
+        held = self._shelf.get(query.batch_id)
+        if held is not None and query.offset + query.length >= held.ref.num_bytes:
+            self._note_given(query.batch_id)
+
+    async def given(self, batch_id: BatchId) -> None:
+        """Wait until somebody has been sent the last piece of a batch."""
+        while batch_id not in self._given:
+            self._gave = trio.Event()
+            await self._gave.wait()
+
+    def _note_given(self, batch_id: BatchId) -> None:
+        self._given.setdefault(batch_id, None)
+        self._gave.set()
+
+    async def _part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
+        try:
+            data = await self._store.envelope_part(batch_id, offset, length)
+        except StoreError:
+            return None
+        if data is None:
+            self._shelf.remove(batch_id)
+        return data
+
+
+_KINDS: dict[type[Query], str] = {
+    RecentQuery: "recent",
+    SinceQuery: "since",
+    WholeQuery: "whole",
+    ChunkQuery: "chunk",
+}
+
+
+def _busy(wait_s: float) -> Refusal:
+    retry_ms = min(MAX_RETRY_MS, math.ceil(1000 * wait_s))
+    return Refusal(reason=BatchRefusalReason.BUSY, retry_after_ms=retry_ms)

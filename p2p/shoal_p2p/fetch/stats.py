@@ -1,0 +1,37 @@
+"""What came by which way, and what became of gaps: counters for `shoal debug fetch`. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from shoal_p2p.intake.validation import Source
+
+
+@dataclass(slots=True)
+class FetchStats:
+    """Counters since the start."""
+
+    batches: Counter[Source] = field(default_factory=Counter)
+    """Valid batches by how they came."""
+    groups: Counter[Source] = field(default_factory=Counter)
+    bytes_in: Counter[Source] = field(default_factory=Counter)
+    """Envelopes that came by request, valid or not."""
+    gaps_seen: int = 0
+    """Sequence numbers that were missing when the grace was over."""
+    gaps_mended: int = 0
+    gaps_given_up: int = 0
+    """With those not asked for, since their publisher's or connection's were nothing too often."""
+    announced: int = 0
+    """Announcements that were taken up."""
+    announced_given_up: int = 0
+    backfill_rounds: int = 0
+    asked: int = 0
+    """Requests to others."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Requests to others that brought nothing, by cause."""
+    served: Counter[str] = field(default_factory=Counter)
+    """Answers to others by kind of request."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Requests of others that got nothing, by cause."""
+    bytes_out: int = 0

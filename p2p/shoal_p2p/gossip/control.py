@@ -1,0 +1,64 @@
+"""How much control of one peer is heeded between two heartbeats, and when it is spam. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable
+
+from shoal_p2p.gossip.rpc import Rpc
+from shoal_wire.types import PeerId
+
+MAX_ENTRIES = 64
+"""Entries of one kind heeded in one RPC."""
+MAX_IDS = 4096
+"""Message ids heeded from one peer between two heartbeats."""
+_MAX_ID_BYTES = 256
+"""A longer message id is none of ours: those have some 46 bytes."""
+SPAM_ENTRIES = 2048
+SPAM_IDS = 4 * MAX_IDS
+"""Control entries, and ids, of one peer between two heartbeats from which on it is spam. Other
+implementations offer up to 5,000 ids at a time, so not all that goes unheeded is an offence."""
+_MAX_REPEATS = 3
+"""Times one message is sent to one peer on request (go-libp2p's GossipRetransmission)."""
+
+
+class ControlBudget:
+    """What each peer has asked for since the last heartbeat. Reconnecting resets nothing."""
+
+    def __init__(self) -> None:
+        self._entries: Counter[PeerId] = Counter()
+        self._ids: Counter[PeerId] = Counter()
+        self._heeded: Counter[PeerId] = Counter()
+        self._resent: Counter[tuple[PeerId, bytes]] = Counter()
+
+    def spend(self, peer: PeerId, rpc: Rpc) -> bool:
+        """Count the control of an RPC; True if that made it too much, once between heartbeats."""
+        was_spam = self.is_spent(peer)
+        self._entries[peer] += rpc.num_entries
+        self._ids[peer] += sum(map(len, rpc.id_lists))
+        return self.is_spent(peer) and not was_spam
+
+    def is_spent(self, peer: PeerId) -> bool:
+        """True if nothing more of the peer is heeded before the next heartbeat."""
+        return self._entries[peer] > SPAM_ENTRIES or self._ids[peer] > SPAM_IDS
+
+    def heed(self, peer: PeerId, ids: Iterable[bytes]) -> list[bytes]:
+        """Return the distinct `ids` that are within the peer's allowance, and take them off it."""
+        left = max(0, MAX_IDS - self._heeded[peer])
+        found = [key for key in dict.fromkeys(ids) if len(key) <= _MAX_ID_BYTES][:left]
+        self._heeded[peer] += len(found)
+        return found
+
+    def may_resend(self, peer: PeerId, key: bytes) -> bool:
+        """Count a message sent on request; False if the peer has had it often enough."""
+        if self._resent[peer, key] >= _MAX_REPEATS:
+            return False
+        self._resent[peer, key] += 1
+        return True
+
+    def renew(self, cached: Container[bytes]) -> None:
+        """Begin another heartbeat; only messages still `cached` can be asked for again."""
+        for counter in (self._entries, self._ids, self._heeded):
+            counter.clear()
+        if self._resent:
+            self._resent = Counter({k: n for k, n in self._resent.items() if k[1] in cached})

@@ -1,0 +1,167 @@
+"""How much of one peer's messages is read, and when reading less becomes a fault. Pure.
+
+Buckets for each peer, and others, twice as large, for each network (`inbound_gate.prefix_of`), in
+which all of its peers are held back together but none is blamed.  *Pace* counts every message;
+beyond it the stream is simply not read for a while, and TCP holds the peer back.  *Waste* counts
+what brought nothing: copies, messages judged and not kept.  *Work* counts what judging took.
+A peer held back for its own waste, or for work that it made itself, for longer than a grace second
+is flooding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from shoal_base.bounded import BoundedDict
+from shoal_p2p.fair.buckets import Rate, TokenBucket
+from shoal_wire.types import PeerId
+
+_MAX_PEERS = 1024
+_FORGIVE = 0.1
+"""Seconds of holding back forgotten in each second."""
+_BYTES_A_UNIT = 64 * 1024
+_NETWORK_SCALE = 2.0
+
+K = TypeVar("K", bound=str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloodLimits:
+    """Rates of one peer. A node carries some hundred messages a second from all peers together."""
+
+    pace_per_second: float = 300.0
+    pace_burst: float = 3000.0
+    waste_per_second: float = 200.0
+    waste_burst: float = 2000.0
+    work_per_second: float = 0.2
+    """Seconds of work, by count (`shoal_p2p.intake.opening`), that a peer's messages may make."""
+    work_burst: float = 0.9
+    """A full debt of it is paid in 4.5 s: a sender that waits for a window longer gives up."""
+    grace_s: float = 1.0
+    """Seconds held back for waste before it counts; from then on each second does."""
+
+
+def _bucket(burst: float, per_second: float, scale: float, now: float) -> TokenBucket:
+    return TokenBucket(Rate(burst=scale * burst, per_second=scale * per_second), now)
+
+
+class PeerFlow:
+    """One peer's or network's buckets."""
+
+    def __init__(self, limits: FloodLimits, now: float, scale: float = 1.0) -> None:
+        self._grace_s = limits.grace_s
+        self._pace = _bucket(limits.pace_burst, limits.pace_per_second, scale, now)
+        self._waste = _bucket(limits.waste_burst, limits.waste_per_second, scale, now)
+        self._work = _bucket(limits.work_burst, limits.work_per_second, scale, now)
+        self._own_work = _bucket(limits.work_burst, limits.work_per_second, scale, now)
+        self._held_s = 0.0
+        self._held_at = now
+        self._charged = 0
+
+    def arrived(self, num_messages: int, num_bytes: int, now: float) -> None:
+        """Count what was read."""
+        self._pace.owe(num_messages + num_bytes / _BYTES_A_UNIT, now)
+
+    def wasted(self, units: float, now: float) -> None:
+        """Count what brought nothing; a first copy from each peer is no waste."""
+        if units:
+            self._waste.owe(units, now)
+
+    def worked(self, seconds: float, now: float, *, own_message: bool) -> None:
+        """Count what judging a message cost; `own_message`: its author sent it itself."""
+        self._work.owe(seconds, now)
+        if own_message:
+            self._own_work.owe(seconds, now)
+
+    def wait_s(self, now: float) -> float:
+        """Return for how long the peer should not be read now."""
+        buckets = (self._pace, self._waste, self._work)
+        return max(bucket.wait_s(0.0, now) for bucket in buckets)
+
+    def is_to_blame(self, now: float) -> bool:
+        """Return whether the peer is held back for waste, or for work that it made itself.
+
+        Who forwards what others made dear did nothing that it should not have.
+        """
+        return self._waste.available(now) < 0.0 or self._own_work.available(now) < 0.0
+
+    def held(self, seconds: float, now: float) -> int:
+        """Say that the peer was held back for waste for `seconds`, until `now`.
+
+        Returns how many offences that made: one a second, after the grace.
+        """
+        idle = max(0.0, now - seconds - self._held_at)
+        self._held_s = max(0.0, self._held_s - idle * _FORGIVE) + seconds
+        self._held_at = now
+        due = int(max(0.0, self._held_s - self._grace_s))
+        fresh, self._charged = max(0, due - self._charged), due
+        return fresh
+
+
+class SenderFlow:
+    """A peer's flow together with its network's."""
+
+    def __init__(self, own: PeerFlow, network: PeerFlow | None) -> None:
+        self._own = own
+        self._flows = (own,) if network is None else (own, network)
+
+    def arrived(self, num_messages: int, num_bytes: int, now: float) -> None:
+        """Count what was read."""
+        for flow in self._flows:
+            flow.arrived(num_messages, num_bytes, now)
+
+    def wasted(self, units: float, now: float) -> None:
+        """Count what brought nothing."""
+        for flow in self._flows:
+            flow.wasted(units, now)
+
+    def worked(self, seconds: float, now: float, *, own_message: bool) -> None:
+        """Count what judging a message cost; see `PeerFlow.worked`."""
+        for flow in self._flows:
+            flow.worked(seconds, now, own_message=own_message)
+
+    def wait_s(self, now: float) -> float:
+        """Return for how long the peer should not be read now."""
+        return max(flow.wait_s(now) for flow in self._flows)
+
+    def is_to_blame(self, now: float) -> bool:
+        """See `PeerFlow.is_to_blame`."""
+        return self._own.is_to_blame(now)
+
+    def held(self, seconds: float, now: float) -> int:
+        """See `PeerFlow.held`."""
+        return self._own.held(seconds, now)
+
+
+class FloodGate:
+    """The flows of all peers; outlives their streams, so reconnecting resets nothing."""
+
+    def __init__(self, limits: FloodLimits) -> None:
+        self._limits = limits
+        self._flows: BoundedDict[PeerId, PeerFlow] = BoundedDict(_MAX_PEERS)
+        self._authors: BoundedDict[PeerId, PeerFlow] = BoundedDict(_MAX_PEERS)
+        """Of those that have not been connected; none is in both."""
+        self._networks: BoundedDict[str, PeerFlow] = BoundedDict(_MAX_PEERS)
+
+    def flow(self, peer: PeerId, now: float, *, network: str | None = None) -> SenderFlow:
+        """Return a peer's flow; the least recently used is forgotten beyond a bound."""
+        as_author = self._authors.pop(peer, None)
+        own = self._flows.use(peer, lambda: as_author or PeerFlow(self._limits, now))
+        if network is None:
+            return SenderFlow(own, None)
+        return SenderFlow(own, self._get(self._networks, network, now, _NETWORK_SCALE))
+
+    def wasted_by_author(self, author: PeerId, units: float, now: float) -> None:
+        """Count what a peer's signature wasted, by whichever connection it came.
+
+        It is held back for that where it is connected. Names that are not have a room of their own,
+        so that no number of them makes the gate forget a connection.
+        """
+        flow = self._flows.get(author)
+        if flow is None:
+            flow = self._get(self._authors, author, now, 1.0)
+        flow.wasted(units, now)
+
+    def _get(self, flows: BoundedDict[K, PeerFlow], key: K, now: float, scale: float) -> PeerFlow:
+        return flows.use(key, lambda: PeerFlow(self._limits, now, scale))

@@ -1,0 +1,215 @@
+"""Who is in the mesh of each topic: grafted, pruned, held off, mixed (gossipsub v1.1). Pure.
+
+Differences from the specification: a mesh below its high degree is not improved by opportunistic
+grafting (random churn while all scores are equal) but mixed, as `mixing.py` says; PRUNE exchanges
+no peers, which have a protocol of their own; the lowest scores are pruned first.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from shoal_p2p.gossip.mixing import MOST_LEAVING, MeshMixer
+from shoal_p2p.gossip.peers import PeerTable
+from shoal_p2p.gossip.rpc import Charge, Event, Rpc, Send
+from shoal_p2p.gossip.settings import MeshSettings
+from shoal_p2p.standing.scoring import Cause
+from shoal_wire.types import PeerId
+
+PRUNE_BACKOFF_S = 60
+"""Nobody grafts for so long after a PRUNE (gossipsub's default)."""
+LEAVE_BACKOFF_S = 10
+"""The same after leaving a topic (gossipsub's default)."""
+MAX_BACKOFF_S = 600
+"""The longest back-off that a peer can ask for."""
+_BACKOFF_SLACK_S = 5.0
+"""A GRAFT so soon before the end of a back-off is no offence: the two ends count it from different
+moments, in whole seconds."""
+_CROSSING_S = 3.0
+"""A GRAFT so soon after our PRUNE may have crossed it."""
+
+
+class _BackOff(NamedTuple):
+    since: float
+    until: float
+
+
+class Meshes:
+    """The meshes of the topics that this node has joined."""
+
+    def __init__(
+        self,
+        shape: MeshSettings,
+        peers: PeerTable,
+        *,
+        score: Callable[[PeerId], float],
+        rng: random.Random,
+    ) -> None:
+        self._shape = shape
+        self._peers = peers
+        self._score = score
+        self._rng = rng
+        self._mixer = MeshMixer(rng)
+        self.members: dict[str, dict[PeerId, float]] = {}
+        """By topic the members of its mesh, and since when each is one."""
+        self._backoffs: dict[tuple[str, PeerId], _BackOff] = {}
+        self._excused: set[tuple[str, PeerId]] = set()
+        """Who has sent one GRAFT into a back-off that may have crossed our PRUNE."""
+
+    def is_fit(self, peer: PeerId) -> bool:
+        """True unless the peer's score is below the gossip threshold."""
+        return self._score(peer) >= self._shape.gossip_threshold
+
+    def is_held_off(self, topic: str, peer: PeerId, now: float) -> bool:
+        """True while the peer must not be grafted."""
+        backoff = self._backoffs.get((topic, peer))
+        return backoff is not None and backoff.until > now
+
+    def _hold_off(self, topic: str, peer: PeerId, seconds: float, now: float) -> None:
+        known = self._backoffs.get((topic, peer))
+        if known is None or known.until <= now:
+            known = _BackOff(now, now)
+        self._backoffs[topic, peer] = _BackOff(known.since, max(now + seconds, known.until))
+
+    # What this node wants
+
+    def join(self, topic: str, now: float) -> list[Send]:
+        """Begin the mesh of `topic`."""
+        if topic in self.members:
+            return []
+        self.members[topic] = {}
+        return self._graft_some(topic, self._shape.degree, now)
+
+    def leave(self, topic: str, now: float) -> list[Send]:
+        """End the mesh of `topic`."""
+        members = self.members.pop(topic, {})
+        for peer in members:
+            self._hold_off(topic, peer, LEAVE_BACKOFF_S, now)
+        return [Send(peer, Rpc(prune=[(topic, LEAVE_BACKOFF_S)])) for peer in members]
+
+    def met(self, topic: str, peer: PeerId, now: float) -> list[Send]:
+        """Graft a new subscriber at once while the mesh is small."""
+        members = self.members.get(topic)
+        if (
+            members is None
+            or peer in members
+            or len(members) >= self._shape.degree_low
+            or peer not in self._peers.reachable
+            or self.is_held_off(topic, peer, now)
+            or not self.is_fit(peer)
+        ):
+            return []
+        return self._graft(topic, peer, now)
+
+    def lose(self, peer: PeerId, topics: Collection[str] | None = None) -> None:
+        """Take `peer` out of the meshes of `topics`, or of all of them."""
+        for topic in self.members if topics is None else topics:
+            self.members.get(topic, {}).pop(peer, None)
+
+    def _graft(self, topic: str, peer: PeerId, now: float) -> list[Send]:
+        self.members[topic][peer] = now
+        return [Send(peer, Rpc(graft=[topic]))]
+
+    def _prune(self, topic: str, peer: PeerId, now: float) -> list[Send]:
+        self.members[topic].pop(peer, None)
+        # Whom we prune charges us for a graft before its back-off is over.
+        self._hold_off(topic, peer, PRUNE_BACKOFF_S, now)
+        return [_pruned(topic, peer)]
+
+    def _graft_some(self, topic: str, count: int, now: float) -> list[Send]:
+        members = self.members[topic]
+        fit = [
+            peer
+            for peer in self._peers.of(topic)
+            if peer not in members
+            and peer in self._peers.reachable
+            and not self.is_held_off(topic, peer, now)
+            and self.is_fit(peer)
+        ]
+        chosen = fit if len(fit) <= count else self._rng.sample(fit, count)
+        return [send for peer in chosen for send in self._graft(topic, peer, now)]
+
+    # What peers want
+
+    def grafted(self, topic: str, peer: PeerId, now: float) -> list[Event]:
+        """Take a peer that sent GRAFT into the mesh, or send it away."""
+        members = self.members.get(topic)
+        if members is None:
+            return [_pruned(topic, peer)]
+        charges = self._charge_graft(topic, peer, now)
+        if not self.is_fit(peer):
+            return [*charges, _pruned(topic, peer)]
+        if self.is_held_off(topic, peer, now):
+            self._hold_off(topic, peer, PRUNE_BACKOFF_S, now)
+            return [*charges, _pruned(topic, peer)]
+        members.setdefault(peer, now)
+        return []
+
+    def _charge_graft(self, topic: str, peer: PeerId, now: float) -> list[Event]:
+        backoff = self._backoffs.get((topic, peer))
+        if backoff is None or backoff.until - now <= _BACKOFF_SLACK_S:
+            return []
+        # It may have been on its way when our PRUNE was: that excuses one, not a second.
+        is_excused = now - backoff.since <= _CROSSING_S and (topic, peer) not in self._excused
+        self._excused.add((topic, peer))
+        return [] if is_excused else [Charge(peer, Cause.BROKEN_BACKOFF)]
+
+    def pruned(self, topic: str, peer: PeerId, seconds: int, now: float) -> None:
+        """Leave a peer alone that sent PRUNE; of unknown topics it is ignored."""
+        if topic in self.members:
+            self._hold_off(topic, peer, min(seconds or PRUNE_BACKOFF_S, MAX_BACKOFF_S), now)
+            self.members[topic].pop(peer, None)
+
+    # With each heartbeat
+
+    def tend(self, now: float) -> list[Send]:
+        """Keep each mesh at its size, of peers that are there and fit."""
+        sends = []
+        self._mixer.keep_only(self.members)
+        for topic in self.members:
+            sends += self._drop_unfit(topic, now)
+            size = len(self.members[topic])
+            if size < self._shape.degree_low:
+                sends += self._graft_some(topic, self._shape.degree - size, now)
+            elif size > self._shape.degree_high:
+                members = list(self.members[topic])
+                sends += self._prune_worst(topic, size - self._shape.degree, members, now)
+            sends += self._mix(topic, now)
+        self._forget_backoffs(now)
+        return sends
+
+    def _drop_unfit(self, topic: str, now: float) -> list[Send]:
+        members, subscribers = self.members[topic], self._peers.of(topic)
+        reachable = self._peers.reachable
+        for peer in [p for p in members if p not in subscribers or p not in reachable]:
+            del members[peer]
+        unfit = [peer for peer in members if not self.is_fit(peer)]
+        return [send for peer in unfit for send in self._prune(topic, peer, now)]
+
+    def _prune_worst(self, topic: str, count: int, peers: list[PeerId], now: float) -> list[Send]:
+        """Prune those of `peers` with the lowest scores, at random among equals."""
+        self._rng.shuffle(peers)
+        peers.sort(key=self._score)
+        return [send for peer in peers[: max(0, count)] for send in self._prune(topic, peer, now)]
+
+    def _mix(self, topic: str, now: float) -> list[Send]:
+        """Take a peer from outside into a mesh that is due (`shoal_p2p.gossip.mixing` says why)."""
+        old = list(self.members[topic])
+        if len(old) < self._shape.degree_low or not self._mixer.is_due(topic, now):
+            return []
+        newcomers = self._graft_some(topic, 1, now)
+        if not newcomers:
+            return []
+        self._mixer.mixed(topic, now)
+        surplus = len(old) + 1 - self._shape.degree
+        return newcomers + self._prune_worst(topic, min(surplus, MOST_LEAVING), old, now)
+
+    def _forget_backoffs(self, now: float) -> None:
+        self._backoffs = {key: b for key, b in self._backoffs.items() if b.until > now}
+        self._excused &= self._backoffs.keys()
+
+
+def _pruned(topic: str, peer: PeerId) -> Send:
+    return Send(peer, Rpc(prune=[(topic, PRUNE_BACKOFF_S)]))

@@ -1,0 +1,104 @@
+"""The queue of frames towards one peer: bounded in frames and bytes, control first."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import trio
+
+from shoal_p2p.gossip.codec import MAX_RPC_BYTES
+
+_PREFIX_BYTES = 4
+"""Longest length prefix, of an RPC of `MAX_RPC_BYTES`."""
+_MAX_CONTROL_BYTES = MAX_RPC_BYTES
+"""Control has room of its own, so that a full queue of messages does not keep a PRUNE back."""
+
+
+class _Lane:
+    """Frames of one kind, and their bytes."""
+
+    def __init__(self, max_frames: int, max_bytes: int) -> None:
+        self.frames: deque[bytes] = deque()
+        self.num_bytes = 0
+        self._max_frames = max_frames
+        self._max_bytes = max_bytes
+
+    def has_room(self, size: int) -> bool:
+        return len(self.frames) < self._max_frames and self.num_bytes + size <= self._max_bytes
+
+    def append(self, frame: bytes) -> None:
+        self.frames.append(frame)
+        self.num_bytes += len(frame)
+
+    def pop(self) -> bytes:
+        frame = self.frames.popleft()
+        self.num_bytes -= len(frame)
+        return frame
+
+    def clear(self) -> None:
+        self.frames.clear()
+        self.num_bytes = 0
+
+
+class OutboundQueue:
+    """Full means: the frame is refused; the caller decides whether to wait."""
+
+    def __init__(self, *, max_frames: int, max_bytes: int) -> None:
+        self._control = _Lane(max_frames, _MAX_CONTROL_BYTES)
+        self._data = _Lane(max_frames, max_bytes)
+        self._is_closed = False
+        self._changed = trio.Event()
+
+    def __len__(self) -> int:
+        return len(self._control.frames) + len(self._data.frames)
+
+    @property
+    def num_data_bytes(self) -> int:
+        """Bytes of messages that wait to be written."""
+        return self._data.num_bytes
+
+    def has_room(self, size: int) -> bool:
+        """True if a message's frame of `size` bytes would be taken."""
+        return self._data.has_room(size)
+
+    def push(self, frame: bytes, *, control: bool = False) -> bool:
+        """Queue an encoded frame; False if it was refused."""
+        lane = self._control if control else self._data
+        is_sendable = len(frame) <= MAX_RPC_BYTES + _PREFIX_BYTES
+        if self._is_closed or not is_sendable or not lane.has_room(len(frame)):
+            return False
+        lane.append(frame)
+        self._notify_all()
+        return True
+
+    async def pop(self, max_bytes: int) -> list[bytes]:
+        """Wait for the next frame, and return with it what else waits, up to `max_bytes` together;
+        none once the queue is closed."""
+        while not self._is_closed and not len(self):
+            await self._changed.wait()
+        frames: list[bytes] = []
+        room = max_bytes
+        while len(self):
+            lane = self._control if self._control.frames else self._data
+            if frames and len(lane.frames[0]) > room:
+                break
+            frames.append(lane.pop())
+            room -= len(frames[-1])
+        self._notify_all()
+        return frames
+
+    async def wait_for_room(self, size: int) -> None:
+        """Wait until `size` bytes fit, or the queue is closed. The caller sets a deadline."""
+        while not self._is_closed and not self.has_room(size):
+            await self._changed.wait()
+
+    def close(self) -> None:
+        """Wake the writer and every waiting publisher; nothing more is taken."""
+        self._is_closed = True
+        self._control.clear()
+        self._data.clear()
+        self._notify_all()
+
+    def _notify_all(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()

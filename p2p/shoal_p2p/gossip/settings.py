@@ -1,0 +1,64 @@
+"""The mesh's shape, and what one peer, and all peers together, may occupy. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal_p2p.gossip.flood_gate import FloodLimits
+from shoal_wire.limits import MAX_MESSAGE_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshSettings:
+    """The mesh's shape and the scores at which a peer loses its rights (gossipsub v1.1)."""
+
+    degree: int = 6
+    """Members that a mesh aims at."""
+    degree_low: int = 4
+    """Below so many members the mesh grafts, up to `degree`."""
+    degree_high: int = 12
+    """Above so many members the mesh prunes, down to `degree`."""
+    heartbeat_s: float = 1.0
+    idontwant_bytes: int = 16 * 1024
+    """IDONTWANT is sent for messages of at least this size; below it costs more than it saves."""
+    gossip_threshold: float = -10.0
+    """Below this score a peer gets no messages from us and is in no mesh."""
+    graylist_threshold: float = -40.0
+    """Below this score nothing a peer sends is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GossipLimits:
+    """What one peer, and all peers together, may occupy."""
+
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    max_queue_frames: int = 1024
+    max_queue_bytes: int = 32 * 1024 * 1024
+    """Outbound, for each peer. The frames themselves are shared between queues."""
+    max_validating_per_peer: int = 16
+    """Messages of one peer under validation; then its stream is not read."""
+    seen_ttl_s: float = 120.0
+    max_seen_ids: int = 200_000
+    max_subscriptions_per_peer: int = 64
+    max_topic_chars: int = 256
+    stream_deadline_s: float = 10.0
+    """To open a pubsub stream."""
+    write_deadline_s: float = 30.0
+    """For one frame, or some small ones: a peer that reads more slowly is cut."""
+    max_messages_per_rpc: int = 1024
+    """The rest of a longer RPC is not looked at, and counts as waste."""
+    flood: FloodLimits = field(default_factory=FloodLimits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GossipSettings:
+    """Mesh shape, bounds and deadlines of gossip."""
+
+    mesh: MeshSettings = field(default_factory=MeshSettings)
+    limits: GossipLimits = field(default_factory=GossipLimits)
+    validator_deadline_s: float = 2.0
+    max_validating: int = 64
+    """Validators running at once, all peers together. Others wait, within the deadline; the network
+    with the fewest running goes first."""
+    publish_deadline_s: float = 5.0
+    """How long `publish` waits for peers whose queues are full."""

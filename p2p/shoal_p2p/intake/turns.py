@@ -1,0 +1,253 @@
+"""The task worker's time, shared by network before it is shared by name.
+
+    batch ─▶ FairQueue ─▶ whoever has paid least ─▶ a slice of its tasks ─▶ worker
+                 ▲                                         │ pays before, settles after
+                 └───────── the rest of its tasks ◀────────┘
+
+What a family's tasks cost is measured; a batch that names a thousand of them pays for each slice
+before the worker begins with it, and everybody else has a turn between two slices.  Where the
+batches of one side of a network wait for more than anybody would, another one is refused, which is
+no fault of who signed or brought it.
+
+Whose own batches need too much of a message's time, and are not done, pays more for each turn: up
+to eight times, so that it has less than its share while others wait.  What is passed on or was
+asked for pays what it costs: who brings it does not know how fast this worker is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import trio
+
+from shoal_base.bounded import BoundedDict
+from shoal_p2p.fair import Path
+from shoal_p2p.fair.queue import FairQueue
+from shoal_tasks.errors import WorkerUnavailable
+from shoal_tasks.types import TaskCoordinates
+from shoal_wire.types import Digest
+
+SLICE_S = 0.05
+"""What one turn may cost, by what its tasks usually do; one task at least."""
+SLICE_TASKS = 64
+AT_ONCE = 2
+"""Slices at the worker: while one is read, the other is worked on."""
+MAX_WAITING = 16
+"""Batches of one side of a network."""
+MAX_WAITING_S = 1.8
+"""And what they may cost together, beside the first: gossip waits two seconds for a verdict."""
+
+_WASTED_HALF_LIFE_S = 60.0
+_MOST_WASTED_S = 7.0
+"""Beyond this turns get no dearer; each is paid 1 + seconds wasted times."""
+_MAX_WASTEFUL = 1024
+_FIRST_PRICE_S = 0.001
+"""Of a task whose family has not been measured."""
+_LEAST_PRICE_S = 20e-6
+_RISE, _FALL = 0.5, 0.2
+"""A price follows dear slices quickly and cheap ones, which were perhaps remembered, slowly."""
+_MAX_FAMILIES = 1024
+_SIDE = 2
+"""Parts of a path that name a side of a network."""
+
+
+ASKED_FOR = "asked for"
+"""The side of a network's batches that this node has asked for, whoever signed them."""
+
+
+class TooDear(WorkerUnavailable):
+    """A batch that its signer brought needs too much of a message's time for itself alone."""
+
+
+class QuestionSource(Protocol):
+    """Regenerates questions (the task worker)."""
+
+    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+        """Return one 16-byte digest a task; raises WorkerUnavailable."""
+
+    def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
+        """Return the same, if all of them are remembered; None if the worker has to be asked."""
+
+
+class Prices:
+    """What a task of each family costs the worker, in seconds, as measured."""
+
+    def __init__(self) -> None:
+        self._prices: BoundedDict[str, float] = BoundedDict(_MAX_FAMILIES)
+
+    def of(self, tasks: Sequence[TaskCoordinates]) -> float:
+        """Return what tasks will cost, by what theirs have cost so far."""
+        families = Counter(task.family for task in tasks)
+        return sum(num * self.of_one(family) for family, num in families.items())
+
+    def of_one(self, family: str) -> float:
+        """Return what one task of a family will cost."""
+        return self._prices.get(family, _FIRST_PRICE_S)
+
+    def measured(self, tasks: Sequence[TaskCoordinates], seconds: float) -> None:
+        """Learn from what tasks have cost together."""
+        factor = seconds / max(_LEAST_PRICE_S, self.of(tasks))
+        for family in {task.family for task in tasks}:
+            price = self.of_one(family)
+            step = _RISE if factor > 1.0 else _FALL
+            if family not in self._prices:
+                step = 1.0
+            self._prices[family] = max(_LEAST_PRICE_S, price * (1.0 + step * (factor - 1.0)))
+
+
+@dataclass(slots=True, eq=False)
+class _WaitingBatch:
+    path: Path
+    tasks: Sequence[TaskCoordinates]
+    price_s: float
+    dearness: float
+    """How many times over it pays for its turns."""
+    found: list[Digest] = field(default_factory=list)
+    part: list[TaskCoordinates] = field(default_factory=list)
+    """What it has the turn for; empty while it waits."""
+    part_s: float = 0.0
+    used_s: float = 0.0
+    """The worker's time that it has had."""
+    turn: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def rest(self) -> Sequence[TaskCoordinates]:
+        return self.tasks[len(self.found) :]
+
+
+class WorkerTurns:
+    """Asks the worker for few slices at a time, of whoever has had least of its time."""
+
+    def __init__(self, questions: QuestionSource, *, patience_s: float = MAX_WAITING_S) -> None:
+        self._questions = questions
+        self._patience_s = patience_s
+        self._prices = Prices()
+        self._queue: FairQueue[_WaitingBatch] = FairQueue()
+        self._jobs: dict[Path, list[_WaitingBatch]] = {}
+        """All that wait or are at the worker, by side of a network."""
+        self._wasted: BoundedDict[Path, tuple[float, float]] = BoundedDict(_MAX_WASTEFUL)
+        """The worker's seconds that a network's own batches have wasted, and by when."""
+        self._num_at_work = 0
+        self._at_work: list[_WaitingBatch] = []
+        """The jobs whose slices are at the worker, in the order in which it does them."""
+        self._free_at = -math.inf
+        """When the worker was done with the last of the others; infinite while that is unknown."""
+
+    async def question_digests(
+        self, tasks: Sequence[TaskCoordinates], path: Path, *, is_own: bool = False
+    ) -> list[Digest]:
+        """Return one digest a task; at once where all are remembered, which takes nobody's turn.
+
+        `path` is the network, side and name that the batch counts for; `is_own` says that its
+        signer brought it, who answers for what it costs.
+
+        Raises:
+            TooDear: it took too long, and they are the signer's own and need half of that alone.
+            WorkerUnavailable: too much of this side waits, or it took too long.
+            UnknownFamily: as the worker does.
+        """
+        if not tasks:
+            return []
+        if (known := self._questions.known_digests(tasks)) is not None:
+            return known
+        job = self._join(path, tasks)
+        try:
+            with trio.move_on_after(self._patience_s):
+                while job.rest:
+                    await job.turn.wait()
+                    await self._serve(job)
+                    self._end_turn(job)
+                    if job.rest:
+                        self._queue.add(path, job, first=True)
+                        self._give_turns()
+                return job.found
+        finally:
+            self._leave(job)
+        alone_s = job.used_s + self._prices.of(job.rest)
+        if is_own and 2 * alone_s >= self._patience_s:
+            side, now = path[:_SIDE], trio.current_time()
+            self._wasted.put(side, (self._wasted_s(side, now) + job.used_s, now))
+            raise TooDear("the tasks took the task worker too long")
+        raise WorkerUnavailable("the task worker did not answer in time")
+
+    def _wasted_s(self, side: Path, now: float) -> float:
+        """Return what a side of a network has wasted lately."""
+        seconds, at = self._wasted.get(side, (0.0, now))
+        return seconds * 0.5 ** ((now - at) / _WASTED_HALF_LIFE_S)
+
+    def _join(self, path: Path, tasks: Sequence[TaskCoordinates]) -> _WaitingBatch:
+        side, price_s = path[:_SIDE], self._prices.of(tasks)
+        jobs = self._jobs.get(side, [])
+        waiting_s = sum(job.price_s for job in jobs)
+        if jobs and (len(jobs) >= MAX_WAITING or waiting_s + price_s > MAX_WAITING_S):
+            raise WorkerUnavailable("too much waits for the task worker by this way")
+        dearness = 1.0 + min(_MOST_WASTED_S, self._wasted_s(side, trio.current_time()))
+        job = _WaitingBatch(path, tasks, price_s, dearness)
+        self._jobs[side] = [*jobs, job]
+        self._queue.add(path, job)
+        self._give_turns()
+        return job
+
+    def _give_turns(self) -> None:
+        """Give what turns there are to whoever has had least, who pays for them now."""
+        while self._num_at_work < AT_ONCE and (found := self._queue.take()) is not None:
+            path, job = found
+            job.part, job.part_s = self._slice(job.rest)
+            self._queue.pay(path, job.part_s * job.dearness)
+            self._num_at_work += 1
+            job.turn.set()
+
+    def _slice(self, tasks: Sequence[TaskCoordinates]) -> tuple[list[TaskCoordinates], float]:
+        """Return the first of `tasks`, as many as one turn is for, and their price."""
+        part: list[TaskCoordinates] = []
+        price_s = 0.0
+        for task in tasks[:SLICE_TASKS]:
+            of_task = self._prices.of_one(task.family)
+            if part and price_s + of_task > SLICE_S:
+                break
+            part.append(task)
+            price_s += of_task
+        return part, price_s
+
+    async def _serve(self, job: _WaitingBatch) -> None:
+        began, is_done = trio.current_time(), False
+        self._at_work.append(job)
+        try:
+            job.found += await self._questions.question_digests(job.part)
+            is_done = True
+        finally:
+            # The worker does one thing at a time: what others were there for is not this one's.
+            if self._at_work[0] is job:
+                self._settle(job, began, is_done=is_done)
+            self._at_work.remove(job)
+
+    def _settle(self, job: _WaitingBatch, began: float, *, is_done: bool) -> None:
+        """Have a slice pay what it took.
+
+        Behind one that was given up nobody can say: the worker may be at that one still.
+        """
+        ended = trio.current_time()
+        took_s = ended - max(began, self._free_at)
+        self._free_at = ended if is_done else math.inf
+        if took_s >= 0:
+            job.used_s += took_s
+            self._queue.pay(job.path, max(0.0, took_s - job.part_s) * job.dearness)
+            self._prices.measured(job.part, took_s)
+
+    def _end_turn(self, job: _WaitingBatch) -> None:
+        job.part, job.turn = [], trio.Event()
+        self._num_at_work -= 1
+
+    def _leave(self, job: _WaitingBatch) -> None:
+        self._queue.discard(job.path, job)
+        side = job.path[:_SIDE]
+        self._jobs[side].remove(job)
+        if not self._jobs[side]:
+            del self._jobs[side]
+        if job.part:
+            self._end_turn(job)
+        self._give_turns()

@@ -1,0 +1,201 @@
+"""Validation of what peers bring: bytes ─▶ envelope ─▶ `SignedBatch`, or a verdict. Pure.
+
+Cheap checks come first; nothing here keeps state, reads a clock or evaluates text. What needs
+state (duplicates, quotas) is in `ledger`, what needs the task worker in `questions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shoal_base.visible import visible_name
+from shoal_p2p.intake.weight import work_of
+from shoal_wire.announcement import Announcement, check_announcement, decode_announcement
+from shoal_wire.codec import ParsedBatch, PayloadError, decode_batch, parse_batch
+from shoal_wire.digests import batch_id
+from shoal_wire.envelope import EnvelopeError, SignedEnvelope, open_envelope
+from shoal_wire.limits import (
+    ANNOUNCEMENT_PAYLOAD_TYPE,
+    BATCH_PAYLOAD_TYPE,
+    MAX_ANNOUNCEMENT_BYTES,
+)
+from shoal_wire.rules import BatchRules, check_batch, is_reserved
+from shoal_wire.types import PeerId, RolloutBatch, SignedBatch
+from shoal_wire.verdict import Reason, Verdict
+
+Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
+"""``await validator(data, author, forwarder)``: judges a message, keeps what is good."""
+
+
+class Source(StrEnum):
+    """How a batch came."""
+
+    GOSSIP = "gossip"
+    BACKFILL = "backfill"
+    """Asked for as one of a peer's recent ones."""
+    GAP = "gap"
+    """Missed, noticed and asked for."""
+    PULL = "pull"
+    """Announced, too big to be gossiped whole."""
+
+
+_FAMILY_CHARS = 64
+_BATCH = (BATCH_PAYLOAD_TYPE,)
+_GOSSIPED = (BATCH_PAYLOAD_TYPE, ANNOUNCEMENT_PAYLOAD_TYPE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationContext:
+    """What a batch is judged against."""
+
+    rules: BatchRules
+    me: PeerId
+
+
+class Rejected(Exception):  # noqa: N818 - a judgement, not a fault
+    """A message that is not to be kept; `reason` is its row in the verdict table.
+
+    `work_s` is what it cost to find out, by count; 0 where that is next to nothing. `family` is
+    what `family_of` says of it, empty where it was not read.
+    """
+
+    def __init__(self, reason: Reason, *, work_s: float = 0.0, family: str = "") -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+        self.work_s = work_s
+        self.family = family
+
+
+def open_message(raw: bytes, *, author: PeerId, context: ValidationContext) -> SignedEnvelope:
+    """Return the envelope that `author` gossiped: of a batch, or of the announcement of one.
+
+    Raises:
+        Rejected: with the verdict table's reason.
+    """
+    if len(raw) > context.rules.manifest.rules.max_message_bytes:
+        raise Rejected(Reason.OVERSIZE_MESSAGE)
+    if author == context.me:
+        raise Rejected(Reason.CLAIMS_TO_BE_ME)
+    announces = len(raw) <= MAX_ANNOUNCEMENT_BYTES
+    try:
+        return open_envelope(raw, payload_types=_GOSSIPED if announces else _BATCH)
+    except EnvelopeError as error:
+        raise Rejected(error.reason) from None
+
+
+def open_fetched(raw: bytes, *, context: ValidationContext) -> SignedEnvelope:
+    """Return the envelope of a batch that was asked for; it may be over gossip's cap.
+
+    Raises:
+        Rejected: with the verdict table's reason.
+    """
+    if len(raw) > context.rules.manifest.rules.max_envelope_bytes:
+        raise Rejected(Reason.OVERSIZE_PAYLOAD)
+    try:
+        return open_envelope(raw, payload_types=_BATCH)
+    except EnvelopeError as error:
+        raise Rejected(error.reason) from None
+
+
+def parse_payload(
+    envelope: SignedEnvelope, *, author: PeerId, context: ValidationContext
+) -> ParsedBatch:
+    """Return what `open_payload` begins with, which says how much the rest of it is.
+
+    Raises:
+        Rejected: as `open_payload` would.
+    """
+    if envelope.payload_type != BATCH_PAYLOAD_TYPE:
+        raise Rejected(Reason.MALFORMED_ENVELOPE)
+    _check_signer(envelope.signer, author, context.me)
+    try:
+        return parse_batch(envelope.payload, max_bytes=context.rules.manifest.rules.max_batch_bytes)
+    except PayloadError as error:
+        raise Rejected(error.reason) from None
+
+
+def open_payload(
+    envelope: SignedEnvelope,
+    *,
+    author: PeerId,
+    context: ValidationContext,
+    now_ms: int,
+    brought_by: PeerId | None = None,
+    parsed: ParsedBatch | None = None,
+) -> SignedBatch:
+    """Return the batch of `author` in an opened envelope, by whichever way it came.
+
+    Raises:
+        Rejected: with the verdict table's reason.
+    """
+    if envelope.payload_type != BATCH_PAYLOAD_TYPE:
+        raise Rejected(Reason.MALFORMED_ENVELOPE)
+    _check_signer(envelope.signer, author, context.me)
+    max_bytes = context.rules.manifest.rules.max_batch_bytes
+    try:
+        batch = decode_batch(envelope.payload, max_bytes=max_bytes, parsed=parsed)
+    except PayloadError as error:
+        raise Rejected(error.reason) from None
+    reason = check_batch(batch, context.rules, now_ms=now_ms)
+    if reason is not None:
+        raise Rejected(reason, work_s=work_of(batch.groups), family=family_of(batch))
+    return SignedBatch(
+        batch_id=batch_id(envelope.raw),
+        publisher=envelope.signer,
+        batch=batch,
+        envelope=envelope.raw,
+        brought_by=brought_by,
+    )
+
+
+def open_announcement(
+    envelope: SignedEnvelope, *, author: PeerId, context: ValidationContext, now_ms: int
+) -> Announcement:
+    """Return what `author` announces in an opened envelope.
+
+    Raises:
+        Rejected: with the verdict table's reason.
+    """
+    if envelope.payload_type != ANNOUNCEMENT_PAYLOAD_TYPE:
+        raise Rejected(Reason.MALFORMED_ENVELOPE)
+    _check_signer(envelope.signer, author, context.me)
+    try:
+        announcement = decode_announcement(envelope.payload)
+    except PayloadError as error:
+        raise Rejected(error.reason) from None
+    reason = check_announcement(announcement, context.rules.manifest, now_ms=now_ms)
+    if reason is not None:
+        raise Rejected(reason)
+    return announcement
+
+
+def reopen_batch(raw: bytes, *, max_bytes: int) -> SignedBatch:
+    """Return a batch from our own disk: signature and structure are checked, its age is not.
+
+    Raises:
+        Rejected: the stored bytes are damaged; an earlier version let in what is kept for
+            evaluation.
+    """
+    try:
+        envelope = open_envelope(raw)
+        batch = decode_batch(envelope.payload, max_bytes=max_bytes)
+    except (EnvelopeError, PayloadError) as error:
+        raise Rejected(error.reason) from None
+    if any(is_reserved(group.task) for group in batch.groups):
+        raise Rejected(Reason.RESERVED_TASK)
+    return SignedBatch(batch_id=batch_id(raw), publisher=envelope.signer, batch=batch, envelope=raw)
+
+
+def family_of(batch: RolloutBatch) -> str:
+    """Return the family of a batch's first group as it can be shown, and not too long."""
+    named = batch.groups[0].task.family if batch.groups else ""
+    return visible_name(named[:_FAMILY_CHARS])[:_FAMILY_CHARS]
+
+
+def _check_signer(signer: PeerId, author: PeerId, me: PeerId) -> None:
+    if signer == me:
+        raise Rejected(Reason.CLAIMS_TO_BE_ME)
+    if signer != author:
+        raise Rejected(Reason.SIGNER_NOT_SENDER)

@@ -1,0 +1,127 @@
+"""Checks of a peer's place in the swarm: peers, bootstraps, slots, key, clock, meshes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from shoal_ipc.answers.doctor import BootstrapSeen, Finding, State
+from shoal_p2p.ipc.checks.seen import Seen, found
+from shoal_p2p.peers.skew import skew_of
+
+_SLOW_MS: Final = 1000.0
+"""A round trip that is longer holds every request to that bootstrap up for seconds."""
+FULL_DO: Final = (
+    "wait; if it stays, give another address (--bootstrap), or have it started with more "
+    "--max-connections"
+)
+
+
+def peers(seen: Seen) -> Iterator[Finding]:
+    """Whether any peer is connected."""
+    if seen.status.peers:
+        yield found("peers", f"{seen.status.peers} connected")
+        return
+    state: State = "bad" if seen.settled and seen.facts.bootstraps else "warn"
+    yield found("peers", f"nobody is connected{'' if seen.settled else ' yet'}", state, _meet(seen))
+
+
+def _meet(seen: Seen) -> str:
+    if seen.facts.bootstraps:
+        return "see what each bootstrap says"
+    if seen.status.role == "bootstrap":
+        return "wait for others: `shoal invite` prints the line with which they join"
+    return "give the address of a peer that is up: --bootstrap /ip4/…/tcp/…/p2p/…"
+
+
+def bootstraps(seen: Seen) -> Iterator[Finding]:
+    """Each bootstrap address: one round trip, or why there was none."""
+    for one in seen.facts.bootstraps:
+        if one.full_s is not None:
+            alone = not seen.status.peers
+            yield found(
+                "bootstrap",
+                f"{one.address} is full: it let this node go, which is back in {one.full_s:.0f} s",
+                "warn" if alone else "ok",
+                FULL_DO if alone else "",
+            )
+        elif one.latency_ms is None:
+            yield _silent(one, seen)
+        else:
+            slow = one.latency_ms > _SLOW_MS
+            yield found(
+                "bootstrap",
+                f"{one.address} answers in {one.latency_ms:.1f} ms",
+                "warn" if slow else "ok",
+                "the link is slow or that machine is overloaded" if slow else "",
+            )
+
+
+def _silent(one: BootstrapSeen, seen: Seen) -> Finding:
+    answering = any(other.latency_ms is not None for other in seen.facts.bootstraps)
+    key = seen.facts.key
+    both = f", and that it has the same swarm key ({key.file})" if key else ""
+    return found(
+        "bootstrap",
+        f"{one.address} {'cannot be joined' if one.mends else 'does not answer'}: "
+        f"{one.error or 'not connected'}",
+        # One that answers is enough, and those that have met stay together without any.
+        "warn" if answering or seen.status.peers else "bad",
+        one.mends
+        or f"check that it runs and that the address is right{both}; it is tried for ever",
+    )
+
+
+def full(seen: Seen) -> Iterator[Finding]:
+    """Whether somebody was let go, or refused, for want of a slot."""
+    if (one := seen.facts.full) is not None:
+        yield found(
+            "full",
+            f"full {one.ago_s:.0f} s ago, with {one.slots} slots: {one.let_go} peers were let "
+            f"go to make room and {one.refused} newcomers refused for now, since the start",
+            "warn",
+            "nobody is locked out, newcomers wait longer; raise --max-connections (with it "
+            "--prefix-connections, if they come from one network, and ulimit -n), or start another "
+            "bootstrap",
+        )
+
+
+def swarm_key(seen: Seen) -> Iterator[Finding]:
+    """Whether a private swarm's key file still holds the key in use."""
+    if (key := seen.facts.key) is not None:
+        yield found(
+            "swarm key",
+            key.problem or f"a private swarm, of the key in {key.file}",
+            "warn" if key.problem else "ok",
+            "it still uses the key that it started with: start it again" if key.problem else "",
+        )
+
+
+def clock(seen: Seen) -> Iterator[Finding]:
+    """How far this clock is from the median peer's."""
+    skew = skew_of([one.clock_ahead_ms for one in seen.facts.outside])
+    if skew is None:
+        return
+    state: State = "warn" if skew.is_wrong else "ok"
+    if abs(skew.ahead_ms) > seen.facts.clock_limit_ms:
+        state = "bad"
+    do = f"{skew.advice()}: batches that are far off in time are refused"
+    yield found("clock", skew.says(), state, "" if state == "ok" else do)
+
+
+def mesh(seen: Seen) -> Iterator[Finding]:
+    """Each topic: members of the mesh, of those that are subscribed."""
+    for topic, num in seen.facts.subscribed.items():
+        members = seen.status.mesh.get(topic, 0)
+        state: State = "warn"
+        if not num:
+            do = "nobody else is subscribed: batches wait in the outbox"
+        elif not members:
+            state = "bad" if seen.settled else "warn"
+            do = "wait a few seconds; if it stays, see the scores in `shoal debug peers`"
+        elif members < min(num, seen.facts.mesh_low):
+            do = "wait a few seconds; peers may have full meshes"
+        else:
+            state, do = "ok", ""
+        short = "/".join(part[:12] if len(part) == 64 else part for part in topic.split("/"))
+        yield found("mesh", f"{short}: {members} in the mesh of {num} subscribed", state, do)

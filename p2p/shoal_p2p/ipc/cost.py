@@ -1,0 +1,143 @@
+"""What a peer costs the machine that it is on: bytes a second, processor, memory, disk.
+
+Measured when somebody asks: nobody who does not look pays for it. A rate is that of the last
+minute, or since the question before, or since the start where there was none.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import psutil
+import trio
+
+from shoal_ipc.answers.peer import Cost, Process
+from shoal_p2p.net.traffic import Traffic
+from shoal_p2p.threads import InThread
+
+WINDOW_SECONDS: Final = 60.0
+STEP_SECONDS: Final = 1.0
+"""Two measurements are so far apart at least."""
+DISK_SECONDS: Final = 60.0
+MAX_FILES: Final = 10_000
+"""Files of a data directory that are counted."""
+
+
+class GrowthRate:
+    """How fast a count grows."""
+
+    def __init__(self, at: float, total: float) -> None:
+        self._seen = deque([(at, total)])
+
+    def add(self, at: float, total: float) -> None:
+        """Take in the count as it is; one that went back begins anew."""
+        if total < self._seen[-1][1]:
+            self._seen = deque([(at, total)])
+            return
+        if len(self._seen) > 1 and at - self._seen[-2][0] < STEP_SECONDS:
+            self._seen.pop()
+        self._seen.append((at, total))
+        while len(self._seen) > 2 and at - self._seen[1][0] >= WINDOW_SECONDS:
+            self._seen.popleft()
+
+    @property
+    def seconds(self) -> float:
+        """The time over which it is measured."""
+        return self._seen[-1][0] - self._seen[0][0]
+
+    @property
+    def per_second(self) -> float | None:
+        """None before any time has passed."""
+        grown = self._seen[-1][1] - self._seen[0][1]
+        return grown / self.seconds if self.seconds > 0 else None
+
+
+class _Process:
+    """One process of this machine."""
+
+    def __init__(self, pid: int, at: float) -> None:
+        self.pid = pid
+        self._process = psutil.Process(pid)
+        # The system's own clock, as its start is by that.
+        age = max(0.0, time.time() - self._process.create_time())
+        self._cpu = GrowthRate(at - age, 0.0)
+
+    def measure(self, at: float) -> Process:
+        """Return its share of one core, and its memory. Raises psutil.Error."""
+        with self._process.oneshot():
+            times, memory = self._process.cpu_times(), self._process.memory_info()
+        self._cpu.add(at, times.user + times.system)
+        share = self._cpu.per_second
+        return Process(cpu=None if share is None else round(share, 4), rss_bytes=memory.rss)
+
+
+class CostMeter:
+    """Measures one peer."""
+
+    def __init__(self, traffic: Traffic, data_dir: Path, *, in_thread: InThread) -> None:
+        self._traffic = traffic
+        self._data_dir = data_dir
+        self._in_thread = in_thread
+        now = trio.current_time()
+        self._in, self._out = GrowthRate(now, 0.0), GrowthRate(now, 0.0)
+        self._processes: dict[str, _Process] = {}
+        self._disk: tuple[float, int] | None = None
+        """When it was counted, and the bytes."""
+
+    async def view(self, pids: Mapping[str, int | None]) -> Cost:
+        """Return what it costs, `pids` by what each process is called."""
+        now = trio.current_time()
+        self._in.add(now, self._traffic.bytes_in)
+        self._out.add(now, self._traffic.bytes_out)
+        return Cost(
+            window_s=round(self._in.seconds, 3),
+            bytes_in=self._traffic.bytes_in,
+            bytes_out=self._traffic.bytes_out,
+            bytes_in_s=_rounded(self._in.per_second),
+            bytes_out_s=_rounded(self._out.per_second),
+            disk_bytes=await self._disk_bytes(now),
+            processes={name: self._measure(name, pid, now) for name, pid in pids.items()},
+        )
+
+    def _measure(self, name: str, pid: int | None, now: float) -> Process | None:
+        known = self._processes.get(name)
+        try:
+            if pid is None:
+                raise psutil.NoSuchProcess(0)
+            if known is None or known.pid != pid:
+                known = self._processes[name] = _Process(pid, now)
+            return known.measure(now)
+        except psutil.Error:
+            self._processes.pop(name, None)
+            return None
+
+    async def _disk_bytes(self, now: float) -> int:
+        if self._disk is None or now - self._disk[0] >= DISK_SECONDS:
+            self._disk = now, await self._in_thread(bytes_below, self._data_dir)
+        return self._disk[1]
+
+
+def bytes_below(folder: Path) -> int:
+    """Return what the files below a folder occupy; of a great many, the first. Blocks."""
+    total, waiting, left = 0, [folder], MAX_FILES
+    while waiting and left > 0:
+        try:
+            with os.scandir(waiting.pop()) as found:
+                for entry in found:
+                    left -= 1
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+        except OSError:
+            continue  # gone, or not for us
+    return total
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)

@@ -1,0 +1,250 @@
+"""The node's way to a judge: asked by the trainer, which never waits for it.
+
+    idle ──ask──▶ asking ──▶ asked ──answer──▶ scoring ──▶ scored
+     ▲               │                            │          │ ask
+     └── away, or refused: for a while asks are refused ◄────┴─▶ asking
+
+Every step that a judge can delay has a deadline and runs in `run`; `ask` and `answer` return at
+once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import deque
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal_ipc import messages as m
+from shoal_ipc.answers.node import Judged
+from shoal_p2p.net.address import parse_peer_address
+from shoal_p2p.net.host import DialError, RequestError
+from shoal_p2p.net.interface import Host
+from shoal_wire.errors import RemoteError
+from shoal_wire.judge import (
+    JUDGE_PROTOCOL,
+    MAX_JUDGE_REPLY_BYTES,
+    decode_reply,
+    encode_request,
+    open_record,
+)
+from shoal_wire.judge_messages import (
+    Challenge,
+    ChallengeAnswer,
+    ChallengeRequest,
+    JudgeRecord,
+    JudgeRefusal,
+    JudgeRefusalReason,
+    JudgeReply,
+    JudgeRequest,
+    Mode,
+    SealedRecord,
+)
+from shoal_wire.manifest import Manifest
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+_DIAL_SECONDS = 5.0
+_REPLY_SECONDS = 25.0
+_TRIES = 3
+_MAX_WAIT_SECONDS = 5.0
+"""A judge that is busy for longer is asked another time."""
+_FIRST_PAUSE_SECONDS = 2.0
+_MAX_PAUSE_SECONDS = 120.0
+_WINDOW = 20
+
+
+class JudgePhase(StrEnum):
+    """Where the exchange with the judge stands."""
+
+    IDLE = "idle"
+    ASKING = "asking"
+    ASKED = "asked"
+    SCORING = "scoring"
+    SCORED = "scored"
+
+
+class JudgeLinkError(Exception):
+    """The judge did not do its part; one line."""
+
+
+class JudgeLink:
+    """One exchange at a time with one judge."""
+
+    def __init__(self, *, host: Host, manifest: Manifest, address: str) -> None:
+        self._host = host
+        self._manifest = manifest
+        self._address = address
+        self._judge = parse_peer_address(address).peer_id
+        self._tagged = {f.name: f.answer_format == "tagged" for f in manifest.families}
+        self._wake = trio.Event()
+        self._phase = JudgePhase.IDLE
+        self._challenge: Challenge | None = None
+        self._expires_at = 0.0
+        self._answer: m.JudgeAnswer | None = None
+        self._score: m.JudgeScore | None = None
+        self._error: str | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+        self._scores: deque[float] = deque(maxlen=_WINDOW)
+        self._judged = 0
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Do what `ask` and `answer` begin, until cancelled."""
+        task_status.started()
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            try:
+                if self._phase is JudgePhase.ASKING:
+                    await self._ask_judge()
+                elif self._phase is JudgePhase.SCORING:
+                    await self._hand_over()
+            except JudgeLinkError as error:
+                self._fail(str(error))
+            else:
+                self._recover()
+
+    def ask(self) -> m.JudgeChallenge | m.Failure:
+        """Return the judge's question, or why there is none (yet)."""
+        now = trio.current_time()
+        if self._phase in (JudgePhase.ASKING, JudgePhase.SCORING):
+            return m.Failure(reason=f"the judge is {self._phase}", retryable=True)
+        if (
+            self._phase is JudgePhase.ASKED
+            and self._challenge is not None
+            and now < self._expires_at
+        ):
+            return m.JudgeChallenge(
+                challenge_id=self._challenge.challenge_id,
+                family=self._challenge.family,
+                question=self._challenge.question,
+                tagged=self._tagged[self._challenge.family],
+            )
+        if now < self._retry_at:
+            return m.Failure(reason=self._error or "the judge is left alone for a while")
+        self._begin(JudgePhase.ASKING)
+        return m.Failure(reason="the judge is being asked", retryable=True)
+
+    def answer(self, body: m.JudgeAnswer) -> m.JudgeScore | m.Failure:
+        """Take an answer over, or return the score of one that was."""
+        known = self._answer is not None and self._answer.challenge_id == body.challenge_id
+        if self._phase is JudgePhase.SCORED and known and self._score is not None:
+            return self._score
+        if self._phase is JudgePhase.SCORING and known:
+            return m.Failure(reason="the judge is scoring", retryable=True)
+        if (
+            self._phase is JudgePhase.ASKED
+            and self._challenge is not None
+            and self._challenge.challenge_id == body.challenge_id
+        ):
+            self._answer = body
+            self._begin(JudgePhase.SCORING)
+            return m.Failure(reason="the judge is scoring", retryable=True)
+        return m.Failure(reason=self._error or "the judge waits for no such answer")
+
+    def view(self) -> Judged:
+        """Return what `shoal debug status` shows."""
+        answer = self._answer
+        return Judged(
+            address=self._address,
+            state=str(self._phase),
+            judged=self._judged,
+            score=self._scores[-1] if self._scores else None,
+            mean_score=sum(self._scores) / len(self._scores) if self._scores else None,
+            round=answer.round if answer is not None and self._judged else None,
+            error=self._error,
+        )
+
+    def _begin(self, phase: JudgePhase) -> None:
+        self._phase = phase
+        self._wake.set()
+
+    def _fail(self, why: str) -> None:
+        if self._error is None:
+            log.warning("no score from the judge: %s; going on without", why)
+        self._error = why
+        pause = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        self._retry_at = trio.current_time() + pause
+        self._phase = JudgePhase.IDLE
+
+    def _recover(self) -> None:
+        if self._error is not None:
+            log.info("the judge answers again")
+        self._error, self._failures, self._retry_at = None, 0, 0.0
+
+    async def _ask_judge(self) -> None:
+        reply = await self._say(ChallengeRequest(swarm_digest=self._manifest.digest))
+        if not isinstance(reply, Challenge) or reply.family not in self._tagged:
+            raise JudgeLinkError(f"it answered with {_named(reply)}")
+        self._challenge = reply
+        self._expires_at = trio.current_time() + reply.answer_within_ms / 1000
+        self._phase = JudgePhase.ASKED
+
+    async def _hand_over(self) -> None:
+        answer = self._answer
+        assert answer is not None
+        sent = ChallengeAnswer(
+            challenge_id=answer.challenge_id,
+            text=answer.text,
+            finish_reason=answer.finish_reason,
+            round=answer.round,
+            policy_version=answer.policy_version,
+            model_name=answer.model_name,
+            mode=Mode.SWARM if answer.draws_externals else Mode.SILO,
+        )
+        reply = await self._say(sent)
+        if not isinstance(reply, SealedRecord):
+            raise JudgeLinkError(f"it answered with {_named(reply)}")
+        record = self._checked(reply.envelope, sent)
+        self._score = m.JudgeScore(score=record.score, number=record.number, family=record.family)
+        self._scores.append(record.score)
+        self._judged += 1
+        self._phase = JudgePhase.SCORED
+
+    def _checked(self, envelope: bytes, sent: ChallengeAnswer) -> JudgeRecord:
+        """Return the record if it is of this answer. Raises JudgeLinkError: it is not."""
+        try:
+            record = open_record(envelope, judge=self._judge)
+        except RemoteError as error:
+            raise JudgeLinkError(str(error)) from None
+        said = (record.peer_id, record.swarm_digest, record.answer_digest, record.round)
+        digest = hashlib.sha256(sent.text.encode()).digest()
+        mine = (self._host.peer_id, self._manifest.digest, digest, sent.round)
+        if said != mine or record.mode is not sent.mode:
+            raise JudgeLinkError("its record is not of the answer that it was given")
+        return record
+
+    async def _say(self, request: JudgeRequest) -> JudgeReply:
+        """Connect, ask, and wait where it is busy for a moment. Raises JudgeLinkError."""
+        for _ in range(_TRIES):
+            try:
+                await self._host.dial(self._address, timeout=_DIAL_SECONDS)
+                raw = await self._host.request(
+                    self._judge,
+                    JUDGE_PROTOCOL,
+                    encode_request(request),
+                    max_response_bytes=MAX_JUDGE_REPLY_BYTES,
+                    timeout=_REPLY_SECONDS,
+                )
+                reply = decode_reply(raw)
+            except (DialError, RequestError, RemoteError) as error:
+                raise JudgeLinkError(str(error)) from None
+            wait = reply.retry_after_ms / 1000 if isinstance(reply, JudgeRefusal) else 0.0
+            if not isinstance(reply, JudgeRefusal) or reply.reason is not JudgeRefusalReason.BUSY:
+                return reply
+            if wait > _MAX_WAIT_SECONDS:
+                break
+            await trio.sleep(wait)
+        raise JudgeLinkError("it is busy")
+
+
+def _named(reply: JudgeReply) -> str:
+    return reply.reason if isinstance(reply, JudgeRefusal) else f"a {type(reply).__name__}"

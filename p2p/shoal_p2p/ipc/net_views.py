@@ -1,0 +1,287 @@
+"""Debug views that act on the network: `doctor` and `addresses` ask peers, `ping` asks one."""
+
+from __future__ import annotations
+
+import math
+import random
+import resource
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import trio
+
+from shoal_ipc.answers.doctor import (
+    GRAVITY,
+    BootstrapSeen,
+    Doctor,
+    Facts,
+    FullSeen,
+    MappingSeen,
+    OutsideSeen,
+    ReachSeen,
+)
+from shoal_ipc.answers.node import Status, Trainer
+from shoal_ipc.answers.peer import Addresses, KeyFile, Pinged
+from shoal_p2p.gossip.settings import MeshSettings
+from shoal_p2p.ipc.checks.seen import Seen
+from shoal_p2p.ipc.checks.swarm import FULL_DO
+from shoal_p2p.ipc.doctor import diagnose
+from shoal_p2p.ipc.inspector import swarm_of, view
+from shoal_p2p.ipc.ways_in import ways_in
+from shoal_p2p.ipc.which_peer import which_peer
+from shoal_p2p.member import Member
+from shoal_p2p.net.address import has_other_network, is_circuit, parse_peer_address
+from shoal_p2p.net.host import DialError, RequestError
+from shoal_p2p.net.swarm_key import SwarmKeyError, key_of_settings
+from shoal_p2p.peers.outside import Outside, ask_outside, tcp_ports
+from shoal_p2p.peers.port_mapping import MappingState
+from shoal_p2p.peers.witnesses import witnesses
+from shoal_p2p.trainer_child import ending
+from shoal_wire.types import PeerId
+
+_MAX_ASKED = 8
+"""Peers that are asked how this one looks: enough for a median of clocks."""
+_PING_SECONDS = 5.0
+_DIAL_SECONDS = 4.0
+"""Less than the 10 s that who looks waits for an answer, two of them in a row."""
+_FULL_SECONDS = 600.0
+"""For so long the doctor says that there was no room: newcomers come again within minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Around:
+    at: float
+    alone: bool
+    outside: list[Outside]
+    bootstraps: list[BootstrapSeen]
+
+
+class NetViews:
+    """The views of any peer, given its status view and whom a part of an id may name."""
+
+    def __init__(
+        self,
+        member: Member,
+        status: Callable[[Mapping[str, Any]], Awaitable[Status]],
+        known_peers: Callable[[], Iterable[PeerId]],
+    ) -> None:
+        self._member = member
+        self._status = status
+        self._known_peers = known_peers
+        self._rng = random.Random()
+        self._around: _Around | None = None
+        """The latest answers of peers and bootstraps."""
+
+    @view
+    async def ping(self, options: Mapping[str, Any]) -> Pinged:
+        """One ping of `peer`, an id, its end or an address, connecting to it first if need be."""
+        peer_id = None
+        try:
+            peer_id = await self._connected(str(options.get("peer", "")))
+            ms = await self._member.host.ping(peer_id, timeout=_PING_SECONDS)
+        except (DialError, RequestError) as error:
+            return Pinged(peer_id=peer_id, error=str(error))
+        except ValueError as error:
+            return Pinged(peer_id=peer_id, error=str(error), mistaken=True)
+        return Pinged(peer_id=peer_id, ms=round(ms, 3))
+
+    async def _connected(self, text: str) -> PeerId:
+        if "/" in text:
+            return await self._member.host.dial(text, timeout=_DIAL_SECONDS)
+        peer_id = which_peer(text, self._known_peers())
+        if peer_id == self._member.peer_id:
+            raise ValueError(f"{peer_id} is this node itself")
+        known = next((t for t in self._member.discovery.snapshot() if t.peer_id == peer_id), None)
+        if known is not None and not self._member.host.is_connected(peer_id):
+            await self._member.host.dial(f"{known.address}/p2p/{peer_id}", timeout=_DIAL_SECONDS)
+        return peer_id
+
+    @view
+    async def doctor(self, options: Mapping[str, Any]) -> Doctor:
+        """Ask peers how this node looks, and say what is wrong. Takes five seconds at most.
+
+        Option: `within_s`, so old may be what peers said; a program that asks again and again
+        spares them. Without it they are asked.
+        """
+        around = await self._asked(float(options.get("within_s", 0.0)))
+        status = await self._status({})
+        facts = await self._facts(around, status.trainer)
+        findings = diagnose(Seen(status=status, facts=facts))
+        worst = max((one.state for one in findings), key=GRAVITY.index)
+        return Doctor(peer_id=status.peer_id, state=worst, findings=findings, facts=facts)
+
+    @view
+    async def addresses(self, _options: Mapping[str, Any]) -> Addresses:
+        """Where others find this peer and its swarm. Takes five seconds at most."""
+        member = self._member
+        listens = member.host.listen_addrs()
+        ports = tcp_ports(listens)
+        outside, bootstraps = await self._ask_around(ports)
+        ways = ways_in(member.peer_id, listens, outside=outside, ports=ports, bootstraps=bootstraps)
+        return Addresses(
+            peer_id=member.peer_id,
+            swarm=swarm_of(member.manifest),
+            addresses=ways,
+            swarm_key=await member.peer.parts.in_thread(self._key_file),
+            allowed_peers=len(member.manifest.rules.allowed_peers),
+        )
+
+    async def _facts(self, around: _Around, trainer: Trainer | None) -> Facts:
+        member, gossip = self._member, self._member.gossip
+        listens = member.host.listen_addrs()
+        ports = tcp_ports(listens)
+        settings = member.peer.settings
+        return Facts(
+            listens=tuple(_transport(address) for address in listens),
+            transports=self._transports(),
+            other_network=has_other_network(),
+            reach=self._reach(),
+            full=self._full(),
+            key=await member.peer.parts.in_thread(self._key),
+            bootstraps=tuple(sorted(around.bootstraps, key=lambda seen: seen.address)),
+            outside=tuple(self._seen(seen, ports) for seen in around.outside),
+            subscribed={topic: len(gossip.topic_peers(topic)) for topic in gossip.topics()},
+            mesh_low=MeshSettings().degree_low,
+            clock_limit_ms=1000 * member.manifest.rules.max_future_seconds,
+            wants_others=settings.external > 0 and not settings.no_train,
+            trainer_error="" if trainer is None else _last_words(trainer),
+            files_open=psutil.Process().num_fds(),
+            files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        )
+
+    async def _asked(self, within_s: float) -> _Around:
+        """Ask around, unless that was done so lately and nobody was lost or found since."""
+        now, last = trio.current_time(), self._around
+        alone = not self._member.host.connected_peers()
+        if last and now - last.at < within_s and last.alone == alone:
+            return last
+        outside, bootstraps = await self._ask_around(tcp_ports(self._member.host.listen_addrs()))
+        self._around = _Around(at=now, alone=alone, outside=outside, bootstraps=bootstraps)
+        return self._around
+
+    async def _ask_around(
+        self, ports: tuple[int, ...]
+    ) -> tuple[list[Outside], list[BootstrapSeen]]:
+        """Ask some peers how this one looks, and try every bootstrap, all at once."""
+        outside: list[Outside] = []
+        bootstraps: list[BootstrapSeen] = []
+
+        async def ask(peer_id: PeerId) -> None:
+            if seen := await ask_outside(self._member.host, peer_id, ports=ports):
+                outside.append(seen)
+
+        async with trio.open_nursery() as nursery:
+            connections = self._member.host.connections()
+            for peer_id in witnesses(connections, self._rng, most=_MAX_ASKED):
+                nursery.start_soon(ask, peer_id)
+            for address in self._member.peer.settings.bootstrap:
+                nursery.start_soon(self._try_bootstrap, address, bootstraps)
+        return outside, bootstraps
+
+    async def _try_bootstrap(self, address: str, found: list[BootstrapSeen]) -> None:
+        host = self._member.host
+        peer_id = parse_peer_address(address).peer_id
+        latency_ms, error, mends = None, "", ""
+        if peer_id == host.peer_id:
+            return
+        full_s = self._member.discovery.full_s(peer_id)
+        if full_s is not None:  # to dial it now would cost somebody a slot
+            found.append(BootstrapSeen(address=address, latency_ms=None, full_s=full_s))
+            return
+        try:
+            await host.dial(address, timeout=_DIAL_SECONDS)
+            latency_ms = round(await host.ping(peer_id, timeout=_DIAL_SECONDS), 3)
+        except DialError as failure:
+            bar = failure.bar
+            error, mends = (bar.says, bar.do) if bar else (str(failure), "")
+            if failure.is_cut_off:
+                mends = FULL_DO
+        except RequestError as failure:
+            error = str(failure)
+        seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, mends=mends)
+        found.append(seen)
+
+    def _reach(self) -> ReachSeen:
+        peer = self._member.peer
+        mapping = peer.port_mapping
+        direct, tried = peer.punches.counts
+        return ReachSeen(
+            mapping=None
+            if mapping.state is MappingState.NEEDLESS
+            else MappingSeen(state=mapping.state, place=mapping.place, error=mapping.error),
+            tried=tried,
+            direct=direct,
+            relayed=sum(is_circuit(c.address) for c in peer.host.connections()),
+            many_doors=peer.punches.has_many_doors,
+            announced=peer.settings.announce,
+        )
+
+    def _full(self) -> FullSeen | None:
+        room = self._member.guard.room
+        ago_s = math.inf if room.full_at is None else trio.current_time() - room.full_at
+        if ago_s > _FULL_SECONDS:
+            return None
+        return FullSeen(
+            slots=self._member.peer.settings.max_connections,
+            let_go=room.num_let_go,
+            refused=room.num_refused,
+            ago_s=round(ago_s, 1),
+        )
+
+    def _key(self) -> KeyFile | None:
+        """Read the key's file again: who has changed it expects the change to be in force."""
+        settings = self._member.peer.settings
+        if settings.swarm_key == "none":
+            return None
+        try:
+            same = key_of_settings(settings) == self._member.peer.swarm_key
+        except SwarmKeyError as error:
+            return KeyFile(file=settings.swarm_key, problem=str(error))
+        changed = f"{settings.swarm_key} has another key than when this one started"
+        return KeyFile(file=settings.swarm_key, problem="" if same else changed)
+
+    def _key_file(self) -> KeyFile | None:
+        """The same, for programs that run in another folder."""
+        key = self._key()
+        return None if key is None else replace(key, file=str(Path(key.file).absolute()))
+
+    def _seen(self, seen: Outside, ports: tuple[int, ...]) -> OutsideSeen:
+        return OutsideSeen(
+            peer_id=seen.peer_id,
+            # Identify's word where the peer does not answer this one's.
+            observed=seen.observed or self._member.host.observed_address(seen.peer_id),
+            dialled=seen.dialled,
+            reached=any(port in ports for port in seen.open_ports),
+            clock_ahead_ms=seen.clock_ahead_ms,
+        )
+
+    def _transports(self) -> dict[str, int]:
+        host = self._member.host
+        counts = Counter({_kind(_transport(address)): 0 for address in host.listen_addrs()})
+        counts.update(_kind(connection.address) for connection in host.connections())
+        return dict(sorted(counts.items()))
+
+
+def _transport(address: str) -> str:
+    return address.rpartition("/p2p/")[0] or address
+
+
+def _kind(transport: str) -> str:
+    """Return what people call a transport: ``tcp over ip4``."""
+    if "/p2p-circuit" in transport:
+        return "relay"
+    parts = transport.split("/")
+    return f"{parts[3]} over {parts[1]}" if len(parts) > 3 else "unknown"
+
+
+def _last_words(trainer: Trainer) -> str:
+    """Say how the last trainer that failed ended, and when there is another; empty for none."""
+    if not trainer.last_exit:
+        return ""
+    wait = trainer.next_start_s
+    when = "" if wait is None else f"; next start in {wait:.0f} s"
+    return f"{ending(trainer.last_exit)}: {trainer.last_error or 'it said nothing'}{when}"

@@ -1,0 +1,265 @@
+"""What the node does for its trainer and for inspectors (the socket's requests)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import trio
+
+from shoal_ipc import messages as m
+from shoal_p2p.buffer.pool import path_of
+from shoal_p2p.buffer.types import BufferEntry
+from shoal_p2p.ipc.inspector import Control, InspectorService, View, answer_view, carry_out
+from shoal_p2p.ipc.judge_link import JudgeLink
+from shoal_p2p.rollouts.learning_ledger import LearningLedger
+from shoal_p2p.rollouts.outbox import MAX_PACED_GROUPS, Outbox, OutboxFullError, OversizeBatchError
+from shoal_p2p.rollouts.pool import RolloutPool
+from shoal_p2p.rollouts.recent import RecentRollouts
+from shoal_p2p.store.store import StoreError, StoreFault
+from shoal_wire.manifest import Manifest
+from shoal_wire.rules import check_completion, is_reserved
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+_HELD_LEASE_SECONDS = 86_400.0
+_MAX_LEASE_SECONDS = 86_400.0
+_MAX_SAMPLE = 4096
+_STRATEGIES = ("", "uniform_publishers")
+"""Names of the one way in which groups are drawn."""
+_MAX_SAMPLE_BYTES = 16 * 1024 * 1024
+"""Half of what an IPC frame holds."""
+
+
+class TrainerLink:
+    """The trainer on the node's socket: its connection, its state, and what it says it learnt."""
+
+    def __init__(
+        self,
+        *,
+        recent: RecentRollouts,
+        learning: LearningLedger,
+        received: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """`received` is the count of bytes that came over the network since the start."""
+        self.recent = recent
+        self.learning = learning
+        self._received = received
+        self._wall_ms = wall_ms
+        self.holder: str | None = None
+        self.pid: int | None = None
+        self.status: dict[str, Any] = {}
+        self.since: float | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether a trainer is on the socket."""
+        return self.holder is not None
+
+    def took(self, holder: str, pid: int) -> None:
+        """Note that a trainer of process `pid` speaks on the connection `holder` from now on."""
+        self.holder, self.pid, self.since = holder, pid, trio.current_time()
+        self.learning.marks.trainer(pid, self._wall_ms())
+
+    def left(self) -> None:
+        """Note that its connection has ended."""
+        self.holder = self.pid = None
+
+    def learnt(self, body: m.Report) -> None:
+        """Note what became of the groups of a round."""
+        self.learning.take(
+            body.round, body.learnt, now_ms=self._wall_ms(), bytes_in=self._received()
+        )
+        for one in body.learnt:
+            self.recent.outcome(one.group_id, one.why_unused)
+
+    def stated(self, status: dict[str, Any]) -> None:
+        """Note how far the trainer says that it is."""
+        self.status = status
+        self.learning.marks.trains(status.get("model"), self._wall_ms())
+
+
+class Service(InspectorService):
+    """Answers requests; see `shoal_ipc.messages` for what each promises."""
+
+    def __init__(
+        self,
+        *,
+        me: PeerId,
+        manifest: Manifest,
+        pool: RolloutPool,
+        outbox: Outbox,
+        link: TrainerLink,
+        views: Mapping[str, View],
+        control: Control | None = None,
+        judge: JudgeLink | None = None,
+    ) -> None:
+        super().__init__(me=me, manifest=manifest, views=views, control=control)
+        self._judge = judge
+        self._pool = pool
+        self._outbox = outbox
+        self._link = link
+
+    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
+        """Greet; a trainer's statement of its leases is taken over before the answer."""
+        if hello.role is m.Role.TRAINER:
+            if self._link.holder is not None:
+                # A trainer that reconnects before the old connection's end was noticed.
+                self._pool.buffer.release_holder(self._link.holder)
+            self._link.took(holder, hello.pid)
+            try:
+                await self._pool.settle(holder, hello.consumed_ids, ())
+            except StoreError as error:
+                return _not_now(error)
+            if self._link.holder != holder:
+                # It said hello again on another connection: these leases would end with this one.
+                return m.Failure(reason="another trainer has taken this one's place")
+            self._pool.buffer.hold(hello.held_ids, holder, trio.current_time(), _HELD_LEASE_SECONDS)
+        return await super().hello(holder, hello)
+
+    async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
+        """Answer one request."""
+        if isinstance(body, m.Inspect):
+            return await answer_view(self._views, body)
+        if isinstance(body, m.Control):
+            return await carry_out(self._control, body)
+        if role is m.Role.PUBLISHER and isinstance(body, m.Publish):
+            return await self._guarded(self._publish(body, None))
+        if role is not m.Role.TRAINER:
+            return m.Failure(reason=f"an {role.value} may not ask for {type(body).__name__}")
+        if holder != self._link.holder:
+            return m.Failure(reason="another trainer has taken this one's place")
+        return await self._guarded(self._handle_trainer(holder, body))
+
+    async def _guarded(self, answer: Awaitable[m.Body]) -> m.Body:
+        """A disk that is full now may have room later."""
+        try:
+            return await answer
+        except StoreError as error:
+            return _not_now(error)
+
+    async def goodbye(self, holder: str, role: m.Role) -> None:
+        """The connection has ended: its leases go back."""
+        self._pool.buffer.release_holder(holder)
+        if self._link.holder == holder:
+            self._link.left()
+            log.debug("the trainer has disconnected")
+
+    async def _handle_trainer(self, holder: str, body: m.Body) -> m.Body:
+        match body:
+            case m.Publish():
+                return await self._publish(body, MAX_PACED_GROUPS)
+            case m.Sample():
+                return self._sample(holder, body)
+            case m.Settle():
+                count = await self._pool.settle(holder, body.consumed_ids, body.released_ids)
+                return m.Done(count=count)
+            case m.Report():
+                for report in body.groups:
+                    self._link.recent.verified(report.group_id, report.rewards)
+                    self._pool.verified(report.group_id, report.rewards)
+                if body.round:
+                    self._link.learnt(body)
+                return m.Done(count=len(body.groups))
+            case m.TrainerStatus():
+                return self._take_status(body)
+            case m.JudgeAsk() | m.JudgeAnswer():
+                return self._ask_judge(body)
+            case _:
+                return m.Failure(reason=f"{type(body).__name__} is not a request")
+
+    async def _publish(self, body: m.Publish, max_waiting_groups: int | None) -> m.Body:
+        if not body.client_key or not body.groups:
+            return m.Failure(reason="a batch needs a key and at least one group")
+        rules = self._manifest.rules
+        for group in body.groups:
+            if is_reserved(group.task):
+                return m.Failure(
+                    reason=f"seed {group.task.seed} is kept for evaluation: peers would reject it"
+                )
+            if not rules.min_completions <= len(group.completions) <= rules.max_completions:
+                return m.Failure(reason=f"{len(group.completions)} completions in a group")
+            for completion in group.completions:
+                fault = check_completion(completion, rules)
+                if fault is not None:
+                    return m.Failure(reason=f"peers would reject a completion: {fault}")
+        try:
+            own = await self._outbox.accept(body, max_groups=max_waiting_groups)
+        except OutboxFullError as error:
+            return m.Failure(reason=str(error), retryable=True)
+        except OversizeBatchError as error:
+            return m.Failure(reason=str(error))
+        if own.signed is not None:
+            self._pool.keep_own(own.signed)
+        return m.PublishReply(sequence=own.sequence, batch_id=own.batch_id, is_new=own.is_new)
+
+    def _sample(self, holder: str, body: m.Sample) -> m.Body:
+        if body.strategy not in _STRATEGIES:
+            return m.Failure(reason=f"unknown strategy {body.strategy!r}")
+        if body.exclude_ids:
+            return m.Failure(reason="a sample cannot leave out groups by id")
+        entries = self._pool.lease(
+            holder,
+            min(body.num_external, _MAX_SAMPLE),
+            lease_seconds=_lease_seconds(body.lease_seconds),
+        )
+        entries = self._within_a_frame(holder, entries)
+        for entry in entries:
+            self._link.learning.origins.note(entry)
+        return m.SampleReply(
+            groups=tuple(_sampled(entry) for entry in entries),
+            # Own groups are not drawn from here: of `num_local` there are never any.
+            ready_local=0,
+            ready_external=self._pool.buffer.ready(),
+        )
+
+    def _within_a_frame(self, holder: str, entries: list[BufferEntry]) -> list[BufferEntry]:
+        """Give back what would not fit into one answer; the trainer asks again for more."""
+        size = 0
+        for index, entry in enumerate(entries):
+            size += entry.num_bytes
+            if index and size > _MAX_SAMPLE_BYTES:
+                rest = [left.group.group_id for left in entries[index:]]
+                self._pool.buffer.release(rest, holder)
+                return entries[:index]
+        return entries
+
+    def _ask_judge(self, body: m.JudgeAsk | m.JudgeAnswer) -> m.Body:
+        if self._judge is None:
+            return m.Failure(reason="this node has no judge")
+        return self._judge.ask() if isinstance(body, m.JudgeAsk) else self._judge.answer(body)
+
+    def _take_status(self, body: m.TrainerStatus) -> m.Body:
+        try:
+            status = json.loads(body.json)
+        except ValueError:
+            return m.Failure(reason="status is not JSON")
+        if not isinstance(status, dict):
+            return m.Failure(reason="status is not a JSON object")
+        self._link.stated(status)
+        return m.Done(count=1)
+
+
+def _not_now(error: StoreError) -> m.Failure:
+    full = error.fault is StoreFault.FULL
+    return m.Failure(reason=f"{m.NO_ROOM}: {error}" if full else str(error), retryable=True)
+
+
+def _sampled(entry: BufferEntry) -> m.SampledGroup:
+    network, side, connection, _ = path_of(entry)
+    return m.SampledGroup(
+        published=entry.group,
+        own=False,
+        network=network[: m.MAX_LABEL_CHARS],
+        # Else what a peer passes on, under however many names, would count as what it says itself.
+        connection=f"{side} by {connection}"[: m.MAX_LABEL_CHARS],
+    )
+
+
+def _lease_seconds(asked: float) -> float:
+    # Written so that NaN, which compares false with everything, gives the least.
+    return min(asked, _MAX_LEASE_SECONDS) if asked >= 1.0 else 1.0

@@ -1,0 +1,238 @@
+"""Debug views of what every peer has: identity, connections, meshes, refusals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import trio
+
+from shoal_ipc.answers.form import read
+from shoal_ipc.answers.node import Status
+from shoal_ipc.answers.peer import (
+    Connection,
+    Disk,
+    MeshMember,
+    Peers,
+    Refusals,
+    Refused,
+    RefusedCount,
+    Relay,
+    Score,
+    Scores,
+    Target,
+    Topic,
+    Topics,
+    Verdicts,
+    Worker,
+)
+from shoal_p2p.disk import free_bytes
+from shoal_p2p.ipc.cost import CostMeter
+from shoal_p2p.ipc.inspector import View, swarm_of, view, views_of
+from shoal_p2p.ipc.net_views import NetViews
+from shoal_p2p.ipc.which_peer import which_peer
+from shoal_p2p.member import Member
+from shoal_p2p.net.address import is_circuit
+from shoal_p2p.standing.reputation import PeerRow
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import in_words
+
+_MAX_SCORES: Final = 1024
+"""Peers whose scores are told: those with the worst, which are what one looks for."""
+_SHOWN_POINTS: Final = -0.005
+"""Points above this are rounded away."""
+
+
+class CoreViews:
+    """Views of any peer."""
+
+    def __init__(self, member: Member, *, beyond: Callable[[], Mapping[str, Any]] = dict) -> None:
+        """`beyond` is what the status has of this sort of peer, its `role` say."""
+        self._member = member
+        self._beyond = beyond
+        self._cost = CostMeter(
+            member.host.traffic, member.peer.data_dir, in_thread=member.peer.parts.in_thread
+        )
+
+    def by_name(self) -> dict[str, View]:
+        """Return the views by the names under which the CLI asks for them."""
+        return {**views_of(self), **views_of(NetViews(self._member, self.status, self.known_peers))}
+
+    def known_peers(self) -> set[PeerId]:
+        """Return everybody whom a view may name."""
+        member = self._member
+        held = member.guard.reputation.rows(trio.current_time())
+        subscribed = (peer for t in member.gossip.topics() for peer in member.gossip.topic_peers(t))
+        return {
+            *member.host.connected_peers(),
+            *(target.peer_id for target in member.discovery.snapshot()),
+            *(row.peer_id for row in held),
+            *subscribed,
+        }
+
+    @view
+    async def status(self, _options: Mapping[str, Any]) -> Status:
+        """The peer at a glance."""
+        member = self._member
+        peers, report = member.host.connected_peers(), member.worker.report
+        found = Status(
+            peer_id=member.peer_id,
+            public_key=member.host.identity.public_key_bytes.hex(),
+            addresses=tuple(member.host.listen_addrs()),
+            swarm=swarm_of(member.manifest),
+            uptime_s=round(trio.current_time() - member.peer.started_at, 3),
+            peers=len(peers),
+            mesh={topic: len(members) for topic, members in member.gossip.mesh().items()},
+            solo=not peers,
+            disk=Disk(full=member.peer.disk.full, free_bytes=free_bytes(member.peer.data_dir)),
+            verdicts=read(Verdicts, member.guard.verdicts.totals(), shown=False),
+            relays=tuple(member.peer.relays.relays),
+            relay=self._relay(),
+            worker=Worker(running=report is not None, pid=getattr(report, "pid", None)),
+            cost=await self._cost.view(self._pids()),
+        )
+        return replace(found, **self._beyond())
+
+    def _relay(self) -> Relay | None:
+        relay = self._member.peer.relay
+        if relay is None:
+            return None
+        return Relay(
+            reservations=relay.num_reserved,
+            circuits=relay.num_circuits,
+            bytes=relay.bytes_relayed,
+            refused=dict(relay.refused),
+        )
+
+    def _pids(self) -> dict[str, int | None]:
+        """The processes that it costs, by what each is called."""
+        worker = getattr(self._member.worker.report, "pid", None)
+        return {"node": os.getpid(), "worker": worker}
+
+    @view
+    async def peers(self, _options: Mapping[str, Any]) -> Peers:
+        """Connected peers, and what discovery is trying."""
+        member = self._member
+        return Peers(
+            peers=tuple(
+                Connection(
+                    peer_id=one.peer_id,
+                    address=one.address,
+                    direction=str(one.direction),
+                    relayed=is_circuit(one.address),
+                    latency_ms=one.latency_ms,
+                    agent=one.agent,
+                    topics=tuple(member.gossip.peer_topics(one.peer_id)),
+                    score=round(member.guard.score(one.peer_id), 3),
+                    verdicts=member.guard.verdicts.peer(one.peer_id),
+                    connected_s=round(one.opened_s, 3),
+                    bytes_in=one.bytes_in,
+                    bytes_out=one.bytes_out,
+                )
+                for one in member.host.connections()
+            ),
+            targets=tuple(
+                Target(
+                    peer_id=one.peer_id,
+                    address=one.address,
+                    kind=str(one.kind),
+                    state=str(one.state),
+                    attempts=one.attempts,
+                    next_try_s=one.next_try_s,
+                    last_error=one.last_error,
+                )
+                for one in member.discovery.snapshot()
+            ),
+        )
+
+    @view
+    async def scores(self, options: Mapping[str, Any]) -> Scores:
+        """The standing of each peer, the worst first. Option: `peer`, an id or its end, for one."""
+        member, now = self._member, trio.current_time()
+        reputation, wanted = member.guard.reputation, options.get("peer")
+        if wanted is None:
+            rows = reputation.rows(now)
+        else:
+            rows = (reputation.row(which_peer(str(wanted), self.known_peers()), now),)
+        return Scores(
+            scores=tuple(self._score(row) for row in rows[:_MAX_SCORES]),
+            refused=member.host.refused_connections(),
+            made_room=member.guard.num_made_room,
+        )
+
+    def _score(self, row: PeerRow) -> Score:
+        return Score(
+            peer_id=row.peer_id,
+            score=round(row.score, 3),
+            merit=round(row.credit, 3),
+            points={str(c): round(p, 3) for c, p in row.points.items() if p < _SHOWN_POINTS},
+            sampling_weight=round(row.sampling_weight, 4),
+            reports=round(row.reports, 2),
+            banned_s=None if row.banned_s is None else round(row.banned_s, 1),
+            bans=row.bans,
+            blocked=row.blocked,
+            protected=row.protected,
+            connected=self._member.host.is_connected(row.peer_id),
+        )
+
+    @view
+    async def refusals(self, _options: Mapping[str, Any]) -> Refusals:
+        """Messages that were refused: counts by reason, and the latest, each in words."""
+        guard = self._member.guard
+        return Refusals(
+            at_ms=self._member.peer.parts.wall_ms(),
+            counts=tuple(
+                RefusedCount(
+                    reason=str(reason),
+                    kind=str(reason.row.outcome),
+                    count=count,
+                    **in_words(reason),
+                )
+                for reason, count in guard.verdicts.refused()
+            ),
+            ring=tuple(
+                Refused(
+                    at_ms=one.at_ms,
+                    reason=str(one.reason),
+                    kind=str(one.outcome),
+                    signer=one.signer or "",
+                    forwarder=one.forwarder,
+                    family=one.family,
+                    times=one.times,
+                    **in_words(one.reason),
+                )
+                for one in guard.refusals.newest()
+            ),
+        )
+
+    @view
+    async def topics(self, _options: Mapping[str, Any]) -> Topics:
+        """The topics this peer is subscribed to, the one it publishes on, and who is there."""
+        shards = self._member.shards
+        publishes = {*shards.shards, *(() if shards.own_shard is None else (shards.own_shard,))}
+        return Topics(
+            shards=self._member.manifest.rules.shard_count,
+            subscribed=tuple(shards.shards),
+            topics=tuple(self._topic(shard) for shard in sorted(publishes)),
+        )
+
+    def _topic(self, shard: int) -> Topic:
+        member = self._member
+        topic, shards = member.manifest.topic(shard), member.shards
+        since = {one.peer_id: one.since_s for one in member.gossip.mesh().get(topic, [])}
+        peers = member.gossip.topic_peers(topic)
+        return Topic(
+            topic=topic,
+            shard=shard,
+            subscribed=shard in shards.shards,
+            publishes=shard == shards.own_shard,
+            peers=len(peers),
+            mesh=len(since),
+            groups_per_s=round(shards.rate(shard), 3),
+            members=tuple(
+                MeshMember(peer_id=one, since_s=round(since[one], 3) if one in since else None)
+                for one in sorted({*since, *peers})
+            ),
+        )

@@ -1,0 +1,59 @@
+"""Which peer a person means: its whole id, or the part of one that tables print.
+
+No I/O of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from shoal_base.visible import visible
+from shoal_p2p.net.address import parse_peer_id
+from shoal_wire.types import PeerId
+
+_MOST_CANDIDATES: Final = 8
+_SHOWN_CHARS: Final = 80
+_COMMON_START: Final = "12D3KooW"
+"""How every id of an ed25519 key begins: it tells nobody from anybody."""
+
+
+class WhichPeerError(ValueError):
+    """Nobody, or not one alone, is meant; the text is one line."""
+
+
+def which_peer(text: str, known: Iterable[PeerId]) -> PeerId:
+    """Return the peer whose id is `text`, or the one of `known` whose id begins or ends so.
+
+    An ellipsis, as tables and examples have it, is no part of it.
+
+    Raises:
+        WhichPeerError: none or several are meant; it names those that may be.
+    """
+    try:
+        return parse_peer_id(text)
+    except ValueError:
+        part = text.strip().strip("….")
+    everybody = sorted(set(known))
+    shown = f"'{visible(text[:_SHOWN_CHARS])}'"
+    if not part or not part.isascii() or not part.isalnum():
+        raise WhichPeerError(f"{shown} is not a peer id; {_listed('known here', everybody)}")
+    if _COMMON_START.startswith(part):
+        raise WhichPeerError(f"{shown} may be any peer; {_listed('known here', everybody)}")
+    found = [peer_id for peer_id in everybody if peer_id.startswith(part) or peer_id.endswith(part)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise WhichPeerError(f"{shown} may be {len(found)} peers; {_listed('they are', found)}")
+    raise WhichPeerError(
+        f"{shown} is not a peer id, nor how that of a known peer begins or ends; "
+        f"{_listed('known here', everybody)}"
+    )
+
+
+def _listed(what: str, peers: list[PeerId]) -> str:
+    """Return candidates by their ends, as tables show them."""
+    if not peers:
+        return f"{what}: nobody"
+    more = f" and {len(peers) - _MOST_CANDIDATES} more" if len(peers) > _MOST_CANDIDATES else ""
+    return f"{what}: {', '.join(f'…{p[-10:]}' for p in peers[:_MOST_CANDIDATES])}{more}"

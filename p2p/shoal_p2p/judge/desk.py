@@ -1,0 +1,114 @@
+"""Which challenges are open, and who may have another. Pure: the caller brings the time.
+
+ask ─▶ open (one a peer; asked again, the same one) ─▶ taken by its answer
+                 └─ time over: LATE, then forgotten
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
+from shoal_tasks.types import TaskCoordinates
+from shoal_wire.judge_messages import JudgeRefusalReason
+from shoal_wire.types import PeerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeskLimits:
+    """What one peer, and all together, may take."""
+
+    answer_seconds: float = 600.0
+    """A big model on a processor takes minutes."""
+    max_open: int = 4096
+    requests_per_peer: Rate = field(default=Rate(burst=64, per_second=8))
+    """Of any kind; beyond it they are not even read."""
+    asks_per_peer: Rate = field(default=Rate(burst=8, per_second=0.5))
+    asks_of_all: Rate = field(default=Rate(burst=64, per_second=16))
+    queries_of_all: Rate = field(default=Rate(burst=256, per_second=32))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenChallenge:
+    """A question that waits for its one answer."""
+
+    challenge_id: bytes
+    peer_id: PeerId
+    task: TaskCoordinates
+    question: str
+    asked_ms: int
+    expires_at: float
+    """Monotonic seconds."""
+    challenges: int
+    """Challenges of this peer so far, this one included."""
+
+
+class JudgeDesk:
+    """The open challenges and the quotas; bounded whatever peers do."""
+
+    def __init__(self, limits: DeskLimits, *, now: float) -> None:
+        self.limits = limits
+        self._open: OrderedDict[PeerId, OpenChallenge] = OrderedDict()
+        self._requests: KeyedBuckets[PeerId] = KeyedBuckets(limits.requests_per_peer)
+        self._asks: KeyedBuckets[PeerId] = KeyedBuckets(limits.asks_per_peer, max_keys=8192)
+        self._all_asks = TokenBucket(limits.asks_of_all, now)
+        self._all_queries = TokenBucket(limits.queries_of_all, now)
+
+    @property
+    def num_open(self) -> int:
+        """Challenges that wait, those whose time has just passed included."""
+        return len(self._open)
+
+    def open_for(self, peer_id: PeerId, now: float) -> OpenChallenge | None:
+        """Return the challenge that `peer_id` has open, if its time is not over."""
+        challenge = self._open.get(peer_id)
+        return challenge if challenge is not None and now < challenge.expires_at else None
+
+    def wait_to_ask(self, peer_id: PeerId, now: float) -> float:
+        """Take one new challenge from the quotas; return 0, or the seconds until there is one."""
+        self._forget(now)
+        if len(self._open) >= self.limits.max_open and peer_id not in self._open:
+            return self.limits.answer_seconds
+        return _take(now, self._asks.of(peer_id, now), self._all_asks)
+
+    def wait_to_request(self, peer_id: PeerId, now: float) -> float:
+        """Take one request of any kind; as `wait_to_ask`."""
+        return _take(now, self._requests.of(peer_id, now))
+
+    def wait_to_query(self, now: float) -> float:
+        """Take one query for records; as `wait_to_ask`."""
+        return _take(now, self._all_queries)
+
+    def put(self, challenge: OpenChallenge) -> None:
+        """Open a challenge, or open one again whose answer could not be scored."""
+        self._open[challenge.peer_id] = challenge
+        self._open.move_to_end(challenge.peer_id)
+
+    def take(
+        self, peer_id: PeerId, challenge_id: bytes, now: float
+    ) -> OpenChallenge | JudgeRefusalReason:
+        """Take the challenge that `peer_id` answers off the desk: it is answered once."""
+        challenge = self._open.get(peer_id)
+        if challenge is None or challenge.challenge_id != challenge_id:
+            return JudgeRefusalReason.UNKNOWN_CHALLENGE
+        del self._open[peer_id]
+        return challenge if now < challenge.expires_at else JudgeRefusalReason.LATE
+
+    def _forget(self, now: float) -> None:
+        """Drop what is over for as long as it was open: until then its answer is called late."""
+        while self._open:
+            oldest = next(iter(self._open.values()))
+            full = len(self._open) >= self.limits.max_open
+            grace = 0.0 if full else self.limits.answer_seconds
+            if now < oldest.expires_at + grace:
+                return
+            del self._open[oldest.peer_id]
+
+
+def _take(now: float, *buckets: TokenBucket) -> float:
+    wait = max(bucket.wait_s(1, now) for bucket in buckets)
+    if wait <= 0:
+        for bucket in buckets:
+            bucket.take(1, now)
+    return wait

@@ -1,0 +1,101 @@
+"""The judge as a peer: a member of the swarm without buffer, outbox, trainer or subscriptions.
+
+member (host, discovery, manifest) ─▶ records ─▶ task worker ─▶ `/shoal/judge/1` ─▶ socket ─▶ ready
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import trio
+
+from shoal_p2p.intake.ledger import Equivocation
+from shoal_p2p.ipc.inspector import View
+from shoal_p2p.ipc.views import CoreViews
+from shoal_p2p.judge.desk import DeskLimits
+from shoal_p2p.judge.judge import JUDGE_LIMITS, WORKER_PATIENCE_SECONDS, Judge
+from shoal_p2p.judge.store import JUDGE_FILE, JudgeStore
+from shoal_p2p.member import Member
+from shoal_p2p.peer import ListeningPeer
+from shoal_p2p.peer_life import PeerLife
+from shoal_settings.schema import Settings
+from shoal_wire.judge import JUDGE_PROTOCOL, MAX_JUDGE_REQUEST_BYTES
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import SignedBatch
+
+
+class SittingJudge:
+    """A judge with its records open."""
+
+    def __init__(
+        self, peer: ListeningPeer, manifest: Manifest, *, limits: DeskLimits | None = None
+    ) -> None:
+        """Raises JudgeStoreError: the records cannot be opened."""
+        self.member = Member(
+            peer,
+            manifest,
+            keep=_keep_nothing,
+            accuse=_keep_no_evidence,
+            worker_patience_seconds=WORKER_PATIENCE_SECONDS,
+        )
+        self._store = JudgeStore(peer.data_dir / JUDGE_FILE, judge=peer.peer_id)
+        self.judge = Judge(
+            identity=peer.host.identity,
+            manifest=manifest,
+            worker=self.member.worker,
+            store=self._store,
+            wall_ms=peer.parts.wall_ms,
+            limits=limits,
+        )
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Join the swarm, and answer who asks."""
+        await self.member.start(nursery)
+        self.member.host.set_request_handler(
+            JUDGE_PROTOCOL,
+            self.judge.answer,
+            max_request_bytes=MAX_JUDGE_REQUEST_BYTES,
+            limits=JUDGE_LIMITS,
+        )
+
+    def views(self) -> Mapping[str, View]:
+        """Return the debug views by name."""
+        return CoreViews(self.member, beyond=self._status).by_name()
+
+    def close(self) -> None:
+        """Close the records."""
+        self._store.close()
+
+    def _status(self) -> dict[str, object]:
+        return {
+            "role": "judge",
+            "records": self.judge.num_records,
+            "judged": self.judge.judged,
+            "open_challenges": self.judge.desk.num_open,
+            "refused": dict(self.judge.refused),
+        }
+
+
+async def _keep_nothing(_batches: Sequence[SignedBatch]) -> None:
+    """It subscribes to nothing, so no batch comes."""
+
+
+async def _keep_no_evidence(_pair: Equivocation, _envelope: bytes) -> None:
+    """Likewise."""
+
+
+class JudgePeer(PeerLife[SittingJudge]):
+    """One judge, from start to end."""
+
+    def __init__(
+        self, *, settings: Settings, limits: DeskLimits | None = None, **life: Any
+    ) -> None:
+        """`life` are `PeerLife`'s other arguments but for the role."""
+        super().__init__(
+            # It hears no gossip: the task worker is for answers alone.
+            settings=settings.model_copy(update={"subscribe_shards": "0"}),
+            role=partial(SittingJudge, limits=limits),
+            **life,
+        )

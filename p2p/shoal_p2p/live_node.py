@@ -1,0 +1,271 @@
+"""A node that has joined its swarm: everything exists, and is wired here and nowhere else.
+
+member (intake, shards) ─▶ pool ─▶ buffer, store ─▶ service ─▶ socket ─▶ trainer
+      ▲ gossip      ▲ exchange (fetch)                  │ publish
+      └─────────────┴──── outbox ◀──────────────────────┘
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+
+from shoal_ipc.answers.form import to_json
+from shoal_p2p.buffer.replay import ReplayBuffer
+from shoal_p2p.buffer.types import BufferLimits
+from shoal_p2p.events import Keeper
+from shoal_p2p.fetch.asker import RolloutAsker
+from shoal_p2p.fetch.exchange import FetchBook, RolloutExchange
+from shoal_p2p.fetch.means import FetchMeans
+from shoal_p2p.ipc.judge_link import JudgeLink
+from shoal_p2p.ipc.node_views import NodeViews
+from shoal_p2p.ipc.service import Service, TrainerLink
+from shoal_p2p.member import Draws, Member
+from shoal_p2p.peer import ListeningPeer
+from shoal_p2p.peers.attendance import Attendance
+from shoal_p2p.rollouts.learning_ledger import LearningLedger
+from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile
+from shoal_p2p.rollouts.outbox import Outbox
+from shoal_p2p.rollouts.pool import PoolSettings, RolloutPool
+from shoal_p2p.rollouts.recent import RecentRollouts
+from shoal_p2p.shards.plan import DemandMeter, demand_of
+from shoal_p2p.store.archive import ARCHIVE_FILE, Archive
+from shoal_p2p.store.store import Store
+from shoal_p2p.trainer_child import TrainerChild
+from shoal_settings.schema import Settings
+from shoal_wire.manifest import Manifest
+
+
+class LiveNode:
+    """The parts of one node, from the moment its swarm is known."""
+
+    def __init__(
+        self,
+        peer: ListeningPeer,
+        manifest: Manifest,
+        *,
+        store: Store,
+        child: TrainerChild | None,
+    ) -> None:
+        """`store` runs already; `child` may be up already, and waits for the socket."""
+        settings, parts = peer.settings, peer.parts
+        self.peer = peer
+        self.manifest = manifest
+        self.store = store
+        self.child = child
+        self.recent = RecentRollouts()
+        self.learning = LearningLedger(peer.peer_id)
+        self.link = TrainerLink(
+            recent=self.recent,
+            learning=self.learning,
+            received=lambda: peer.host.traffic.bytes_in,
+            wall_ms=parts.wall_ms,
+        )
+        self.archive = Archive(
+            settings.data_dir / ARCHIVE_FILE,
+            max_bytes=settings.archive_bytes,
+            in_thread=parts.in_thread,
+            refused=peer.disk.refused,
+        )
+        self.buffer = ReplayBuffer(
+            limits_of(settings), random.Random(settings.seed) if settings.seed else parts.rng
+        )
+        self._demand = DemandMeter(external=settings.external, oversample=_waste(settings))
+        book = FetchBook(
+            me=peer.peer_id,
+            manifest=manifest,
+            ledger=peer.ledger,
+            settings=peer.tuning.exchange,
+            rng=parts.rng,
+            network_of=peer.host.source_of,
+        )
+        self.pool = self._pool((self.recent, book.shelf, self.archive))
+        self.member = Member(
+            peer,
+            manifest,
+            keep=self.pool.keep_all,
+            accuse=self.pool.withdraw,
+            is_open=self.pool.restored,
+            announcements=book.wanted,
+            observers=(book,),
+            draws=Draws(per_s=self._wanted_per_s, on_shards=self._note_shards),
+        )
+        self._attendance = self._attend()
+        self.exchange = self._exchange(book)
+        self.outbox = self._outbox()
+        self.judge = self._judge_link()
+        self.views = self._views()
+        self.service = self._service()
+
+    def _pool(self, keepers: Sequence[Keeper]) -> RolloutPool:
+        settings = self.peer.settings
+        return RolloutPool(
+            buffer=self.buffer,
+            store=self.store,
+            me=self.peer.peer_id,
+            manifest=self.manifest,
+            settings=PoolSettings(
+                max_age_seconds=BUFFER_SECONDS,
+                max_store_bytes=2 * settings.buffer_bytes,
+                draws=settings.draws,
+            ),
+            reputation=self.peer.guard.reputation,
+            network_of=self.peer.host.source_of,
+            keepers=keepers,
+        )
+
+    def _exchange(self, book: FetchBook) -> RolloutExchange:
+        peer, shards, settings = self.peer, self.member.shards, self.peer.tuning.exchange
+        report = peer.guard.on_verdict
+        asker = RolloutAsker(
+            host=peer.host,
+            report=report,
+            stats=book.stats,
+            answer_seconds=settings.answer_seconds,
+        )
+        return RolloutExchange(
+            host=peer.host,
+            means=FetchMeans(
+                manifest=self.manifest,
+                host=peer.host,
+                asker=asker,
+                ledger=peer.ledger,
+                stats=book.stats,
+                report=report,
+                wall_ms=peer.parts.wall_ms,
+                rng=peer.parts.rng,
+            ),
+            store=self.store,
+            book=book,
+            intake=self.member.intake,
+            shards=lambda: frozenset(shards.shards),
+            wanted_groups=self._room,
+            settings=settings,
+        )
+
+    def _note_shards(self) -> None:
+        self.exchange.note_shards()
+
+    def _outbox(self) -> Outbox:
+        return Outbox(
+            manifest=self.manifest,
+            identity=self.peer.host.identity,
+            store=self.store,
+            publish=self.peer.gossip.publish,
+            wall_ms=self.peer.parts.wall_ms,
+        )
+
+    def _ledger_file(self) -> LedgerFile:
+        peer = self.peer
+        return LedgerFile(
+            self.learning,
+            peer.data_dir / LEDGER_FILE,
+            in_thread=peer.parts.in_thread,
+            refused=peer.disk.refused,
+        )
+
+    def _attend(self) -> Attendance:
+        marks, wall_ms = self.learning.marks, self.peer.parts.wall_ms
+        return Attendance(
+            self.peer.host,
+            counts=self.peer.is_of_swarm,
+            joined=lambda peers: marks.joined(peers, wall_ms()),
+            left=lambda peers: marks.left(peers, wall_ms()),
+        )
+
+    def _judge_link(self) -> JudgeLink | None:
+        address = self.peer.settings.judge
+        if address == "none":
+            return None
+        return JudgeLink(host=self.peer.host, manifest=self.manifest, address=address)
+
+    def _views(self) -> NodeViews:
+        return NodeViews(
+            self.member,
+            outbox=self.outbox,
+            pool=self.pool,
+            link=self.link,
+            child=self.child,
+            exchange=self.exchange,
+            judge=self.judge,
+        )
+
+    def _service(self) -> Service:
+        return Service(
+            me=self.peer.peer_id,
+            manifest=self.manifest,
+            pool=self.pool,
+            outbox=self.outbox,
+            link=self.link,
+            views=self.views.by_name(),
+            control=self.peer.guard.control,
+            judge=self.judge,
+        )
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Take up what an earlier life left, join the swarm, and publish from then on."""
+        # Beside the rest, so that peers are met meanwhile; messages wait for it in the intake.
+        nursery.start_soon(self.pool.restore, self.peer.ledger)
+        await nursery.start(self._ledger_file().run)
+        self.learning.marks.started(self.peer.parts.wall_ms())
+        nursery.start_soon(self._attendance.run)
+        self.exchange.serve()
+        await self.member.start(nursery)
+        await self.pool.restored.wait()
+        await nursery.start(self.pool.run)
+        await nursery.start(self.exchange.run)
+        await nursery.start(self.outbox.run)
+        if self.judge is not None:
+            await nursery.start(self.judge.run)
+        await nursery.start(self.archive.run, self.manifest)
+
+    async def close(self) -> None:
+        """Close all connections: whom this parts from has not left."""
+        self._attendance.end()
+        await self.peer.host.close()
+
+    async def hand_over(self) -> None:
+        """Wait until what is unsent has gone out, and what is only announced is with somebody."""
+        await self.outbox.drained()
+        await self.exchange.handed_over(self.outbox.announced)
+
+    async def status(self) -> dict[str, Any]:
+        """Return the status view as JSON values."""
+        status: dict[str, Any] = to_json(await self.views.status({}))
+        return status
+
+    def _room(self) -> int:
+        """Return how many groups of others the buffer could still take."""
+        return self.buffer.room
+
+    def _wanted_per_s(self) -> float:
+        """Return how many groups of others the trainer draws a second."""
+        return demand_of(self._demand, self.link.status, trio.current_time())
+
+
+def _waste(settings: Settings) -> int:
+    """Return how many groups of others a trainer looks at for each that it wants, at most."""
+    places = settings.local + settings.external
+    return settings.oversample * places // max(1, settings.external)
+
+
+BUFFER_SECONDS = 3600.0
+"""Age at which a group leaves the buffer: that of a batch which a swarm's manifest calls stale."""
+_GROUP_BYTES = 16 * 1024
+"""Of the buffer's bytes for each group it may hold: some four times what a group of the embedded
+model costs, so that small groups do not fill memory with what stands around them."""
+
+
+def limits_of(settings: Settings) -> BufferLimits:
+    """Return the buffer's bounds by the settings."""
+    max_groups = settings.buffer_bytes // _GROUP_BYTES
+    return BufferLimits(
+        max_groups=max_groups,
+        max_bytes=settings.buffer_bytes,
+        max_age_seconds=BUFFER_SECONDS,
+        max_groups_per_publisher=max(1, max_groups // 8),
+        max_bytes_per_publisher=max(1, settings.buffer_bytes // 4),
+    )

@@ -1,0 +1,154 @@
+"""Yamux's frames between a channel and the muxer: taken from what has come, written at once.
+
+py-libp2p 0.8.1 waits for a lock and lets every other task run at each step of each frame, also
+where nothing keeps it.  Here others run when there is nothing to do, and after `FRAMES_A_TURN`:
+
+    channel ── a piece ─▶ bytes that have come ── frame by frame, without waiting ─▶ the muxer
+    the muxer ── a frame, in turn ─▶ channel.begin ── gone at once
+                                          └─ a part of it ─▶ a task of the connection's sends the
+                                             rest, whatever becomes of the writer
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+import trio
+from libp2p.abc import ISecureConn
+from libp2p.io.exceptions import ConnectionClosedError
+from libp2p.peer.id import ID
+from libp2p.stream_muxer.yamux.yamux import Yamux
+
+from shoal_p2p.net.turns import Turn
+
+logger = logging.getLogger(__name__)
+
+FRAMES_A_TURN = 64
+"""Taken from what has come, before other tasks have a turn."""
+BYTES_A_TURN = 128 * 1024
+"""Written at once, before other tasks have a turn."""
+_FRAME_COST_BYTES = BYTES_A_TURN // FRAMES_A_TURN
+"""Least that a frame counts in bytes: a small one is work too."""
+_BODY_DEADLINE_S = 60.0
+"""How long the rest of a frame may take once it has begun to come."""
+
+
+class Below(Protocol):
+    """The part of an encrypted connection that frames need: see `shoal_p2p.net.channel.Channel`."""
+
+    async def receive(self) -> bytes:
+        """Return what has come, and wait for it; none at the end."""
+
+    def begin(self, data: bytes) -> bool:
+        """Send what goes at once; True if that was all, else `finish` it."""
+
+    async def finish(self) -> None:
+        """Send the rest of what was begun."""
+
+
+class FramedYamux(Yamux):
+    """A muxer's way to its channel."""
+
+    def __init__(self, secured_conn: ISecureConn, peer_id: ID, below: Below) -> None:
+        super().__init__(secured_conn, peer_id, is_initiator=secured_conn.is_initiator)
+        self._below = below
+        self._come = bytearray()
+        """Read, and in no frame yet."""
+        self._taken = 0
+        self._written = 0
+        self._turn = Turn()
+
+    async def _header_bytes(self, size: int) -> bytes:
+        """Return the next bytes, once they have come. Raises ConnectionClosedError at the end."""
+        self._taken += 1
+        if self._taken >= FRAMES_A_TURN:
+            self._taken = 0
+            await trio.lowlevel.checkpoint()
+        while len(self._come) < size:
+            await self._receive()
+        return self._take(size)
+
+    async def _read_data_body(self, length: int) -> bytes:
+        """Return a frame's body. Raises TooSlowError where its rest is held back."""
+        if len(self._come) < length:
+            with trio.fail_after(_BODY_DEADLINE_S):
+                while len(self._come) < length:
+                    await self._receive()
+                    self._check_unread()
+        return self._take(length)
+
+    async def _receive(self) -> None:
+        piece = await self._below.receive()
+        if not piece:
+            raise ConnectionClosedError("the peer closed the connection")
+        self._taken = 0
+        self._come += piece
+
+    def _take(self, size: int) -> bytes:
+        with memoryview(self._come) as come:
+            found = bytes(come[:size])
+        del self._come[:size]
+        return found
+
+    def _check_unread(self) -> None:
+        """Raise if the connection holds more than it may."""
+
+    async def _write_frame(self, data: bytes) -> None:
+        """Write one frame. Cancelled, it is written whole or not at all.
+
+        Raises:
+            ConnectionClosedError: the connection is gone.
+        """
+        await self._turn.acquire()
+        try:
+            is_gone = self._below.begin(data)
+        except BaseException:
+            self._turn.release()
+            raise
+        if is_gone:
+            self._turn.release()
+            await self._let_others_run(len(data))
+            return
+        await self._finish_apart()
+
+    async def _let_others_run(self, num_bytes: int) -> None:
+        self._written += max(num_bytes, _FRAME_COST_BYTES)
+        if self._written >= BYTES_A_TURN:
+            self._written = 0
+            await trio.lowlevel.checkpoint()
+
+    async def _finish_apart(self) -> None:
+        if self._nursery is None:
+            self._turn.release()
+            raise ConnectionClosedError("the connection has not begun")
+        rest = _Rest(self._below, self._turn)
+        try:
+            self._nursery.start_soon(rest.send)
+        except RuntimeError as error:  # it has ended, and this frame with it
+            self._turn.release()
+            raise ConnectionClosedError("the connection has ended") from error
+        await rest.over.wait()
+        if not rest.is_sent:
+            raise ConnectionClosedError("the connection ended in the middle of a frame")
+
+
+class _Rest:
+    """The rest of a frame that the socket did not take at once, and the turn that sends it."""
+
+    def __init__(self, below: Below, turn: Turn) -> None:
+        self._below = below
+        self._turn = turn
+        self.is_sent = False
+        self.over = trio.Event()
+
+    async def send(self) -> None:
+        """Send it. Raises nothing but cancellation: who writes next learns that it failed."""
+        try:
+            await self._below.finish()
+            self.is_sent = True
+        except Exception as error:  # noqa: BLE001 - whatever a broken connection raises
+            logger.debug("a frame was not finished: %r", error)
+        finally:
+            self._turn.release()
+            self.over.set()

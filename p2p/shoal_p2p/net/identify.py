@@ -1,0 +1,118 @@
+"""Identify: asks the other end of a connection who it is, and answers the same (libp2p)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import trio
+from libp2p.abc import INetConn, INetStream
+from libp2p.custom_types import TProtocol
+from libp2p.host.basic_host import BasicHost
+from libp2p.identity.identify.identify import ID as IDENTIFY_ID
+from libp2p.identity.identify.identify import PROTOCOL_VERSION
+from libp2p.identity.identify.pb.identify_pb2 import Identify
+from libp2p.peer.peerstore import env_to_send_in_RPC
+from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
+from libp2p.utils.varint import encode_varint_prefixed, read_varint_prefixed_bytes_limited
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
+from multiaddr.protocols import P_P2P  # type: ignore[import-untyped]
+
+from shoal_p2p.net.address import is_unspecified, parse_transport
+from shoal_p2p.net.streams import reset_stream
+
+logger = logging.getLogger(__name__)
+
+_MAX_IDENTIFY_BYTES = 16 * 1024
+"""Longer answers are refused."""
+_MAX_AGENT_CHARS = 64
+MAX_ADDRESSES = 8
+"""Addresses of a peer that are kept: as many as a peer list holds."""
+_NEGOTIATION_DEADLINE_S = 5
+_ANSWER_DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerAbout:
+    """A peer's claims about itself, cleaned of anything that is not text."""
+
+    agent: str
+    listen: tuple[str, ...]
+    """Transport addresses, at most eight."""
+    observed: str = ""
+    """Where it sees us come from, as a transport address; empty if it does not say."""
+
+
+async def identify(host: BasicHost, connection: INetConn) -> PeerAbout | None:
+    """Return the peer's self-description, or None if it gives none; the caller sets a deadline."""
+    stream = None
+    try:
+        stream = await connection.new_stream()
+        await host.multiselect_client.select_one_of(
+            [TProtocol(IDENTIFY_ID)], MultiselectCommunicator(stream), _NEGOTIATION_DEADLINE_S
+        )
+        raw = await read_varint_prefixed_bytes_limited(stream, _MAX_IDENTIFY_BYTES)
+        message = Identify()
+        message.ParseFromString(raw)
+        return PeerAbout(
+            agent=_printable(message.agent_version),
+            listen=_addresses(message.listen_addrs),
+            observed=next(iter(_addresses([message.observed_addr])), ""),
+        )
+    except Exception as error:  # noqa: BLE001 - a peer that cannot say who it is stays unnamed
+        logger.debug("identify failed: %r", error)
+        return None
+    finally:
+        if stream is not None:
+            await reset_stream(stream)
+
+
+def identify_answer(host: BasicHost, agent: str) -> Callable[[INetStream], Awaitable[None]]:
+    """Return the handler that tells who asks what this host is; `agent` is its program's name."""
+
+    async def answer(stream: INetStream) -> None:
+        record, _ = env_to_send_in_RPC(host)
+        message = Identify(
+            protocol_version=PROTOCOL_VERSION,
+            agent_version=agent,
+            public_key=host.get_public_key().serialize(),
+            listen_addrs=[a.decapsulate_code(P_P2P).to_bytes() for a in host.get_addrs()],
+            observed_addr=_seen_from(stream),
+            protocols=[str(name) for name in host.get_mux().get_protocols() if name is not None],
+            signedPeerRecord=record,
+        )
+        with trio.fail_after(_ANSWER_DEADLINE_S):
+            await stream.write(encode_varint_prefixed(message.SerializeToString()))
+            await stream.close()
+
+    return answer
+
+
+def _seen_from(stream: INetStream) -> bytes:
+    """Return the address that the asker comes from; none for one behind a relay."""
+    remote = stream.get_remote_address()
+    if remote is None:
+        return b""
+    host, port = remote
+    if host.lower().startswith("::ffff:"):
+        host = host[len("::ffff:") :]
+    raw: bytes = Multiaddr(f"/ip{6 if ':' in host else 4}/{host}/tcp/{port}").to_bytes()
+    return raw
+
+
+def _printable(text: str) -> str:
+    """Keep what a terminal can show without being controlled by it."""
+    return "".join(c for c in text[:_MAX_AGENT_CHARS] if c.isascii() and c.isprintable())
+
+
+def _addresses(raw_addresses: Sequence[bytes]) -> tuple[str, ...]:
+    found: list[str] = []
+    for raw in raw_addresses[: 4 * MAX_ADDRESSES]:
+        try:
+            address = parse_transport(str(Multiaddr(bytes(raw))))
+        except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes
+            continue
+        if not is_unspecified(address) and address not in found:
+            found.append(address)
+    return tuple(found[:MAX_ADDRESSES])

@@ -1,0 +1,170 @@
+"""Whom to let in before a handshake: slots and pace by network prefix. Pure.
+
+A prefix is an IPv4 /24 or an IPv6 /48: names cost nothing, networks do.  Loopback is let through
+unless told otherwise, since all of a machine's nodes share it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
+
+_MAX_PREFIXES = 4096
+_IPV4_BITS, _IPV6_BITS = 24, 48
+_KEPT_TEXTS = 1024
+_MAX_KEPT_CHARS = 64
+
+
+class GateRefusal(StrEnum):
+    """Why a connection was closed before its handshake."""
+
+    FULL = "full"
+    HANDSHAKES = "too_many_handshakes"
+    PREFIX_HANDSHAKES = "prefix_handshakes"
+    PREFIX_FULL = "prefix_full"
+    PREFIX_PACE = "prefix_pace"
+    PACE = "pace"
+
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateLimits:
+    """What inbound connections may occupy; 0 connections of a prefix is no limit."""
+
+    prefix_connections: int = 64
+    prefix_handshakes: int = 16
+    prefix_per_second: float = 10.0
+    prefix_burst: float = 64.0
+    handshakes: int = 64
+    """Unfinished handshakes, everybody together."""
+    per_second: float = 50.0
+    burst: float = 400.0
+    limit_loopback: bool = False
+
+
+def ip_of(host: str) -> IpAddress | None:
+    """Return a text address as a number, an IPv4 one in IPv6's clothes as what it is; else None."""
+    return _kept_ip(host) if len(host) <= _MAX_KEPT_CHARS else _ip(host)
+
+
+def _ip(host: str) -> IpAddress | None:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+_kept_ip = lru_cache(maxsize=_KEPT_TEXTS)(_ip)
+
+
+def prefix_of(host: str) -> str | None:
+    """Return the network a text address belongs to; None for loopback or what is no address."""
+    address = ip_of(host)
+    return None if address is None or address.is_loopback else _network(address)
+
+
+def _network(address: IpAddress) -> str:
+    bits = _IPV4_BITS if address.version == 4 else _IPV6_BITS
+    return str(ipaddress.ip_network((address, bits), strict=False))
+
+
+class InboundGate:
+    """Counts what is open and unfinished, in all and by prefix."""
+
+    def __init__(self, limits: GateLimits, now: float) -> None:
+        self._limits = limits
+        self._open: Counter[str] = Counter()
+        self._handshaking: Counter[str] = Counter()
+        self._handshakes = 0
+        self._pace = TokenBucket(Rate(burst=limits.burst, per_second=limits.per_second), now)
+        of_prefix = Rate(burst=limits.prefix_burst, per_second=limits.prefix_per_second)
+        self._paces: KeyedBuckets[str] = KeyedBuckets(of_prefix, max_keys=_MAX_PREFIXES)
+        self.refused: Counter[GateRefusal] = Counter()
+
+    @property
+    def num_unfinished(self) -> int:
+        """Connections let in whose handshake has not ended."""
+        return self._handshakes
+
+    def admit(self, host: str, now: float) -> GateTicket | GateRefusal:
+        """Let a connection in, or say why not."""
+        prefix = self.prefix(host)
+        refusal = self._refusal(prefix, now)
+        if refusal is not None:
+            self.refused[refusal] += 1
+            return refusal
+        self._handshakes += 1
+        if prefix is not None:
+            self._open[prefix] += 1
+            self._handshaking[prefix] += 1
+        return GateTicket(self, prefix)
+
+    def prefix(self, host: str) -> str | None:
+        """Return the network that a connection from `host` is counted with; None for none."""
+        prefix = prefix_of(host)
+        if prefix is None and self._limits.limit_loopback:
+            try:
+                return _network(ipaddress.ip_address(host.partition("%")[0]))
+            except ValueError:
+                return None
+        return prefix
+
+    def _refusal(self, prefix: str | None, now: float) -> GateRefusal | None:
+        limits = self._limits
+        if self._handshakes >= limits.handshakes:
+            return GateRefusal.HANDSHAKES
+        if prefix is not None:
+            if self._handshaking[prefix] >= limits.prefix_handshakes:
+                return GateRefusal.PREFIX_HANDSHAKES
+            if 0 < limits.prefix_connections <= self._open[prefix]:
+                return GateRefusal.PREFIX_FULL
+            if not self._paces.of(prefix, now).try_take(1.0, now):
+                return GateRefusal.PREFIX_PACE
+        return None if self._pace.try_take(1.0, now) else GateRefusal.PACE
+
+    def settled(self, prefix: str | None) -> None:
+        """A handshake has ended, well or not."""
+        self._handshakes -= 1
+        _less(self._handshaking, prefix)
+
+    def left(self, prefix: str | None) -> None:
+        """A connection has ended."""
+        _less(self._open, prefix)
+
+
+class GateTicket:
+    """One admitted connection: tell it when the handshake and when the connection has ended."""
+
+    def __init__(self, gate: InboundGate, prefix: str | None) -> None:
+        self._gate = gate
+        self._prefix = prefix
+        self._shaking = True
+
+    def settled(self) -> None:
+        """The handshake is over; the slot stays taken."""
+        if self._shaking:
+            self._shaking = False
+            self._gate.settled(self._prefix)
+
+    def left(self) -> None:
+        """The connection is over."""
+        self.settled()
+        self._gate.left(self._prefix)
+
+
+def _less(counter: Counter[str], prefix: str | None) -> None:
+    if prefix is None:
+        return
+    counter[prefix] -= 1
+    if counter[prefix] <= 0:
+        del counter[prefix]

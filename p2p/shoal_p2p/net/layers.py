@@ -1,0 +1,30 @@
+"""The layers of a connection, from the muxer down to a socket or a circuit. No I/O of its own."""
+
+from __future__ import annotations
+
+import trio
+
+from shoal_p2p.net.circuit import CircuitStream
+
+LAYERS = ("muxed_conn", "secured_conn", "conn", "read_writer", "read_write_closer", "stream")
+_MAX_LAYERS = 10
+"""Bound of the walk: more than a connection through a relay in a private swarm has."""
+
+
+def find_socket(connection: object) -> trio.SocketStream | None:
+    """Return the TCP stream below any layer of a connection; None if it is not over TCP."""
+    lowest = lowest_layer(connection)
+    return lowest if isinstance(lowest, trio.SocketStream) else None
+
+
+def lowest_layer(connection: object) -> object:
+    """Return what a connection's bytes go through at last: a socket, or a circuit's stream."""
+    layer = connection
+    for _ in range(_MAX_LAYERS):
+        if isinstance(layer, trio.SocketStream | CircuitStream):
+            return layer
+        below = next((inner for n in LAYERS if (inner := getattr(layer, n, None))), None)
+        if below is None:
+            return layer
+        layer = below
+    return layer

@@ -1,0 +1,84 @@
+"""Peers that reach each other and are kept apart by a key or a list: what is said of it, to whom.
+
+The side that dials is told by the error of its dial, at once; the other by its log, at once and
+then at doubling intervals up to an hour, for each address and reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+import trio
+from libp2p.transport.exceptions import MuxerUpgradeFailure, SecurityUpgradeFailure
+
+from shoal_base.bounded import BoundedDict
+from shoal_p2p.net.bars import Bar
+from shoal_p2p.net.private import WrongSwarmKeyError
+
+logger = logging.getLogger(__name__)
+
+FIRST_QUIET_SECONDS = 60.0
+"""Silence after the first log line of a kind; it doubles with each."""
+LONGEST_QUIET_SECONDS = 3600.0
+_MAX_REMEMBERED = 256
+
+
+class NotListedError(SecurityUpgradeFailure):
+    """The peer is not on the swarm's list."""
+
+    def __init__(self, peer_id: str) -> None:
+        super().__init__(f"{peer_id} is not on the swarm's list of peers")
+        self.do = f"to let it in, start the swarm with --allow-peers {peer_id} too"
+
+
+class Refusals:
+    """Counts refusals, and remembers when each was last logged."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Bar] = Counter()
+        self._quiet: BoundedDict[tuple[str, Bar], tuple[float, float]] = BoundedDict(
+            _MAX_REMEMBERED
+        )
+        """When each address and reason may be logged again, and how long that silence is."""
+
+    def note(self, host: str, error: BaseException) -> bool:
+        """Count and tell `error` if it is a refusal; False if it is something else."""
+        for cause in causes(error):
+            if isinstance(cause, WrongSwarmKeyError):
+                self._note(host, cause.bar, f"{cause.bar.says}; {cause.bar.do}")
+                return True
+            if isinstance(cause, NotListedError):
+                self._note(host, Bar.NOT_LISTED, f"{cause}; {cause.do}")
+                return True
+        return False
+
+    def _note(self, host: str, bar: Bar, words: str) -> None:
+        self.counts[bar] += 1
+        now = trio.current_time()
+        until, quiet_s = self._quiet.get((host, bar), (now, FIRST_QUIET_SECONDS / 2))
+        if now < until:
+            return
+        # Strangers that stopped for as long as they were not told of are news again.
+        quiet_s = FIRST_QUIET_SECONDS if now >= until + quiet_s else 2 * quiet_s
+        quiet_s = min(quiet_s, LONGEST_QUIET_SECONDS)
+        self._quiet[host, bar] = (now + quiet_s, quiet_s)
+        logger.warning("refused a connection from %s: %s", host, words)
+
+
+def bar_of(error: BaseException) -> Bar | None:
+    """Return what kept a dial that ended in `error` from the peer; None for anything else."""
+    for cause in causes(error):
+        if isinstance(cause, WrongSwarmKeyError):
+            return cause.bar
+        if isinstance(cause, MuxerUpgradeFailure):
+            return Bar.NOT_LISTED
+    return None
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Walk from `error` to what started it."""
+    while error is not None:
+        yield error
+        error = error.__cause__

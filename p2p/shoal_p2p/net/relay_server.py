@@ -1,0 +1,251 @@
+"""Relays for peers that nobody can dial: reservations, and circuits between two of their streams.
+
+    reserved peer ◀── STOP stream ── this relay ◀── HOP stream ── whoever dials it
+
+Both ends encrypt with each other: the relay sees ciphertext.  Everything is bounded: reservations,
+circuits, and each circuit's bytes and seconds; what is over ends with the streams.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import trio
+from libp2p.abc import INetStream
+from libp2p.peer.id import ID
+from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
+
+from shoal_p2p.net.address import from_libp2p_id, is_circuit, to_libp2p_id
+from shoal_p2p.net.circuit import (
+    ANSWER_SECONDS,
+    CIRCUIT,
+    HOP,
+    STOP,
+    read_hop,
+    read_stop,
+    status_name,
+    write_message,
+)
+from shoal_p2p.net.connections import network_of
+from shoal_p2p.net.host import Libp2pHost
+from shoal_p2p.net.streams import reset_stream
+from shoal_wire.types import PeerId
+
+logger = logging.getLogger(__name__)
+
+_PIECE_BYTES = 64 * 1024
+_WRITE_SECONDS = 30.0
+"""How long one end may take to read before its circuit ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayLimits:
+    """Bounds of what the relay gives away."""
+
+    reservations: int = 64
+    circuits: int = 256
+    circuits_per_peer: int = 32
+    """To one reserved peer, and from one peer that dials."""
+    network_share: float = 0.25
+    """Share of the reservations and of the dialled circuits that one network may take. Loopback is
+    free."""
+    circuit_bytes: int = 1 << 28
+    """Bytes, both ways together, after which a circuit ends and its peers open another. This and
+    the age below were chosen, not measured."""
+    circuit_seconds: float = 3600.0
+    """Age at which a circuit ends."""
+    reservation_seconds: float = 1800.0
+
+
+class _OverLimitError(Exception):
+    """The circuit has carried all that it may."""
+
+
+@dataclass(slots=True)
+class _Budget:
+    left: int
+
+
+class RelayServer:
+    """Answers the HOP protocol. `serve` before the host listens."""
+
+    def __init__(self, host: Libp2pHost, limits: RelayLimits | None = None) -> None:
+        self._host = host
+        self._inner = host.libp2p_host
+        self.limits = limits or RelayLimits()
+        self._reserved: dict[PeerId, float] = {}
+        self._network: dict[PeerId, str | None] = {}
+        """Where a reserved peer came from."""
+        self._circuits_of_network: Counter[str | None] = Counter()
+        self._circuits: Counter[PeerId] = Counter()
+        self.num_circuits = 0
+        """Open now."""
+        self.bytes_relayed = 0
+        self.refused: Counter[str] = Counter()
+        """Requests refused, by status."""
+        host.add_peer_callbacks(disconnected=self._drop)
+
+    def serve(self) -> None:
+        """Start answering."""
+        self._inner.set_stream_handler(HOP, self._handle)
+
+    @property
+    def num_reserved(self) -> int:
+        """Peers with a reservation that has not run out."""
+        now = trio.current_time()
+        self._reserved = {peer: until for peer, until in self._reserved.items() if until > now}
+        return len(self._reserved)
+
+    def addresses_of(self, peer_id: PeerId) -> tuple[str, ...]:
+        """Return the transport addresses of a reserved peer through this relay."""
+        if self._reserved.get(peer_id, 0.0) <= trio.current_time():
+            return ()
+        return tuple(f"{own}{CIRCUIT}" for own in self._host.listen_addrs() if not is_circuit(own))
+
+    def _drop(self, peer_id: PeerId) -> None:
+        self._reserved.pop(peer_id, None)
+        self._network.pop(peer_id, None)
+
+    async def _handle(self, stream: INetStream) -> None:
+        """Serve one stream; what a peer's bytes raise resets it (see the swarm)."""
+        peer_id = from_libp2p_id(stream.muxed_conn.peer_id)
+        with trio.fail_after(ANSWER_SECONDS):
+            message = await read_hop(stream)
+        if not self._host.is_connected(peer_id):
+            # Said on a connection that is only coming or is over: of no network, it would be free.
+            await reset_stream(stream)
+        elif any(is_circuit(c.address) for c in self._host.connections() if c.peer_id == peer_id):
+            await self._refuse(stream, pb.Status.PERMISSION_DENIED)  # no circuits over circuits
+        elif message.type == pb.HopMessage.RESERVE:
+            await self._reserve(stream, peer_id)
+        elif message.type == pb.HopMessage.CONNECT:
+            await self._connect(stream, peer_id, from_libp2p_id(ID(message.peer.id)))
+        else:
+            await self._refuse(stream, pb.Status.UNEXPECTED_MESSAGE)
+
+    async def _refuse(self, stream: INetStream, status: pb.Status.ValueType) -> None:
+        self.refused[status_name(status)] += 1
+        await self._answer(stream, pb.HopMessage(type=pb.HopMessage.STATUS, status=status))
+        await stream.close()
+
+    async def _answer(self, stream: INetStream, message: pb.HopMessage) -> None:
+        with trio.fail_after(ANSWER_SECONDS):
+            await write_message(stream, message)
+
+    async def _reserve(self, stream: INetStream, peer_id: PeerId) -> None:
+        network = network_of(self._host.connections(), peer_id)
+        if peer_id not in self._reserved and not self._has_place(network):
+            await self._refuse(stream, pb.Status.RESERVATION_REFUSED)
+            return
+        self._network[peer_id] = network
+        self._reserved[peer_id] = trio.current_time() + self.limits.reservation_seconds
+        addresses = [a for a in self._host.listen_addrs() if not is_circuit(a)]
+        await self._answer(
+            stream,
+            pb.HopMessage(
+                type=pb.HopMessage.STATUS,
+                status=pb.Status.OK,
+                reservation=pb.Reservation(
+                    expire=int(time.time() + self.limits.reservation_seconds),
+                    addrs=[Multiaddr(address).to_bytes() for address in addresses[:8]],
+                ),
+                limit=self._limit(),
+            ),
+        )
+        await stream.close()
+
+    def _has_place(self, network: str | None) -> bool:
+        """Return whether a newcomer of `network` gets a place: networks cost something."""
+        if self.num_reserved >= self.limits.reservations:
+            return False
+        beside = sum(self._network.get(peer_id) == network for peer_id in self._reserved)
+        return network is None or beside < self._share(self.limits.reservations)
+
+    def _share(self, places: int) -> int:
+        return max(1, int(places * self.limits.network_share))
+
+    def _limit(self) -> pb.Limit:
+        return pb.Limit(duration=int(self.limits.circuit_seconds), data=self.limits.circuit_bytes)
+
+    async def _connect(self, stream: INetStream, source: PeerId, target: PeerId) -> None:
+        limits = self.limits
+        if not self.addresses_of(target) or not self._host.is_connected(target):
+            await self._refuse(stream, pb.Status.NO_RESERVATION)
+            return
+        busiest = max(self._circuits[source], self._circuits[target])
+        network = network_of(self._host.connections(), source)
+        beside = self._circuits_of_network[network] if network is not None else 0
+        if (
+            self.num_circuits >= limits.circuits
+            or busiest >= limits.circuits_per_peer
+            or beside >= self._share(limits.circuits)
+        ):
+            await self._refuse(stream, pb.Status.RESOURCE_LIMIT_EXCEEDED)
+            return
+        ends = (source, target)
+        self._circuits.update(ends)
+        self._circuits_of_network[network] += 1
+        self.num_circuits += 1
+        try:
+            await self._join(stream, source, target)
+        finally:
+            self.num_circuits -= 1
+            self._circuits.subtract(ends)
+            self._circuits = +self._circuits
+            self._circuits_of_network[network] -= 1
+            self._circuits_of_network = +self._circuits_of_network
+
+    async def _join(self, stream: INetStream, source: PeerId, target: PeerId) -> None:
+        other: INetStream | None = None
+        try:
+            try:
+                with trio.fail_after(ANSWER_SECONDS):
+                    other = await self._inner.new_stream(to_libp2p_id(target), [STOP])
+                    peer = pb.PeerId(id=to_libp2p_id(source).to_bytes())
+                    request = pb.StopMessage(
+                        type=pb.StopMessage.CONNECT, peer=peer, limit=self._limit()
+                    )
+                    await write_message(other, request)
+                    answer = await read_stop(other)
+            except Exception as error:  # noqa: BLE001 - the target's fault, whatever it is
+                logger.debug("no circuit to %s: %r", target, error)
+                await self._refuse(stream, pb.Status.CONNECTION_FAILED)
+                return
+            if answer.status != pb.Status.OK:
+                await self._refuse(stream, pb.Status.CONNECTION_FAILED)
+                return
+            accepted = pb.HopMessage(
+                type=pb.HopMessage.STATUS, status=pb.Status.OK, limit=self._limit()
+            )
+            await self._answer(stream, accepted)
+            await self._carry(stream, other)
+        finally:
+            await reset_stream(stream)
+            if other is not None:
+                await reset_stream(other)
+
+    async def _carry(self, one: INetStream, other: INetStream) -> None:
+        """Copy both ways until either side ends or a limit is reached."""
+        budget = _Budget(self.limits.circuit_bytes)
+
+        async def copy(source: INetStream, sink: INetStream) -> None:
+            try:
+                while data := await source.read(_PIECE_BYTES):
+                    budget.left -= len(data)
+                    if budget.left < 0:
+                        raise _OverLimitError
+                    self.bytes_relayed += len(data)
+                    with trio.fail_after(_WRITE_SECONDS):
+                        await sink.write(data)
+            except Exception as error:  # noqa: BLE001 - either end may break it in any way
+                logger.debug("a circuit ends: %r", error)
+            nursery.cancel_scope.cancel()
+
+        with trio.move_on_after(self.limits.circuit_seconds):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(copy, one, other)
+                nursery.start_soon(copy, other, one)

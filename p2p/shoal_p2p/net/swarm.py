@@ -1,0 +1,376 @@
+"""py-libp2p's swarm and host, built with TCP, noise and yamux only and with its traps removed.
+
+What differs from ``libp2p.new_host`` 0.8.1, and why:
+
+* its default security set accepts ``/plaintext/2.0.0``; here noise is the only one;
+* an inbound connection keeps its slot for the node's whole life, so after some 250 handshakes
+  everybody is refused; here the slot ends with the connection;
+* opening a stream dials on its own, remembers failures for 60 s and prefers stale addresses;
+  here only `Libp2pHost.dial` dials, one given address at a time;
+* the auto-connector, the resource manager's circuit breaker and the identify task act on their
+  own clocks and memory; here discovery and the host do that;
+* the agent string is a global of a module, one for all hosts of a process; here each has its own;
+* what a peer pushes of itself (identify/push) is kept, a megabyte and more a name; here nobody
+  takes it, and the address book is bounded in bytes;
+* who negotiates makes it hold megabytes and answer without end; here lines are short, and few;
+* an exception in a stream handler ends the swarm; here it ends the stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import trio
+from libp2p.abc import IMuxedConn, INetConn, INetStream
+from libp2p.crypto.x25519 import create_new_key_pair as create_x25519_key_pair
+from libp2p.custom_types import TProtocol
+from libp2p.host.basic_host import BasicHost
+from libp2p.identity.identify.identify import ID as IDENTIFY_ID
+from libp2p.identity.identify_push.identify_push import ID_PUSH as IDENTIFY_PUSH_ID
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.io.trio import TrioTCPStream
+from libp2p.network.auto_connector import AutoConnector
+from libp2p.network.config import ConnectionConfig, RetryConfig
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.network.exceptions import SwarmException
+from libp2p.network.swarm import Swarm
+from libp2p.peer.id import ID
+from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
+from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
+from libp2p.transport.exceptions import SecurityUpgradeFailure
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
+
+from shoal_p2p.net.address import from_libp2p_id, host_and_port
+from shoal_p2p.net.admission import Admission
+from shoal_p2p.net.announced import Announced
+from shoal_p2p.net.channel import ChannelNoise
+from shoal_p2p.net.circuit import CircuitStream, CircuitTransport, RelayStreams
+from shoal_p2p.net.identify import identify_answer
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate
+from shoal_p2p.net.layers import find_socket
+from shoal_p2p.net.negotiation import BoundedMultiselect, BoundedMultiselectClient
+from shoal_p2p.net.own_port import Source, is_seen_through_a_router, open_from, source_for
+from shoal_p2p.net.peerstore import BoundedPeerStore
+from shoal_p2p.net.private import ClearStream, KeyedTCP, PrivateStream
+from shoal_p2p.net.refusals import NotListedError, Refusals
+from shoal_p2p.net.streams import log_failure, reset_stream
+from shoal_p2p.net.yamux import KeepaliveSettings, KeepaliveUpgrader, KeepaliveYamux, abort
+
+logger = logging.getLogger(__name__)
+
+_RESET_DEADLINE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmSettings:
+    """Bounds of the connection layer."""
+
+    max_connections: int = 128
+    """Inbound and outbound together, unfinished inbound handshakes included."""
+    max_streams_per_connection: int = 64
+    """Inbound streams served at once; more are reset."""
+    handshake_deadline_s: float = 10.0
+    negotiation_deadline_s: float = 10.0
+    keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)
+    gate: GateLimits = field(default_factory=GateLimits)
+    """Bounds of what strangers occupy before they have said who they are."""
+    key: bytes | None = field(default=None, repr=False)
+    """Pre-shared key of a private swarm, 32 bytes; None is a public one."""
+
+
+class _NoAutoConnector(AutoConnector):
+    """Dials nobody and remembers nobody: discovery does both."""
+
+    async def maybe_connect(self) -> None:
+        """Do nothing."""
+
+    def record_disconnect(self, peer_id: ID) -> None:
+        """Do nothing; the base class remembers every peer for ever."""
+
+
+class GuardedSwarm(Swarm):
+    """The swarm without its slot leak, its implicit dials and its fatal handler errors."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: SwarmSettings,
+        *,
+        admission: Admission,
+        relays: RelayStreams,
+    ) -> None:
+        key_pair = identity.key_pair
+        security = ChannelNoise(key_pair, noise_privkey=create_x25519_key_pair().private_key)
+        peer_id = ID.from_pubkey(key_pair.public_key)
+        peerstore = BoundedPeerStore()
+        peerstore.add_key_pair(peer_id, key_pair)
+        super().__init__(
+            peer_id,
+            peerstore,
+            KeepaliveUpgrader(
+                {NOISE_ID: security}, {YAMUX_ID: KeepaliveYamux}, settings.keepalive, self._check
+            ),
+            transports=[
+                CircuitTransport(relays, self._keyed),
+                KeyedTCP(self._keyed, self._source),
+            ],
+            retry_config=RetryConfig(max_retries=0),
+            connection_config=_connection_config(settings),
+        )
+        self.auto_connector = _NoAutoConnector(self)
+        self._settings = settings
+        self._gate: InboundGate | None = None
+        self._admission = admission
+        self._serving: Counter[int] = Counter()
+        self.refusals = Refusals()
+        self.traffic = security.traffic
+        self.on_full: Callable[[str], None] = lambda _network: None
+        """Called when a connection is refused for want of a slot: `Host.set_full_callback`."""
+
+    def _check(self, peer_id: ID) -> None:
+        """Raise for a banned peer or a stranger.
+
+        Its name is proven by then, and no muxer negotiated.
+        """
+        name = from_libp2p_id(peer_id)
+        if self._admission.is_banned(name, trio.current_time()):
+            raise SecurityUpgradeFailure(f"{peer_id} is banned for now")
+        if not self._admission.is_admitted(name):
+            raise NotListedError(str(peer_id))
+
+    async def dial_peer(self, peer_id: ID) -> list[INetConn]:
+        """Refuse: `new_stream` ends up here when there is no connection."""
+        raise SwarmException(f"not connected to {peer_id}")
+
+    def _schedule_auto_connect(self) -> None:
+        """Do nothing."""
+
+    async def _handle_inbound_connection(
+        self, read_write_closer: ReadWriteCloser, maddr: Multiaddr
+    ) -> None:
+        """Upgrade one accepted socket and hold its slot exactly as long as it lives."""
+        ticket = self._admit(read_write_closer)
+        if ticket is None:
+            abort(read_write_closer)  # a reset: no state of ours stays behind
+            return
+        try:
+            raw = RawConnection(self._keyed(read_write_closer), False)
+            await self._serve_inbound(raw, maddr, ticket)
+        finally:
+            ticket.left()
+
+    def _keyed(self, connection: ReadWriteCloser) -> ReadWriteCloser:
+        key = self._settings.key
+        return PrivateStream(connection, key) if key else ClearStream(connection)
+
+    def _admit(self, connection: ReadWriteCloser) -> GateTicket | None:
+        if self._gate is None:
+            self._gate = InboundGate(self._settings.gate, trio.current_time())
+        # Those dialled count too: of one too many the library learns after its handshake, and
+        # tells nobody.
+        taken = len(self.get_connections()) + self._gate.num_unfinished
+        if taken >= self._settings.max_connections:
+            self._gate.refused[GateRefusal.FULL] += 1
+            self.on_full("")
+            return None
+        host = remote_host(connection)
+        ticket = self._gate.admit(host, trio.current_time())
+        if isinstance(ticket, GateRefusal):
+            logger.debug("inbound connection refused: %s", ticket)
+            if ticket is GateRefusal.PREFIX_FULL:
+                self.on_full(self._gate.prefix(host) or "")
+            return None
+        return ticket
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Inbound connections closed before a protocol was spoken on them, by reason."""
+        at_gate: Counter[GateRefusal] = Counter() if self._gate is None else self._gate.refused
+        after_it = self.refusals.counts
+        return {str(why): n for counts in (at_gate, after_it) for why, n in counts.items()}
+
+    async def _serve_inbound(
+        self, raw: RawConnection, maddr: Multiaddr, ticket: GateTicket
+    ) -> None:
+        try:
+            muxed = await self.upgrade_inbound_raw_conn(raw, maddr)
+            ticket.settled()
+            await muxed.event_closed.wait()
+        except Exception as error:  # noqa: BLE001 - strangers' handshakes fail in every way
+            host, _ = raw.get_remote_address() or ("an unknown address", 0)
+            if not self.refusals.note(host, error):
+                logger.debug("inbound connection failed: %r", error)
+        finally:
+            with trio.move_on_after(_RESET_DEADLINE_S) as scope:
+                scope.shield = True
+                await raw.close()
+
+    async def serve_circuit(self, circuit: CircuitStream) -> None:
+        """Serve a connection that came through a relay, until it ends."""
+        raw = RawConnection(self._keyed(circuit), False)
+        try:
+            muxed = await self.upgrade_inbound_raw_conn(raw, Multiaddr(circuit.address))
+            await muxed.event_closed.wait()
+        except Exception as error:  # noqa: BLE001 - strangers' handshakes fail in every way
+            if not self.refusals.note(circuit.address, error):
+                logger.debug("inbound circuit failed: %r", error)
+        finally:
+            circuit.abort()
+
+    # Behind a router
+
+    def _listening(self) -> list[str]:
+        return [str(a) for listener in self.listeners.values() for a in listener.get_addrs()]
+
+    def _source(self, host: str) -> Source | None:
+        listening = self._listening()
+        seen = is_seen_through_a_router(host, listening)
+        return source_for(host, listening) if seen else None
+
+    async def knock(self, address: str) -> TrioTCPStream:
+        """Connect to a transport address from the port listened on, as its peer does at this time.
+
+        One connection may come of both dials, and nothing on it tells who is the client: see
+        `greet_punched` and `serve_punched`, which see to it that it is closed.
+
+        Raises:
+            OSError: nobody there, or no port to dial from.
+        """
+        host, port = host_and_port(address)
+        source = source_for(host, self._listening())
+        if source is None:
+            raise OSError(f"not listening where {address} could be dialled from")
+        return TrioTCPStream(await open_from(host, port, source))
+
+    async def greet_punched(self, stream: TrioTCPStream, peer_id: ID) -> None:
+        """Be the client on a connection that `knock` has opened.
+
+        Raises:
+            SwarmException, trio.TooSlowError: it is not `peer_id`, or may not connect.
+        """
+        raw = RawConnection(self._keyed(stream), True)
+        try:
+            with trio.fail_after(self._settings.handshake_deadline_s):
+                await self.upgrade_outbound_raw_conn(raw, peer_id)
+        except BaseException:
+            abort(stream)
+            raise
+
+    async def serve_punched(self, stream: TrioTCPStream, address: str) -> None:
+        """Be the server on it, past the gate like for any that comes in, until it ends."""
+        await self._handle_inbound_connection(stream, Multiaddr(address))
+
+    def set_stream_handler(self, stream_handler: Callable[[INetStream], Awaitable[None]]) -> None:
+        """Serve inbound streams by `stream_handler`, bounded and contained."""
+
+        async def guarded(stream: INetStream) -> None:
+            await self._serve_stream(stream, stream_handler)
+
+        super().set_stream_handler(guarded)
+
+    async def _serve_stream(
+        self, stream: INetStream, handler: Callable[[INetStream], Awaitable[None]]
+    ) -> None:
+        connection: IMuxedConn = stream.muxed_conn
+        key = id(connection)
+        if self._serving[key] >= self._settings.max_streams_per_connection:
+            await reset_stream(stream)
+            return
+        self._serving[key] += 1
+        try:
+            await handler(stream)
+        except Exception as error:  # noqa: BLE001 - one stream's fault must not end the swarm
+            log_failure("serving a stream of", connection.peer_id, error)
+            await reset_stream(stream)
+        finally:
+            self._serving[key] -= 1
+            if not self._serving[key]:
+                del self._serving[key]
+
+
+class QuietHost(BasicHost):
+    """The host without its own identify tasks (`Libp2pHost` identifies, in its own nursery).
+
+    Its addresses are those that are announced: the library's are cut at the first peer id, which of
+    an address through a relay leaves the relay's own.
+    """
+
+    def __init__(self, *, announced: Announced, **what: Any) -> None:
+        self._announced = announced
+        super().__init__(**what)
+
+    def get_addrs(self) -> list[Multiaddr]:
+        """Return the full addresses that others are told."""
+        told = self._announced.beside(map(str, self.get_transport_addrs()))
+        return [Multiaddr(f"{address}/p2p/{self.get_id()}") for address in told]
+
+    def get_network(self) -> GuardedSwarm:
+        """Return the swarm."""
+        return cast("GuardedSwarm", super().get_network())
+
+    def _schedule_identify(self, peer_id: ID, *, reason: str) -> None:
+        """Do nothing."""
+
+    async def _push_identify_to_all_peers(self) -> None:
+        """Do nothing: nobody is connected when the host begins to listen."""
+
+
+def build_host(
+    identity: Identity,
+    settings: SwarmSettings,
+    *,
+    agent: str,
+    admission: Admission,
+    relays: RelayStreams,
+    announced: Announced,
+) -> QuietHost:
+    """Return a host that accepts noise over TCP with yamux and nothing else.
+
+    What it tells others of its addresses is what `announced` makes of those listened on.
+    """
+    if not os.environ.get("LIBP2P_DEBUG"):
+        # It logs what strangers do as errors, with tracebacks, past every handler of ours.
+        logging.getLogger("libp2p").setLevel(logging.CRITICAL)
+    swarm = GuardedSwarm(identity, settings, admission=admission, relays=relays)
+
+    host = QuietHost(
+        network=swarm,
+        negotiate_timeout=int(settings.negotiation_deadline_s),
+        disable_identify_address_discovery=True,
+        announced=announced,
+    )
+    host.multiselect = BoundedMultiselect(dict(host.multiselect.handlers))
+    host.multiselect_client = BoundedMultiselectClient()
+    host.set_stream_handler(TProtocol(IDENTIFY_ID), identify_answer(host, agent))
+    # A megabyte of protocol names pushed is fourteen kept, under a name that costs nothing.
+    host.remove_stream_handler(TProtocol(IDENTIFY_PUSH_ID))
+    return host
+
+
+def remote_host(connection: ReadWriteCloser) -> str:
+    """Return the other end's address as text; empty where there is none."""
+    stream = find_socket(connection)
+    try:
+        return str(stream.socket.getpeername()[0]) if stream is not None else ""
+    except OSError:  # gone already
+        return ""
+
+
+def _connection_config(settings: SwarmSettings) -> ConnectionConfig:
+    return ConnectionConfig(
+        max_connections=settings.max_connections,
+        min_connections=0,
+        low_watermark=0,
+        high_watermark=settings.max_connections,
+        max_connections_per_peer=3,
+        inbound_upgrade_timeout=settings.handshake_deadline_s,
+        outbound_upgrade_timeout=settings.handshake_deadline_s,
+        outbound_stream_protocol_negotiation_timeout=settings.negotiation_deadline_s,
+        inbound_stream_protocol_negotiation_timeout=settings.negotiation_deadline_s,
+    )

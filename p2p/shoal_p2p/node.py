@@ -1,0 +1,188 @@
+"""The node's life: from a data directory to the end of its rounds.
+
+    store ─▶ trainer child (loading) ─▶ listening peer ─▶ live node ─▶ socket ─▶ … ─▶ shut down
+
+One root nursery. The end of the trainer's rounds, a signal, or another manifest ends the node;
+everything else it survives.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from shoal_p2p.ipc.server import SOCKET_NAME, IpcServer, NodeService
+from shoal_p2p.live_node import LiveNode
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.parts import REAL, Parts, Running, Tuning
+from shoal_p2p.peer import ListeningPeer
+from shoal_p2p.peers.manifest_source import FoundManifest
+from shoal_p2p.trainer_child import ChildState, TrainerChild
+from shoal_settings.loader import to_flags
+from shoal_settings.schema import Settings
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+STORE_FILE = "node.db"
+_FLUSH_SECONDS = 5.0
+_SOLO_SECONDS = 15.0
+
+
+class NodeEnd(StrEnum):
+    """Why a node has ended."""
+
+    FINISHED = "finished"
+    """The trainer completed its rounds."""
+    STOPPED = "stopped"
+    """It was told to."""
+    MISCONFIGURED = "misconfigured"
+    """The trainer refused its settings."""
+    MANIFEST_CHANGED = "manifest_changed"
+    """A bootstrap turned out to be of another swarm; start again with its manifest."""
+
+
+class Node:
+    """One node, from start to end. Make a new one to start again."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        settings: Settings,
+        on_ready: Callable[[LiveNode], None] = lambda _node: None,
+        parts: Parts = REAL,
+        tuning: Tuning | None = None,
+        socket: Callable[[Path, NodeService], Running] = IpcServer,
+    ) -> None:
+        """`on_ready` is called once it has joined and serves ``socket(path, service)``."""
+        self._identity = identity
+        self._settings = settings
+        self._on_ready = on_ready
+        self._parts = parts
+        self._tuning = tuning
+        self._socket = socket
+        self._end = NodeEnd.STOPPED
+        self._stop = trio.Event()
+        self._joining = trio.CancelScope()
+        """Until it is known which swarm this is, which may take as long as nobody is there."""
+        self._child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
+        self._trainer_scope = trio.CancelScope()
+        self._trainer_ended = trio.Event()
+        self.last_status: dict[str, Any] = {}
+        """The status at the end, once the trainer has stopped; empty before."""
+
+    def stop(self) -> None:
+        """Ask the node to end; it closes in order and returns."""
+        if not self._stop.is_set():
+            log.info("stopping: the trainer writes its last checkpoint, queued batches are sent")
+        self._stop.set()
+        self._joining.cancel()
+
+    async def run(self) -> NodeEnd:
+        """Run until the end; return why.
+
+        Raises:
+            ListenError, ManifestError, StoreError, SocketPathError: it cannot start.
+        """
+        settings, wall_ms = self._settings, self._parts.wall_ms
+        peer = ListeningPeer(
+            identity=self._identity, settings=settings, parts=self._parts, tuning=self._tuning
+        )
+        store = self._parts.store(
+            settings.data_dir / STORE_FILE,
+            peer_id=self._identity.peer_id,
+            wall_ms=wall_ms,
+            # If the database is lost and the key is not, numbers must not repeat.
+            first_sequence=wall_ms(),
+            in_thread=self._parts.in_thread,
+            refused=peer.disk.refused,
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            if self._child is not None:
+                # First of all: it takes seconds to import torch, and waits for the socket.
+                nursery.start_soon(self._run_trainer, self._child)
+            found = await self._join(peer, nursery)
+            if found is None:
+                nursery.cancel_scope.cancel()
+                return self._end
+            live = LiveNode(peer, found.manifest, store=store, child=self._child)
+            await live.start(nursery)
+            await nursery.start(self._socket(settings.data_dir / SOCKET_NAME, live.service).run)
+            nursery.start_soon(self._watch_manifest, peer, found)
+            nursery.start_soon(_say_who_is_there, peer)
+            self._on_ready(live)
+            await self._stop.wait()
+            await self._shut_down(live)
+            nursery.cancel_scope.cancel()
+        return self._end
+
+    async def _join(self, peer: ListeningPeer, nursery: trio.Nursery) -> FoundManifest | None:
+        """Listen and find out which swarm this is; None if it is told to end before that."""
+        with self._joining:
+            return await peer.listen(nursery)
+        return None
+
+    async def _run_trainer(self, child: TrainerChild) -> None:
+        """Run the trainer until it ends for good, which may end the node, or is stopped."""
+        try:
+            with self._trainer_scope:
+                await child.run()
+            if child.state is ChildState.MISCONFIGURED:
+                self._end = NodeEnd.MISCONFIGURED
+                self._stop.set()
+            elif child.state is ChildState.FINISHED and not self._settings.stay:
+                self._end = NodeEnd.FINISHED
+                self._stop.set()
+        finally:
+            self._trainer_ended.set()
+
+    async def _shut_down(self, live: LiveNode) -> None:
+        """The trainer writes its last checkpoint; queued batches are sent; then the host closes."""
+        if self._child is not None:
+            self._trainer_scope.cancel()
+            await self._trainer_ended.wait()
+        # Taken while the peers are still there: these are the numbers people compare.
+        self.last_status = await live.status()
+        with trio.move_on_after(_FLUSH_SECONDS):
+            if live.peer.host.connected_peers():
+                await live.hand_over()
+        await live.close()
+
+    async def _watch_manifest(self, peer: ListeningPeer, found: FoundManifest) -> None:
+        manifest = await peer.source.watch(found)
+        log.warning(
+            "the bootstrap's swarm is %s (%s): joining it", manifest.swarm_name, manifest.short_name
+        )
+        self._end = NodeEnd.MANIFEST_CHANGED
+        self._stop.set()
+
+
+async def _say_who_is_there(peer: ListeningPeer) -> None:
+    """Say when the node trains alone and when it does no longer."""
+    changed = trio.Event()
+
+    def note(_peer_id: PeerId) -> None:
+        changed.set()
+
+    peer.host.add_peer_callbacks(connected=note, disconnected=note)
+    alone: bool | None = None
+    await trio.sleep(min(1.0, _SOLO_SECONDS))
+    while True:
+        changed = trio.Event()
+        solo = peer.discovery.solo
+        if solo and alone is not True:
+            when = "yet" if alone is None else "any more"
+            log.info("nobody else is here %s: training alone, and looking for peers", when)
+        elif not solo and alone is not False:
+            count = len(peer.host.connected_peers())
+            log.info("connected to %d peer%s", count, "" if count == 1 else "s")
+        alone = solo
+        await changed.wait()
+        await trio.sleep(1.0)

@@ -1,0 +1,153 @@
+"""The page of a peer: started with it, ended with it, and in its way at no time.
+
+    peer ready ─▶ `shoal page --supervised` ─its url─▶ one line        peer told to end ─▶ SIGTERM
+                       a pipe as its standard input: how it learns that the peer is gone
+
+The page is a process of its own. It has nothing of the peer but the folder's name, so that nothing
+a browser asks can reach the peer's loop or its key. A peer that is killed leaves its page behind
+for some minutes; the next peer of the folder finds it there and takes it over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from shoal_base.children import environment, python
+from shoal_base.extras import missing_for_page
+from shoal_base.page_file import served_page
+from shoal_p2p.last_words import LastWords
+from shoal_p2p.trainer_child import ending
+from shoal_settings.web_address import NONE
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+_START_S: Final = 120.0
+"""How long the page may take to start on a busy machine."""
+_END_S: Final = 5.0
+_LINE_BYTES: Final = 1 << 16
+_LAST_WORDS_S: Final = 1.0
+"""How long its last output is read: a process that holds its pipes may outlive it."""
+_PIPE: Final = subprocess.PIPE
+
+
+async def run_page(
+    folder: Path,
+    http: str,
+    say_url: Callable[[str], None],
+    *,
+    task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve the page of the peers in `folder` until cancelled; `say_url` is told its address.
+
+    `http` is the setting. A page that cannot be had, or that ends, costs a line in the log,
+    nothing else.
+    """
+    task_status.started()
+    if http == NONE:
+        return
+    if (missing := missing_for_page()) is not None:
+        log.info("no web page: %s (or --no-http)", missing)
+        return
+    command = python("-m", "shoal", "page", "--supervised", "--json")
+    command += ["--data-dir", str(folder), "--http", http]
+    try:
+        process = await trio.lowlevel.open_process(
+            command,
+            stdin=_PIPE,
+            stdout=_PIPE,
+            stderr=_PIPE,
+            env=environment(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        log.warning("no web page: %s", error.strerror)
+        return
+    try:
+        await _follow(process, say_url)
+        await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(shield=True):
+            await _end(process, folder)
+
+
+async def _follow(process: trio.Process, say_url: Callable[[str], None]) -> None:
+    """Pass on the page's first word, and read what it says for as long as it lives.
+
+    A pipe that nobody reads holds its writer up once it is full.
+    """
+    words = LastWords()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_listen, process.stderr, words)
+        url = None
+        with trio.move_on_after(_START_S):
+            url = _url_in(await _first_line(process.stdout))
+        if url is not None:
+            say_url(url)
+            nursery.start_soon(_pass_over, process.stdout)
+        else:  # it is of no use: it has the time that it takes to say why
+            nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS_S
+        await process.wait()
+        nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS_S
+    _say_ended(url, process.returncode, words.cause())
+
+
+def _say_ended(url: str | None, code: int | None, said: str) -> None:
+    if url is None:
+        log.warning("no web page: %s", said or "it did not start")
+    elif code:
+        log.warning("the web page has ended: %s", said or ending(code))
+
+
+async def _listen(stream: Any, words: LastWords) -> None:
+    while part := await stream.receive_some(4096):
+        words.feed(part)
+
+
+async def _pass_over(stream: Any) -> None:
+    while await stream.receive_some(4096):
+        pass
+
+
+async def _first_line(stream: Any) -> bytes:
+    line = b""
+    while b"\n" not in line and len(line) < _LINE_BYTES:
+        part = await stream.receive_some(4096)
+        if not part:
+            break
+        line += part
+    return line.partition(b"\n")[0]
+
+
+def _url_in(line: bytes) -> str | None:
+    try:
+        return str(json.loads(line)["url"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+async def _end(process: trio.Process, folder: Path) -> None:
+    """End the page, also one that an earlier peer of this folder left behind."""
+    if process.poll() is None:
+        process.terminate()
+        with trio.move_on_after(_END_S):
+            await process.wait()
+        if process.poll() is None:
+            process.kill()
+            await process.wait()
+    left = await trio.to_thread.run_sync(served_page, folder)
+    if left is not None:
+        with contextlib.suppress(OSError):
+            os.kill(left.pid, signal.SIGTERM)

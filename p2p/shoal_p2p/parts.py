@@ -1,0 +1,225 @@
+"""The parts of a peer that touch the world outside its process, and how fast it moves.
+
+    Parts    network, task worker, store, threads, clock, chance: the real ones unless given
+    Tuning   bounds and waits of the parts that have some, made from the settings unless given
+
+`Node` and every other peer take both from outside, so that a simulation runs the peer that ships.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from shoal_p2p.fetch.exchange import ExchangeSettings
+from shoal_p2p.gossip.gossip import Libp2pGossip
+from shoal_p2p.gossip.interface import Gossip, Watch
+from shoal_p2p.gossip.settings import GossipSettings
+from shoal_p2p.intake.ledger import LedgerLimits
+from shoal_p2p.intake.turns import QuestionSource
+from shoal_p2p.net.host import HostSettings, Libp2pHost
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.interface import Host
+from shoal_p2p.net.relay_server import RelayLimits, RelayServer
+from shoal_p2p.peers.discovery import DiscoverySettings
+from shoal_p2p.peers.hearsay import Hearsay
+from shoal_p2p.peers.hole_punch import HolePunch
+from shoal_p2p.peers.port_mapping import MappingState, PortMapping
+from shoal_p2p.peers.relay_client import RelayClient, RelayUse
+from shoal_p2p.shards.keeper import ShardSettings
+from shoal_p2p.shards.plan import ShardLimits
+from shoal_p2p.standing.room import seats_of
+from shoal_p2p.store.store import Store
+from shoal_p2p.threads import InThread
+from shoal_settings.schema import Settings
+from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.worker.trio_client import TaskWorker
+from shoal_wire.types import PeerId
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+_WORKER_SECONDS = 5.0
+
+
+def wall_ms() -> int:
+    """Return the wall clock in milliseconds since the epoch."""
+    return int(time.time() * 1000)
+
+
+class Running(Protocol):
+    """A part with a task of its own."""
+
+    async def run(self, *, task_status: TaskStatus[Any] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled; started means ready."""
+
+
+class Worker(QuestionSource, Running, Protocol):
+    """The task worker: it regenerates questions and scores answers."""
+
+    @property
+    def report(self) -> Any:
+        """The latest worker process's word on itself; None before the first was ready."""
+
+    async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
+        """Return one question a task. Raises TaskError."""
+
+    async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
+        """Return question and answer of each task. Raises TaskError."""
+
+    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Return a held-out task and its question. Raises TaskError."""
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """Return one result a request. Raises TaskError."""
+
+
+class Relays(Running, Protocol):
+    """How a peer that nobody can dial stays reachable."""
+
+    @property
+    def relays(self) -> tuple[PeerId, ...]:
+        """The relays that hold a place for this peer."""
+
+    def look_again(self) -> None:
+        """Find out anew whether peers can dial this one: something has changed."""
+
+
+class Punches(Running, Protocol):
+    """How connections through relays become direct ones."""
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Relayed peers that became direct, and all with whom it was tried."""
+
+    @property
+    def has_many_doors(self) -> bool:
+        """True if the router is known to show each place outside another port."""
+
+
+class MapsPort(Running, Protocol):
+    """How a router forwards a port here."""
+
+    @property
+    def state(self) -> MappingState:
+        """How far it has come."""
+
+    @property
+    def place(self) -> str:
+        """The transport address that the router says leads here; empty for none."""
+
+    @property
+    def error(self) -> str:
+        """Why no router forwards; empty where one does."""
+
+
+class Network(Protocol):
+    """One peer's end of the network, and what is built on it."""
+
+    @property
+    def host(self) -> Host:
+        """Connections."""
+
+    def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
+        """Return gossip over the host; to be called once, before the host runs."""
+
+    def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
+        """Return the client of relays; `preferred` are asked first."""
+
+    def punches(self, hearsay: Hearsay) -> Punches:
+        """Return what makes connections through relays direct."""
+
+    def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
+        """Return what asks the router to forward a port; `wanted` by the user."""
+
+    def relay(self, limits: RelayLimits) -> RelayServer:
+        """Return a relay for others."""
+
+
+class Libp2pNetwork:
+    """The real one."""
+
+    def __init__(self, identity: Identity, settings: HostSettings) -> None:
+        self.host = Libp2pHost(identity=identity, settings=settings)
+
+    def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
+        """Return gossipsub over the host."""
+        return Libp2pGossip(host=self.host, watch=watch, settings=settings)
+
+    def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
+        """Return the client of circuit relays."""
+        return RelayClient(host=self.host, use=use, preferred=preferred)
+
+    def punches(self, hearsay: Hearsay) -> Punches:
+        """Return hole punching as libp2p has it."""
+        return HolePunch(host=self.host, hearsay=hearsay)
+
+    def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
+        """Return port mapping by NAT-PMP or UPnP."""
+        return PortMapping(host=self.host, wanted=wanted, on_reached=on_reached)
+
+    def relay(self, limits: RelayLimits) -> RelayServer:
+        """Return a circuit relay."""
+        return RelayServer(self.host, limits)
+
+
+def real_worker(families: Sequence[FamilySpec], patience_seconds: float) -> Worker:
+    """Return a task worker in a sandboxed process of its own."""
+    return TaskWorker(
+        families,
+        limits=WorkerLimits(request_timeout_seconds=_WORKER_SECONDS),
+        patience_seconds=patience_seconds,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Makers of the parts, and what all of them share. The defaults are the real ones."""
+
+    network: Callable[[Identity, HostSettings], Network] = Libp2pNetwork
+    worker: Callable[[Sequence[FamilySpec], float], Worker] = real_worker
+    """``worker(families, patience_seconds)``."""
+    store: Callable[..., Store] = Store
+    in_thread: InThread = trio.to_thread.run_sync
+    """Runs what blocks; a simulation has no threads, for which virtual time would not wait."""
+    wall_ms: Callable[[], int] = wall_ms
+    rng: random.Random = field(default_factory=random.Random)
+
+
+REAL = Parts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Bounds and waits that no user's setting names."""
+
+    discovery: DiscoverySettings
+    shards: ShardSettings
+    shard_limits: ShardLimits = field(default_factory=ShardLimits)
+    exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
+    gossip: GossipSettings = field(default_factory=GossipSettings)
+    ledger: LedgerLimits = field(default_factory=LedgerLimits)
+    bootstrap_s: float = 10.0
+    """How long a start waits for a bootstrap before it goes on alone."""
+    siblings_s: float = 10.0
+    """Pause between two looks for peers with data directories beside this one."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Tuning:
+        """Return what a peer with these settings has."""
+        return cls(
+            # Else a small house would be full of whom it dialled itself.
+            discovery=DiscoverySettings(
+                target_peers=min(
+                    settings.target_peers, max(1, seats_of(settings.max_connections) // 2)
+                )
+            ),
+            shards=ShardSettings(keep_connections=settings.target_peers),
+        )

@@ -1,0 +1,248 @@
+"""A peer that listens and looks for others. Which swarm it is of, it has yet to find out.
+
+open host ─▶ discovery ─▶ which swarm? ─▶ `FoundManifest`, and a `Member` can be made
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache, partial
+
+import trio
+
+from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
+from shoal_p2p.disk import Disk
+from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.net.address import parse_peer_address
+from shoal_p2p.net.announced import parse_announced
+from shoal_p2p.net.host import HostSettings
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.inbound_gate import GateLimits
+from shoal_p2p.net.relay_server import RelayLimits, RelayServer
+from shoal_p2p.net.swarm import SwarmSettings
+from shoal_p2p.net.swarm_key import key_of_settings
+from shoal_p2p.parts import REAL, Network, Parts, Tuning
+from shoal_p2p.peers import services
+from shoal_p2p.peers.clock_watch import ClockWatch
+from shoal_p2p.peers.discovery import Discovery, Preferences, TargetKind
+from shoal_p2p.peers.hearsay import Hearsay
+from shoal_p2p.peers.manifest_source import FoundManifest, ManifestSource
+from shoal_p2p.peers.outside import ReachServer
+from shoal_p2p.peers.peer_book import BookFile
+from shoal_p2p.peers.relay_client import RelayUse
+from shoal_p2p.peers.try_out import try_families
+from shoal_p2p.shards.directory import ShardDirectory
+from shoal_p2p.standing.guard import PeerGuard
+from shoal_p2p.standing.room import seats_of
+from shoal_settings.schema import Settings
+from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
+from shoal_wire.manifest import Manifest
+from shoal_wire.peers import PeerAddresses
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+BOOK_FILE = "peers.json"
+_KEPT_TOPICS = 256
+"""Lists of topics that are remembered as of this swarm or not. One has 16 KB at most, and in one
+swarm most peers have the same."""
+
+
+class ListeningPeer:
+    """Host, gossip, discovery and the judgement of others, before the swarm is known."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        settings: Settings,
+        parts: Parts = REAL,
+        tuning: Tuning | None = None,
+    ) -> None:
+        """Nothing is opened yet. Raises SwarmKeyError: the settings name no usable key."""
+        self.settings = settings
+        self.parts = parts
+        self.tuning = tuning or Tuning.of(settings)
+        self.data_dir = settings.data_dir
+        self.started_at = trio.current_time()
+        self.swarm_key = key_of_settings(settings)
+        self.network = parts.network(identity, _host_settings(settings, self.swarm_key))
+        self.host = self.network.host
+        self.ledger = PublisherLedger(self.tuning.ledger)
+        self.disk = Disk(self.data_dir, in_thread=parts.in_thread)
+        self.shard_directory = ShardDirectory()
+        self.clock_watch = ClockWatch(host=self.host, rng=parts.rng, wall_ms=parts.wall_ms)
+        self.source = self._manifest_source()
+        self.relay = _relay_of(self.network, settings)
+        self.relays = self.network.relays(
+            RelayUse(settings.relay_client), preferred=self.source.bootstraps
+        )
+        self.port_mapping = self.network.port_mapping(
+            wanted=settings.port_mapping, on_reached=self.relays.look_again
+        )
+        self.guard = self._guard()
+        self.gossip = self.network.gossip(self.guard, self.tuning.gossip)
+        self.hearsay = Hearsay(self.host)
+        self.punches = self.network.punches(self.hearsay)
+        self.discovery = self._discovery()
+
+    def _manifest_source(self) -> ManifestSource:
+        return ManifestSource(
+            host=self.host,
+            data_dir=self.data_dir,
+            settings=self.settings,
+            wait_s=self.tuning.bootstrap_s,
+            try_out=partial(try_families, make_worker=self.parts.worker),
+            refused=self.disk.refused,
+        )
+
+    def _guard(self) -> PeerGuard:
+        return PeerGuard(
+            host=self.host,
+            data_dir=self.data_dir,
+            protected=self.source.bootstraps,
+            max_peers=seats_of(self.settings.max_connections),
+            is_guest=self._is_guest,
+            on_let_go=self._note_full,
+            wall_ms=self.parts.wall_ms,
+            in_thread=self.parts.in_thread,
+            refused=self.disk.refused,
+        )
+
+    def _discovery(self) -> Discovery:
+        parts = self.parts
+        return Discovery(
+            host=self.host,
+            hearsay=self.hearsay,
+            bootstrap=self.settings.bootstrap,
+            file=BookFile(
+                self.data_dir / BOOK_FILE, in_thread=parts.in_thread, refused=self.disk.refused
+            ),
+            fetch_peers=partial(services.fetch_peers, self.host),
+            settings=self.tuning.discovery,
+            preferences=Preferences(
+                rank=self.guard.rank, counts=self.is_of_swarm, is_needed=self._is_relay
+            ),
+            rng=parts.rng,
+            wall_ms=parts.wall_ms,
+        )
+
+    @property
+    def peer_id(self) -> PeerId:
+        """This peer's id."""
+        return self.host.peer_id
+
+    def is_of_swarm(self, peer_id: PeerId) -> bool:
+        """True if a connected peer is subscribed to this swarm, or that cannot be known yet.
+
+        A bootstrap listens to nothing in a swarm of several shards: it is of ours until it is seen
+        to be of another, or its newcomers would never ask it for others.
+        """
+        own = self.gossip.topics()
+        if not own:
+            return True
+        topics = self.gossip.peer_topics(peer_id)
+        if not topics:
+            return peer_id in self.source.bootstraps
+        return _is_any_of(topics, own[0])
+
+    def _is_guest(self, peer_id: PeerId) -> bool:
+        """Return whether a peer has a place at this relay."""
+        return self.relay is not None and bool(self.relay.addresses_of(peer_id))
+
+    def _is_relay(self, peer_id: PeerId) -> bool:
+        """Return whether this peer has a place at a relay."""
+        return peer_id in self.relays.relays
+
+    def _answered(self, protocol_id: str) -> services.OnSent:
+        return lambda peer_id, _request: self.guard.room.note_answered(peer_id, protocol_id)
+
+    def _note_full(self, peer_id: PeerId) -> None:
+        self.discovery.note_full(peer_id)
+
+    async def listen(self, nursery: trio.Nursery) -> FoundManifest:
+        """Listen, start discovery, and find out which swarm this is.
+
+        Raises:
+            ListenError: an address cannot be listened on.
+            ManifestError: the bootstrap's swarm needs something this version does not know.
+        """
+        services.serve_peers(
+            self.host,
+            lambda: self.discovery.book,
+            self.shard_directory,
+            self.relay.addresses_of if self.relay is not None else lambda _peer: (),
+            self.parts.rng,
+            self._answered(PEERS_PROTOCOL),
+        )
+        services.serve_full(self.host, self.discovery.note_full)
+        ReachServer(host=self.host, wall_ms=self.parts.wall_ms).serve()
+        if (known := self.source.local()) is not None:
+            self._admit(known)
+        await self.guard.load()
+        await nursery.start(self.guard.run)
+        await nursery.start(self.host.run)
+        nursery.start_soon(self.disk.watch)
+        try:
+            await self.parts.in_thread(write_addresses, self.data_dir, self.host.interface_addrs())
+        except OSError as error:  # its next run finds another port, siblings find it by mDNS
+            self.disk.refused("the own addresses are not saved", error)
+        await nursery.start(self.discovery.run)
+        await nursery.start(self.relays.run)
+        await nursery.start(self.punches.run)
+        await nursery.start(self.port_mapping.run)
+        nursery.start_soon(self.clock_watch.run)
+        if self.settings.mdns:
+            nursery.start_soon(self._watch_siblings)
+        found = await self.source.find()
+        self._admit(found.manifest)
+        services.serve_manifest(
+            self.host, found.manifest, on_sent=self._answered(MANIFEST_PROTOCOL)
+        )
+        return found
+
+    def _admit(self, manifest: Manifest) -> None:
+        allowed = manifest.rules.allowed_peers
+        # Whom the user names is meant, also where an earlier swarm's list does not have it.
+        self.host.admit_only({*allowed, *self.source.bootstraps} if allowed else None)
+
+    async def _watch_siblings(self) -> None:
+        """Learn of peers with data directories beside this one: the same machine's."""
+        while True:
+            for address in await self.parts.in_thread(sibling_addresses, self.data_dir):
+                try:
+                    parsed = parse_peer_address(address)
+                except ValueError:
+                    continue
+                self.discovery.add_peer(
+                    PeerAddresses(peer_id=parsed.peer_id, addresses=(parsed.transport,)),
+                    TargetKind.MDNS,
+                )
+            await trio.sleep(self.tuning.siblings_s)
+
+
+@lru_cache(maxsize=_KEPT_TOPICS)
+def _is_any_of(topics: tuple[str, ...], own: str) -> bool:
+    """Return whether one of a peer's topics is of the swarm that this node's own topic is of."""
+    prefix = own.rpartition("/")[0].rpartition("/")[0] + "/"
+    return any(topic.startswith(prefix) for topic in topics)
+
+
+def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:
+    return HostSettings(
+        listen=remembered_listen(settings.listen, settings.data_dir),
+        announce=tuple(map(parse_announced, settings.announce)),
+        swarm=SwarmSettings(
+            max_connections=settings.max_connections,
+            gate=GateLimits(prefix_connections=settings.prefix_connections),
+            key=swarm_key,
+        ),
+    )
+
+
+def _relay_of(network: Network, settings: Settings) -> RelayServer | None:
+    if not settings.relay:
+        return None
+    relay = network.relay(RelayLimits(reservations=settings.relay_reservations))
+    relay.serve()
+    return relay

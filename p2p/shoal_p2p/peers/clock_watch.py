@@ -1,0 +1,68 @@
+"""A clock that is wrong is told to its owner: it is compared with what a few peers answer.
+
+Batches carry the time they were made, and those far off are refused. A node whose clock is an hour
+behind refuses what everybody says, is refused by everybody, and nothing else about it looks wrong.
+What peers say is hearsay: it is told, and never acted upon.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+
+import trio
+
+from shoal_p2p.net.interface import Host
+from shoal_p2p.peers.outside import ask_outside
+from shoal_p2p.peers.skew import Skew, skew_of
+from shoal_p2p.peers.witnesses import witnesses
+
+log = logging.getLogger(__name__)
+
+_MOST_ASKED = 5
+"""Peers asked each time: one liar has no majority."""
+_FIRST_SECONDS = 10.0
+"""How soon after the start: the first peers are connected by then."""
+_NOBODY_SECONDS = 60.0
+"""Pause while nobody answers."""
+_AGAIN_SECONDS = 600.0
+"""Pause after an answer: clocks drift slowly, and laptops wake up."""
+
+
+class ClockWatch:
+    """Asks now and then, and says when the clock becomes wrong and when it is right again."""
+
+    def __init__(self, *, host: Host, rng: random.Random, wall_ms: Callable[[], int]) -> None:
+        self._host = host
+        self._rng = rng
+        self._wall_ms = wall_ms
+        self._was_wrong = False
+
+    async def run(self) -> None:
+        """Watch for ever."""
+        await trio.sleep(_FIRST_SECONDS)
+        while True:
+            skew = skew_of(await self._ask())
+            if skew is not None:
+                self._say(skew)
+            await trio.sleep(_NOBODY_SECONDS if skew is None else _AGAIN_SECONDS)
+
+    async def _ask(self) -> list[int]:
+        answers: list[int] = []
+        for peer in witnesses(self._host.connections(), self._rng, most=_MOST_ASKED):
+            seen = await ask_outside(self._host, peer, wall_ms=self._wall_ms)
+            if seen is not None:
+                answers.append(seen.clock_ahead_ms)
+        return answers
+
+    def _say(self, skew: Skew) -> None:
+        if skew.is_wrong:
+            log.warning(
+                "this machine's clock is %s: %s. Batches that are far off in time are refused",
+                skew.says(),
+                skew.advice(),
+            )
+        elif self._was_wrong:
+            log.warning("this machine's clock agrees with %d of its peers again", skew.num_peers)
+        self._was_wrong = skew.is_wrong

@@ -1,0 +1,415 @@
+"""Keeps the node connected, for ever.
+
+    bootstrap addresses ─┐
+    saved peers ─────────┤                  full-jitter backoff
+    mDNS finds ──────────┼─► targets ─► dial ──────────────► idle ─► dial …
+    peer exchange ───────┘                └─► connected ─► lost ─► dial at once
+
+Bootstraps are always wanted until they have been met; the others while fewer than `target_peers`
+are connected.  A lost peer is redialled within half a second, then at random delays whose bound
+doubles up to 30 s (8 s for bootstraps, so that one that returns is found within 10 s however long
+it was away).  A peer that was full, and let this one go, is left alone for about a minute; a
+bootstrap is let go once there have been enough others for a minute, and visited every ten or so.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal_p2p.net.host import DialError
+from shoal_p2p.net.interface import Host
+from shoal_p2p.peers.asking import PeerAsking
+from shoal_p2p.peers.hearsay import Hearsay, Speaker
+from shoal_p2p.peers.news import BarNews, BootstrapNews
+from shoal_p2p.peers.peer_book import BookFile, PeerBook
+from shoal_p2p.peers.targets import (
+    DialTarget,
+    DiscoverySettings,
+    FetchPeers,
+    Parting,
+    TargetInfo,
+    TargetKind,
+    Targets,
+    TargetState,
+    parse_bootstrap,
+)
+from shoal_wire.limits import MAX_PEERS_IN_LIST
+from shoal_wire.peers import PeerAddresses
+from shoal_wire.types import PeerId
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+__all__ = [
+    "Discovery",
+    "DiscoverySettings",
+    "FetchPeers",
+    "TargetInfo",
+    "TargetKind",
+    "TargetState",
+    "parse_bootstrap",
+]
+
+logger = logging.getLogger(__name__)
+
+_SAID_S = 20.0
+"""Most have said by then of which swarm they are; others are looked at less often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """Which peers discovery prefers."""
+
+    rank: Callable[[PeerId], float] = lambda _peer: 0.0
+    """Peers of higher rank are dialled first."""
+    counts: Callable[[PeerId], bool] = lambda _peer: True
+    """Whether a connected peer is of the swarm. Strangers to it, met as a relay's guests, are no
+    reason to stop looking."""
+    is_needed: Callable[[PeerId], bool] = lambda _peer: False
+    """Whether a bootstrap is not let go: a relay through which this node is reached."""
+
+
+class Discovery:
+    """Start with ``await nursery.start(discovery.run)``, after the host."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        hearsay: Hearsay,
+        bootstrap: tuple[str, ...] = (),
+        file: BookFile | None = None,
+        fetch_peers: FetchPeers | None = None,
+        settings: DiscoverySettings | None = None,
+        preferences: Preferences | None = None,
+        rng: random.Random | None = None,
+        wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        """`file` keeps peers across restarts; `fetch_peers` asks a connected one whom it knows."""
+        self._settings = settings or DiscoverySettings()
+        self._host = host
+        self._hearsay = hearsay
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._bootstrap_ids = frozenset(address.peer_id for address in self._bootstrap)
+        self._file = file
+        self._book = PeerBook()
+        self._fetch_peers = fetch_peers
+        self._prefers = preferences or Preferences()
+        self._rng = rng or random.Random()
+        self._told: dict[PeerId, tuple[str, ...]] = {}
+        """Addresses that each connected peer says it listens at, as last looked at."""
+        self._wall_ms = wall_ms
+        self._targets = Targets(self._settings, self._rng, self._prefers.rank)
+        self._bar_news = BarNews()
+        self._wake = trio.Event()
+        self._met = trio.Event()
+        """Set when a peer has connected, or too few are left."""
+        self._met_at = -math.inf
+        self._dials = trio.CapacityLimiter(self._settings.max_dials)
+        host.add_peer_callbacks(connected=self._on_connected, disconnected=self._on_disconnected)
+
+    @property
+    def book(self) -> PeerBook:
+        """The saved peers."""
+        return self._book
+
+    @property
+    def solo(self) -> bool:
+        """True while nobody is connected."""
+        return not self._host.connected_peers()
+
+    @property
+    def is_alone(self) -> bool:
+        """True while nobody of the swarm is connected but for bootstraps."""
+        return self.num_missing >= self._settings.target_peers
+
+    @property
+    def num_missing(self) -> int:
+        """Peers of the swarm, bootstraps apart, that are connected too few; 0 with enough."""
+        most, bootstraps = self._settings.target_peers, self._bootstrap_ids
+        others = (peer for peer in self._host.connected_peers() if peer not in bootstraps)
+        return most - sum(1 for _ in islice(filter(self._prefers.counts, others), most))
+
+    def snapshot(self) -> tuple[TargetInfo, ...]:
+        """Return every target, bootstraps first."""
+        return self._targets.snapshot(now=trio.current_time(), num_missing=self.num_missing)
+
+    def add_peer(
+        self, peer: PeerAddresses, kind: TargetKind, said_by: Speaker | None = None
+    ) -> None:
+        """Learn of a peer; its addresses are checked, and what others say is tried last.
+
+        `said_by` is None for what the user has said, or this node knows by itself.
+        """
+        if peer.peer_id == self._host.peer_id:
+            return
+        now = trio.current_time()
+        if peer.peer_id not in self._targets and (saved := self._book.get(peer.peer_id)):
+            known = PeerAddresses(peer_id=peer.peer_id, addresses=saved.addresses)
+            connected = peer.peer_id in self._host.connected_peers()
+            self._targets.add(known, TargetKind.SAVED, connected=connected, now=now)
+        connected = peer.peer_id in self._host.connected_peers()
+        self._targets.add(peer, kind, connected=connected, now=now, said_by=said_by)
+        self._wake.set()
+
+    def add_announced(self, peer: PeerAddresses) -> None:
+        """Learn of a peer that mDNS found, where any machine may announce anything."""
+        self.add_peer(peer, TargetKind.MDNS, Speaker(source="mdns", homes=None))
+
+    def full_s(self, peer_id: PeerId) -> float | None:
+        """Return for how long a peer is left alone that was full; None for any other."""
+        return next((t.full_s for t in self.snapshot() if t.peer_id == peer_id), None)
+
+    def note_full(self, peer_id: PeerId) -> None:
+        """`peer_id` is about to let this node go, or this node it, because one of them is full."""
+        target = self._targets.get(peer_id)
+        if target is not None and target.state is TargetState.CONNECTED:
+            target.parting = Parting.FULL
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run for ever."""
+        await self._load()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._dial_loop)
+            nursery.start_soon(self._exchange_loop)
+            if self._file is not None:
+                nursery.start_soon(self._file.keep, self._book, self._settings.save_interval_s)
+            nursery.start_soon(self._news_loop)
+            nursery.start_soon(self._leave_loop)
+            task_status.started()
+
+    async def _load(self) -> None:
+        now = trio.current_time()
+        for address in self._bootstrap:
+            self._targets.put_bootstrap(address.peer_id, address.transport, now=now)
+        self._targets.drop(self._host.peer_id)
+        if self._file is not None:
+            self._book = await self._file.load()
+        for entry in self._book.ranked():
+            peer = PeerAddresses(peer_id=entry.peer_id, addresses=entry.addresses)
+            self.add_peer(peer, TargetKind.SAVED)
+        for peer_id in self._host.connected_peers():
+            self._on_connected(peer_id)
+
+    # Dialling
+
+    async def _dial_loop(self) -> None:
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._wake = trio.Event()
+                missing = self.num_missing
+                for target in self._targets.due(now=trio.current_time(), num_missing=missing):
+                    target.state = TargetState.DIALING
+                    nursery.start_soon(self._dial_target, target)
+                wait_s = self._targets.seconds_to_next(now=trio.current_time(), num_missing=missing)
+                with trio.move_on_after(wait_s):
+                    await self._wake.wait()
+
+    async def _dial_target(self, target: DialTarget) -> None:
+        async with self._dials:
+            errors, wait_s = await self._race(target)
+        if target.peer_id in self._host.connected_peers():
+            target.is_dialled = True
+            self._on_connected(target.peer_id)
+        elif wait_s is not None:
+            self._targets.put_off(target, wait_s, now=trio.current_time())
+        else:
+            self._note_failure(target, errors)
+        self._wake.set()
+
+    def _note_failure(self, target: DialTarget, errors: list[DialError]) -> None:
+        barred = next((error for error in errors if error.bar), None)
+        told = barred or (errors[0] if errors else "the connection was lost at once")
+        self._book.note_failed(target.peer_id)
+        if target.kind is TargetKind.BOOTSTRAP:
+            cut_off = any(error.is_cut_off for error in errors)
+            target.parting = Parting.FULL if cut_off else Parting.LOST
+        now = trio.current_time()
+        self._targets.note_failure(target, str(told), now=now, is_alone=self.is_alone)
+        if target.kind is TargetKind.BOOTSTRAP and barred is not None and barred.bar is not None:
+            address = f"{target.addresses[0]}/p2p/{target.peer_id}"
+            line = self._bar_news.look(target.peer_id, address, barred.bar)
+            if line is not None:
+                logger.warning("%s", line)
+
+    async def _race(self, target: DialTarget) -> tuple[list[DialError], float | None]:
+        """Dial the addresses, each a moment after the last; the first success ends the race.
+
+        Return what went wrong, and seconds to wait where none may be dialled yet.
+        """
+        errors: list[DialError] = []
+        waits: list[float] = []
+        num_dialled = 0
+
+        async def try_one(address: str, failed: trio.Event) -> None:
+            try:
+                was_connected = target.peer_id in self._host.connected_peers()
+                await self._host.dial(
+                    f"{address}/p2p/{target.peer_id}", timeout=self._settings.dial_timeout_s
+                )
+                if not was_connected:
+                    self._prove(target, address)
+                nursery.cancel_scope.cancel()
+            except DialError as error:
+                errors.append(error)
+            except ValueError as error:
+                errors.append(DialError(str(error)))
+            finally:
+                failed.set()
+
+        async with trio.open_nursery() as nursery:
+            for address in target.addresses:
+                if not target.is_proven(address):
+                    wait_s = self._hearsay.wait_s(address, target.source_of(address))
+                    if wait_s > 0:
+                        waits.append(wait_s)
+                        continue
+                num_dialled += 1
+                failed = trio.Event()
+                nursery.start_soon(try_one, address, failed)
+                with trio.move_on_after(self._settings.next_address_s):
+                    await failed.wait()
+        return errors, min(waits) if waits and not num_dialled else None
+
+    def _prove(self, target: DialTarget, address: str) -> None:
+        """The peer has answered at `address`: nobody's word displaces that."""
+        target.prove(address)
+        peer = PeerAddresses(peer_id=target.peer_id, addresses=(address,))
+        self._book.note_connected(peer, now_ms=self._wall_ms())
+
+    async def _news_loop(self) -> None:
+        """Say that no bootstrap answers, at a rate that a person can read for days."""
+        if not self._bootstrap:
+            return
+        bootstraps = self._bootstrap_ids
+        news = BootstrapNews(trio.current_time())
+        while True:
+            await trio.sleep(self._settings.exchange_interval_s)
+            connected = self._host.connected_peers()
+            known = (self._targets.get(peer_id) for peer_id in bootstraps)
+            line = news.look(
+                answering=bool(bootstraps & connected) or self._has_let_go(bootstraps),
+                now=trio.current_time(),
+                num_peers=len(connected),
+                last_error=next((t.last_error for t in known if t and t.last_error), ""),
+            )
+            if line is not None:
+                logger.warning("%s", line)
+
+    def _has_let_go(self, bootstraps: frozenset[PeerId]) -> bool:
+        """Return whether one of them answered, and is only not needed or full since.
+
+        For who knows nobody else, one that is full at every dial has not answered.
+        """
+        targets = (self._targets.get(peer_id) for peer_id in bootstraps)
+        return any(
+            t.parting is not Parting.LOST and (t.attempts == 0 or not self.is_alone)
+            for t in targets
+            if t is not None
+        )
+
+    async def _leave_loop(self) -> None:
+        """Let the bootstraps go that this node has had enough peers beside."""
+        if not self._bootstrap:
+            return
+        enough_since: float | None = None
+        while True:
+            await trio.sleep(self._settings.exchange_interval_s)
+            now = trio.current_time()
+            if self.num_missing > 0:
+                enough_since = None
+                continue
+            enough_since = now if enough_since is None else enough_since
+            for target in self._targets.needless(now=now, enough_since=enough_since):
+                if not self._prefers.is_needed(target.peer_id):
+                    target.parting = Parting.ENOUGH
+                    await self._host.disconnect(target.peer_id)
+
+    # Events of the host
+
+    def _on_connected(self, peer_id: PeerId) -> None:
+        target = self._targets.get(peer_id)
+        if target is not None and target.state is not TargetState.CONNECTED:
+            target.state = TargetState.CONNECTED
+            target.parting = Parting.LOST
+            target.connected_at = trio.current_time()
+            target.attempts = 0
+            target.last_error = ""
+            peer = PeerAddresses(peer_id=peer_id, addresses=target.known)
+            self._book.note_connected(peer, now_ms=self._wall_ms(), by_dial=False)
+        self._bar_news.answered(peer_id)
+        self._wake.set()
+        self._met_at = trio.current_time()
+        self._met.set()
+
+    def _on_disconnected(self, peer_id: PeerId) -> None:
+        target = self._targets.get(peer_id)
+        self._told.pop(peer_id, None)
+        if target is not None and target.state is TargetState.CONNECTED:
+            self._targets.note_lost(target, now=trio.current_time(), is_alone=self.is_alone)
+        self._wake.set()
+        if self.num_missing > 0:
+            self._met.set()
+
+    def _learn_connected(self) -> None:
+        """Remember where connected peers say they listen, so that they can be redialled."""
+        for peer_id in self._host.connected_peers():
+            said = self._host.peer_addresses(peer_id)
+            if not said or self._told.get(peer_id) == said or not self._prefers.counts(peer_id):
+                continue
+            self._told[peer_id] = said
+            peer = PeerAddresses(peer_id=peer_id, addresses=said)
+            self.add_peer(peer, TargetKind.INBOUND, self._hearsay.speaker(peer_id))
+            target = self._targets.get(peer_id)
+            if target is not None and target.kind is not TargetKind.BOOTSTRAP:
+                peer = PeerAddresses(peer_id=peer_id, addresses=target.known)
+                self._book.note_connected(peer, now_ms=self._wall_ms(), by_dial=False)
+
+    # Peer exchange and saving
+
+    async def _exchange_loop(self) -> None:
+        """Ask connected peers whom they know."""
+        asking = PeerAsking(self._settings, self._bootstrap_ids, self._rng)
+        while True:
+            connected = frozenset(filter(self._prefers.counts, self._host.connected_peers()))
+            self._learn_connected()
+            for peer_id in asking.whom(connected, trio.current_time()):
+                await self._exchange(peer_id)
+            await self._until_others(connected, asking.pause_s(connected))
+
+    async def _until_others(self, known: frozenset[PeerId], pause_s: float) -> None:
+        """Wait until others than these may be connected, or one of these may be asked again.
+
+        Some say late of which swarm they are, and where they listen: that is looked for a while.
+        """
+        settings = self._settings
+        is_quiet = trio.current_time() - self._met_at >= _SAID_S
+        all_say_so = len(known) == len(self._host.connected_peers())
+        if is_quiet or (all_say_so and not self.num_missing):
+            most_s = min(pause_s, settings.exchange_interval_s)
+            with trio.move_on_after(max(0.0, most_s - settings.backoff_first_s)):
+                await self._met.wait()
+        self._met = trio.Event()
+        await trio.sleep(settings.backoff_first_s)
+
+    async def _exchange(self, peer_id: PeerId) -> None:
+        if self._fetch_peers is None:
+            return
+        speaker = self._hearsay.speaker(peer_id)
+        try:
+            with trio.fail_after(self._settings.exchange_timeout_s):
+                peers = await self._fetch_peers(peer_id)
+        except Exception as error:  # noqa: BLE001 - injected code over a peer's bytes
+            logger.debug("no peers from %s: %r", peer_id, error)
+            return
+        for peer in peers[:MAX_PEERS_IN_LIST]:
+            self.add_peer(peer, TargetKind.EXCHANGE, speaker)

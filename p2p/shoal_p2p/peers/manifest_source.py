@@ -1,0 +1,224 @@
+"""Which swarm this peer belongs to.
+
+one kept earlier  ─▶ that one, but for a moment in which a bootstrap that is up may say otherwise
+none, a bootstrap answers in time ─▶ its manifest (kept for the next start)
+none, and nobody answers          ─▶ one made from the settings
+
+A bootstrap that answers later with another one wins. Where the settings name a swarm, only that one
+is taken from any of them, and it is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from shoal_base.visible import visible_name
+from shoal_p2p.data_dir import load_manifest, save_manifest
+from shoal_p2p.disk import Refused, say_refused
+from shoal_p2p.net.address import parse_peer_address
+from shoal_p2p.net.host import RequestError
+from shoal_p2p.net.interface import Host
+from shoal_p2p.peers import services
+from shoal_p2p.peers.try_out import TryOut, anything
+from shoal_settings.schema import Settings
+from shoal_tasks.swarm import specs_of, starting_families
+from shoal_wire.errors import ManifestError
+from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.1
+_KEPT_WAIT_SECONDS = 0.5
+"""So long a start with a manifest of its own waits for a bootstrap's."""
+_WATCH_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundManifest:
+    """The manifest to start with."""
+
+    manifest: Manifest
+    confirmed: bool
+    """A bootstrap stated it just now."""
+
+
+def manifest_of_settings(settings: Settings, *, me: PeerId | None = None) -> Manifest:
+    """Return the manifest of a swarm that these settings start; `me` is on its list of peers."""
+    listed = {PeerId(peer) for peer in settings.allow_peers}
+    if listed and me is not None:
+        listed.add(me)
+    return make_manifest(
+        settings.swarm_name,
+        starting_families(settings.tasks, settings.task_file),
+        SwarmRules(
+            max_age_seconds=settings.max_age_seconds,
+            max_completions=settings.max_completions,
+            allow_inline_tasks=settings.inline_tasks,
+            allowed_peers=tuple(sorted(listed)),
+            shard_count=settings.shards,
+        ),
+    )
+
+
+class ManifestSource:
+    """Asks bootstraps, remembers, falls back."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        data_dir: Path,
+        settings: Settings,
+        wait_s: float = 10.0,
+        refused: Refused = say_refused,
+        try_out: TryOut = anything,
+    ) -> None:
+        """A start that knows no manifest waits for a bootstrap for `wait_s` seconds at most.
+
+        `try_out` is asked before a bootstrap's families are kept.
+        """
+        self._host = host
+        self._data_dir = data_dir
+        self._settings = settings
+        self._wait_s = wait_s
+        self._refused = refused
+        self._try_out = try_out
+        self._bootstraps = tuple(
+            parse_peer_address(address).peer_id for address in settings.bootstrap
+        )
+        self._wanted = settings.swarm_id
+        self._strangers: dict[PeerId, str] = {}
+        """The bootstraps that are of another swarm than the one wanted, and of which."""
+
+    @property
+    def bootstraps(self) -> tuple[PeerId, ...]:
+        """The peers that the bootstrap addresses name."""
+        return self._bootstraps
+
+    def local(self) -> Manifest | None:
+        """Return the manifest known before anybody was asked; None if a bootstrap has to say.
+
+        Raises:
+            ManifestError: the settings make none.
+        """
+        saved = self._saved()
+        if saved is None and not self._bootstraps:
+            own = manifest_of_settings(self._settings, me=self._host.peer_id)
+            if not self._is_wanted(own):
+                raise ManifestError(
+                    f"swarm {self._wanted[:12]} (--swarm-id) is not the one that these settings "
+                    "start: name a --bootstrap of it"
+                )
+            return own
+        return saved
+
+    async def find(self) -> FoundManifest:
+        """Return the manifest to start with; takes little longer than the wait, if it waits at all,
+        and than it takes to try out a swarm's families. A swarm that the settings name, and cannot
+        make, is waited for without end.
+
+        Raises:
+            ManifestError: the bootstrap's swarm needs something this version does not know, or no
+                bootstrap is of the swarm that the settings name.
+        """
+        saved = self._saved()
+        if self._bootstraps and (asked := await self._asked_in_time(saved)) is not None:
+            return FoundManifest(manifest=await self._adopt(asked), confirmed=True)
+        if saved is not None:
+            return FoundManifest(manifest=saved, confirmed=False)
+        own = manifest_of_settings(self._settings, me=self._host.peer_id)
+        if self._is_wanted(own):
+            if self._bootstraps:
+                log.warning("no bootstrap answers yet; going on, and trying again for ever")
+            return FoundManifest(manifest=own, confirmed=False)
+        who = " or ".join(self._settings.bootstrap)
+        log.warning("nobody of swarm %s answers yet: waiting for %s", self._wanted[:12], who)
+        return FoundManifest(manifest=await self._adopt(await self._ask()), confirmed=True)
+
+    async def _asked_in_time(self, saved: Manifest | None) -> Manifest | None:
+        wait_s = self._wait_s if saved is None else min(self._wait_s, _KEPT_WAIT_SECONDS)
+        with trio.move_on_after(wait_s):
+            try:
+                return await self._ask()
+            except ManifestError:
+                if saved is None:
+                    raise
+        return None
+
+    async def watch(self, found: FoundManifest) -> Manifest:
+        """Return the manifest of a bootstrap that turns out to be of another swarm."""
+        if found.confirmed or not self._bootstraps:
+            await trio.sleep_forever()
+        while True:
+            try:
+                manifest = await self._ask()
+                if manifest.digest != found.manifest.digest:
+                    return await self._adopt(manifest)
+                self._save(manifest)
+            except ManifestError as error:
+                log.error("cannot join the bootstrap's swarm: %s", error)
+            await trio.sleep_forever()
+
+    def _is_wanted(self, manifest: Manifest) -> bool:
+        return self._wanted in ("none", manifest.digest.hex())
+
+    def _saved(self) -> Manifest | None:
+        saved = load_manifest(self._data_dir)
+        return saved if saved is not None and self._is_wanted(saved) else None
+
+    async def _adopt(self, manifest: Manifest) -> Manifest:
+        # Refuses what this version cannot regenerate or score, then what it cannot in time.
+        families = specs_of(manifest, self._settings.task_file)
+        saved = load_manifest(self._data_dir)
+        if saved is None or saved.digest != manifest.digest:
+            await self._try_out(families)
+        self._save(manifest)
+        return manifest
+
+    def _save(self, manifest: Manifest) -> None:
+        try:
+            save_manifest(self._data_dir, manifest)
+        except OSError as error:  # the next start asks a bootstrap again
+            self._refused("the swarm's manifest is not saved", error)
+
+    async def _ask(self) -> Manifest:
+        """Wait until a bootstrap is connected and answers with a usable manifest.
+
+        Raises:
+            ManifestError: every bootstrap is of another swarm than the one wanted.
+        """
+        pause = _POLL_SECONDS
+        while True:
+            connected = self._host.connected_peers()
+            for peer_id in self._bootstraps:
+                if peer_id in connected and peer_id not in self._strangers:
+                    manifest = await _try_fetch(self._host, peer_id)
+                    if manifest is not None and self._is_wanted(manifest):
+                        return manifest
+                    if manifest is not None:
+                        name = visible_name(manifest.swarm_name)
+                        self._strangers[peer_id] = f"{name} {manifest.short_name}"
+            if self._strangers.keys() >= set(self._bootstraps):
+                raise ManifestError(self._other_swarm())
+            await trio.sleep(pause)
+            pause = min(_WATCH_SECONDS, pause * 1.2)
+
+    def _other_swarm(self) -> str:
+        peer_id, swarm = next(iter(self._strangers.items()))
+        return (
+            f"{peer_id} is of another swarm ({swarm}), not of {self._wanted[:12]} (--swarm-id): "
+            "ask who invited you for a new invitation"
+        )
+
+
+async def _try_fetch(host: Host, peer_id: PeerId) -> Manifest | None:
+    try:
+        return await services.fetch_manifest(host, peer_id)
+    except (RequestError, ManifestError) as error:
+        log.warning("no manifest from %s: %s", peer_id, error)
+        return None

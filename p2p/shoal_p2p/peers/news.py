@@ -1,0 +1,64 @@
+"""Log lines while no bootstrap answers, and how often they come. Pure."""
+
+from __future__ import annotations
+
+from shoal_p2p.net.bars import Bar
+from shoal_wire.types import PeerId
+
+FIRST_SECONDS = 60.0
+"""Silence before the first line; it doubles with each."""
+LONGEST_SECONDS = 3600.0
+
+
+class BootstrapNews:
+    """A line after a minute without any bootstrap, then at doubling intervals up to an hour."""
+
+    def __init__(self, now: float) -> None:
+        self._lost_at: float | None = now
+        self._next_s = FIRST_SECONDS
+        self._said = False
+
+    def look(self, *, answering: bool, now: float, num_peers: int, last_error: str) -> str | None:
+        """Return a line to log, if it is time for one."""
+        if answering:
+            said, self._lost_at = self._said, None
+            self._next_s, self._said = FIRST_SECONDS, False
+            return "a bootstrap answers again" if said else None
+        if self._lost_at is None:
+            self._lost_at = now
+        silent_s = now - self._lost_at
+        if silent_s < self._next_s:
+            return None
+        self._next_s = silent_s + min(LONGEST_SECONDS, max(FIRST_SECONDS, silent_s))
+        self._said = True
+        return (
+            f"no bootstrap has answered for {_spoken(silent_s)} ({last_error or 'no error yet'}); "
+            f"still trying; other peers connected: {num_peers}"
+        )
+
+
+class BarNews:
+    """A line as soon as it is known that a key or a list keeps a bootstrap away."""
+
+    def __init__(self) -> None:
+        self._found: dict[PeerId, tuple[Bar, int]] = {}
+        """The key or list that kept each away at its latest dials, and how many in a row."""
+
+    def look(self, peer_id: PeerId, address: str, bar: Bar) -> str | None:
+        """Take what a dial ended in; return a line to log, if it is news."""
+        before, times = self._found.get(peer_id, (bar, 0))
+        times = times + 1 if before is bar else 1
+        self._found[peer_id] = (bar, times)
+        # A connection that broke by chance looks like a list's refusal, but not twice.
+        if times != (2 if bar is Bar.NOT_LISTED else 1):
+            return None
+        return f"cannot join by {address}: {bar.says}; {bar.do}"
+
+    def answered(self, peer_id: PeerId) -> None:
+        """It connected: what kept it away is news again."""
+        self._found.pop(peer_id, None)
+
+
+def _spoken(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"

@@ -1,0 +1,205 @@
+"""Ask connected peers how this one looks from outside, and tell them the same (`/shoal/reach/1`).
+
+The answerer opens a TCP connection to the asker's own address, the one it is seen to come from,
+and closes it at once: nobody can be made to dial a third party.  Bounded: a few dials at once, and
+one for each peer in ten seconds, in which the same question has the same answer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import trio
+
+from shoal_base.bounded import BoundedDict
+from shoal_p2p.net.address import host_and_port, is_circuit, parse_transport
+from shoal_p2p.net.host import RequestError
+from shoal_p2p.net.interface import Host
+from shoal_wire.errors import RemoteError
+from shoal_wire.reach import (
+    MAX_PORTS,
+    MAX_REACH_BYTES,
+    REACH_PROTOCOL,
+    ReachReply,
+    decode_reach_reply,
+    decode_reach_request,
+    encode_reach_reply,
+    encode_reach_request,
+)
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+_DIAL_SECONDS = 2.0
+"""How long a dial of an asker may take: a port behind a firewall never answers."""
+_ASK_SECONDS = 4.0
+"""How long an answer is waited for: the other side's dial, and the way there and back."""
+_DIAL_PAUSE_SECONDS = 10.0
+"""Pause between two dials for one asker, so that this node is no tool to scan ports with."""
+_MAX_DIALS = 8
+"""Askers that are dialled at once."""
+_MAX_REMEMBERED = 512
+
+
+def wall_ms() -> int:
+    """Return the wall clock in milliseconds since the epoch."""
+    return int(time.time() * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """One peer's answer about this node."""
+
+    peer_id: PeerId
+    observed: str
+    """Transport address this node is seen at; empty if the peer does not know."""
+    open_ports: tuple[int, ...]
+    dialled: bool
+    """True if the peer tried to connect to the ports it was given."""
+    clock_ahead_ms: int
+    """The peer's clock minus ours, too small by the time the answer was on its way."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _LastDial:
+    """The last dial for one peer."""
+
+    at: float
+    asked: tuple[int, ...]
+    open: tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class ReachServer:
+    """Answers other peers."""
+
+    host: Host
+    wall_ms: Callable[[], int] = wall_ms
+    _last: BoundedDict[PeerId, _LastDial] = field(
+        default_factory=lambda: BoundedDict(_MAX_REMEMBERED)
+    )
+    _dialling: int = 0
+
+    def serve(self) -> None:
+        """Start answering."""
+        self.host.set_request_handler(
+            REACH_PROTOCOL, self.answer, max_request_bytes=MAX_REACH_BYTES
+        )
+
+    async def answer(self, peer_id: PeerId, request: bytes) -> bytes:
+        """Answer one request. Raises RemoteError, which resets the stream."""
+        ports = decode_reach_request(request)
+        observed = _address_of(self.host, peer_id)
+        found = await self._try(peer_id, observed, ports) if ports and observed else None
+        return encode_reach_reply(
+            ReachReply(
+                observed=observed,
+                # Last, so that dialling does not look like a clock that is behind.
+                wall_ms=self.wall_ms(),
+                open_ports=found or (),
+                dialled=found is not None,
+            )
+        )
+
+    async def _try(
+        self, peer_id: PeerId, observed: str, ports: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        """Return the open ones of `ports`, tried now or just before; None if it may not be."""
+        now = trio.current_time()
+        last = self._last.get(peer_id)
+        if last is not None and now - last.at < _DIAL_PAUSE_SECONDS:
+            known = set(ports) <= set(last.asked)
+            return tuple(port for port in ports if port in last.open) if known else None
+        if self._dialling >= _MAX_DIALS:
+            return None
+        answer = self._last[peer_id] = _LastDial(at=now, asked=ports, open=())
+        answer.open = await self._dial(host_and_port(observed)[0], ports)
+        # It may have been told since that a router leads there.
+        network = observed.rpartition("/")[0]
+        self.host.note_reached(peer_id, [f"{network}/{port}" for port in answer.open])
+        return answer.open
+
+    async def _dial(self, address: str, ports: tuple[int, ...]) -> tuple[int, ...]:
+        found: list[int] = []
+
+        async def try_port(port: int) -> None:
+            if await is_open(address, port):
+                found.append(port)
+
+        self._dialling += 1
+        try:
+            async with trio.open_nursery() as nursery:
+                for port in ports:
+                    nursery.start_soon(try_port, port)
+        finally:
+            self._dialling -= 1
+        return tuple(sorted(found))
+
+
+def tcp_ports(addresses: Iterable[str]) -> tuple[int, ...]:
+    """Return the TCP ports of full addresses of one's own, the first four."""
+    parts = [address.split("/") for address in addresses if not is_circuit(address)]
+    found = (int(part[4]) for part in parts if len(part) > 4 and part[3] == "tcp")
+    return tuple(dict.fromkeys(found))[:MAX_PORTS]
+
+
+async def is_open(address: str, port: int) -> bool:
+    """True if a TCP connection to a literal IP address can be opened within two seconds."""
+    try:
+        with trio.fail_after(_DIAL_SECONDS):
+            stream = await trio.open_tcp_stream(address, port)
+            await stream.aclose()
+    except (OSError, trio.TooSlowError):
+        return False
+    return True
+
+
+async def ask_outside(
+    host: Host,
+    peer_id: PeerId,
+    *,
+    ports: tuple[int, ...] = (),
+    wall_ms: Callable[[], int] = wall_ms,
+) -> Outside | None:
+    """Ask one connected peer; None where it gives no usable answer in time."""
+    try:
+        raw = await host.request(
+            peer_id,
+            REACH_PROTOCOL,
+            encode_reach_request(ports),
+            max_response_bytes=MAX_REACH_BYTES,
+            timeout=_ASK_SECONDS,
+        )
+        reply = decode_reach_reply(raw)
+    except (RequestError, RemoteError) as error:
+        log.debug("%s says nothing about us: %s", peer_id, error)
+        return None
+    return Outside(
+        peer_id=peer_id,
+        observed=_clean(reply.observed),
+        open_ports=tuple(port for port in reply.open_ports if port in ports),
+        dialled=reply.dialled,
+        clock_ahead_ms=reply.wall_ms - wall_ms(),
+    )
+
+
+def _address_of(host: Host, peer_id: PeerId) -> str:
+    address = next((c.address for c in host.connections() if c.peer_id == peer_id), "")
+    try:
+        if is_circuit(address):
+            return ""
+        ipaddress.ip_address(host_and_port(address)[0])
+    except ValueError:
+        return ""
+    return address
+
+
+def _clean(observed: str) -> str:
+    try:
+        return parse_transport(observed)
+    except ValueError:
+        return ""

@@ -1,0 +1,253 @@
+"""The peers worth remembering across restarts: where they were, and how well dialling went.
+
+What only others said of a peer is not in it.  Pure but for `BookFile`. Bounded: 256 peers
+of 8 addresses, 64 of one network; those never dialled go first, then the lowest-ranked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import trio
+
+from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
+from shoal_base.rows import one_a_line
+from shoal_p2p.disk import Refused, say_refused
+from shoal_p2p.net.address import host_and_port, parse_peer_id, parse_transport
+from shoal_p2p.net.inbound_gate import prefix_of
+from shoal_p2p.threads import InThread
+from shoal_wire.limits import MAX_ADDRS_PER_PEER
+from shoal_wire.peers import PeerAddresses
+from shoal_wire.types import PeerId
+
+logger = logging.getLogger(__name__)
+
+MAX_PEERS = 256
+"""Peers that are remembered."""
+MAX_OF_NETWORK = 64
+"""Peers of one network that are remembered: a quarter. Loopback is free."""
+_VERSION = 1
+_MAX_FILE_BYTES = 4 * 1024 * 1024
+_LAST_SAVE_S = 1.0
+"""How long the end of the node waits for the disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookEntry:
+    """One remembered peer."""
+
+    peer_id: PeerId
+    addresses: tuple[str, ...]
+    last_seen_ms: int
+    """Wall clock of the last time it was connected; 0 if never."""
+    num_successes: int = 0
+    """Times that this node has reached it by a dial of its own."""
+    num_failures: int = 0
+    """Failed dials since the last success."""
+
+
+def _goes_first(entry: BookEntry) -> tuple[bool, tuple[int, int, int]]:
+    """Sort key of who makes room, last first: those that this node never reached itself."""
+    return (entry.num_successes == 0, _rank(entry))
+
+
+def _network(entry: BookEntry) -> str | None:
+    return _network_of(entry.addresses[0])
+
+
+@lru_cache(maxsize=2 * MAX_PEERS)
+def _network_of(address: str) -> str | None:
+    return prefix_of(host_and_port(address)[0])
+
+
+def _rank(entry: BookEntry) -> tuple[int, int, int]:
+    """Sort key, best first: few recent failures, then recently seen, then often seen."""
+    return (min(entry.num_failures, 10), -entry.last_seen_ms, -entry.num_successes)
+
+
+class PeerBook:
+    """Remembered peers by peer id."""
+
+    def __init__(
+        self,
+        entries: Iterable[BookEntry] = (),
+        *,
+        max_peers: int = MAX_PEERS,
+        max_addresses: int = MAX_ADDRS_PER_PEER,
+    ) -> None:
+        self._max_peers = max_peers
+        self._max_addresses = max_addresses
+        self._entries: dict[PeerId, BookEntry] = {}
+        self._ranked: tuple[BookEntry, ...] | None = None
+        self._text: str | None = None
+        """Results of `ranked` and `to_json`, kept until something changes."""
+        for entry in entries:
+            self._put(entry)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, peer_id: PeerId) -> BookEntry | None:
+        """Return what is remembered of `peer_id`."""
+        return self._entries.get(peer_id)
+
+    def ranked(self) -> tuple[BookEntry, ...]:
+        """Return all entries, the likeliest to answer first."""
+        if self._ranked is None:
+            self._ranked = tuple(sorted(self._entries.values(), key=_rank))
+        return self._ranked
+
+    def note_connected(self, peer: PeerAddresses, *, now_ms: int, by_dial: bool = True) -> None:
+        """`peer` is connected; the addresses given are known good or announced by itself.
+
+        Whom this node has not dialled itself (`by_dial`) pushes out nobody whom it has.
+        """
+        old = self._entries.get(peer.peer_id)
+        self._put(
+            BookEntry(
+                peer_id=peer.peer_id,
+                addresses=(*peer.addresses, *(old.addresses if old else ())),
+                last_seen_ms=now_ms,
+                num_successes=(old.num_successes if old else 0) + by_dial,
+            )
+        )
+
+    def note_failed(self, peer_id: PeerId) -> None:
+        """A dial of `peer_id` failed; nothing happens to peers not in the book."""
+        if old := self._entries.get(peer_id):
+            self._entries[peer_id] = replace(old, num_failures=old.num_failures + 1)
+            self._ranked = self._text = None
+
+    def _put(self, entry: BookEntry) -> None:
+        addresses = tuple(dict.fromkeys(entry.addresses))[: self._max_addresses]
+        if not addresses:
+            return
+        entry = replace(entry, addresses=addresses)
+        self._entries[entry.peer_id] = entry
+        self._ranked = self._text = None
+        if (pool := self._too_many_with(entry)) and (gone := max(pool, key=_goes_first)):
+            never_reached = entry.num_successes == 0 < gone.num_successes
+            forgotten = entry if never_reached else gone
+            del self._entries[forgotten.peer_id]
+
+    def _too_many_with(self, entry: BookEntry) -> list[BookEntry]:
+        """Return of whom one must go for `entry`; nobody while there is room."""
+        network = _network(entry)
+        others = [e for e in self._entries.values() if e.peer_id != entry.peer_id]
+        beside = [e for e in others if network is not None and _network(e) == network]
+        if len(beside) >= MAX_OF_NETWORK:
+            return beside
+        return others if len(self._entries) > self._max_peers else []
+
+    def to_json(self) -> str:
+        """Return the book as text."""
+        if self._text is None:
+            self._text = self._to_json()
+        return self._text
+
+    def _to_json(self) -> str:
+        peers = [
+            {
+                "peer_id": entry.peer_id,
+                "addresses": list(entry.addresses),
+                "last_seen_ms": entry.last_seen_ms,
+                "num_successes": entry.num_successes,
+                "num_failures": entry.num_failures,
+            }
+            for entry in self.ranked()
+        ]
+        return one_a_line({"version": _VERSION}, "peers", peers)
+
+    @classmethod
+    def from_json(cls, text: str, *, max_peers: int = MAX_PEERS) -> PeerBook:
+        """Read a book. Raises ValueError if anything in it is not as it should be."""
+        content = json.loads(text)
+        if not isinstance(content, dict) or content.get("version") != _VERSION:
+            raise ValueError("not a peer book of this version")
+        try:
+            return cls((_entry(item) for item in content["peers"]), max_peers=max_peers)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a peer book: {error!r}") from None
+
+
+def _entry(item: dict[str, object]) -> BookEntry:
+    addresses = item["addresses"]
+    if not isinstance(addresses, list):
+        raise ValueError("addresses is not a list")
+    return BookEntry(
+        peer_id=parse_peer_id(str(item["peer_id"])),
+        addresses=tuple(parse_transport(str(address)) for address in addresses),
+        last_seen_ms=_count(item["last_seen_ms"]),
+        num_successes=_count(item["num_successes"]),
+        num_failures=_count(item["num_failures"]),
+    )
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is not a count")
+    return value
+
+
+def load_peer_book(path: Path) -> PeerBook:
+    """Read the book at `path`; blocks. A corrupt file is set aside and the book starts empty."""
+    try:
+        return PeerBook.from_json(read_at_most(path, _MAX_FILE_BYTES).decode("utf-8"))
+    except FileNotFoundError:
+        return PeerBook()
+    except (ValueError, RecursionError) as error:
+        aside = set_corrupt_aside(path)
+        logger.warning("the peer book %s is corrupt (%s); moved to %s", path, error, aside)
+        return PeerBook()
+
+
+class BookFile:
+    """Where a peer's book lies."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        in_thread: InThread = trio.to_thread.run_sync,
+        refused: Refused = say_refused,
+    ) -> None:
+        self._path = path
+        self._in_thread = in_thread
+        self._refused = refused
+
+    async def load(self) -> PeerBook:
+        """Read the book; an empty one if it cannot be read."""
+        try:
+            return await self._in_thread(load_peer_book, self._path)
+        except OSError as error:
+            logger.warning("cannot read the peer book: %s", error)
+            return PeerBook()
+
+    async def keep(self, book: PeerBook, interval_s: float) -> None:
+        """Save what has changed, for ever, and once more at the end."""
+        saved = book.to_json()
+        try:
+            while True:
+                await trio.sleep(interval_s)
+                saved = await self._save(book, saved)
+        finally:
+            with trio.move_on_after(_LAST_SAVE_S) as scope:
+                scope.shield = True
+                await self._save(book, saved)
+
+    async def _save(self, book: PeerBook, saved: str) -> str:
+        """Return what the file holds from now on."""
+        text = book.to_json()
+        if text == saved:
+            return saved
+        try:
+            await self._in_thread(write_atomically, self._path, text.encode())
+        except OSError as error:
+            self._refused("the peer book is not saved", error)
+            return saved
+        return text

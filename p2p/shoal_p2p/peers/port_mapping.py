@@ -1,0 +1,197 @@
+"""The router is asked to forward the port that this node listens on, and peers to try it.
+
+    only private addresses here ─▶ router found ─▶ forwards ─▶ most peers get in by it ─▶ announced
+                 │ no                   │ no           │                       │ few do
+                 ▼                      ▼              ▼                       ▼
+             not asked                  └── again in ten minutes          not announced
+
+It needs the extra `reach`: without it the router is not asked, and the node says so in a line.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal_p2p.net.address import host_and_port, is_circuit
+from shoal_p2p.net.connections import ConnectionInfo
+from shoal_p2p.net.homes import LOOPBACK, home_of
+from shoal_p2p.net.host import Libp2pHost
+from shoal_p2p.net.inbound_gate import ip_of
+from shoal_p2p.peers.forwarded import Forwarded, RouterError
+from shoal_p2p.peers.outside import Outside, ask_outside, tcp_ports
+from shoal_p2p.peers.router import Router, can_ask
+from shoal_p2p.peers.witnesses import most_say_so, outsiders, witnesses
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+logger = logging.getLogger(__name__)
+
+MISSING = "pip install 'shoal[reach]'"
+LEASE_S = 3600.0
+"""How long a router is asked to forward for. After a crash it forgets the port within that."""
+_ROUTER_S = 20.0
+"""How long all that may answer as a router is waited for, per question."""
+_FORGET_S = 5.0
+"""How long the end of the node waits for the router: UPnP takes two seconds to find it."""
+_AGAIN_S = 600.0
+"""Pause between two questions: a laptop may be elsewhere by then."""
+_TRY_S = 12.0
+"""Pause between two looks from outside. Peers dial for one asker once in ten seconds."""
+_MAX_TRIES = 10
+"""Looks from outside after one answer of the router: two minutes, in which peers connect."""
+_MAX_ASKED = 4
+"""Peers that try the port at each look."""
+
+
+class MappingState(StrEnum):
+    """How far it has come."""
+
+    NEEDLESS = "needless"
+    """Not asked: off, this machine has a public address, or it listens for itself alone."""
+    NONE = "none"
+    """No router has answered, or none forwards."""
+    UNTRIED = "untried"
+    """A router forwards, and no peer has tried yet."""
+    REACHED = "reached"
+    """Peers of most networks that tried got in by it."""
+    SHUT = "shut"
+    """Peers tried, and most did not get in."""
+
+
+class PortMapping:
+    """Start with ``await nursery.start(mapping.run)``, after the host."""
+
+    def __init__(
+        self,
+        *,
+        host: Libp2pHost,
+        wanted: bool = True,
+        router: Router | None = None,
+        on_reached: Callable[[], None] = lambda: None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """`on_reached` is called when it has become known that peers get in."""
+        self._host = host
+        self._wanted = wanted
+        self._router = router or Router()
+        self._on_reached = on_reached
+        self._rng = rng or random.Random()
+        self.state = MappingState.NEEDLESS
+        self.forwarded: Forwarded | None = None
+        self.error = ""
+        """Why no router forwards, in its own words; empty where one does."""
+
+    @property
+    def place(self) -> str:
+        """The transport address that the router says leads here; empty for none."""
+        return _place(self.forwarded) if self.forwarded is not None else ""
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ask, renew and try, until cancelled; then take the port back."""
+        task_status.started()
+        if not self._wanted:
+            return
+        try:
+            while True:
+                port = self._port()
+                if port is not None and not can_ask():
+                    logger.warning("the router is not asked to forward a port: %s", MISSING)
+                    self.error = MISSING
+                    self._become(MappingState.NONE)
+                    return
+                if port is not None:
+                    await self._ask(port)
+                with trio.move_on_after(self._next_s()):
+                    await self._try_from_outside()
+                    await trio.sleep_forever()
+        finally:
+            await self._forget()
+
+    def _port(self) -> int | None:
+        """Return the port to forward; None where that is of no use."""
+        own = [a.rpartition("/p2p/")[0] for a in self._host.interface_addrs()]
+        homes = {a: home_of(host_and_port(a)[0]) for a in own if a.startswith("/ip4/")}
+        behind = [a for a, home in homes.items() if home not in (None, LOOPBACK)]
+        if None in homes.values() or self._host.announced.given:
+            return None
+        return next(iter(tcp_ports(behind)), None)
+
+    def _next_s(self) -> float:
+        lasts_s = LEASE_S if self.forwarded is None else self.forwarded.lease_s
+        return min(_AGAIN_S, lasts_s / 2)
+
+    async def _ask(self, port: int) -> None:
+        found: Forwarded | None = None
+        try:
+            with trio.fail_after(_ROUTER_S):
+                found = await self._router.forward(port, LEASE_S)
+            self.error = ""
+        except (RouterError, trio.TooSlowError) as error:
+            self.error = str(error) or f"no answer in {_ROUTER_S:g} s"
+            logger.debug("no router forwards a port: %s", self.error)
+        before, self.forwarded = self.forwarded, found
+        if found is None:
+            self._become(MappingState.NONE)
+        elif before is None or _place(before) != _place(found):
+            self._become(MappingState.UNTRIED)
+            logger.info("the router forwards to this node, and calls it %s", _place(found))
+
+    async def _try_from_outside(self) -> None:
+        """Have peers try the port, until most get in; a router may say anything of itself."""
+        if self.forwarded is None or self.state is MappingState.REACHED:
+            return
+        for _ in range(_MAX_TRIES):
+            connections = self._host.connections()
+            answers = [seen for seen in await self._look(connections) if seen.dialled]
+            outside = outsiders([seen.peer_id for seen in answers], connections)
+            said = {seen.peer_id: self._got_in(seen) for seen in answers if seen.peer_id in outside}
+            if most_say_so(said, connections):
+                self._become(MappingState.REACHED)
+                return
+            if answers:
+                self._become(MappingState.SHUT)
+            await trio.sleep(_TRY_S)
+
+    async def _look(self, connections: Iterable[ConnectionInfo]) -> list[Outside]:
+        assert self.forwarded is not None
+        ports = (self.forwarded.port,)
+        direct = [c for c in connections if not is_circuit(c.address)]
+        asked = witnesses(direct, self._rng, most=_MAX_ASKED)
+        answers = [await ask_outside(self._host, peer_id, ports=ports) for peer_id in asked]
+        return [seen for seen in answers if seen is not None]
+
+    def _got_in(self, seen: Outside) -> bool:
+        """Return whether a peer says that it got in at the very address that the router says."""
+        assert self.forwarded is not None
+        at = ip_of(host_and_port(seen.observed)[0]) if seen.observed else None
+        return bool(seen.open_ports) and at is not None and at == ip_of(self.forwarded.host)
+
+    def _become(self, state: MappingState) -> None:
+        self.state = state
+        is_reached = state is MappingState.REACHED
+        self._host.announced.forwarded = (self.place,) if is_reached else ()
+        if is_reached:
+            logger.info("peers get in at %s: announced", self.place)
+            self._on_reached()
+
+    async def _forget(self) -> None:
+        if self.forwarded is None:
+            return
+        self._become(MappingState.NONE)
+        with trio.move_on_after(_FORGET_S) as scope:
+            scope.shield = True
+            try:
+                await self._router.forget()
+            except RouterError as error:
+                logger.debug("the router keeps the port: %s", error)
+
+
+def _place(forwarded: Forwarded) -> str:
+    return f"/ip4/{forwarded.host}/tcp/{forwarded.port}"

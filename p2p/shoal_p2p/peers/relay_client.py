@@ -1,0 +1,242 @@
+"""A node that nobody can dial keeps itself reachable through relays among its peers.
+
+auto: peers try to dial us ─▶ few could  ─▶ reserve at two relays ─▶ announce circuit addresses
+                         └──▶ most could ─▶ nothing to do, ask again in a while
+
+What they say is hearsay: one that lies must not talk a hidden node out of its relays, and a relay
+too many costs little. So networks vote, and where they are at odds the relays stay.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal_p2p.net.address import is_circuit
+from shoal_p2p.net.circuit import (
+    ANSWER_SECONDS,
+    CIRCUIT,
+    HOP,
+    STOP,
+    Reserved,
+    answer_relay,
+    reserve,
+)
+from shoal_p2p.net.connections import ConnectionInfo
+from shoal_p2p.net.host import Direction, Libp2pHost
+from shoal_p2p.net.streams import Stream
+from shoal_p2p.peers.outside import Outside, ask_outside, tcp_ports
+from shoal_p2p.peers.witnesses import most_say_so, outsiders, witnesses
+from shoal_wire.types import PeerId
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+logger = logging.getLogger(__name__)
+
+MAX_RELAYS = 2
+"""Places that a hidden node holds: one relay may go at any time."""
+_POLL_SECONDS = 1.0
+"""How soon a hidden node sees that a relay has come."""
+_ASK_AGAIN_SECONDS = 600.0
+"""How often peers are asked whether they can dial this node: routers and networks change."""
+_REFUSED_SECONDS = 60.0
+"""How long a peer that gave no place is not asked for one again."""
+_MAX_ASKED = 4
+"""Peers that are asked to dial this node."""
+_MAX_ADDRESSES = 3
+"""Addresses through one relay that are told to others."""
+
+
+class RelayUse(StrEnum):
+    """When to use relays."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A place at a relay."""
+
+    renew_at: float
+    addresses: tuple[str, ...]
+    """This node's transport addresses through the relay."""
+
+
+def unprompted(
+    answers: list[Outside], connections: Iterable[ConnectionInfo], ports: Sequence[int]
+) -> list[Outside]:
+    """Return the answers of peers that this node did not dial from one of `ports`; all, if none is.
+
+    Some routers let any port of a host in that they have seen that port dial.
+    """
+    prompted = {
+        c.peer_id for c in connections if c.direction is Direction.OUT and c.local_port in ports
+    }
+    return [seen for seen in answers if seen.peer_id not in prompted] or answers
+
+
+class RelayClient:
+    """Start with ``nursery.start_soon(client.run)``, after the host."""
+
+    def __init__(
+        self,
+        *,
+        host: Libp2pHost,
+        use: RelayUse = RelayUse.AUTO,
+        preferred: tuple[PeerId, ...] = (),
+        rng: random.Random | None = None,
+    ) -> None:
+        """`preferred` are asked first, to dial us and to relay: the bootstraps."""
+        self._rng = rng or random.Random()
+        self._host = host
+        self._use = use
+        self._preferred = preferred
+        self._reservations: dict[PeerId, Reservation] = {}
+        self._not_before: dict[PeerId, float] = {}
+        self._ask_at = 0.0
+        self._changed = trio.Event()
+        self.reachable: bool | None = None
+        """Whether peers could dial us; None while unknown."""
+        host.add_peer_callbacks(disconnected=self._on_disconnected)
+
+    @property
+    def relays(self) -> tuple[PeerId, ...]:
+        """The relays that hold a place for this node."""
+        return tuple(self._reservations)
+
+    def look_again(self) -> None:
+        """Find out anew whether peers can dial this one: something has changed."""
+        self._changed.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Find out, reserve and renew, until cancelled."""
+        self._host.serve_streams(STOP, self._accept)
+        task_status.started()
+        if self._use is RelayUse.OFF:
+            return
+        while True:
+            if self._use is RelayUse.AUTO and trio.current_time() >= self._ask_at:
+                await self._find_out()
+            if self._use is RelayUse.ON or self.reachable is False:
+                await self._reserve_where_needed()
+            with trio.move_on_after(self._pause_s()):
+                await self._changed.wait()
+            if self._changed.is_set():  # perhaps while others were asked, and said how it was
+                self._changed = trio.Event()
+                self._ask_at = 0.0
+
+    def _pause_s(self) -> float:
+        if self._use is RelayUse.ON or self.reachable is False:
+            return _POLL_SECONDS
+        return max(_POLL_SECONDS, self._ask_at - trio.current_time())
+
+    # Reachable?
+
+    async def _find_out(self) -> None:
+        ports = tcp_ports(self._host.listen_addrs())
+        connections = self._host.connections()
+        answers = [
+            seen
+            for peer_id in self._witnesses(connections)
+            if (seen := await ask_outside(self._host, peer_id, ports=ports)) and seen.dialled
+        ]
+        if not answers:
+            return
+        answers = unprompted(answers, connections, ports)
+        outside = outsiders([seen.peer_id for seen in answers], connections)
+        said = {s.peer_id: bool(s.open_ports) for s in answers if s.peer_id in outside}
+        before, self.reachable = self.reachable, most_say_so(said, connections)
+        self._ask_at = trio.current_time() + _ASK_AGAIN_SECONDS
+        if self.reachable and self._reservations:
+            logger.info("peers can dial this node: it needs its relays no longer")
+            self._reservations.clear()
+            self._announce()
+        if before is not False and self.reachable is False:
+            logger.info("peers cannot dial this node: looking for relays among them")
+
+    def _witnesses(self, connections: Sequence[ConnectionInfo]) -> list[PeerId]:
+        """Return the peers to ask: the preferred, then others of as many networks as there are."""
+        direct = [c for c in connections if not is_circuit(c.address)]
+        preferred = [c.peer_id for c in direct if c.peer_id in self._preferred][:_MAX_ASKED]
+        return list(dict.fromkeys([*preferred, *witnesses(direct, self._rng, most=_MAX_ASKED)]))
+
+    def _candidates(self) -> list[PeerId]:
+        """Directly connected peers, the preferred first."""
+        direct = [c.peer_id for c in self._host.connections() if not is_circuit(c.address)]
+        preferred = [peer_id for peer_id in self._preferred if peer_id in direct]
+        return list(dict.fromkeys([*preferred, *direct]))
+
+    # Reservations
+
+    async def _reserve_where_needed(self) -> None:
+        now = trio.current_time()
+        for peer_id, held in list(self._reservations.items()):
+            if held.renew_at <= now:
+                await self._reserve(peer_id)
+        for peer_id in self._candidates():
+            if len(self._reservations) >= MAX_RELAYS:
+                return
+            if peer_id not in self._reservations and self._not_before.get(peer_id, 0.0) <= now:
+                await self._reserve(peer_id)
+
+    async def _reserve(self, peer_id: PeerId) -> None:
+        try:
+            with trio.fail_after(ANSWER_SECONDS):
+                stream = await self._host.open_stream(peer_id, HOP)
+                place = await reserve(stream, peer_id)
+        except Exception as error:  # noqa: BLE001 - not a relay, or gone, or talking nonsense
+            logger.debug("no reservation at %s: %r", peer_id, error)
+            self._forget(peer_id)
+            return
+        seconds = max(30.0, min(3600.0, place.seconds))
+        first = peer_id not in self._reservations
+        self._reservations[peer_id] = Reservation(
+            renew_at=trio.current_time() + seconds / 2,
+            addresses=self._through(peer_id, place),
+        )
+        self._announce()
+        if first:
+            logger.info("reachable through relay %s", peer_id)
+
+    def _through(self, relay: PeerId, place: Reserved) -> tuple[str, ...]:
+        """Return our addresses by the relay's: where we dialled it, then where it says it is."""
+        dialled = [
+            c.address
+            for c in self._host.connections()
+            if c.peer_id == relay and c.direction is Direction.OUT
+        ]
+        at = dict.fromkeys((*dialled, *place.addresses))
+        return tuple(f"{address}/p2p/{relay}{CIRCUIT}" for address in at)[:_MAX_ADDRESSES]
+
+    def _forget(self, peer_id: PeerId) -> None:
+        self._not_before[peer_id] = trio.current_time() + _REFUSED_SECONDS
+        if self._reservations.pop(peer_id, None):
+            self._announce()
+
+    def _on_disconnected(self, peer_id: PeerId) -> None:
+        self._not_before.pop(peer_id, None)
+        if self._reservations.pop(peer_id, None):
+            logger.info("relay %s is gone", peer_id)
+            self._announce()
+
+    def _announce(self) -> None:
+        held = self._reservations.values()
+        self._host.announced.relayed = tuple(a for place in held for a in place.addresses)
+
+    # Circuits that come in
+
+    async def _accept(self, relay: PeerId, stream: Stream) -> None:
+        """Take a circuit from a relay that holds our place; ends with the connection."""
+        held = self._reservations.get(relay)
+        if await answer_relay(stream, is_ours=held is not None):
+            at = held.addresses if held is not None else ()
+            await self._host.serve_circuit(stream, next(iter(at), f"/p2p/{relay}{CIRCUIT}"))

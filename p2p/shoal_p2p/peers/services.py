@@ -1,0 +1,186 @@
+"""Request/response protocols every peer serves: the manifest, and whom it knows."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import trio
+
+from shoal_p2p.net.address import parse_peer_address
+from shoal_p2p.net.host import RequestError
+from shoal_p2p.net.interface import Host
+from shoal_p2p.peers.peer_book import PeerBook
+from shoal_p2p.shards.directory import ShardDirectory
+from shoal_wire.errors import RemoteError
+from shoal_wire.limits import (
+    FULL_PROTOCOL,
+    MANIFEST_PROTOCOL,
+    MAX_MANIFEST_BYTES,
+    MAX_PEER_LIST_BYTES,
+    MAX_PEERS_IN_LIST,
+    PEERS_PROTOCOL,
+)
+from shoal_wire.manifest import Manifest, decode_manifest
+from shoal_wire.peers import (
+    PeerAddresses,
+    decode_peer_list,
+    decode_peer_query,
+    encode_peer_list,
+    encode_peer_query,
+)
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+_MAX_REQUEST_BYTES = 1024
+_KEPT_PEERS = 512
+"""Peer list entries that are cached, since lists repeat the same peers. None is over nine kilobytes
+(`decode_peer_list`), most have 150 bytes."""
+_MAX_DIRECT = 6
+_MAX_RELAYED = 2
+"""Addresses of a peer told to others, direct and through this node as a relay: eight fit a list."""
+_TIMEOUT_SECONDS = 5.0
+
+
+OnSent = Callable[[PeerId, bytes], None]
+
+
+def serve_manifest(
+    host: Host, manifest: Manifest, *, on_sent: OnSent = lambda _peer, _request: None
+) -> None:
+    """Answer newcomers with the manifest's exact bytes; `on_sent` is as `Host` has it."""
+
+    async def answer(_peer_id: PeerId, _request: bytes) -> bytes:
+        return manifest.raw
+
+    host.set_request_handler(
+        MANIFEST_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES, on_sent=on_sent
+    )
+
+
+def serve_peers(
+    host: Host,
+    book: Callable[[], PeerBook],
+    directory: ShardDirectory | None = None,
+    relayed: Callable[[PeerId], tuple[str, ...]] = lambda _peer: (),
+    rng: random.Random | None = None,
+    on_sent: OnSent = lambda _peer, _request: None,
+) -> None:
+    """Answer with peers of the shards asked for, then connected peers, then remembered ones.
+
+    Of more connected peers than an answer holds, `rng` picks: else all newcomers met the same few.
+
+    `relayed` are more transport addresses of a connected peer, through this one as its relay.
+    Never with the asker itself. A malformed query resets the stream.
+    """
+    chance = rng or random.Random()
+
+    async def answer(peer_id: PeerId, request: bytes) -> bytes:
+        await trio.lowlevel.checkpoint()
+        shards = decode_peer_query(request)
+        on_shards = (
+            directory.find(shards, trio.current_time(), limit=MAX_PEERS_IN_LIST, exclude={peer_id})
+            if directory is not None
+            else []
+        )
+        others = _known_peers(host, book(), relayed, exclude=peer_id, rng=chance)
+        first = {peer.peer_id: peer for peer in on_shards}
+        known = [peer for peer in others if peer.peer_id not in first]
+        return encode_peer_list([*on_shards, *known])
+
+    host.set_request_handler(
+        PEERS_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES, on_sent=on_sent
+    )
+
+
+def serve_full(host: Host, told: Callable[[PeerId], None]) -> None:
+    """Call ``told(peer)`` when a peer says that it is full and lets this one go."""
+
+    async def answer(peer_id: PeerId, _request: bytes) -> bytes:
+        await trio.lowlevel.checkpoint()
+        told(peer_id)
+        return b""
+
+    host.set_request_handler(FULL_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
+
+
+async def fetch_manifest(host: Host, peer_id: PeerId) -> Manifest:
+    """Ask one peer for its manifest.
+
+    Raises:
+        RequestError: no answer in time.
+        ManifestError: an answer that cannot be used.
+    """
+    raw = await host.request(
+        peer_id,
+        MANIFEST_PROTOCOL,
+        b"",
+        max_response_bytes=MAX_MANIFEST_BYTES,
+        timeout=_TIMEOUT_SECONDS,
+    )
+    return decode_manifest(raw)
+
+
+async def fetch_peers(
+    host: Host, peer_id: PeerId, shards: Sequence[int] = ()
+) -> list[PeerAddresses]:
+    """Ask one peer whom it knows, those of `shards` first.
+
+    Empty where it does not answer or answers nonsense.
+    """
+    try:
+        raw = await host.request(
+            peer_id,
+            PEERS_PROTOCOL,
+            encode_peer_query(shards),
+            max_response_bytes=MAX_PEER_LIST_BYTES,
+            timeout=_TIMEOUT_SECONDS,
+        )
+        return [_canonical(peer) for peer in decode_peer_list(raw)]
+    except (RequestError, RemoteError, ValueError) as error:
+        log.debug("no peers from %s: %s", peer_id, error)
+        return []
+
+
+@lru_cache(maxsize=_KEPT_PEERS)
+def _canonical(peer: PeerAddresses) -> PeerAddresses:
+    full = (f"{address}/p2p/{peer.peer_id}" for address in peer.addresses)
+    return replace(peer, addresses=tuple(parse_peer_address(text).transport for text in full))
+
+
+def _known_peers(
+    host: Host,
+    book: PeerBook,
+    relayed: Callable[[PeerId], tuple[str, ...]],
+    *,
+    exclude: PeerId,
+    rng: random.Random,
+) -> list[PeerAddresses]:
+    connected = sorted(host.connected_peers())
+    if len(connected) > MAX_PEERS_IN_LIST:
+        connected = rng.sample(connected, MAX_PEERS_IN_LIST)
+    known: dict[PeerId, PeerAddresses] = {}
+    left_out = {exclude, host.peer_id}
+    for peer_id in connected:
+        addresses = (
+            *host.peer_addresses(peer_id)[:_MAX_DIRECT],
+            *relayed(peer_id)[:_MAX_RELAYED],
+        )
+        if addresses and peer_id not in left_out:
+            known[peer_id] = _told(peer_id, addresses)
+    left_out.update(connected)
+    for entry in book.ranked():
+        if len(known) >= MAX_PEERS_IN_LIST:
+            break
+        if entry.addresses and entry.peer_id not in left_out:
+            known[entry.peer_id] = _told(entry.peer_id, entry.addresses)
+    return list(known.values())
+
+
+@lru_cache(maxsize=_KEPT_PEERS)
+def _told(peer_id: PeerId, addresses: tuple[str, ...]) -> PeerAddresses:
+    return PeerAddresses(peer_id=peer_id, addresses=addresses)

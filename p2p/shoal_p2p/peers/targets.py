@@ -1,0 +1,429 @@
+"""The peers that discovery knows of: whom to dial next, when, and whom to forget.
+
+No I/O of its own.
+
+Also what discovery is told, what it asks of the host, and what it shows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from itertools import chain, zip_longest
+
+from shoal_p2p.net.address import PeerAddress, is_unspecified, parse_peer_address, parse_transport
+from shoal_p2p.peers.hearsay import Speaker
+from shoal_wire.limits import MAX_ADDRS_PER_PEER
+from shoal_wire.peers import PeerAddresses
+from shoal_wire.types import PeerId
+
+FetchPeers = Callable[[PeerId], Awaitable[list[PeerAddresses]]]
+"""Ask a connected peer whom it knows. May raise; must respect cancellation."""
+
+
+class TargetKind(StrEnum):
+    """How we came to know a peer; the first is kept longest."""
+
+    BOOTSTRAP = "bootstrap"
+    SAVED = "saved"
+    MDNS = "mdns"
+    EXCHANGE = "exchange"
+    INBOUND = "inbound"
+
+
+HEARSAY = frozenset(TargetKind) - {TargetKind.BOOTSTRAP, TargetKind.SAVED}
+"""Kinds that are forgotten after some failures: somebody will name them again."""
+
+OWN_WORD = frozenset({TargetKind.SAVED, TargetKind.INBOUND})
+"""Kinds whose addresses the peer told itself, over a connection of its own, or answered at."""
+
+MAX_DIALLED = 3
+"""Addresses kept at which a peer has answered: one at home, one outside, one before a move."""
+_MAX_KNOWN = 6
+"""Addresses kept that are more than hearsay; the other two of eight are for hearsay."""
+_MAX_SPEAKERS = MAX_ADDRS_PER_PEER
+_KEPT_WORDS = 512
+"""Peer list entries whose check is cached, since lists repeat the same ones."""
+_MAX_KEPT_CHARS = 1024
+"""Longer entries are not cached: half a megabyte bounds the cache."""
+
+
+class TargetState(StrEnum):
+    """Whether a peer is connected, being dialled, or neither."""
+
+    IDLE = "idle"
+    DIALING = "dialing"
+    CONNECTED = "connected"
+
+
+class Parting(StrEnum):
+    """How a connection came to its end."""
+
+    LOST = "lost"
+    FULL = "full"
+    """One of the two was full and let the other go."""
+    ENOUGH = "enough"
+    """This node has enough peers without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoverySettings:
+    """When and how often to dial."""
+
+    target_peers: int = 8
+    """Peers to stay connected to; bootstraps come on top."""
+    backoff_first_s: float = 0.5
+    backoff_max_s: float = 30.0
+    bootstrap_backoff_max_s: float = 8.0
+    dial_timeout_s: float = 8.0
+    next_address_s: float = 0.5
+    """A peer's next address is tried beside the last after this long."""
+    let_go_s: float = 60.0
+    """Mean time for which a peer is left alone that was full, or that this node let go."""
+    alone_s: float = 4.0
+    """The same for a full peer while nobody else is connected; also the pause between two questions
+    whom a bootstrap knows."""
+    enough_s: float = 60.0
+    """Seconds with enough peers after which bootstraps that were dialled are let go."""
+    visit_s: float = 600.0
+    """Mean time until they are visited again. So they know who is there, and parts of a swarm that
+    lost each other meet."""
+    stay_s: float = 10.0
+    """Shortest stay at a bootstrap: it looks twice in that time at who is on which shard. Of its
+    members, `stay_s / visit_s` are there at any time, and that is how many slots it needs."""
+    max_dials: int = 8
+    max_targets: int = 512
+    give_up_after: int = 8
+    """Failed dials after which a peer that is only hearsay is forgotten."""
+    exchange_interval_s: float = 15.0
+    """Pause between two questions whom a peer knows, while peers are missing."""
+    settled_exchange_s: float = 60.0
+    """The same with enough of them."""
+    exchange_timeout_s: float = 5.0
+    save_interval_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetInfo:
+    """One peer that discovery knows of, for the debug CLI."""
+
+    peer_id: PeerId
+    address: str
+    """The address tried first."""
+    kind: TargetKind
+    state: TargetState
+    attempts: int
+    """Failed dials since it was last connected."""
+    next_try_s: float | None
+    """Seconds until the next dial; None if none is due."""
+    last_error: str
+    full_s: float | None = None
+    """Seconds for which a peer that was full, and let this one go, is left alone; else None."""
+
+
+def parse_bootstrap(addresses: tuple[str, ...]) -> tuple[PeerAddress, ...]:
+    """Parse the bootstrap addresses of the settings. Raises ValueError, one line."""
+    return tuple(parse_peer_address(address) for address in addresses)
+
+
+@dataclass(slots=True, kw_only=True)
+class DialTarget:
+    """One peer."""
+
+    peer_id: PeerId
+    kind: TargetKind
+    due: float
+    """When to dial it next."""
+    given: tuple[str, ...] = ()
+    """A bootstrap's, by the user."""
+    dialled: tuple[str, ...] = ()
+    """Where it has answered this node; the latest first, at most three."""
+    told: tuple[str, ...] = ()
+    """Where it said itself that it listens."""
+    told_by: str | None = None
+    """The source of that (`Speaker.source`); None for what was saved."""
+    heard: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
+    """Addresses that others say it has, by source."""
+    state: TargetState = TargetState.IDLE
+    attempts: int = 0
+    last_error: str = ""
+    visit_due: float = 0.0
+    """When to dial a bootstrap while no peers are missing."""
+    connected_at: float = 0.0
+    is_dialled: bool = False
+    """True while connected by a dial of this node."""
+    parting: Parting = Parting.LOST
+    """How the connection ends, or has ended."""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Addresses that are more than hearsay, the surest first."""
+        return self.given or tuple(dict.fromkeys((*self.dialled, *self.told)))[:_MAX_KNOWN]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where to dial it: what is known, then of each who said something in turn."""
+        if self.given:
+            return self.given
+        in_turn = chain.from_iterable(zip_longest(*self.heard.values()))
+        hearsay = (address for address in in_turn if address is not None)
+        return tuple(dict.fromkeys((*self.known, *hearsay)))[:MAX_ADDRS_PER_PEER]
+
+    def is_proven(self, address: str) -> bool:
+        """Return whether the user named `address`, or the peer has answered there."""
+        return address in self.given or address in self.dialled
+
+    def source_of(self, address: str) -> str | None:
+        """Return who answers for dialling `address`; None for this node itself."""
+        if address in self.told:
+            return self.told_by
+        return next((source for source, said in self.heard.items() if address in said), None)
+
+    def prove(self, address: str) -> None:
+        """The peer has answered at `address`."""
+        if not self.given:
+            self.dialled = tuple(dict.fromkeys((address, *self.dialled)))[:MAX_DIALLED]
+
+    def hear(self, addresses: tuple[str, ...], source: str | None) -> None:
+        """Take hearsay."""
+        old = self.heard.get(source, ())
+        if old != addresses and (old or len(self.heard) < _MAX_SPEAKERS):
+            self.heard[source] = tuple(dict.fromkeys((*addresses, *old)))[:MAX_ADDRS_PER_PEER]
+
+
+class Targets:
+    """Bounded: idle peers that fail most make room for new ones."""
+
+    def __init__(
+        self,
+        settings: DiscoverySettings,
+        rng: random.Random,
+        rank: Callable[[PeerId], float] = lambda _peer: 0.0,
+    ) -> None:
+        """Peers of higher `rank` are dialled first."""
+        self._settings = settings
+        self._rng = rng
+        self._rank = rank
+        self._targets: dict[PeerId, DialTarget] = {}
+        self._bootstraps: dict[PeerId, DialTarget] = {}
+        """Those among them that the user has named: dialled also where no peers are missing."""
+
+    def get(self, peer_id: PeerId) -> DialTarget | None:
+        """Return what is known of `peer_id`."""
+        return self._targets.get(peer_id)
+
+    def __contains__(self, peer_id: PeerId) -> bool:
+        return peer_id in self._targets
+
+    def drop(self, peer_id: PeerId) -> None:
+        """Forget `peer_id`."""
+        self._targets.pop(peer_id, None)
+        self._bootstraps.pop(peer_id, None)
+
+    def put_bootstrap(self, peer_id: PeerId, transport: str, *, now: float) -> None:
+        """Add a bootstrap, or one more address of it; it is due at once and never forgotten."""
+        known = self._targets.get(peer_id)
+        self._targets[peer_id] = self._bootstraps[peer_id] = DialTarget(
+            peer_id=peer_id,
+            given=(*(known.given if known else ()), transport),
+            kind=TargetKind.BOOTSTRAP,
+            due=now,
+        )
+
+    def add(
+        self,
+        peer: PeerAddresses,
+        kind: TargetKind,
+        *,
+        connected: bool,
+        now: float,
+        said_by: Speaker | None = None,
+    ) -> None:
+        """Learn of a peer; what others say comes after what is known, and not while connected.
+
+        `said_by` is None where this node knows it by itself.
+        """
+        is_own_word = kind in OWN_WORD
+        if connected and not is_own_word:
+            return
+        addresses = usable(peer.addresses, said_by)
+        source = said_by.source if said_by is not None else None
+        if not addresses:
+            return
+        target = self._targets.get(peer.peer_id)
+        if target is None:
+            if not self._make_room(source, is_own_word=is_own_word):
+                return
+            state = TargetState.CONNECTED if connected else TargetState.IDLE
+            target = DialTarget(peer_id=peer.peer_id, kind=kind, due=now, state=state)
+            self._targets[peer.peer_id] = target
+        if is_own_word:
+            target.told, target.told_by = addresses, source
+            return
+        if kind is TargetKind.MDNS and not set(addresses) <= set(target.addresses):
+            target.due = now
+        target.hear(addresses, source)
+
+    def due(self, *, now: float, num_missing: int) -> list[DialTarget]:
+        """Return whom to dial now: bootstraps always, others while peers are missing."""
+        found = [t for t in self._idle(num_missing) if _due(t, num_missing) <= now]
+        always = [t for t in found if t.kind is TargetKind.BOOTSTRAP]
+        others = [t for t in found if t.kind is not TargetKind.BOOTSTRAP]
+        if not others:
+            return always
+        dialing = sum(
+            t.state is TargetState.DIALING and t.kind is not TargetKind.BOOTSTRAP
+            for t in self._targets.values()
+        )
+        others.sort(key=lambda t: (-self._rank(t.peer_id), not t.known, t.due))
+        room = min(num_missing, self._settings.max_dials) - dialing
+        return always + others[: max(0, room)]
+
+    def _idle(self, num_missing: int) -> list[DialTarget]:
+        """Return who is neither dialled nor connected: where no peers are missing, bootstraps."""
+        some: Mapping[PeerId, DialTarget] = self._targets if num_missing > 0 else self._bootstraps
+        return [target for target in some.values() if target.state is TargetState.IDLE]
+
+    def seconds_to_next(self, *, now: float, num_missing: int) -> float:
+        """Return how long nothing is due."""
+        waits = [_due(t, num_missing) - now for t in self._idle(num_missing)]
+        # Targets that are due but beyond the number of dials allowed wait for a wake-up.
+        return min((wait for wait in waits if wait > 0), default=self._settings.backoff_max_s)
+
+    def note_failure(
+        self, target: DialTarget, error: str, *, now: float, is_alone: bool = True
+    ) -> None:
+        """A dial failed: the next comes later, and hearsay is forgotten after some."""
+        target.attempts += 1
+        target.state = TargetState.IDLE
+        target.last_error = error
+        target.due = now + self._backoff_s(target, is_alone=is_alone)
+        if target.kind in HEARSAY and target.attempts >= self._settings.give_up_after:
+            self.drop(target.peer_id)
+
+    def put_off(self, target: DialTarget, wait_s: float, *, now: float) -> None:
+        """No address of it may be dialled yet."""
+        target.state = TargetState.IDLE
+        target.due = now + max(self._settings.backoff_first_s, wait_s)
+
+    def note_lost(self, target: DialTarget, *, now: float, is_alone: bool = False) -> None:
+        """A connection ended: dial again at once, or later where one let the other go."""
+        target.state = TargetState.IDLE
+        target.attempts = 0
+        target.is_dialled = False
+        if target.parting is Parting.LOST:
+            target.due = now + self._rng.uniform(0, self._settings.backoff_first_s)
+            return
+        hurry = is_alone and target.parting is Parting.FULL
+        wait_s = self._settings.alone_s if hurry else self._settings.let_go_s
+        target.due = now + wait_s * self._rng.uniform(0.5, 1.5)
+        target.visit_due = now + self._settings.visit_s * self._rng.uniform(0.5, 1.5)
+        if target.parting is Parting.FULL:
+            target.last_error = "it was full, and let this node go"
+
+    def needless(self, *, now: float, enough_since: float) -> list[DialTarget]:
+        """Return the bootstraps, dialled by this node, that it has had enough peers beside."""
+        return [
+            target
+            for target in self._targets.values()
+            if target.kind is TargetKind.BOOTSTRAP
+            and target.state is TargetState.CONNECTED
+            and target.is_dialled
+            and now - enough_since >= self._settings.enough_s
+            and now - target.connected_at >= self._settings.stay_s
+        ]
+
+    def snapshot(self, *, now: float, num_missing: int) -> tuple[TargetInfo, ...]:
+        """Return every target, bootstraps first."""
+        order = list(TargetKind)
+        return tuple(
+            TargetInfo(
+                peer_id=target.peer_id,
+                address=target.addresses[0] if target.addresses else "",
+                kind=target.kind,
+                state=target.state,
+                attempts=target.attempts,
+                next_try_s=max(0.0, _due(target, num_missing) - now)
+                if _wanted(target, num_missing)
+                else None,
+                last_error=target.last_error,
+                full_s=max(0.0, _due(target, num_missing) - now)
+                if target.state is TargetState.IDLE
+                and target.parting is Parting.FULL
+                and not target.attempts
+                else None,
+            )
+            for target in sorted(self._targets.values(), key=lambda t: order.index(t.kind))
+        )
+
+    def _backoff_s(self, target: DialTarget, *, is_alone: bool) -> float:
+        """Full jitter: uniform up to a bound that doubles with each failure."""
+        bootstrap = target.kind is TargetKind.BOOTSTRAP
+        settings = self._settings
+        ceiling = settings.bootstrap_backoff_max_s if bootstrap else settings.backoff_max_s
+        if bootstrap and target.parting is not Parting.LOST and not is_alone:
+            ceiling = settings.let_go_s  # most likely it is still full
+        bound = settings.backoff_first_s * 2 ** min(target.attempts, 16)
+        return self._rng.uniform(0, min(ceiling, bound))
+
+    def _make_room(self, source: str | None, *, is_own_word: bool) -> bool:
+        """Hearsay makes room, of who has said most; for a peer's own word also who only came by."""
+        if len(self._targets) < self._settings.max_targets:
+            return True
+        idle = [
+            target
+            for target in self._targets.values()
+            if target.state is TargetState.IDLE and target.kind is not TargetKind.BOOTSTRAP
+        ]
+        hearsay = [target for target in idle if not target.known]
+        said = Counter(next(iter(target.heard), None) for target in hearsay)
+        if hearsay and not is_own_word and max(said.values()) < said[source]:
+            return False
+        strangers = [t for t in idle if t.kind is TargetKind.INBOUND and not t.dialled]
+        pool = hearsay or (strangers if is_own_word else [])
+        if not pool:
+            return False
+        victim = max(pool, key=lambda t: (said[next(iter(t.heard), None)], t.attempts))
+        self.drop(victim.peer_id)
+        return True
+
+
+def _wanted(target: DialTarget, num_missing: int) -> bool:
+    if target.state is not TargetState.IDLE:
+        return False
+    return target.kind is TargetKind.BOOTSTRAP or num_missing > 0
+
+
+def _due(target: DialTarget, num_missing: int) -> float:
+    """Return when to dial: who was let go by a node with enough peers only for a visit."""
+    return target.due if num_missing > 0 else max(target.due, target.visit_due)
+
+
+def usable(addresses: tuple[str, ...], said_by: Speaker | None = None) -> tuple[str, ...]:
+    """Return the well-formed addresses that name a host of which `said_by` may tell, at most eight.
+
+    None may tell of all.
+    """
+    is_short = sum(map(len, addresses)) <= _MAX_KEPT_CHARS
+    return (_kept_usable if is_short else _usable)(addresses, said_by)
+
+
+def _usable(addresses: tuple[str, ...], said_by: Speaker | None) -> tuple[str, ...]:
+    found: list[str] = []
+    for text in addresses[: 4 * MAX_ADDRS_PER_PEER]:
+        try:
+            address = parse_transport(text)
+        except ValueError:
+            continue
+        if is_unspecified(address) or address in found:
+            continue
+        if said_by is None or said_by.may_tell(address):
+            found.append(address)
+    return tuple(found[:MAX_ADDRS_PER_PEER])
+
+
+_kept_usable = lru_cache(maxsize=_KEPT_WORDS)(_usable)

@@ -1,0 +1,111 @@
+"""A router asked to forward a port, by UPnP. Blocks, and trusts who answers.
+
+miniupnpc believes what the local network says: what comes of it is tried from outside before
+anybody is told (`shoal_p2p.peers.port_mapping`), and it runs where it can do no harm
+(`shoal_p2p.peers.router_child`).
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+from shoal_p2p.peers.forwarded import Forwarded, RouterError
+
+NAME: Final = "UPnP"
+_DISCOVER_MS = 2000
+"""How long routers may take to answer, as the UPnP Device Architecture has it (MX)."""
+_ROUTERS = ("239.255.255.250", 1900)
+"""Where routers listen (UPnP Device Architecture 2.0, section 1.3)."""
+_OTHER_PORTS = (20_000, 60_000)
+_MAX_TRIES = 4
+"""Other ports that are tried where the first is taken."""
+_TAKEN = "conflict"
+_FOR_EVER_ONLY = "permanent"
+_MAX_ERROR_CHARS = 200
+
+
+def forward(port: int, outside: int, lease_s: float) -> Forwarded:
+    """Forward the router's port `outside`, or another where that is taken, to `port` here.
+
+    Raises RouterError.
+    """
+    found = _find()
+    others = (random.randint(*_OTHER_PORTS) for _ in range(_MAX_TRIES))
+    error: RouterError | None = None
+    for wanted in (outside, *others):
+        try:
+            lasts_s = _map(found, wanted, port, lease_s)
+        except RouterError as failure:
+            error = failure
+            if _TAKEN in str(failure).lower():
+                continue
+            raise
+        host = str(_ask(found.externalipaddress))
+        return Forwarded(host=host, port=wanted, lease_s=lasts_s, way=NAME)
+    raise error or RouterError("no port is free")
+
+
+def forget(_port: int, outside: int) -> None:
+    """Take back what was forwarded. Raises RouterError."""
+    found = _find()
+    _ask(lambda: found.deleteportmapping(outside, "TCP"))
+
+
+def _find() -> Any:
+    """Return miniupnpc's object for the first router that answers. Raises RouterError."""
+    try:
+        # Late: of the extra `reach`.
+        import miniupnpc  # type: ignore[import-not-found]
+    except ImportError:
+        raise RouterError("needs miniupnpc: pip install 'shoal[reach]'") from None
+    _try_to_ask()
+    found = miniupnpc.UPnP()
+    found.discoverdelay = _DISCOVER_MS
+    _ask(found.discover)
+    _ask(found.selectigd)
+    return found
+
+
+def _map(found: Any, outside: int, port: int, lease_s: float) -> float:
+    """Forward one port, and return for how many seconds."""
+    held = _ask(lambda: found.getspecificportmapping(outside, "TCP"))
+    if held is not None and (str(held[0]), int(held[1])) != (str(found.lanaddr), port):
+        raise RouterError(f"{_TAKEN}: port {outside} leads to {held[0]}")  # never another's
+
+    def ask(seconds: int) -> None:
+        _ask(
+            lambda: found.addportmapping(outside, "TCP", found.lanaddr, port, "shoal", "", seconds)
+        )
+
+    try:
+        ask(int(lease_s))
+    except RouterError as error:
+        if _FOR_EVER_ONLY not in str(error).lower():
+            raise
+        ask(0)
+        return float("inf")
+    return lease_s
+
+
+def _try_to_ask() -> None:
+    """Send routers nothing, to see whether anything can be sent. Raises RouterError.
+
+    miniupnpc would wait for answers that cannot come: without a route, past a firewall.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        try:
+            sender.sendto(b"", _ROUTERS)
+        except OSError as error:
+            raise RouterError(f"no router can be asked: {error.strerror}") from None
+
+
+def _ask(question: Callable[[], Any]) -> Any:
+    try:
+        return question()
+    except Exception as error:  # noqa: BLE001 - as below
+        # The library raises bare `Exception` with the router's own words.
+        said = " ".join(str(error).split())[:_MAX_ERROR_CHARS]
+        raise RouterError(said or repr(error)) from None

@@ -1,0 +1,68 @@
+"""Choice of the peers that say how this one looks from outside and what the time is.
+
+No I/O of its own.
+
+What peers say is hearsay, and names are free: many of one network are one voice. Where three
+networks or more are connected, each is asked once; where there are fewer, as in a house, by turns.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+
+from shoal_p2p.net.address import host_and_port
+from shoal_p2p.net.connections import ConnectionInfo
+from shoal_p2p.net.homes import home_of
+from shoal_wire.types import PeerId
+
+ENOUGH_NETWORKS = 3
+"""Networks from which on liars in one are outvoted."""
+
+
+def witnesses(
+    connections: Iterable[ConnectionInfo], rng: random.Random, *, most: int
+) -> list[PeerId]:
+    """Return some connected peers, by chance; those of this machine are a network each."""
+    by_network: dict[str, list[PeerId]] = {}
+    for connection in sorted(connections, key=lambda one: one.peer_id):
+        network = connection.network or connection.peer_id
+        by_network.setdefault(network, []).append(connection.peer_id)
+    networks = list(by_network.values())
+    for peers in networks:
+        rng.shuffle(peers)
+    rng.shuffle(networks)
+    turns = 1 if len(networks) >= ENOUGH_NETWORKS else most
+    found = [peers[turn] for turn in range(turns) for peers in networks if turn < len(peers)]
+    return found[:most]
+
+
+def outsiders(peers: Iterable[PeerId], connections: Iterable[ConnectionInfo]) -> set[PeerId]:
+    """Return those of `peers` that come from a public address; all, if none does.
+
+    Who is in the same home gets in where nobody else does. Where a peer says that it sees this node
+    is no sign of that, for it may say anything: what counts is where its connection comes from.
+    """
+    everybody = set(peers)
+    public = {
+        one.peer_id
+        for one in connections
+        if one.address and home_of(host_and_port(one.address)[0]) is None
+    }
+    return everybody & public or everybody
+
+
+def most_say_so(said: Mapping[PeerId, bool], connections: Iterable[ConnectionInfo]) -> bool:
+    """Return whether more networks say so than not; of one network, most of its peers decide.
+
+    Peers of this machine, and those that are gone, are a network each.
+    """
+    networks = {one.peer_id: one.network for one in connections}
+    voices: dict[str, list[bool]] = {}
+    for peer_id, is_so in said.items():
+        voices.setdefault(networks.get(peer_id) or peer_id, []).append(is_so)
+    return _is_most([_is_most(peers) for peers in voices.values()])
+
+
+def _is_most(voices: list[bool]) -> bool:
+    return 2 * sum(voices) > len(voices)

@@ -1,0 +1,371 @@
+"""The ledger of learning: from whom, and how much, this node's trainer has learnt. Pure.
+
+    a round's outcomes ─▶ row of each publisher: groups, signal, and minutes of the last hour
+                      └─▶ row of each family: own reward at first, and lately
+    bytes received since the round before ─▶ the minute in which the round ended, as its signal
+    what happens beside the rounds ─▶ marks
+
+*Signal* is the sum of |advantage| over the completions that were trained on: what moved the
+weights, by this node's own verifier. A round that is played again after a kill takes the place of
+what was noted of it; round 1 begins anew, with another model or from the start.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field, fields
+from typing import Any, Final, Literal, NotRequired
+
+from pydantic import FiniteFloat, TypeAdapter
+from typing_extensions import TypedDict
+
+from shoal_base.bounded import BoundedDict
+from shoal_ipc import messages as m
+from shoal_ipc.answers.learning import Lately, LearntFamily, LearntFrom, Ledger
+from shoal_p2p.rollouts.marks import Marks, SavedMarks
+from shoal_p2p.rollouts.origins import Origins
+from shoal_wire.limits import MAX_NAME_BYTES
+from shoal_wire.types import PeerId
+
+MAX_PUBLISHERS: Final = 256
+"""Those learnt from last stay."""
+MAX_FAMILIES: Final = 128
+WINDOW_MINUTES: Final = 60
+SHORT_MINUTES: Final = 10
+FAMILY_GROUPS: Final = 40
+"""Groups in a family's first and latest mean."""
+MAX_JOURNAL: Final = 2048
+"""Rounds of which it is known what they added; beyond it an older one cannot be taken back."""
+_MINUTE_MS: Final = 60_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Minute:
+    """What was learnt from one publisher within one minute of the wall clock."""
+
+    minute: int
+    groups: int = 0
+    signal: float = 0.0
+    tokens: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Learnt:
+    """What was learnt from one publisher. Changes in place."""
+
+    model: str = ""
+    looked_at: int = 0
+    trained: int = 0
+    signal: float = 0.0
+    reward_sum: float = 0.0
+    """Of all that were looked at."""
+    last_ms: int = 0
+    """When a group of it was trained on last; 0 for never."""
+    minutes: deque[Minute] = field(default_factory=lambda: deque(maxlen=WINDOW_MINUTES))
+
+    def lately(self, now_ms: int, minutes: int) -> Minute:
+        """Return the sum over the latest minutes."""
+        first = now_ms // _MINUTE_MS - minutes + 1
+        found = [one for one in self.minutes if one.minute >= first]
+        return Minute(
+            minute=first,
+            groups=sum(one.groups for one in found),
+            signal=math.fsum(one.signal for one in found),
+            tokens=sum(one.tokens for one in found),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class FamilyAnswers:
+    """Own answers to one family."""
+
+    groups: int = 0
+    first: list[float] = field(default_factory=list)
+    """Mean reward of its first groups, at most FAMILY_GROUPS."""
+    latest: deque[float] = field(default_factory=lambda: deque(maxlen=FAMILY_GROUPS))
+
+    def add(self, reward: float) -> None:
+        """Count one own group."""
+        self.groups += 1
+        self.latest.append(reward)
+        if len(self.first) < FAMILY_GROUPS:
+            self.first.append(reward)
+
+
+_Added = tuple[int, int, float, float]
+"""What a round added to a publisher's row: looked at, trained, signal, reward."""
+
+
+_COUNTS: Final = [one.name for one in fields(Learnt)][:-1]
+_MINUTE: Final = [one.name for one in fields(Minute)]
+_SavedMinute = tuple[int, int, FiniteFloat, int]
+_SavedRow = tuple[str, str, int, int, FiniteFloat, FiniteFloat, int, list[_SavedMinute]]
+"""A peer's id, then the fields of `Learnt` in their order."""
+
+
+class _Saved(TypedDict):
+    """The ledger in its file. Earlier versions did not have all of it."""
+
+    form: Literal[1]
+    me: NotRequired[str]
+    round: int
+    publishers: list[_SavedRow]
+    families: list[tuple[str, int, list[FiniteFloat], list[FiniteFloat]]]
+    bytes_in: NotRequired[list[tuple[int, int]]]
+    marks: NotRequired[SavedMarks]
+
+
+_SAVED: Final = TypeAdapter(_Saved)
+
+
+class LearningLedger:
+    """One node's ledger."""
+
+    def __init__(self, me: PeerId) -> None:
+        self._me = me
+        self._clear()
+        self._taken = 0
+        self._bytes_seen = 0
+        """Bytes received since the start that minutes have."""
+        self.marks = Marks()
+        self.origins = Origins()
+
+    @classmethod
+    def left(cls, text: str, me: PeerId) -> LearningLedger:
+        """Return what the file of a node has; `me` is the node where the file does not say.
+
+        Raises:
+            ValueError: it is not of this form, or nobody says whose it is.
+        """
+        found = cls(me)
+        found.restore(text)
+        if not found._me:
+            raise ValueError("it does not say whose it is")
+        return found
+
+    @property
+    def changes(self) -> int:
+        """Counts up, so that who keeps it on disk sees that there is something new."""
+        return self._taken + self.marks.changes
+
+    @property
+    def rounds_taken(self) -> int:
+        """Counts up with each round that is noted."""
+        return self._taken
+
+    def _clear(self) -> None:
+        self.round = 0
+        self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_PUBLISHERS)
+        self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_FAMILIES)
+        self._journal: deque[tuple[int, dict[PeerId, _Added]]] = deque(maxlen=MAX_JOURNAL)
+        self._bytes_in: deque[tuple[int, int]] = deque(maxlen=WINDOW_MINUTES)
+        """Minutes in which rounds ended, and the bytes received since the round before."""
+
+    def take(
+        self,
+        round_number: int,
+        learnt: Sequence[m.GroupOutcome],
+        *,
+        now_ms: int,
+        bytes_in: int = 0,
+    ) -> None:
+        """Note what a round has learnt from whom, and `bytes_in`, received since the start."""
+        if round_number <= 1:
+            self._clear()
+        elif round_number <= self.round:
+            self._take_back(round_number)
+        self.round = round_number
+        self._taken += 1
+        self.marks.reached(round_number)
+        all_added: dict[PeerId, _Added] = {}
+        for one in learnt:
+            publisher, added = self._add(one, now_ms)
+            self.origins.learnt(one, now_ms)
+            before = all_added.get(publisher, (0, 0, 0.0, 0.0))
+            all_added[publisher] = (
+                before[0] + added[0],
+                before[1] + added[1],
+                before[2] + added[2],
+                before[3] + added[3],
+            )
+        self._journal.append((round_number, all_added))
+        self._count_bytes(bytes_in, now_ms // _MINUTE_MS)
+
+    def _count_bytes(self, bytes_in: int, minute: int) -> None:
+        received, self._bytes_seen = bytes_in - self._bytes_seen, bytes_in
+        if self._bytes_in and self._bytes_in[-1][0] >= minute:
+            minute, before = self._bytes_in.pop()
+            received += before
+        self._bytes_in.append((minute, received))
+
+    def _add(self, one: m.GroupOutcome, now_ms: int) -> tuple[PeerId, _Added]:
+        publisher = one.publisher or self._me
+        reward = one.reward if math.isfinite(one.reward) else 0.0
+        signal = one.signal if math.isfinite(one.signal) and not one.why_unused else 0.0
+        row = self._rows.use(publisher, Learnt)
+        row.model = one.model[:MAX_NAME_BYTES] or row.model
+        trained = 0 if one.why_unused else 1
+        self._count(row, 1, trained, signal, reward)
+        if trained:
+            row.last_ms = now_ms
+            self._count_minute(row, signal, one.tokens, now_ms)
+        if publisher == self._me:
+            self._families.use(one.family[:MAX_NAME_BYTES], FamilyAnswers).add(reward)
+        return publisher, (1, trained, signal, reward)
+
+    @staticmethod
+    def _count(row: Learnt, looked_at: int, trained: int, signal: float, reward: float) -> None:
+        row.looked_at += looked_at
+        row.trained += trained
+        row.signal += signal
+        row.reward_sum += reward
+
+    @staticmethod
+    def _count_minute(row: Learnt, signal: float, tokens: int, now_ms: int) -> None:
+        minute = now_ms // _MINUTE_MS
+        if not row.minutes or row.minutes[-1].minute < minute:
+            row.minutes.append(Minute(minute=minute))
+        latest = row.minutes[-1]
+        latest.groups += 1
+        latest.signal += signal
+        latest.tokens += tokens
+
+    def _take_back(self, round_number: int) -> None:
+        """Undo this round and those after it: a kill has undone them, too."""
+        while self._journal and self._journal[-1][0] >= round_number:
+            for publisher, (looked_at, trained, signal, reward) in self._journal.pop()[1].items():
+                row = self._rows.get(publisher)
+                if row is not None:
+                    self._count(row, -looked_at, -trained, -signal, -reward)
+
+    # Views
+
+    @property
+    def last_ms(self) -> int:
+        """When a group was trained on last; 0 for never."""
+        return max((row.last_ms for _, row in self._rows.items()), default=0)
+
+    def view(self, now_ms: int) -> Ledger:
+        """Return all of it, as the debug view `ledger` has it."""
+        return Ledger(
+            at_ms=now_ms,
+            round=self.round,
+            publishers=self.publishers(now_ms),
+            families=self.families(),
+            lately=self.lately(now_ms),
+            marks=self.marks.rows(),
+        )
+
+    def publishers(self, now_ms: int) -> tuple[LearntFrom, ...]:
+        """Return a row a publisher, the greatest signal first."""
+        found = [
+            LearntFrom(
+                peer_id=peer_id,
+                own=peer_id == self._me,
+                model=row.model,
+                looked_at=row.looked_at,
+                trained=row.trained,
+                signal=round(max(0.0, row.signal), 4),
+                reward=round(row.reward_sum / row.looked_at, 4) if row.looked_at else None,
+                trained_10m=row.lately(now_ms, SHORT_MINUTES).groups,
+                signal_1h=round(row.lately(now_ms, WINDOW_MINUTES).signal, 4),
+                last_s=(now_ms - row.last_ms) / 1000 if row.last_ms else None,
+            )
+            for peer_id, row in self._rows.items()
+        ]
+        return tuple(sorted(found, key=lambda row: (-row.signal, row.peer_id)))
+
+    def families(self) -> tuple[LearntFamily, ...]:
+        """Return a row a family of own questions, by name."""
+        return tuple(
+            LearntFamily(
+                name=name,
+                groups=row.groups,
+                reward=_mean(row.latest),
+                reward_start=_mean(row.first),
+            )
+            for name, row in sorted(self._families.items())
+        )
+
+    def lately(self, now_ms: int) -> Lately:
+        """Return what came from others in the last hour, beside what the node found itself."""
+        own, others = Minute(minute=0), Minute(minute=0)
+        oldest = now_ms // _MINUTE_MS
+        for peer_id, row in self._rows.items():
+            found = row.lately(now_ms, WINDOW_MINUTES)
+            to = own if peer_id == self._me else others
+            to.groups += found.groups
+            to.signal += found.signal
+            to.tokens += found.tokens
+            oldest = min(
+                [oldest, *(one.minute for one in row.minutes if one.minute >= found.minute)]
+            )
+        signal = own.signal + others.signal
+        return Lately(
+            window_s=min(60 * WINDOW_MINUTES, (now_ms - oldest * _MINUTE_MS) // 1000),
+            others_signal_share=round(others.signal / signal, 4) if signal > 0 else None,
+            groups_own=own.groups,
+            groups_others=others.groups,
+            tokens_others=others.tokens,
+            bytes_in=self._received_since(oldest),
+        )
+
+    def _received_since(self, minute: int) -> int | None:
+        if not self._bytes_in or self._bytes_in[0][0] > minute:
+            return None
+        return sum(received for at, received in self._bytes_in if at >= minute)
+
+    # The file
+
+    def to_json(self) -> str:
+        """As the data directory keeps it, without the journal."""
+        return json.dumps(
+            {
+                "form": 1,
+                "me": self._me,
+                "round": self.round,
+                "publishers": [
+                    [peer_id, *astuple(row)[:-1], [list(astuple(one)) for one in row.minutes]]
+                    for peer_id, row in self._rows.items()
+                ],
+                "families": [
+                    [name, row.groups, row.first, list(row.latest)]
+                    for name, row in self._families.items()
+                ],
+                "bytes_in": list(self._bytes_in),
+                "marks": self.marks.to_json(),
+            }
+        )
+
+    def restore(self, text: str) -> None:
+        """Take over what was kept.
+
+        Raises:
+            ValueError: it is not of this form; nothing is taken over.
+        """
+        saved = _SAVED.validate_json(text)
+        if (marks := saved.get("marks")) is not None:  # earlier versions kept none
+            self.marks.restore(marks, saved["round"])
+        self._clear()
+        self._me = self._me or PeerId(saved.get("me", ""))
+        self.round = saved["round"]
+        self._bytes_in.extend(saved.get("bytes_in", ()))
+        for peer_id, *counts, minutes in saved["publishers"]:
+            row = self._rows[PeerId(peer_id)] = Learnt(**_named(_COUNTS, counts))
+            row.minutes.extend(Minute(**_named(_MINUTE, one)) for one in minutes)
+        for name, groups, first, latest in saved["families"]:
+            family = self._families[name] = FamilyAnswers(
+                groups=groups, first=first[:FAMILY_GROUPS]
+            )
+            family.latest.extend(latest)
+
+
+def _named(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(names, values, strict=True))
+
+
+def _mean(values: Sequence[float] | deque[float]) -> float | None:
+    return round(math.fsum(values) / len(values), 4) if values else None

@@ -1,0 +1,380 @@
+"""The outbox: acknowledged means on disk, and what is on disk goes out when there are peers.
+
+    publish ─▶ sequence, seal, store (durable) ─▶ acknowledge ─▶ [wait for a peer] ─▶ gossip ─▶ sent
+
+They go out at a pace under the quota that peers allow a publisher, so an honest node is never over
+it. A trainer that makes more than that is told to wait before its batch has a number: a number that
+never went out is a gap, which every neighbour would ask for. While nobody is there to hear, the
+oldest are given up.
+
+A batch too big to be gossiped whole is announced by its digest; peers pull it (`fetch.server`).
+Batches go out in order. One that nobody was there to hear waits; after a restart the unsent ones
+go out again as the same bytes under the same sequence number, so receivers see a duplicate.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal_ipc import messages as m
+from shoal_p2p.fair.buckets import Rate, TokenBucket
+from shoal_p2p.intake.ledger import LedgerLimits
+from shoal_p2p.intake.validation import Rejected, reopen_batch
+from shoal_p2p.net.identity import Identity
+from shoal_p2p.store.store import OwnBatch, Store, StoreError
+from shoal_wire.announcement import Announcement, encode_announcement
+from shoal_wire.codec import batch_to_bytes
+from shoal_wire.compression import compress
+from shoal_wire.digests import batch_id
+from shoal_wire.envelope import seal
+from shoal_wire.limits import (
+    ANNOUNCEMENT_PAYLOAD_TYPE,
+    MAX_COMPLETIONS_PER_BATCH,
+    MAX_GROUPS_PER_BATCH,
+)
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import BatchId, RolloutBatch, SignedBatch
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+MAX_UNSENT = 512
+"""Batches that wait for a peer; beyond it the oldest is given up and counted."""
+
+MAX_PACED_GROUPS = 1024
+"""Groups that wait for their turn while peers are there: 18 seconds of the pace. What a trainer
+makes beyond it waits there, where the newest are kept."""
+
+_RETRY_SECONDS = 1.0
+_PACE_SHARE, _BURST_SHARE = 0.9, 0.5
+"""Of the quota: peers count from another moment than we do, and a restart counts anew."""
+_MAX_ANNOUNCED = 16
+ANNOUNCED_PER_SECOND = Rate(burst=16, per_second=2)
+ANNOUNCED_BYTES_PER_SECOND = Rate(burst=16 << 20, per_second=900_000)
+"""Announcements, under what peers pull of one publisher (`QueueLimits`)."""
+
+
+class OversizeBatchError(Exception):
+    """A batch that the swarm's rules do not let through; the text is one line."""
+
+
+class OutboxFullError(Exception):
+    """More waits than peers take for now; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A batch of this node's that is on disk."""
+
+    sequence: int
+    batch_id: BatchId
+    signed: SignedBatch | None
+    """As it was sealed; None for a resend of one that was accepted before."""
+
+    @property
+    def is_new(self) -> bool:
+        """False for a resend."""
+        return self.signed is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """A batch on disk that has not gone out."""
+
+    sequence: int
+    created_ms: int
+    message: bytes
+    """What is gossiped: the batch's envelope, or an announcement of it."""
+    announces: BatchId | None
+    """The batch's id where it is announced."""
+    num_groups: int
+    num_bytes: int
+    """Of the batch's envelope."""
+
+
+class Outbox:
+    """Stores, signs and publishes this node's batches."""
+
+    def __init__(
+        self,
+        *,
+        manifest: Manifest,
+        identity: Identity,
+        store: Store,
+        publish: Callable[[str, bytes], Awaitable[int]],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """`publish` is gossip's: it queues a message for the peers of a topic, and says for how
+        many."""
+        self._manifest = manifest
+        self._me = identity.peer_id
+        self._topic = manifest.topic(manifest.shard_of(identity.peer_id))
+        self._signer = identity
+        self._store = store
+        self._publish = publish
+        self._wall_ms = wall_ms
+        self._unsent: deque[_Waiting] = deque()
+        self._pace: TokenBucket | None = None
+        self._heard = False
+        """Whether somebody was there for the last batch that was to go out."""
+        self._announced = TokenBucket(ANNOUNCED_PER_SECOND, -math.inf)
+        self._announced_bytes = TokenBucket(ANNOUNCED_BYTES_PER_SECOND, -math.inf)
+        self._wake = trio.Event()
+        self._progress = trio.Event()
+        self.num_batches_sent = 0
+        self.num_batches_announced = 0
+        """Of those sent, the ones that were too big to be gossiped whole."""
+        self.announced: deque[BatchId] = deque(maxlen=_MAX_ANNOUNCED)
+        """The latest of them."""
+        self.num_batches_expired = 0
+        self.num_batches_put_off = 0
+        """Times that the trainer was told to wait, since it makes more than peers take."""
+
+    @property
+    def num_unsent(self) -> int:
+        """Batches that wait to go out."""
+        return len(self._unsent)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send batches until cancelled, first those that an earlier run left."""
+        await self._take_up()
+        task_status.started()
+        while True:
+            if not self._unsent:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                continue
+            await self._send_first()
+
+    async def drained(self) -> None:
+        """Wait until nothing is left to send."""
+        while self._unsent:
+            self._progress = trio.Event()
+            await self._progress.wait()
+
+    async def accept(self, request: m.Publish, *, max_groups: int | None = None) -> Accepted:
+        """Seal and store a batch; on return it is on disk and will go out.
+
+        `max_groups` may wait with it, where peers are there to take them.
+
+        Raises:
+            StoreError: it is not on disk, and not accepted.
+            OversizeBatchError: peers would reject it.
+            OutboxFullError: it has no number, and may be tried again.
+        """
+        sealed: list[SignedBatch] = []
+        is_full = self._is_full(len(request.groups), max_groups)
+
+        def make_envelope(sequence: int, previous: int) -> bytes:
+            if is_full:
+                # Here, for a batch that has a number already is given its answer.
+                raise OutboxFullError(
+                    f"{self.num_unsent} batches wait to go out: peers take"
+                    f" {LedgerLimits().groups_per_second:.0f} groups a second of one node"
+                )
+            # Called again under another number if its transaction is: the last is on disk.
+            sealed[:] = [self.seal(request, sequence, previous)]
+            return sealed[0].envelope
+
+        try:
+            own = await self._store.reserve_own(request.client_key, make_envelope)
+        except OutboxFullError:
+            self.num_batches_put_off += 1
+            raise
+        signed = sealed[0] if own.is_new else None
+        if signed is not None:
+            self._unsent.append(self._waiting(signed))
+            await self._bound()
+            self._wake.set()
+        return Accepted(sequence=own.sequence, batch_id=own.batch_id, signed=signed)
+
+    def _is_full(self, num_groups: int, max_groups: int | None) -> bool:
+        if not self._heard or not self._unsent:
+            return False
+        waiting = sum(own.num_groups for own in self._unsent)
+        too_many = max_groups is not None and waiting + num_groups > max_groups
+        return too_many or len(self._unsent) >= MAX_UNSENT
+
+    async def _take_up(self) -> None:
+        """Queue what an earlier run left; batches of a swarm that was left are given up."""
+        for own in await self._store.unsent():
+            signed = self._reopen(own)
+            if signed is not None:
+                self._unsent.append(self._waiting(signed))
+            else:
+                self.num_batches_expired += 1
+                await self._done_with(own.sequence)
+
+    def _reopen(self, own: OwnBatch) -> SignedBatch | None:
+        """Return a stored batch if it is whole and of this swarm."""
+        try:
+            signed = reopen_batch(
+                own.envelope or b"", max_bytes=self._manifest.rules.max_batch_bytes
+            )
+        except Rejected as rejected:
+            log.warning("an unsent batch is damaged (%s); given up", rejected.reason)
+            return None
+        return signed if signed.batch.swarm_digest == self._manifest.digest else None
+
+    def _waiting(self, signed: SignedBatch) -> _Waiting:
+        batch, num_bytes = signed.batch, len(signed.envelope)
+        too_big = num_bytes > self._manifest.rules.max_whole_bytes
+        return _Waiting(
+            sequence=batch.sequence,
+            created_ms=batch.created_ms,
+            message=self._announce(signed) if too_big else signed.envelope,
+            announces=signed.batch_id if too_big else None,
+            num_groups=len(batch.groups),
+            num_bytes=num_bytes,
+        )
+
+    def _announce(self, signed: SignedBatch) -> bytes:
+        batch = signed.batch
+        announcement = Announcement(
+            swarm_digest=batch.swarm_digest,
+            sequence=batch.sequence,
+            previous_sequence=batch.previous_sequence,
+            created_ms=batch.created_ms,
+            num_groups=len(batch.groups),
+            batch_id=signed.batch_id,
+            num_bytes=len(signed.envelope),
+            expires_ms=batch.created_ms + self._manifest.rules.max_age_seconds * 1000,
+        )
+        return seal(
+            encode_announcement(announcement),
+            public_key=self._signer.public_key_bytes,
+            sign=self._signer.sign,
+            payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
+        )
+
+    def seal(self, request: m.Publish, sequence: int, previous: int) -> SignedBatch:
+        """Return a batch under that number, signed; raises OversizeBatchError."""
+        batch = RolloutBatch(
+            swarm_digest=self._manifest.digest,
+            sequence=sequence,
+            round=request.round,
+            created_ms=self._wall_ms(),
+            policy=request.policy,
+            sampling=request.sampling,
+            groups=request.groups,
+            previous_sequence=previous,
+        )
+        content = batch_to_bytes(batch)
+        num_completions = sum(len(group.completions) for group in batch.groups)
+        self._check_unpacks(len(content), len(batch.groups), num_completions)
+        envelope = seal(
+            compress(content), public_key=self._signer.public_key_bytes, sign=self._signer.sign
+        )
+        return SignedBatch(
+            batch_id=batch_id(envelope), publisher=self._me, batch=batch, envelope=envelope
+        )
+
+    def _check_unpacks(self, num_bytes: int, num_groups: int, num_completions: int) -> None:
+        """Refuse what `decode_batch` would at peers, of what this node's own socket let through."""
+        max_bytes = self._manifest.rules.max_batch_bytes
+        if num_bytes > max_bytes:
+            # Unpacked: repetitive text is short on the wire and long after it.
+            fault = f"it has over {max_bytes} bytes, unpacked"
+        elif num_groups > MAX_GROUPS_PER_BATCH:
+            fault = f"it has over {MAX_GROUPS_PER_BATCH} groups"
+        elif num_completions > MAX_COMPLETIONS_PER_BATCH:
+            fault = f"it has over {MAX_COMPLETIONS_PER_BATCH} completions"
+        else:
+            return
+        raise OversizeBatchError(f"peers would reject the batch: {fault}")
+
+    async def _send_first(self) -> None:
+        pace = self._pace = self._pace or await self._first_pace()
+        own = self._unsent[0]
+        await trio.sleep(wait_s_of(pace, own.num_groups, trio.current_time()))
+        if not self._unsent or self._unsent[0] is not own:
+            return  # given up meanwhile, by `_bound`
+        if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
+            self.num_batches_expired += 1
+        elif own.announces is not None and (wait_s := self._announcing_wait_s(own)) > 0:
+            await trio.sleep(min(wait_s, _RETRY_SECONDS))
+            return
+        elif await self._publish(self._topic, own.message) > 0:
+            self.num_batches_sent += 1
+            self._heard = True
+            pace.take(own.num_groups, trio.current_time())
+            if own.announces is not None:
+                self.num_batches_announced += 1
+                self.announced.append(own.announces)
+                self._announced.take(1, trio.current_time())
+                self._announced_bytes.take(own.num_bytes, trio.current_time())
+        else:
+            self._heard = False
+            await trio.sleep(_RETRY_SECONDS)
+            return
+        # Noted before it leaves the queue: who waits for an empty one may end the node at once.
+        await self._done_with(own.sequence)
+        # It may have been given up meanwhile, by `_bound`.
+        if self._unsent and self._unsent[0] is own:
+            self._unsent.popleft()
+        self._progress.set()
+
+    async def _first_pace(self) -> TokenBucket:
+        """Return a measure that is full, or empty where an earlier life has just used it."""
+        pace = new_pace(trio.current_time())
+        try:
+            since_ms = self._wall_ms() - await self._store.last_sent_ms()
+        except StoreError as error:
+            log.debug("it is not known when a batch went out last: %s", error)
+            return pace
+        if since_ms < 1000 * _FULL_AGAIN_SECONDS:
+            pace.take(pace.available(trio.current_time()), trio.current_time())
+        return pace
+
+    def _announcing_wait_s(self, own: _Waiting) -> float:
+        now = trio.current_time()
+        return max(self._announced.wait_s(1, now), self._announced_bytes.wait_s(own.num_bytes, now))
+
+    async def _bound(self) -> None:
+        while len(self._unsent) > MAX_UNSENT:
+            given_up = self._unsent.popleft()
+            self.num_batches_expired += 1
+            await self._done_with(given_up.sequence)
+
+    async def _done_with(self, sequence: int) -> None:
+        try:
+            await self._store.mark_sent(sequence)
+        except StoreError as error:
+            # After a restart it goes out once more, as a duplicate.
+            log.log(error.log_level, "batch %d is not noted as sent: %s", sequence, error)
+
+
+_LATE_SECONDS = 1.0
+_FULL_AGAIN_SECONDS = 10.0
+"""After so long without a batch the measure is full."""
+
+
+def wait_s_of(pace: TokenBucket, num_groups: int, now: float) -> float:
+    """Return the seconds until a batch may go out.
+
+    The measure holds what is left of it or it waits: so at any peer half a quota is left, which is
+    what a restart may begin with. A batch larger than the measure takes all of both.
+    """
+    wait_s = pace.wait_s(num_groups, now)
+    is_whole = num_groups > _BURST_SHARE * LedgerLimits().burst_groups
+    # Also of a peer that has heard the batch before it late.
+    return wait_s + _LATE_SECONDS if is_whole else wait_s
+
+
+def new_pace(now: float) -> TokenBucket:
+    """Return the measure of groups that may go out: under any peer's quota, whenever it began."""
+    quota = LedgerLimits()
+    pace = Rate(
+        burst=_BURST_SHARE * quota.burst_groups,
+        per_second=_PACE_SHARE * quota.groups_per_second,
+    )
+    return TokenBucket(pace, now)

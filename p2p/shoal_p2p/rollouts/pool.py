@@ -1,0 +1,441 @@
+"""Buffer and store together: what is in memory, what is on disk, and their agreement.
+
+The buffer decides; the store remembers. A group is consumed on disk before it is consumed in
+memory, so no crash can bring back one whose effect is in a checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal_base.bounded import BoundedDict
+from shoal_p2p.buffer.pool import path_of, source_of
+from shoal_p2p.buffer.replay import ReplayBuffer
+from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
+from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
+from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
+from shoal_p2p.intake.validation import Rejected
+from shoal_p2p.intake.weight import weight_of
+from shoal_p2p.rollouts.contributions import Contributions, account
+from shoal_p2p.rollouts.copies import MAX_COPIES, Copies, Copy
+from shoal_p2p.rollouts.groups import published_groups
+from shoal_p2p.rollouts.reopening import Reopener
+from shoal_p2p.rollouts.restoring import Restoring
+from shoal_p2p.rollouts.unwritten import Evidence, Unwritten
+from shoal_p2p.standing.reputation import Reputation
+from shoal_p2p.standing.sampling import SamplingStandings
+from shoal_p2p.store.store import Bringer, Store, StoredBatch, StoreError
+from shoal_wire import digests
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import (
+    BatchId,
+    GroupId,
+    PeerId,
+    PublishedGroup,
+    RolloutGroup,
+    SignedBatch,
+)
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+GROUPS_A_STEP, COMPLETIONS_A_STEP = 64, 256
+"""The most that goes into the buffer before everybody else has a turn: two milliseconds or so, most
+of it for long completions, which are cut short to be shown."""
+_MAX_WITHDRAWN = 256
+_SWEEP_SECONDS = 5.0
+_PRUNE_SECONDS = 60.0
+_SERVED_MS = 600_000
+"""How long a batch that nobody here needs any more stays on disk for peers that missed it."""
+
+
+def steps_of(groups: Sequence[RolloutGroup]) -> Iterator[list[RolloutGroup]]:
+    """Split groups, in their order, into those that are put into the buffer at once."""
+    step: list[RolloutGroup] = []
+    left = COMPLETIONS_A_STEP
+    for group in groups:
+        left -= len(group.completions)
+        if step and (left < 0 or len(step) == GROUPS_A_STEP):
+            yield step
+            step, left = [], COMPLETIONS_A_STEP - len(group.completions)
+        step.append(group)
+    if step:
+        yield step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSettings:
+    """How long others' groups are kept, and how they are drawn."""
+
+    max_age_seconds: float
+    max_store_bytes: int
+    """How much of others' batches stays on disk, in bytes of their envelopes."""
+    draws: str = "standing"
+    """The setting `draws`."""
+
+
+class RolloutPool:
+    """The node's rollouts: own and external, ready, leased or consumed."""
+
+    def __init__(
+        self,
+        *,
+        buffer: ReplayBuffer,
+        store: Store,
+        me: PeerId,
+        manifest: Manifest,
+        settings: PoolSettings,
+        reputation: Reputation | None = None,
+        network_of: Callable[[PeerId], str] = str,
+        keepers: Sequence[Keeper] = (),
+    ) -> None:
+        """`keepers` are told in this order, each whatever becomes of the others; `network_of`
+        names the network of a peer that brings something (`Host.source_of`).
+        """
+        self._buffer = buffer
+        self._store = store
+        self._me = me
+        self._manifest = manifest
+        self._settings = settings
+        self._reputation = reputation
+        self._network_of = network_of
+        self._keepers = tuple(keepers)
+        self._withdrawn: BoundedDict[BatchId, None] = BoundedDict(_MAX_WITHDRAWN)
+        self._reopener = Reopener(store.in_thread, max_bytes=manifest.rules.max_batch_bytes)
+        self._unwritten = Unwritten(
+            store=store, reopener=self._reopener, on_late=self._note_written
+        )
+        self.restored = trio.Event()
+        """Set once what is on disk is in the buffer and known to the ledger."""
+        self._copies = Copies(2 * buffer.max_groups)
+        self.groups_received = 0
+        self.groups_published = 0
+
+    @property
+    def buffer(self) -> ReplayBuffer:
+        """The buffer, for views."""
+        return self._buffer
+
+    async def restore(self, ledger: PublisherLedger) -> None:
+        """Fill buffer and ledger from disk; `restored` is set when that is done."""
+        await Restoring(
+            store=self._store,
+            buffer=self._buffer,
+            ledger=ledger,
+            reopener=self._reopener,
+            take_back=self._take_back,
+            me=self._me,
+            swarm_digest=self._manifest.digest,
+        ).run()
+        self.restored.set()
+
+    async def _take_back(self, signed: SignedBatch, stored: StoredBatch) -> None:
+        """Take in a batch from disk, as old as it is and from whom it came."""
+        age = max(0.0, (self._store.wall_ms() - stored.received_ms) / 1000)
+        received_at, own = trio.current_time() - age, signed.publisher == self._me
+        groups = signed.batch.groups
+        if await self._buffered(signed, groups, received_at, stored.bringer, own=own):
+            self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=own))
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Sweep out what has aged, in memory and on disk, until cancelled."""
+        task_status.started()
+        next_prune = trio.current_time() + _PRUNE_SECONDS
+        while True:
+            await trio.sleep(_SWEEP_SECONDS)
+            self._buffer.expire(trio.current_time())
+            await self._replace_what_left()
+            await self._unwritten.write_waiting(self._of_use)
+            if trio.current_time() >= next_prune:
+                next_prune = trio.current_time() + _PRUNE_SECONDS
+                await self._prune()
+
+    async def keep_external(self, signed: SignedBatch) -> None:
+        """Keep one validated batch: see `keep_all`."""
+        await self.keep_all([signed])
+
+    async def keep_all(self, batches: Sequence[SignedBatch]) -> None:
+        """Put validated batches into the buffer, in their order, then write them to disk together.
+
+        Their durability is a convenience (a restart keeps its buffer), so on a full disk the groups
+        are usable at once and written later.
+        """
+        kept = []
+        for signed in batches:
+            groups, bringer = signed.batch.groups, self._bringer(signed.brought_by)
+            self.groups_received += len(groups)
+            if await self._buffered(signed, groups, trio.current_time(), bringer):
+                kept.append((signed, bringer))
+        if len(kept) == 1:
+            await self._write(*kept[0])
+            return
+        async with trio.open_nursery() as nursery:
+            for signed, bringer in kept:
+                nursery.start_soon(self._write, signed, bringer)
+
+    def _bringer(self, brought_by: PeerId | None) -> Bringer | None:
+        """Return who brings something now, with its network, which its connection shows."""
+        if brought_by is None:
+            return None
+        return Bringer(peer_id=brought_by, network=self._network_of(brought_by))
+
+    async def _buffered(
+        self,
+        signed: SignedBatch,
+        groups: Sequence[RolloutGroup],
+        received_at: float,
+        bringer: Bringer | None,
+        *,
+        own: bool = False,
+    ) -> bool:
+        """Offer groups of a batch to the buffer, some at a time; False if it was withdrawn."""
+        share = len(signed.envelope) // max(1, len(signed.batch.groups))
+        for step in steps_of(groups):
+            self._take_in(
+                published_groups(signed, step),
+                share * len(step),
+                received_at,
+                own=own,
+                bringer=bringer,
+            )
+            await trio.lowlevel.checkpoint()
+            if signed.batch_id in self._withdrawn:
+                self._discard(signed.publisher, signed.batch_id)
+                return False
+        return True
+
+    async def _write(self, signed: SignedBatch, bringer: Bringer | None) -> None:
+        """Write a batch to disk, in one transaction with what else waits; tell who keeps some."""
+        if signed.batch_id in self._withdrawn:  # while others were put into the buffer
+            return
+        stored = StoredBatch(
+            batch_id=signed.batch_id,
+            publisher=signed.publisher,
+            sequence=signed.batch.sequence,
+            own=False,
+            envelope=signed.envelope,
+            received_ms=self._store.wall_ms(),
+            bringer=bringer,
+        )
+        if await self._unwritten.write(stored):
+            self._note_written(signed, stored)
+
+    def _note_written(self, signed: SignedBatch, stored: StoredBatch) -> None:
+        """Tell who keeps some of what is on disk, unless it was withdrawn while it was written."""
+        if signed.batch_id not in self._withdrawn:
+            self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=False))
+
+    def keep_own(self, signed: SignedBatch) -> None:
+        """Take in an own batch that is already on disk."""
+        now = trio.current_time()
+        self._take_in(published_groups(signed), len(signed.envelope), now, own=True)
+        self._tell(BatchKept(signed=signed, received_ms=self._store.wall_ms(), own=True))
+        self.groups_published += len(signed.batch.groups)
+
+    def lease(self, holder: str, count: int, *, lease_seconds: float) -> list[BufferEntry]:
+        """Lease up to `count` groups of others."""
+        if not count:
+            return []
+        return self._buffer.lease(
+            count,
+            holder=holder,
+            now=trio.current_time(),
+            lease_seconds=lease_seconds,
+            weight_of=self._weight_of,
+            by_shares=self._settings.draws != "uniform",
+        )
+
+    def _weight_of(self, publisher: PeerId, source: str = "") -> float:
+        """Return the factor on a publisher's chance of being drawn, 0 to 1."""
+        if self._reputation is None:
+            return 1.0
+        if self._settings.draws == "uniform":
+            return 0.0 if self._reputation.is_blocked(publisher) else 1.0
+        return self._reputation.sampling_weight(publisher, trio.current_time(), source)
+
+    def contributions(self, connected: Collection[PeerId]) -> Contributions:
+        """Return the account of draws against contributions; `connected` peers are named too."""
+        now = trio.current_time()
+        standings = SamplingStandings() if self._reputation is None else self._reputation.sampling
+        return account(
+            self._buffer.counters(),
+            connected=connected,
+            weight_of=self._weight_of,
+            standings=standings,
+            own_contributed=self.groups_published,
+            now=now,
+        )
+
+    def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
+        """Take in the trainer's rewards of a group that is here: its publisher's standing."""
+        theirs = self._buffer.get(group_id)
+        entry = theirs or self._buffer.get_own(group_id)
+        if entry is None or self._reputation is None:
+            return
+        self._reputation.sampling.report(
+            group_id,
+            publisher=entry.group.publisher,
+            family=entry.group.group.task.family,
+            rewards=rewards,
+            own=theirs is None,
+            now=trio.current_time(),
+            source=source_of(entry),
+        )
+
+    async def settle(
+        self, holder: str, consumed: Sequence[GroupId], released: Sequence[GroupId]
+    ) -> int:
+        """End leases; consumed ids are on disk when this returns.
+
+        Raises:
+            StoreError: nothing was consumed.
+        """
+        if consumed:
+            await self._store.consume(list(consumed), self._store.wall_ms())
+            self._buffer.consume(consumed)
+        if released:
+            self._buffer.release(released, holder)
+        return len(consumed) + len(released)
+
+    async def withdraw(self, pair: Equivocation, second: bytes) -> None:
+        """Take back the first of two batches signed under one number; keep both as evidence."""
+        self._withdrawn[pair.first] = None
+        self._discard(pair.publisher, pair.first)
+        self._unwritten.forget(pair.first)
+        self._tell(BatchWithdrawn(batch_id=pair.first))
+        await self._unwritten.write(Evidence(pair=pair, second=second))
+
+    def _discard(self, publisher: PeerId, batch_id: BatchId) -> None:
+        """Take what is here of a batch out of the buffer; copies of it stay, which are others'."""
+        entries = [one.group for one in self._buffer.residents() if one.group.batch_id == batch_id]
+        self._buffer.discard([group.group_id for group in entries], publisher)
+
+    async def _replace_what_left(self) -> None:
+        """Take groups that left by their publisher's doing from others' batches with the same."""
+        for _ in range(MAX_COPIES):  # the first may be of somebody who has signed twice, too
+            for copy, ids in (await self._missing()).items():
+                await self._take_from(copy, frozenset(ids))
+
+    async def _missing(self) -> dict[Copy, list[GroupId]]:
+        """Return which groups have left, by where each is to be had."""
+        missing: dict[Copy, list[GroupId]] = {}
+        for number, group_id in enumerate(self._copies):
+            if number % GROUPS_A_STEP == 0:
+                await trio.lowlevel.checkpoint()
+            if self._buffer.holds(group_id):
+                continue
+            if self._buffer.has_seen(group_id):
+                self._copies.forget(group_id)
+            elif (copy := self._copies.take(group_id)) is not None:
+                missing.setdefault(copy, []).append(group_id)
+        return missing
+
+    async def _take_from(self, copy: Copy, ids: Collection[GroupId]) -> None:
+        """Put some groups of a batch on disk into the buffer, as they were when it came."""
+        if copy.batch_id in self._withdrawn:
+            self._buffer.refuse(ids, copy.publisher)
+            return
+        try:
+            envelope = await self._store.envelope_part(
+                copy.batch_id, 0, self._manifest.rules.max_envelope_bytes
+            )
+            if envelope is None:
+                return
+            (signed,) = await self._reopener.open([envelope])
+            if isinstance(signed, Rejected):
+                raise signed
+        except (StoreError, Rejected) as error:
+            log.log(logging.DEBUG, "a batch with groups that have left cannot be read: %s", error)
+            return
+        groups = [one for one in signed.batch.groups if digests.group_id(one) in ids]
+        await self._buffered(signed, groups, copy.received_at, copy.bringer)
+
+    def _take_in(
+        self,
+        groups: Sequence[PublishedGroup],
+        num_bytes: int,
+        received_at: float,
+        *,
+        own: bool,
+        bringer: Bringer | None = None,
+    ) -> None:
+        """Offer the groups of an envelope of `num_bytes` to the buffer; tell which are new."""
+        now = trio.current_time()
+        share = num_bytes // max(1, len(groups))
+        offer = self._buffer.note_own if own else self._buffer.insert
+        new: list[PublishedGroup] = []
+        also: list[BufferEntry] = []
+        for group in groups:
+            cost = share + weight_of(group.group)
+            entry = BufferEntry(
+                group=group,
+                num_bytes=cost,
+                received_at=received_at,
+                network=bringer.network if bringer is not None else "",
+                connection=bringer.peer_id if bringer is not None else "",
+                by_publisher=bringer is not None and bringer.peer_id == group.publisher,
+            )
+            outcome = offer(entry, now)
+            if outcome is InsertOutcome.STORED:
+                new.append(group)
+            elif outcome is InsertOutcome.DUPLICATE and not own and self._is_anothers(group):
+                also.append(entry)
+        self._note_copies(also)
+        if new:
+            self._tell(NewGroups(groups=tuple(new), at_ms=self._store.wall_ms()))
+
+    def _is_anothers(self, group: PublishedGroup) -> bool:
+        """Return whether the buffer has a group from another publisher than this one."""
+        entry = self._buffer.get(group.group_id)
+        if entry is None:  # withdrawn, and a trainer has it yet
+            return self._buffer.holds(group.group_id)
+        return entry.group.publisher != group.publisher
+
+    def _note_copies(self, entries: Sequence[BufferEntry]) -> None:
+        """Remember where groups of one batch, which others had brought before, are to be found."""
+        for entry in entries:
+            copy = Copy(
+                batch_id=entry.group.batch_id,
+                publisher=entry.group.publisher,
+                received_at=entry.received_at,
+                bringer=_bringer_of(entry),
+                source=" by ".join(path_of(entry)[:2]),
+            )
+            self._copies.note(entry.group.group_id, copy)
+
+    def _tell(self, event: Event) -> None:
+        for keeper in self._keepers:
+            try:
+                keeper.notice(event)
+            except Exception:
+                # A fault in one place must not cost the others their batch.
+                log.exception("%s did not take %s", type(keeper).__name__, type(event).__name__)
+
+    def _of_use(self) -> set[BatchId]:
+        """Return the batches of which a group is here, or may be yet, or is shown as an own one."""
+        shown = (*self._buffer.residents(), *self._buffer.own_groups())
+        return {entry.group.batch_id for entry in shown} | self._copies.batch_ids()
+
+    async def _prune(self) -> None:
+        try:
+            await self._store.prune(
+                keep=self._of_use(),
+                max_age_ms=int(self._settings.max_age_seconds * 1000),
+                max_bytes=self._settings.max_store_bytes,
+                grace_ms=_SERVED_MS,
+            )
+        except StoreError as error:
+            log.log(error.log_level, "store not pruned: %s", error)
+
+
+def _bringer_of(entry: BufferEntry) -> Bringer | None:
+    if not entry.connection:
+        return None
+    return Bringer(peer_id=PeerId(entry.connection), network=entry.network)

@@ -1,0 +1,102 @@
+"""The latest rollouts for `shoal debug rollouts`, with rewards once they are known. Pure.
+
+Bounded in bytes: long texts are cut, and the oldest groups go.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal_p2p.events import Event, NewGroups
+from shoal_p2p.intake.weight import cut_short, weight_of
+from shoal_wire.types import GroupId, PeerId, PublishedGroup
+
+_MAX_RECENT = 512
+_MAX_WHOLE_BYTES = 32 * 1024
+"""A group that weighs more is shown cut short, so that a few cannot push out all others."""
+_MAX_CHARS = 8 * 1024
+MAX_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class RecentGroup:
+    """One group with what has been learnt about it."""
+
+    number: int
+    """Counts up; `--follow` asks for what comes after one."""
+    group: PublishedGroup
+    received_ms: int | None
+    """Wall clock when this run of the node took it in."""
+    rewards: tuple[float, ...] | None = None
+    used: bool | None = None
+    """Trained on; None where no trainer has said."""
+    why_unused: str = ""
+    """An `Unused`, where it was not."""
+
+    @property
+    def num_bytes(self) -> int:
+        """What it occupies."""
+        return weight_of(self.group.group)
+
+
+class RecentRollouts:
+    """A ring of the latest groups."""
+
+    def __init__(self, capacity: int = _MAX_RECENT) -> None:
+        self._groups: OrderedDict[GroupId, RecentGroup] = OrderedDict()
+        self._capacity = capacity
+        self._next = 1
+        self.num_bytes = 0
+
+    def notice(self, event: Event) -> None:
+        """Remember groups that are new here."""
+        if isinstance(event, NewGroups):
+            for group in event.groups:
+                self.add(group, received_ms=event.at_ms)
+
+    def add(self, group: PublishedGroup, *, received_ms: int | None = None) -> None:
+        """Remember a group; one that is known becomes the newest."""
+        if weight_of(group.group) > _MAX_WHOLE_BYTES:
+            group = cut_short(group, max_chars=_MAX_CHARS)
+        self._forget(group.group_id)
+        recent = RecentGroup(number=self._next, group=group, received_ms=received_ms)
+        self._groups[group.group_id] = recent
+        self.num_bytes += recent.num_bytes
+        self._next += 1
+        while len(self._groups) > self._capacity or self.num_bytes > MAX_BYTES:
+            self._forget(next(iter(self._groups)))
+
+    def _forget(self, group_id: GroupId) -> None:
+        known = self._groups.pop(group_id, None)
+        if known is not None:
+            self.num_bytes -= known.num_bytes
+
+    def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
+        """Note the trainer's rewards."""
+        known = self._groups.get(group_id)
+        if known is not None:
+            known.rewards = tuple(rewards)
+
+    def outcome(self, group_id: GroupId, why_unused: str) -> None:
+        """Note whether the trainer learnt from it: empty is yes."""
+        known = self._groups.get(group_id)
+        if known is not None:
+            known.used, known.why_unused = not why_unused, why_unused
+
+    def of_id(self, group_id: GroupId) -> list[RecentGroup]:
+        """Return the group of an id, if it is still here."""
+        known = self._groups.get(group_id)
+        return [] if known is None else [known]
+
+    def after(
+        self, number: int, *, limit: int, publisher: PeerId | None = None
+    ) -> list[RecentGroup]:
+        """Return the newest `limit` groups above `number`, oldest of them first."""
+        found = [
+            recent
+            for recent in self._groups.values()
+            if recent.number > number and publisher in (None, recent.group.publisher)
+        ]
+        return found[-limit:] if limit > 0 else []

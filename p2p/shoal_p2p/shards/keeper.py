@@ -1,0 +1,342 @@
+"""Keeps the node on the shards that its plan names, and among enough peers of each.
+
+    plan ─▶ subscribe, unsubscribe
+    shards listened to + the own one ─▶ too few peers? ─▶ ask peers for peers ─▶ dial
+
+A node publishes on its own shard without listening to it: gossipsub sends to peers that are
+subscribed (fanout). Gossip needs peers in every topic, and random connections do not give them in
+a swarm of many shards; so peers tell each other whom they saw on which shard
+(`/shoal/peers/1`), and connections that serve no shard of ours any more are given up.
+
+    every few seconds: dial one more who was seen on a needed shard; above the number to keep,
+    let one go
+
+So the swarm is shuffled all the time. Without that, two halves that were parted for a minute stay
+apart for ever: each has peers enough, and nobody looks for more.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from shoal_base.bounded import BoundedDict
+from shoal_p2p.intake.intake import BatchAccepted
+from shoal_p2p.intake.validation import Validator
+from shoal_p2p.net.host import DialError
+from shoal_p2p.net.interface import Host
+from shoal_p2p.shards.directory import ShardDirectory
+from shoal_p2p.shards.plan import ShardPlan
+from shoal_wire.manifest import Manifest
+from shoal_wire.peers import PeerAddresses
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason, Verdict, verdict
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+Ask = Callable[[PeerId, tuple[int, ...]], Awaitable[list[PeerAddresses]]]
+"""Ask a connected peer for peers of these shards; never raises but for cancellation."""
+
+
+class ShardGossip(Protocol):
+    """What the keeper needs of gossip, which stands above it."""
+
+    async def subscribe(self, topic: str, validator: Validator) -> None: ...
+    async def unsubscribe(self, topic: str) -> None: ...
+    def subscribers(self) -> Mapping[str, tuple[PeerId, ...]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSettings:
+    """How many peers of each shard to want, and how hard to look for them."""
+
+    want_peers: int = 6
+    """Gossip's degree."""
+    tick_s: float = 1.0
+    look_every_s: float = 5.0
+    """Between two looks at who is subscribed to what, and two searches."""
+    asks: int = 3
+    """Peers asked in one search."""
+    ask_again_s: float = 30.0
+    dials: int = 8
+    """Dials of one search."""
+    dial_timeout_s: float = 8.0
+    dial_again_s: float = 15.0
+    mix_every_s: float = 10.0
+    """Mean time between two dials that only shuffle."""
+    keep_connections: int = 12
+    """Above this many, those that serve no needed shard, and surplus ones, are closed."""
+    most_peers: int = 12
+    """A peer whose shards all have more than this many is surplus."""
+    max_remembered: int = 1024
+
+
+class ShardTraffic:
+    """Groups of others that were valid, by shard."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self.groups: Counter[int] = Counter()
+
+    def accepted(self, told: BatchAccepted) -> None:
+        """Count a valid batch of another node."""
+        self.groups[self._manifest.shard_of(told.publisher)] += told.num_groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardChoice:
+    """What decides which shards are listened to, and who learns of it."""
+
+    plan: ShardPlan
+    traffic: ShardTraffic
+    own: int | None
+    """The shard on which this node publishes; None if it publishes nothing."""
+    wanted_per_s: Callable[[], float] = lambda: 0.0
+    """How many groups of others this node draws a second."""
+    on_change: Callable[[], None] = lambda: None
+    """Called when other shards are listened to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerSearch:
+    """How more peers of a shard are found."""
+
+    directory: ShardDirectory
+    ask: Ask
+    may_dial: Callable[[str, PeerId], bool] = lambda _address, _said_by: True
+    """Whether an address may be dialled of which that peer has told."""
+    keep: frozenset[PeerId] = frozenset()
+    """Peers to which a connection is always wanted: the bootstraps."""
+
+
+class ShardKeeper:
+    """Start with ``await nursery.start(keeper.run)``; started means subscribed."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        gossip: ShardGossip,
+        manifest: Manifest,
+        choice: ShardChoice,
+        search: PeerSearch,
+        validate: Validator,
+        settings: ShardSettings | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._host = host
+        self._gossip = gossip
+        self._manifest = manifest
+        self._choice = choice
+        self._plan = choice.plan
+        self._search = search
+        self._validate = validate
+        self._settings = settings or ShardSettings()
+        self._rng = rng or random.Random()
+        self._num_peers: Mapping[int, int] = {}
+        self._changed = trio.Event()
+        self._asked: BoundedDict[PeerId, float] = BoundedDict(self._settings.max_remembered)
+        self._dialled: BoundedDict[PeerId, float] = BoundedDict(self._settings.max_remembered)
+        self._useless_since: dict[PeerId, float] = {}
+        """Connected peers that serve no needed shard."""
+
+    @property
+    def own_shard(self) -> int | None:
+        """The shard on which this node publishes; None if it publishes nothing."""
+        return self._choice.own
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards listened to."""
+        return self._plan.shards
+
+    def rate(self, shard: int) -> float:
+        """Return the groups heard a second in `shard`, lately."""
+        return self._plan.rate(shard)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follow the plan until cancelled."""
+        await self._follow()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._look_for_ever)
+            nursery.start_soon(self._mix_for_ever)
+            task_status.started()
+            while True:
+                await trio.sleep(self._settings.tick_s)
+                if await self._follow():
+                    self._changed.set()
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            await self._look()
+            self._changed = trio.Event()
+            with trio.move_on_after(self._settings.look_every_s):
+                await self._changed.wait()
+
+    async def _mix_for_ever(self) -> None:
+        while True:
+            await trio.sleep(self._settings.mix_every_s * self._rng.uniform(0.5, 1.5))
+            await self._mix()
+
+    async def _follow(self) -> bool:
+        change = self._plan.tick(
+            trio.current_time(),
+            wanted_per_s=self._choice.wanted_per_s(),
+            received=self._choice.traffic.groups,
+        )
+        for shard in change.join:
+            await self._gossip.subscribe(self._manifest.topic(shard), self._validator(shard))
+        for shard in change.leave:
+            await self._gossip.unsubscribe(self._manifest.topic(shard))
+        if change.join or change.leave:
+            log.debug("shards %s", self._plan.shards)
+            self._choice.on_change()
+        return bool(change.join or change.leave)
+
+    def _validator(self, shard: int) -> Validator:
+        async def validate(data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
+            if self._manifest.shard_of(author) != shard:
+                await trio.lowlevel.checkpoint()
+                return verdict(Reason.WRONG_SWARM)
+            return await self._validate(data, author, forwarder)
+
+        return validate
+
+    # Peers of each shard
+
+    def _needed(self) -> set[int]:
+        own = () if self._choice.own is None else (self._choice.own,)
+        return {*self._plan.shards, *own}
+
+    async def _look(self) -> None:
+        """Note who is on which shard, look for peers where they are few, let surplus ones go."""
+        connected = self._host.connected_peers()
+        on_shard = self._observe(connected)
+        self._num_peers = {shard: len(on_shard.get(shard, ())) for shard in self._needed()}
+        short = tuple(
+            sorted(s for s, count in self._num_peers.items() if count < self._settings.want_peers)
+        )
+        if short and self._manifest.rules.shard_count > 1:
+            await self._find_more(short, connected)
+        await self._let_go_useless(connected, on_shard)
+
+    def _observe(self, connected: frozenset[PeerId]) -> dict[int, set[PeerId]]:
+        on_shard: dict[int, set[PeerId]] = {}
+        shards_of: dict[PeerId, list[int]] = {}
+        for topic, peers in self._gossip.subscribers().items():
+            shard = self._manifest.shard_of_topic(topic)
+            for peer_id in peers if shard is not None else ():
+                if peer_id in connected and shard is not None:
+                    on_shard.setdefault(shard, set()).add(peer_id)
+                    shards_of.setdefault(peer_id, []).append(shard)
+        now = trio.current_time()
+        for peer_id, shards in shards_of.items():
+            peer = PeerAddresses(peer_id=peer_id, addresses=self._host.peer_addresses(peer_id))
+            self._search.directory.note(peer, shards, now)
+        return on_shard
+
+    async def _find_more(self, short: tuple[int, ...], connected: frozenset[PeerId]) -> None:
+        settings, now = self._settings, trio.current_time()
+        known = self._search.directory.find(short, now, limit=settings.dials, exclude=connected)
+        found = {item.peer_id: item for item in known}
+        said_by: dict[PeerId, PeerId] = {}
+        for peer_id in self._whom_to_ask(connected, now):
+            for item in await self._search.ask(peer_id, short):
+                wanted = bool(set(item.shards) & set(short))
+                if wanted and found.setdefault(item.peer_id, item) is item:
+                    said_by[item.peer_id] = peer_id
+        candidates = [
+            item
+            for peer_id, item in found.items()
+            if peer_id not in self._host.connected_peers()
+            and now - self._dialled.get(peer_id, -math.inf) >= settings.dial_again_s
+        ]
+        self._rng.shuffle(candidates)
+        async with trio.open_nursery() as nursery:
+            for item in candidates[: settings.dials]:
+                self._dialled[item.peer_id] = now
+                nursery.start_soon(self._dial, item, said_by.get(item.peer_id, item.peer_id))
+
+    def _whom_to_ask(self, connected: frozenset[PeerId], now: float) -> list[PeerId]:
+        settings = self._settings
+        fresh = [
+            peer_id
+            for peer_id in sorted(connected)
+            if now - self._asked.get(peer_id, -math.inf) >= settings.ask_again_s
+        ]
+        chosen = self._rng.sample(fresh, min(settings.asks, len(fresh)))
+        for peer_id in chosen:
+            self._asked[peer_id] = now
+        return chosen
+
+    async def _dial(self, peer: PeerAddresses, said_by: PeerId) -> None:
+        for address in peer.addresses[:2]:
+            if not self._search.may_dial(address, said_by):
+                continue
+            try:
+                await self._host.dial(
+                    f"{address}/p2p/{peer.peer_id}", timeout=self._settings.dial_timeout_s
+                )
+            except (DialError, ValueError) as error:
+                log.debug("no peer of a shard at %s: %s", address, error)
+                continue
+            return
+
+    async def _mix(self) -> None:
+        """Dial one more of those seen on a needed shard; above the number to keep, drop one."""
+        now, settings = trio.current_time(), self._settings
+        connected = self._host.connected_peers()
+        known = [
+            peer
+            for peer in self._search.directory.find(
+                self._needed(), now, limit=256, exclude=connected
+            )
+            if now - self._dialled.get(peer.peer_id, -math.inf) >= settings.dial_again_s
+        ]
+        if not known:
+            return
+        peer = self._rng.choice(known)
+        self._dialled[peer.peer_id] = now
+        await self._dial(peer, peer.peer_id)
+        connected = self._host.connected_peers()
+        if peer.peer_id in connected and len(connected) > settings.keep_connections:
+            surplus = sorted(self._surplus(self._observe(connected)) - {peer.peer_id})
+            if surplus:
+                await self._host.disconnect(self._rng.choice(surplus))
+
+    def _surplus(self, on_shard: Mapping[int, set[PeerId]]) -> set[PeerId]:
+        """Return the peers without which every needed shard still has the most peers wanted."""
+        crowded, wanted = set[PeerId](), set(self._search.keep)
+        for shard in self._needed():
+            peers = on_shard.get(shard, set())
+            (crowded if len(peers) > self._settings.most_peers else wanted).update(peers)
+        return crowded - wanted
+
+    async def _let_go_useless(
+        self, connected: frozenset[PeerId], on_shard: Mapping[int, set[PeerId]]
+    ) -> None:
+        """Close what serves no needed shard, above the number of connections to keep.
+
+        Only of those that we dialled: whoever dialled us needs us for a shard of its own.
+        """
+        now = trio.current_time()
+        useful = {peer_id for shard in self._needed() for peer_id in on_shard.get(shard, ())}
+        useless = {p for p in connected if p in self._dialled} - useful - self._search.keep
+        self._useless_since = {p: self._useless_since.get(p, now) for p in sorted(useless)}
+        surplus = len(connected) - self._settings.keep_connections
+        # One dialled just now has not yet said what it is subscribed to.
+        patience = 2 * self._settings.look_every_s
+        gone = [p for p, since in self._useless_since.items() if now - since >= patience]
+        for peer_id in gone[: max(0, surplus)]:
+            del self._useless_since[peer_id]
+            await self._host.disconnect(peer_id)

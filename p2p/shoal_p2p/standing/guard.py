@@ -1,0 +1,236 @@
+"""The reputation at work: judges what arrives, bans, makes room, keeps the file, takes orders.
+
+gossip ─▶ verdicts, behaviour ─▶ Reputation ─▶ host.ban
+a new connection over the bound ─▶ `PeerRoom`: somebody goes
+socket ─▶ block · unblock · protect · unprotect
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
+from shoal_ipc.messages import ControlAction
+from shoal_p2p.disk import Refused, say_refused
+from shoal_p2p.intake.refusals import RefusalLog
+from shoal_p2p.intake.verdict_log import VerdictLog
+from shoal_p2p.net.address import parse_peer_id
+from shoal_p2p.net.connections import ConnectionInfo
+from shoal_p2p.net.interface import Host
+from shoal_p2p.standing.reputation import ListFullError, Reputation
+from shoal_p2p.standing.room import PeerRoom
+from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.threads import InThread
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Verdict
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+REPUTATION_FILE = "reputation.json"
+_MAX_FILE_BYTES = 4 * 1024 * 1024
+_SAVE_SECONDS = 20.0
+"""Longest time until a new ban is in the file."""
+_POINTS_SECONDS = 60.0
+"""Longest time until points are. They change with every message, so the file is written less often
+for them."""
+_SAVE_DEADLINE_SECONDS = 2.0
+"""Most time for the last write when the node ends; a disk may hang."""
+
+
+class ControlError(Exception):
+    """An order that cannot be followed; one line."""
+
+
+class PeerGuard:
+    """One peer's judgement of all others."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        data_dir: Path,
+        protected: Iterable[PeerId],
+        max_peers: int,
+        wall_ms: Callable[[], int],
+        in_thread: InThread = trio.to_thread.run_sync,
+        refused: Refused = say_refused,
+        is_guest: Callable[[PeerId], bool] = lambda _peer: False,
+        on_let_go: Callable[[PeerId], None] = lambda _peer: None,
+    ) -> None:
+        """`is_guest` and `on_let_go` are as `PeerRoom` has them."""
+        self._host = host
+        self._path = data_dir / REPUTATION_FILE
+        self._wall_ms = wall_ms
+        self._in_thread = in_thread
+        self._refused = refused
+        self.verdicts = VerdictLog()
+        """Of everything judged, for views."""
+        self.refusals = RefusalLog()
+        """The latest of what was not taken."""
+        self.reputation = Reputation(always_protected=protected)
+        self.room = PeerRoom(
+            host=host,
+            max_peers=max_peers,
+            connections=self._connections,
+            rank=self.rank,
+            is_protected=self.is_protected,
+            is_guest=is_guest,
+            on_let_go=on_let_go,
+        )
+
+    async def load(self) -> None:
+        """Take over what an earlier life has saved, bans and blocks included."""
+        now = trio.current_time()
+        await self._in_thread(
+            lambda: load_reputation(self._path, self.reputation, now, wall_ms=self._wall_ms())
+        )
+        bans = {
+            peer_id: seconds
+            for peer_id, seconds in self.reputation.banned(now).items()
+            if not self.reputation.is_protected(peer_id)
+        }
+        bans |= dict.fromkeys(self.reputation.blocked, math.inf)
+        for peer_id, seconds in bans.items():
+            if _is_peer_id(peer_id):  # a file edited by hand may hold anything
+                self._host.ban(peer_id, seconds=seconds)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Save what changed, now and then and at the end, until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.room.run)
+                task_status.started()
+                await self._save_for_ever()
+        finally:
+            with trio.CancelScope(
+                shield=True, deadline=trio.current_time() + _SAVE_DEADLINE_SECONDS
+            ):
+                await self.save()
+
+    async def _save_for_ever(self) -> None:
+        points_due, saved_bans = trio.current_time() + _POINTS_SECONDS, self.reputation.num_bans
+        while True:
+            await trio.sleep(_SAVE_SECONDS)
+            now, bans = trio.current_time(), self.reputation.num_bans
+            if now >= points_due or bans != saved_bans:
+                points_due, saved_bans = now + _POINTS_SECONDS, bans
+                await self.save()
+
+    async def save(self) -> None:
+        """Write the file; a disk that refuses is logged, and the next time may do."""
+        text = self.reputation.to_json(trio.current_time(), wall_ms=self._wall_ms())
+        try:
+            await self._in_thread(save_reputation, self._path, text)
+        except OSError as error:
+            self._refused(f"{self._path.name} is not saved", error)
+
+    def _connections(self) -> tuple[ConnectionInfo, ...]:
+        return self._host.connections()
+
+    @property
+    def num_made_room(self) -> int:
+        """Peers let go because this one was full, since the start."""
+        return self.room.num_let_go
+
+    # What gossip tells
+
+    def score(self, peer_id: PeerId) -> float:
+        """Return a peer's points as gossip sees them, at most 0."""
+        return self.reputation.score(peer_id, trio.current_time())
+
+    def rank(self, peer_id: PeerId) -> float:
+        """Return how much a connection to this peer is worth."""
+        return self.reputation.rank(peer_id, trio.current_time())
+
+    def is_protected(self, peer_id: PeerId) -> bool:
+        """Return whether this peer may not be banned for its points."""
+        return self.reputation.is_protected(peer_id)
+
+    def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+        """Count one judged message, and charge or credit who answers for it."""
+        self.refusals.note(judged, signer=author, forwarder=forwarder, at_ms=self._wall_ms())
+        now = trio.current_time()
+        self.reputation.judge(judged, signer=author, forwarder=forwarder, now=now)
+        self._ban_if_due(forwarder, now)
+        if author is not None and author != forwarder:
+            self._ban_if_due(author, now)
+        # At last: what is counted has had its consequences, for whoever looks from another thread.
+        self.verdicts.count(judged, signer=author)
+
+    def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
+        """Charge what no message shows."""
+        now = trio.current_time()
+        self.reputation.charge(peer_id, cause, now)
+        self._ban_if_due(peer_id, now)
+
+    def _ban_if_due(self, peer_id: PeerId, now: float) -> None:
+        seconds = self.reputation.ban_due(peer_id, now)
+        if seconds is not None:
+            log.warning("%s is cut off for %.0f s", peer_id, seconds)
+            self._host.ban(peer_id, seconds=seconds)
+
+    # The user's orders
+
+    async def control(self, action: ControlAction, text: str) -> None:
+        """Follow an order from the socket, and save. Raises ControlError."""
+        try:
+            peer_id = parse_peer_id(text)
+        except ValueError:
+            raise ControlError(f"{text[:80]!r} is not a peer id") from None
+        if peer_id == self._host.peer_id:
+            raise ControlError(f"{peer_id} is this node itself")
+        try:
+            self._follow(action, peer_id)
+        except ListFullError as error:
+            raise ControlError(str(error)) from None
+        await self.save()
+
+    def _follow(self, action: ControlAction, peer_id: PeerId) -> None:
+        match action:
+            case ControlAction.BLOCK:
+                self.reputation.block(peer_id)
+                self._host.ban(peer_id, seconds=math.inf)
+            case ControlAction.UNBLOCK:
+                self.reputation.unblock(peer_id)
+                self._host.unban(peer_id)
+            case ControlAction.PROTECT:
+                self.reputation.protect(peer_id)
+                self._host.unban(peer_id)
+            case ControlAction.UNPROTECT:
+                self.reputation.unprotect(peer_id)
+
+
+def load_reputation(path: Path, reputation: Reputation, now: float, *, wall_ms: int) -> None:
+    """Fill `reputation` from `path`; blocks. A corrupt file is named, set aside and skipped."""
+    try:
+        raw = read_at_most(path, _MAX_FILE_BYTES)
+        reputation.take(raw.decode("utf-8"), now, wall_ms=wall_ms)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("cannot read %s: %s", path, error)
+    except (ValueError, KeyError, RecursionError) as error:
+        aside = set_corrupt_aside(path)
+        log.warning("%s is corrupt (%s): peers start neutral; kept as %s", path, error, aside)
+
+
+def save_reputation(path: Path, text: str) -> None:
+    """Write `text` (of `Reputation.to_json`); blocks. Raises OSError."""
+    write_atomically(path, text.encode())
+
+
+def _is_peer_id(text: str) -> bool:
+    try:
+        parse_peer_id(text)
+    except ValueError:
+        return False
+    return True

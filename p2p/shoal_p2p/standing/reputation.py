@@ -1,0 +1,310 @@
+"""What this node holds of every peer, kept across reconnects and restarts. Pure.
+
+    verdicts, behaviour ─▶ points ─▶ gossip's thresholds, ban (doubling, expiring)
+                              └────┐
+    trainer's reports   ─▶ sampling weight ─▶ share of the draws
+                                   └─▶ rank: whom to dial, whom to drop when slots are full
+    the user            ─▶ blocked (refused) · protected (never banned or dropped for its points)
+
+Time inside is monotonic seconds.  On disk stand ages and what is left, so that a wall clock that
+jumped can at most make them forgiven sooner or later, never for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal_base.rows import one_a_line
+from shoal_p2p.standing.sampling import SamplingRow, SamplingStandings
+from shoal_p2p.standing.scoring import (
+    BAN_BELOW,
+    HALF_LIFE_SECONDS,
+    Cause,
+    Scoreboard,
+    StandingRow,
+    is_worth_keeping,
+)
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Verdict
+
+BAN_SECONDS = 600.0
+"""The first ban; each further one within a day lasts twice as long."""
+MAX_BAN_SECONDS = 6 * 3600.0
+"""The longest ban. A guess: a peer that was mended is back within the day."""
+MAX_LISTED = 1024
+"""Most peers blocked, protected, or banned at one time."""
+_BAN_MEMORY_SECONDS = 86_400.0
+"""Time after a ban in which another one lasts twice as long."""
+_MAX_AGE_SECONDS = 30 * 86_400.0
+"""Most age that is believed of a saved file, also where it is the clock that jumped."""
+_MAX_SAVED = 2048
+"""Most peers in the file, banned ones first. A guess: half of those remembered."""
+_VERSION = 1
+_MAX_PEER_ID_CHARS = 128
+
+
+class ListFullError(Exception):
+    """A list of the user's holds as many peers as it may."""
+
+
+@dataclass(slots=True)
+class _Ban:
+    until: float
+    count: int
+    """Bans so far, this one included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerRow:
+    """All that is held of one peer, to show."""
+
+    peer_id: PeerId
+    score: float
+    """At most 0."""
+    credit: float
+    """The points that first deliveries have earned: they order peers and pay for nothing."""
+    points: Mapping[Cause, float]
+    sampling_weight: float
+    reports: float
+    banned_s: float | None
+    """Seconds left of a ban; None without one."""
+    bans: int
+    blocked: bool
+    protected: bool
+
+
+class Reputation:
+    """Points, sampling weights, bans and the user's own word, by peer."""
+
+    def __init__(self, *, always_protected: Iterable[PeerId] = ()) -> None:
+        self.board = Scoreboard()
+        self.sampling = SamplingStandings()
+        self._always = frozenset(always_protected)
+        self._protected: set[PeerId] = set()
+        self._blocked: set[PeerId] = set()
+        self._bans: dict[PeerId, _Ban] = {}
+        self.num_bans = 0
+        """Ever given in this life."""
+
+    # What happens
+
+    def judge(
+        self, verdict: Verdict, *, signer: PeerId | None, forwarder: PeerId, now: float
+    ) -> None:
+        """Charge or credit one verdict."""
+        self.board.judge(verdict, signer=signer, forwarder=forwarder, now=now)
+
+    def charge(self, peer_id: PeerId, cause: Cause, now: float) -> None:
+        """Charge a behaviour."""
+        self.board.charge(peer_id, cause, now)
+
+    def ban_due(self, peer_id: PeerId, now: float) -> float | None:
+        """Ban a peer whose points ask for it; return for how many seconds, None if not (again)."""
+        if self.is_protected(peer_id) or self.board.score(peer_id, now) >= BAN_BELOW:
+            return None
+        if self.banned_for(peer_id, now) is not None:
+            return None
+        old = self._bans.get(peer_id)
+        count = 1 + (old.count if old and now - old.until < _BAN_MEMORY_SECONDS else 0)
+        seconds = min(MAX_BAN_SECONDS, BAN_SECONDS * 2.0 ** min(count - 1, 16))
+        while len(self._bans) >= MAX_LISTED:
+            del self._bans[min(self._bans, key=lambda peer: self._bans[peer].until)]
+        self._bans[peer_id] = _Ban(until=now + seconds, count=count)
+        self.num_bans += 1
+        return seconds
+
+    # What is held
+
+    def score(self, peer_id: PeerId, now: float) -> float:
+        """Return a peer's points as gossip sees them: a protected peer's cost it nothing."""
+        return 0.0 if self.is_protected(peer_id) else self.board.score(peer_id, now)
+
+    def rank(self, peer_id: PeerId, now: float) -> float:
+        """Return how much a connection to this peer is worth: what it earned by its usefulness."""
+        row = self.board.row(peer_id, now)
+        return row.score + row.credit * self.sampling.weight(peer_id, now)
+
+    def banned_for(self, peer_id: PeerId, now: float) -> float | None:
+        """Return the seconds that are left of a ban; None without one."""
+        ban = self._bans.get(peer_id)
+        return ban.until - now if ban is not None and ban.until > now else None
+
+    def banned(self, now: float) -> dict[PeerId, float]:
+        """Return everybody banned now, with the seconds left."""
+        left = {peer_id: self.banned_for(peer_id, now) for peer_id in self._bans}
+        return {peer_id: seconds for peer_id, seconds in left.items() if seconds is not None}
+
+    def is_blocked(self, peer_id: PeerId) -> bool:
+        """Return whether the user refuses this peer."""
+        return peer_id in self._blocked
+
+    def is_protected(self, peer_id: PeerId) -> bool:
+        """Return whether points can cost this peer nothing: a bootstrap, or the user's word."""
+        return peer_id in self._always or peer_id in self._protected
+
+    @property
+    def blocked(self) -> frozenset[PeerId]:
+        """Everybody the user refuses."""
+        return frozenset(self._blocked)
+
+    def sampling_weight(self, publisher: PeerId, now: float, source: str = "") -> float:
+        """Return the factor on a publisher's chance of being drawn, 0 to 1: 0 for the blocked."""
+        if publisher in self._blocked:
+            return 0.0
+        return self.sampling.weight(publisher, now, source)
+
+    def rows(self, now: float) -> tuple[PeerRow, ...]:
+        """Return everybody of whom something is held, the worst first."""
+        known = {row.peer_id for row in self.board.rows(now)}
+        known |= {row.peer_id for row in self.sampling.rows(now)}
+        known |= self._blocked | self._protected | self._always | set(self.banned(now))
+        rows = [self.row(peer_id, now) for peer_id in known]
+        return tuple(sorted(rows, key=lambda r: (r.score, r.sampling_weight, -r.credit, r.peer_id)))
+
+    def row(self, peer_id: PeerId, now: float) -> PeerRow:
+        """Return all that is held of one peer."""
+        standing, ban = self.board.row(peer_id, now), self._bans.get(peer_id)
+        return PeerRow(
+            peer_id=peer_id,
+            score=standing.score,
+            credit=standing.credit,
+            points=standing.points,
+            sampling_weight=self.sampling.weight(peer_id, now),
+            reports=self.sampling.groups(peer_id, now),
+            banned_s=self.banned_for(peer_id, now),
+            bans=ban.count if ban is not None else 0,
+            blocked=self.is_blocked(peer_id),
+            protected=self.is_protected(peer_id),
+        )
+
+    # The user's word
+
+    def block(self, peer_id: PeerId) -> None:
+        """Refuse a peer until unblocked. Raises ListFullError."""
+        self._protected.discard(peer_id)
+        _add(self._blocked, peer_id)
+
+    def unblock(self, peer_id: PeerId) -> None:
+        """Lift a block or a ban and forget what led to it."""
+        self._blocked.discard(peer_id)
+        self._bans.pop(peer_id, None)
+        self.board.forgive(peer_id)
+        self.sampling.forgive(peer_id)
+
+    def protect(self, peer_id: PeerId) -> None:
+        """Keep a peer whatever its points; ends a block or ban. Raises ListFullError."""
+        _add(self._protected, peer_id)
+        self._blocked.discard(peer_id)
+        self._bans.pop(peer_id, None)
+
+    def unprotect(self, peer_id: PeerId) -> None:
+        """Let points count for a peer again; the bootstraps stay protected."""
+        self._protected.discard(peer_id)
+
+    # Across restarts
+
+    def to_json(self, now: float, *, wall_ms: int) -> str:
+        """Return all of it as text, the least telling rows left out beyond a bound."""
+        standings = {r.peer_id: r for r in self.board.rows(now) if is_worth_keeping(r)}
+        samplings = {r.peer_id: r for r in self.sampling.rows(now) if r.groups > _PRACTICALLY_NONE}
+        bans = {p: b for p, b in self._bans.items() if now - b.until < _BAN_MEMORY_SECONDS}
+        telling = [*bans, *standings, *samplings]
+        peers = list(dict.fromkeys(telling))[:_MAX_SAVED]
+        rows = []
+        for peer_id in peers:
+            standing, sampled = standings.get(peer_id), samplings.get(peer_id)
+            ban = bans.get(peer_id)
+            row: dict[str, Any] = {"peer_id": peer_id}
+            if standing is not None:
+                row["points"] = {str(c): round(v, 4) for c, v in standing.points.items() if v}
+            if sampled is not None:
+                row["useful"] = round(sampled.useful, 4)
+                if sampled.expected:  # earlier versions counted none
+                    row["expected"] = round(sampled.expected, 4)
+                row["groups"] = round(sampled.groups, 4)
+            if ban is not None:
+                row["ban_s"] = round(ban.until - now, 3)
+                row["bans"] = ban.count
+            rows.append(row)
+        content = {
+            "version": _VERSION,
+            "saved_ms": wall_ms,
+            "blocked": sorted(self._blocked),
+            "protected": sorted(self._protected),
+        }
+        return one_a_line(content, "peers", rows)
+
+    def take(self, text: str, now: float, *, wall_ms: int) -> None:
+        """Take over what `to_json` wrote. Raises ValueError, before any change."""
+        content = json.loads(text)
+        if not isinstance(content, dict) or content.get("version") != _VERSION:
+            raise ValueError("not a reputation file of this version")
+        age_s = min(_MAX_AGE_SECONDS, max(0.0, (wall_ms - _number(content["saved_ms"])) / 1000))
+        blocked = {_peer_id(item) for item in _list(content["blocked"])}
+        protected = {_peer_id(item) for item in _list(content["protected"])}
+        parsed = [_parse(item, age_s) for item in _list(content["peers"])[:_MAX_SAVED]]
+        self._blocked, self._protected = blocked, protected - blocked
+        for standing, sampled, ban in parsed:
+            self.board.restore(standing, now, age_s=age_s)
+            if sampled.groups:
+                self.sampling.restore(sampled, now, age_s=age_s)
+            if ban is not None:
+                self._bans[standing.peer_id] = _Ban(until=now + ban.until, count=ban.count)
+
+
+_PRACTICALLY_NONE = 0.01
+
+
+def _add(listed: set[PeerId], peer_id: PeerId) -> None:
+    if len(listed) >= MAX_LISTED and peer_id not in listed:
+        raise ListFullError(f"{MAX_LISTED} peers are listed already")
+    listed.add(peer_id)
+
+
+def _parse(item: Any, age_s: float) -> tuple[StandingRow, SamplingRow, _Ban | None]:
+    if not isinstance(item, dict):
+        raise ValueError("a row is not an object")
+    peer_id = _peer_id(item.get("peer_id"))
+    points = item.get("points", {})
+    if not isinstance(points, dict):
+        raise ValueError("points are not an object")
+    known = {Cause(c): _number(v) for c, v in points.items() if c in set(Cause)}
+    if "merit" in item:  # earlier versions called it so
+        known[Cause.FIRST_DELIVERY] = _number(item["merit"])
+    standing = StandingRow(peer_id=peer_id, points=known)
+    sampled = SamplingRow(
+        peer_id=peer_id,
+        useful=_number(item.get("useful", 0.0)),
+        expected=_number(item.get("expected", 0.0)),
+        groups=_number(item.get("groups", 0.0)),
+        weight=1.0,
+    )
+    if "ban_s" not in item:
+        return standing, sampled, None
+    left = min(MAX_BAN_SECONDS, _number(item["ban_s"])) - age_s
+    return standing, sampled, _Ban(until=left, count=max(1, int(_number(item.get("bans", 1)))))
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("not a list")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _peer_id(value: Any) -> PeerId:
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_PEER_ID_CHARS:
+        raise ValueError("not a peer id")
+    return PeerId(value)
+
+
+assert BAN_SECONDS >= HALF_LIFE_SECONDS, "after a ban the points must have come back by half"

@@ -1,0 +1,215 @@
+"""A publisher's weight in draws: how much its groups have taught this node.
+
+The trainer reports what its own verifier gave each group it drew.  What a group can teach is the
+*spread* of its rewards, best less worst: where all are alike there is nothing to learn.  Usual is
+what this node's own groups of that family spread, so nobody else can raise it or lower it.
+
+    useful u     Σ spread of a publisher's groups
+    expected e   Σ what own groups of the same families usually spread
+    weight       min(1, (4 · (½ + u) / (½ + e))²), at least 0.01
+
+So who teaches a quarter of what own groups do is drawn as often as anybody; less counts only once
+one or two groups' worth has been missed; where own groups teach next to nothing nobody is accused.
+A greater weight than everybody's is not to be had: right answers cost nothing, so being right buys
+no larger part.  What one network or name may give at most is the trainer's (`shoal_policy.choice`).
+
+A publisher of which too little is known counts for what peers of its network have signed: a liar's
+next name begins where its last one ended.  What is passed on is judged by name alone: else liars,
+heard through an honest peer, would have all that it passes on taken for useless.  There is no ban:
+a fresh model that earns nothing looks the same, keeps its floor, and is forgiven with time.  Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal_base.bounded import BoundedDict
+from shoal_wire.types import GroupId, PeerId
+
+HALF_LIFE_SECONDS = 900.0
+"""Reports lose half their weight in this time: who learns is forgiven."""
+MEMORY_GROUPS = 100.0
+"""And older groups give way to newer ones, about so many count. With fewer a liar's weight ends
+higher: at 32, where own groups spread .3, at .04, and at 100 at the floor."""
+FLOOR = 0.01
+ENOUGH = 3.0
+"""Expected of a publisher before it counts for itself: of honest ones, one in twenty has taught
+nothing by then."""
+
+_PRIOR = 0.5
+"""Counted for everybody, so that a weight falls once 1.5 groups' worth has been missed. In the
+simulation's ten minutes one liar of twelve nodes then has a quarter fewer draws than with 1."""
+_MARGIN = 4.0
+"""So many times less than own groups teach is still as good as any. A steeper fall (a sixth, to the
+fourth) halves what liars are drawn, and leaves an honest beginner, who is right once in fifty among
+strong ones, next to nothing (tests/p2p/standing/test_liars.py)."""
+_TOKEN = 0.1
+"""The part of the usual spread that verifiers give for nothing, as for the right form."""
+_KEPT = 1.5
+"""Most that is credited, beside what a full weight needs: else a hundred good groups would pay for
+hundreds of useless ones. Now it pays for sixty to ninety, and one good group for 25 where own ones
+spread .3 (none: for nine)."""
+_OWN_MEMORY = 200.0
+_FEW = 4.0
+"""Own groups of a family that count as much as those of all families do."""
+_MAX_PUBLISHERS = 4096
+_MAX_SOURCES = 1024
+_MAX_FAMILIES = 1024
+_MAX_REPORTED = 8192
+
+
+@dataclass(slots=True)
+class _Record:
+    useful: float = 0.0
+    expected: float = 0.0
+    groups: float = 0.0
+    at: float = 0.0
+
+    @property
+    def weight(self) -> float:
+        ratio = _MARGIN * (_PRIOR + self.useful) / (_PRIOR + self.expected)
+        return max(FLOOR, min(1.0, ratio**2))
+
+    def now(self, now: float) -> _Record:
+        """Return what is left of it."""
+        left = 0.5 ** (max(0.0, now - self.at) / HALF_LIFE_SECONDS)
+        return _Record(
+            useful=self.useful * left,
+            expected=self.expected * left,
+            groups=self.groups * left,
+            at=max(now, self.at),
+        )
+
+    def add(self, spread: float, usual: float) -> None:
+        keep = 1.0 - 1.0 / MEMORY_GROUPS
+        self.groups = self.groups * keep + 1.0
+        self.expected = self.expected * keep + usual
+        enough = _KEPT * (_PRIOR + self.expected) / _MARGIN
+        self.useful = min(self.useful * keep + spread, max(1.0, enough))
+
+
+@dataclass(slots=True)
+class _Usual:
+    """The spread of own groups, decayed."""
+
+    spread: float = 0.0
+    groups: float = 0.0
+
+    def add(self, spread: float) -> None:
+        keep = 1.0 - 1.0 / _OWN_MEMORY
+        self.spread = self.spread * keep + spread
+        self.groups = self.groups * keep + 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingRow:
+    """One publisher's record at one moment, to show or to save."""
+
+    peer_id: PeerId
+    useful: float
+    """Sum of spreads over `groups`, all decayed."""
+    expected: float
+    """Sum of what own groups of their families usually spread."""
+    groups: float
+    weight: float
+    """0.01 to 1."""
+
+
+class SamplingStandings:
+    """Records by publisher and by source. Bounded: the least recently reported is forgotten."""
+
+    def __init__(self) -> None:
+        self._records: BoundedDict[PeerId, _Record] = BoundedDict(_MAX_PUBLISHERS)
+        self._sources: BoundedDict[str, _Record] = BoundedDict(_MAX_SOURCES)
+        self._usual: BoundedDict[str, _Usual] = BoundedDict(_MAX_FAMILIES)
+        self._usual_of_all = _Usual()
+        self._reported: BoundedDict[GroupId, None] = BoundedDict(_MAX_REPORTED)
+
+    def report(
+        self,
+        group_id: GroupId,
+        *,
+        publisher: PeerId,
+        family: str,
+        rewards: Sequence[float],
+        own: bool,
+        now: float,
+        source: str = "",
+    ) -> None:
+        """Take in the own verifier's rewards of a group; a group counts once.
+
+        Own groups only teach what a family's groups usually spread. `source` is the network of a
+        publisher that brought it itself (`shoal_p2p.buffer.pool.source_of`); else it is empty.
+        """
+        finite = [min(1.0, max(0.0, reward)) for reward in rewards if math.isfinite(reward)]
+        if not finite or group_id in self._reported:
+            return
+        self._reported[group_id] = None
+        spread = max(finite) - min(finite)
+        if own:
+            self._usual.use(family, _Usual).add(spread)
+            self._usual_of_all.add(spread)
+            return
+        usual = self._usual_spread(family)
+        if spread < _TOKEN * usual:
+            spread = 0.0
+        record = self._records.get(publisher, _Record()).now(now)
+        record.add(spread, usual)
+        self._records[publisher] = record
+        if source:
+            common = self._sources.get(source, _Record()).now(now)
+            common.add(spread, usual)
+            self._sources[source] = common
+
+    def weight(self, publisher: PeerId, now: float, source: str = "") -> float:
+        """Return the factor on a publisher's chance of being drawn, 0.01 to 1.
+
+        Of whom too little is known it is what `source` has earned.
+        """
+        record = self._records.get(publisher, _Record()).now(now)
+        if record.expected < ENOUGH and source in self._sources:
+            record = self._sources[source].now(now)
+        return record.weight
+
+    def groups(self, publisher: PeerId, now: float) -> float:
+        """Return how many reports stand behind a weight, decayed."""
+        return self._records.get(publisher, _Record()).now(now).groups
+
+    def rows(self, now: float) -> tuple[SamplingRow, ...]:
+        """Return every record, the least useful first."""
+        rows = [self.row(peer_id, now) for peer_id in self._records]
+        return tuple(sorted(rows, key=lambda row: row.weight))
+
+    def row(self, peer_id: PeerId, now: float) -> SamplingRow:
+        """Return one publisher's record."""
+        record = self._records.get(peer_id, _Record()).now(now)
+        return SamplingRow(
+            peer_id=peer_id,
+            useful=record.useful,
+            expected=record.expected,
+            groups=record.groups,
+            weight=record.weight,
+        )
+
+    def restore(self, row: SamplingRow, now: float, *, age_s: float) -> None:
+        """Take over a row that was right `age_s` seconds ago."""
+        groups = min(MEMORY_GROUPS, max(0.0, row.groups))
+        before = _Record(
+            useful=min(groups, max(0.0, row.useful)),
+            expected=min(groups, max(0.0, row.expected)),
+            groups=groups,
+            at=now - max(0.0, age_s),
+        )
+        self._records[row.peer_id] = before.now(now)
+
+    def forgive(self, peer_id: PeerId) -> None:
+        """Forget what is known of a publisher."""
+        self._records.pop(peer_id, None)
+
+    def _usual_spread(self, family: str) -> float:
+        """Return what an own group of a family teaches; 0 before there was any."""
+        of_all, found = self._usual_of_all, self._usual.get(family, _Usual())
+        mean = of_all.spread / (of_all.groups + _FEW)
+        return (found.spread + _FEW * mean) / (found.groups + _FEW)

@@ -1,0 +1,283 @@
+"""What a node has seen, for whoever studies it: every valid batch as its signed bytes, on disk.
+
+    notice() ─▶ bounded queue (newest dropped when full) ─▶ run() ─▶ one transaction
+
+Apart from the store, which forgets what the buffer no longer needs. Bounded in bytes, the oldest
+going first. A convenience: a damaged file costs the archive, never the node; on a full disk the
+newest batches wait.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from shoal_base.files import is_full
+from shoal_p2p.disk import RETRY_SECONDS, Refused, say_refused
+from shoal_p2p.events import BatchKept, Event
+from shoal_p2p.store.database import open_for_reading, open_for_writing
+from shoal_p2p.threads import InThread
+from shoal_wire.manifest import Manifest
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+T = TypeVar("T")
+
+ARCHIVE_FILE = "archive.db"
+QUEUE_BATCHES = 1024
+QUEUE_BYTES = 32 * 1024 * 1024
+_COMMIT_SECONDS = 1.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS batches (
+    position INTEGER PRIMARY KEY,
+    batch_id BLOB NOT NULL UNIQUE,
+    own INTEGER NOT NULL,
+    received_ms INTEGER NOT NULL,
+    envelope BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS manifests (digest BLOB PRIMARY KEY, raw BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+
+class ArchiveError(Exception):
+    """An archive that cannot be read; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """One batch as it was signed."""
+
+    batch_id: bytes
+    own: bool
+    received_ms: int
+    """Own wall clock, milliseconds since the epoch."""
+    envelope: bytes
+
+
+class ArchiveFile:
+    """The database; blocking, for one thread at a time. Raises sqlite3.Error and OSError."""
+
+    def __init__(self, path: Path, *, max_bytes: int) -> None:
+        """Open or create it; envelopes take at most `max_bytes`."""
+        self._max_bytes = max_bytes
+        self._db = open_for_writing(path, synchronous="NORMAL")
+        try:
+            self._db.executescript(_TABLES)
+            (self._num_bytes,) = self._db.execute(
+                "SELECT coalesce(sum(length(envelope)), 0) FROM batches"
+            ).fetchone()
+        except sqlite3.Error:
+            self._db.close()
+            raise
+
+    def add(self, batches: Sequence[Archived]) -> None:
+        """Add those that are new, then let the oldest go until the bound holds."""
+        num_bytes = self._num_bytes
+        with self._db:
+            self._db.execute("BEGIN")
+            for batch in batches:
+                added = self._db.execute(
+                    "INSERT INTO batches (batch_id, own, received_ms, envelope)"
+                    " VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    (batch.batch_id, batch.own, batch.received_ms, batch.envelope),
+                )
+                num_bytes += len(batch.envelope) if added.rowcount > 0 else 0
+            while num_bytes > self._max_bytes:
+                (size,) = self._db.execute(
+                    "DELETE FROM batches WHERE position = (SELECT min(position) FROM batches)"
+                    " RETURNING length(envelope)"
+                ).fetchone()
+                num_bytes -= size
+        self._num_bytes = num_bytes
+
+    def add_manifest(self, digest: bytes, raw: bytes) -> None:
+        """Keep the rules of a swarm whose batches may follow."""
+        self._db.execute("INSERT OR IGNORE INTO manifests VALUES (?, ?)", (digest, raw))
+
+    def close(self) -> None:
+        """Close it."""
+        self._db.close()
+
+
+class Archive:
+    """The archive for Trio tasks."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int,
+        in_thread: InThread = trio.to_thread.run_sync,
+        refused: Refused = say_refused,
+    ) -> None:
+        """Open nothing yet; with `max_bytes` 0 nothing is ever kept."""
+        self._run_in_thread = in_thread
+        self._refused = refused
+        self._path = path
+        self._max_bytes = max_bytes
+        self._limiter = trio.CapacityLimiter(1)
+        self._unwritten: list[Archived] = []
+        """For which there was no room; no more than the queue holds."""
+        self._queued_bytes = 0
+        self._queued = trio.Event()
+        self._send, self._receive = trio.open_memory_channel[Archived](QUEUE_BATCHES)
+
+    def notice(self, event: Event) -> None:
+        """Keep every batch that is on disk."""
+        if isinstance(event, BatchKept):
+            self.keep(
+                Archived(
+                    batch_id=event.signed.batch_id,
+                    own=event.own,
+                    received_ms=event.received_ms,
+                    envelope=event.signed.envelope,
+                )
+            )
+
+    def keep(self, batch: Archived) -> None:
+        """Queue a batch; never waits: what comes faster than the disk takes it is lost."""
+        if not self._max_bytes:
+            return
+        if self._queued_bytes + len(batch.envelope) > QUEUE_BYTES:
+            return
+        with suppress(trio.WouldBlock, trio.BrokenResourceError):
+            self._send.send_nowait(batch)
+            self._queued_bytes += len(batch.envelope)
+            self._queued.set()
+
+    async def run(
+        self, manifest: Manifest, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Write what is queued until cancelled; `manifest` is of the swarm it comes from."""
+        task_status.started()
+        if not self._max_bytes:
+            return
+        file = await self._opened(manifest)
+        if file is None:
+            self._receive.close()
+            return
+        try:
+            while True:
+                if not self._unwritten:
+                    await self._queued.wait()
+                await trio.sleep(_COMMIT_SECONDS)
+                await self._commit(file)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._commit(file)
+                await self._in_thread(file.close)
+
+    async def _opened(self, manifest: Manifest) -> ArchiveFile | None:
+        """Open the file, once there is room for it; None if it cannot be used."""
+        while True:
+            try:
+                return await self._in_thread(lambda: self._open(manifest))
+            except (sqlite3.Error, OSError) as error:
+                self._refused(f"no archive of rollouts: {self._path.name} cannot be used", error)
+                if not is_full(error):
+                    return None
+            await trio.sleep(RETRY_SECONDS)
+
+    def _open(self, manifest: Manifest) -> ArchiveFile:
+        file = ArchiveFile(self._path, max_bytes=self._max_bytes)
+        try:
+            file.add_manifest(manifest.digest, manifest.raw)
+        except sqlite3.Error:
+            file.close()
+            raise
+        return file
+
+    def _waiting(self) -> list[Archived]:
+        found: list[Archived] = []
+        self._queued_bytes = 0
+        self._queued = trio.Event()
+        while True:
+            try:
+                found.append(self._receive.receive_nowait())
+            except (trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
+                return found
+
+    async def _commit(self, file: ArchiveFile) -> None:
+        batches = _newest([*self._unwritten, *self._waiting()])
+        self._unwritten = []
+        if not batches:
+            return
+        try:
+            await self._in_thread(lambda: file.add(batches))
+        except sqlite3.Error as error:
+            self._refused(f"{len(batches)} batches are not archived", error)
+            if is_full(error):
+                self._unwritten = batches
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await self._run_in_thread(call, limiter=self._limiter)
+
+
+def _newest(batches: list[Archived]) -> list[Archived]:
+    """Return as many as the queue holds, by count and bytes."""
+    room, found = QUEUE_BYTES, list[Archived]()
+    for batch in reversed(batches[-QUEUE_BATCHES:]):
+        room -= len(batch.envelope)
+        if room < 0:
+            break
+        found.append(batch)
+    return found[::-1]
+
+
+def read_archive(path: Path) -> Iterator[Archived]:
+    """Yield what is archived, oldest first; a node may be writing meanwhile.
+
+    Raises:
+        ArchiveError: there is none, or it is damaged.
+    """
+    with closing(_open_for_reading(path)) as db:
+        try:
+            for batch_id, own, received_ms, envelope in db.execute(
+                "SELECT batch_id, own, received_ms, envelope FROM batches ORDER BY position"
+            ):
+                yield Archived(
+                    batch_id=batch_id, own=bool(own), received_ms=received_ms, envelope=envelope
+                )
+        except sqlite3.Error as error:
+            raise ArchiveError(f"{path} cannot be read: {error}") from None
+
+
+def count_archive(path: Path, *, own: bool = False) -> int:
+    """Return how many batches `read_archive` yields, or of those the own; reads no envelope.
+
+    Raises:
+        ArchiveError: as `read_archive`.
+    """
+    with closing(_open_for_reading(path)) as db:
+        try:
+            (count,) = db.execute("SELECT count(*) FROM batches WHERE own >= ?", (own,)).fetchone()
+        except sqlite3.Error as error:
+            raise ArchiveError(f"{path} cannot be read: {error}") from None
+        return int(count)
+
+
+def read_manifests(path: Path) -> list[bytes]:
+    """Return the exact bytes of the manifests whose batches are archived; as `read_archive`."""
+    with closing(_open_for_reading(path)) as db:
+        try:
+            return [raw for (raw,) in db.execute("SELECT raw FROM manifests")]
+        except sqlite3.Error as error:
+            raise ArchiveError(f"{path} cannot be read: {error}") from None
+
+
+def _open_for_reading(path: Path) -> sqlite3.Connection:
+    try:
+        if not path.exists():
+            raise ArchiveError(f"no archive of rollouts in {path.parent}: has a node run there?")
+        return open_for_reading(path)
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read: {error.strerror}") from None
+    except sqlite3.Error as error:
+        raise ArchiveError(f"{path} cannot be read: {error}") from None

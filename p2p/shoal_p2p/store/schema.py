@@ -1,0 +1,150 @@
+"""The store's tables, and opening a database safely.
+
+`meta` says whose database it is and which sequence comes next; `batches` holds sealed envelopes,
+own (the outbox) and external; `client_keys` outlives its batches, so that a resend is known as
+such. Nothing reads or writes `publishers`: it is there for nodes of versions that do.
+
+What came later has tables of its own, which are made where they are missing: so a node of an
+earlier version still reads and writes the rest.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from shoal_p2p.store.database import open_for_writing
+from shoal_p2p.store.types import StoreError, StoreFault, fault_of
+from shoal_wire.types import PeerId
+
+SCHEMA_VERSION = 1
+_BUSY_SECONDS = 2.0
+
+_TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE batches (
+    batch_id BLOB PRIMARY KEY,
+    publisher TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    own INTEGER NOT NULL,
+    num_bytes INTEGER NOT NULL,
+    received_ms INTEGER NOT NULL,
+    sent_ms INTEGER,
+    envelope BLOB NOT NULL
+);
+CREATE INDEX batches_by_time ON batches (received_ms, num_bytes);
+CREATE INDEX unsent ON batches (sequence, num_bytes) WHERE own = 1 AND sent_ms IS NULL;
+CREATE TABLE client_keys (
+    client_key BLOB NOT NULL UNIQUE,
+    sequence INTEGER PRIMARY KEY,
+    batch_id BLOB NOT NULL
+);
+CREATE TABLE publishers (publisher TEXT PRIMARY KEY, highest INTEGER NOT NULL, heard_ms INTEGER);
+CREATE TABLE consumed (
+    position INTEGER PRIMARY KEY, group_id BLOB NOT NULL UNIQUE, at_ms INTEGER NOT NULL
+);
+CREATE TABLE equivocations (
+    position INTEGER PRIMARY KEY,
+    publisher TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    first BLOB,
+    second BLOB NOT NULL,
+    at_ms INTEGER NOT NULL,
+    UNIQUE (publisher, sequence)
+);
+"""
+
+_ADDED = (
+    "CREATE TABLE IF NOT EXISTS bringers ("
+    " batch_id BLOB PRIMARY KEY, peer_id TEXT NOT NULL, network TEXT NOT NULL) WITHOUT ROWID",
+    # Whoever deletes a batch, an earlier version too.
+    "CREATE TRIGGER IF NOT EXISTS forget_bringer AFTER DELETE ON batches BEGIN"
+    " DELETE FROM bringers WHERE batch_id = OLD.batch_id; END",
+)
+"""Tables that an earlier version's database lacks."""
+
+
+def open_database(path: Path, *, peer_id: PeerId, first_sequence: int) -> sqlite3.Connection:
+    """Open or create the database at `path`. Blocks; reads the whole file once to check it.
+
+    The connection is as `open_for_writing` says. Raises StoreError with one clear line when the
+    file is damaged, of another peer, of a newer version, or cannot be opened.
+    """
+    connection = None
+    try:
+        connection = open_for_writing(path, synchronous="FULL", busy_seconds=_BUSY_SECONDS)
+        _prepare(connection, path, peer_id, first_sequence)
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        raise _unusable(path, error) from error
+    except StoreError:
+        if connection is not None:
+            connection.close()
+        raise
+    return connection
+
+
+def _prepare(
+    connection: sqlite3.Connection, path: Path, peer_id: PeerId, first_sequence: int
+) -> None:
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA journal_size_limit = 16777216")
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise _damaged(path, str(verdict).splitlines()[-1])
+    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+        _create(connection, peer_id, first_sequence)
+    _check_meta(connection, path, peer_id)
+    for statement in _ADDED:
+        connection.execute(statement)
+
+
+def _create(connection: sqlite3.Connection, peer_id: PeerId, first_sequence: int) -> None:
+    """Create all tables in one transaction: a kill leaves an empty file or a whole schema."""
+    meta = [
+        ("schema_version", SCHEMA_VERSION),
+        ("peer_id", peer_id),
+        ("next_sequence", first_sequence),
+    ]
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in _TABLES.split(";\n"):
+            if statement.strip():
+                connection.execute(statement)
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", meta)
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _check_meta(connection: sqlite3.Connection, path: Path, peer_id: PeerId) -> None:
+    meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+    version = meta.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            StoreFault.FOREIGN,
+            f"{path} has schema version {version}, this shoal reads {SCHEMA_VERSION}",
+        )
+    if meta.get("peer_id") != peer_id:
+        raise StoreError(
+            StoreFault.FOREIGN,
+            f"{path} belongs to peer {meta.get('peer_id')}, not to {peer_id}",
+        )
+    if not isinstance(meta.get("next_sequence"), int):
+        raise _damaged(path, "no next sequence")
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
+    fault = fault_of(error)
+    if fault is StoreFault.DAMAGED:
+        return _damaged(path, str(error))
+    return StoreError(fault, f"{path} cannot be opened: {error}")
+
+
+def _damaged(path: Path, detail: str) -> StoreError:
+    return StoreError(
+        StoreFault.DAMAGED, f"{path} is damaged ({detail}); move it away to start with a new one"
+    )

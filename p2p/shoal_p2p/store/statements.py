@@ -1,0 +1,411 @@
+"""The store's statements, synchronous. One thread at a time; each call belongs in a transaction.
+
+`commit` runs several calls in one transaction and says what became of each. Nothing that was
+committed with `durable` is lost by a kill or a power cut; the rest may be by a power cut.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal_p2p.store.schema import open_database
+from shoal_p2p.store.types import (
+    Bringer,
+    EvidencePair,
+    OwnBatch,
+    StoredBatch,
+    StoredState,
+    StoreError,
+    StoreFault,
+    StoreLimits,
+    fault_of,
+)
+from shoal_wire.digests import batch_id as id_of_envelope
+from shoal_wire.limits import DIGEST_BYTES
+from shoal_wire.types import BatchId, GroupId, PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A call that was committed, with what it returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A call that had no effect, with why."""
+
+    error: BaseException
+
+
+class StoreCore:
+    """An open database."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        peer_id: PeerId,
+        limits: StoreLimits | None = None,
+        first_sequence: int = 1,
+    ) -> None:
+        """Open or create the database; raises StoreError.
+
+        `first_sequence` is used when it is created. A node whose database was lost but whose
+        key was not must start above what it ever used: pass the wall clock in milliseconds.
+        """
+        self._limits = limits or StoreLimits()
+        self._peer_id = peer_id
+        self._db = open_database(path, peer_id=peer_id, first_sequence=first_sequence)
+        self._unsent_bytes: int | None = None
+        self._flushes: bool | None = None
+        """Whether a commit flushes the disk; None until the first."""
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    # Transactions
+
+    def commit(
+        self, calls: Sequence[Callable[[StoreCore], Any]], *, durable: bool = True
+    ) -> list[Committed | Undone]:
+        """Run calls in one transaction and return each one's outcome, in order.
+
+        If one fails, each is tried again in a transaction of its own, so that it cannot take
+        others down. A call may therefore run twice: it must touch nothing but this store.
+        """
+        try:
+            return [Committed(value) for value in self._transaction(calls, durable=durable)]
+        except Exception as error:  # noqa: BLE001 (a call may raise anything; its caller sees it)
+            if len(calls) == 1:
+                return [Undone(_as_store_error(error))]
+        return [self.commit([call], durable=durable)[0] for call in calls]
+
+    def _transaction(
+        self, calls: Sequence[Callable[[StoreCore], Any]], *, durable: bool
+    ) -> list[Any]:
+        if durable is not self._flushes:
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._flushes = durable
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            values = [call(self) for call in calls]
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._unsent_bytes = None
+            # SQLite may have rolled back by itself, e.g. when the disk is full.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        return values
+
+    # Own batches
+
+    def reserve_own(
+        self, client_key: bytes, make_envelope: Callable[[int, int], bytes], *, now_ms: int
+    ) -> OwnBatch:
+        """Allot the next sequence, build the envelope with it and store both under a key.
+
+        `make_envelope` gets the sequence and that of the own batch before, 0 if there was none.
+
+        The same key again returns the first one's batch with `is_new` False. Raises StoreError
+        OUTBOX_FULL, and whatever `make_envelope` raises.
+        """
+        known = self._db.execute(
+            "SELECT k.sequence, k.batch_id, b.envelope FROM client_keys k"
+            " LEFT JOIN batches b ON b.batch_id = k.batch_id WHERE k.client_key = ?",
+            (client_key,),
+        ).fetchone()
+        if known is not None:
+            return _own_batch(*known)
+        (sequence,) = self._db.execute(
+            "UPDATE meta SET value = value + 1 WHERE key = 'next_sequence' RETURNING value - 1"
+        ).fetchone()
+        envelope = make_envelope(sequence, self.last_own_sequence())
+        self._count_unsent(len(envelope))
+        batch_id = id_of_envelope(envelope)
+        self._insert_batch(batch_id, self._peer_id, sequence, True, envelope, now_ms)
+        self._db.execute(
+            "INSERT INTO client_keys VALUES (?, ?, ?)",
+            (client_key, sequence, batch_id),
+        )
+        self._db.execute(
+            "DELETE FROM client_keys WHERE sequence <= ?",
+            (sequence - self._limits.max_client_keys,),
+        )
+        return _own_batch(sequence, batch_id, envelope, is_new=True)
+
+    def mark_sent(self, sequence: int, *, now_ms: int) -> bool:
+        """Note that an own batch has gone out; False if it is unknown or was sent before."""
+        self._unsent_bytes = None
+        changed = self._db.execute(
+            "UPDATE batches SET sent_ms = ? WHERE own = 1 AND sequence = ? AND sent_ms IS NULL",
+            (now_ms, sequence),
+        )
+        return changed.rowcount > 0
+
+    def unsent(self) -> list[OwnBatch]:
+        """Return own batches that have not gone out, oldest first."""
+        rows = self._db.execute(
+            "SELECT sequence, batch_id, envelope FROM batches"
+            " WHERE own = 1 AND sent_ms IS NULL ORDER BY sequence"
+        )
+        return [_own_batch(*row) for row in rows]
+
+    def last_sent_ms(self) -> int:
+        """Return when the latest own batch went out, 0 if none has."""
+        (sent_ms,) = self._db.execute(
+            "SELECT coalesce(max(sent_ms), 0) FROM batches WHERE own = 1"
+        ).fetchone()
+        return int(sent_ms)
+
+    def _count_unsent(self, num_bytes: int) -> None:
+        if self._unsent_bytes is None:
+            (self._unsent_bytes,) = self._db.execute(
+                "SELECT coalesce(sum(num_bytes), 0) FROM batches WHERE own = 1 AND sent_ms IS NULL"
+            ).fetchone()
+        if self._unsent_bytes + num_bytes > self._limits.max_unsent_bytes:
+            raise StoreError(
+                StoreFault.OUTBOX_FULL, f"{self._unsent_bytes} bytes wait to be sent already"
+            )
+        self._unsent_bytes += num_bytes
+
+    # Reading
+
+    def is_own(self, batch_id: BatchId) -> bool:
+        """Return whether a batch was reserved here, among the latest `max_client_keys`."""
+        row = self._db.execute(
+            "SELECT 1 FROM client_keys WHERE batch_id = ?", (batch_id,)
+        ).fetchone()
+        return row is not None
+
+    def last_own_sequence(self) -> int:
+        """Return the latest own batch's number, 0 if there is none."""
+        (sequence,) = self._db.execute(
+            "SELECT coalesce(max(sequence), 0) FROM client_keys"
+        ).fetchone()
+        return int(sequence)
+
+    def forgotten_up_to(self) -> int:
+        """Return the highest number below which own batches may be forgotten, 0 if none are."""
+        (first,) = self._db.execute("SELECT min(sequence) FROM client_keys").fetchone()
+        forgotten = self.last_own_sequence() - self._limits.max_client_keys
+        return forgotten if first is not None and first <= forgotten + 1 else 0
+
+    def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
+        """Return up to `length` bytes of a stored envelope; None if it is not here."""
+        row = self._db.execute(
+            "SELECT substr(envelope, ?, ?) FROM batches WHERE batch_id = ?",
+            (offset + 1, length, batch_id),
+        ).fetchone()
+        return None if row is None else bytes(row[0])
+
+    # Other nodes' batches
+
+    def add_external(
+        self,
+        batch_id: BatchId,
+        publisher: PeerId,
+        sequence: int,
+        envelope: bytes,
+        received_ms: int,
+        bringer: Bringer | None = None,
+    ) -> bool:
+        """Store a valid batch of another node; False if it was here."""
+        is_new = self._insert_batch(batch_id, publisher, sequence, False, envelope, received_ms)
+        if is_new and bringer is not None:
+            self._db.execute(
+                "INSERT OR REPLACE INTO bringers VALUES (?, ?, ?)",
+                (batch_id, bringer.peer_id, bringer.network),
+            )
+        return is_new
+
+    def _insert_batch(
+        self,
+        batch_id: BatchId,
+        publisher: PeerId,
+        sequence: int,
+        own: bool,
+        envelope: bytes,
+        received_ms: int,
+    ) -> bool:
+        inserted = self._db.execute(
+            "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, NULL, ?) ON CONFLICT DO NOTHING",
+            (batch_id, publisher, sequence, own, len(envelope), received_ms, envelope),
+        )
+        return inserted.rowcount > 0
+
+    def add_equivocation(
+        self,
+        publisher: PeerId,
+        sequence: int,
+        first: BatchId,
+        second_envelope: bytes,
+        *,
+        now_ms: int,
+    ) -> None:
+        """Move the first of two batches under one sequence from the batches to the evidence."""
+        envelope = self._db.execute(
+            "SELECT envelope FROM batches WHERE batch_id = ?", (first,)
+        ).fetchone()
+        self._db.execute(
+            "INSERT INTO equivocations (publisher, sequence, first, second, at_ms)"
+            " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            # Its id stands for a first one whose bytes have gone: no envelope is so short.
+            (publisher, sequence, envelope[0] if envelope else first, second_envelope, now_ms),
+        )
+        self._db.execute("DELETE FROM batches WHERE batch_id = ? AND own = 0", (first,))
+        self._keep_newest("equivocations", self._limits.max_equivocations)
+
+    def evidence(self) -> list[EvidencePair]:
+        """Return the pairs kept as proof, oldest first."""
+        rows = self._db.execute(
+            "SELECT publisher, sequence, first, second FROM equivocations ORDER BY position"
+        )
+        return [_evidence_pair(*row) for row in rows]
+
+    def drop_evidence(self, publisher: PeerId, sequence: int) -> None:
+        """Forget a pair that proves nothing."""
+        self._db.execute(
+            "DELETE FROM equivocations WHERE publisher = ? AND sequence = ?", (publisher, sequence)
+        )
+
+    # Consumed groups
+
+    def consume(self, group_ids: Collection[GroupId], *, at_ms: int) -> int:
+        """Remember that groups were trained on; return how many were not known as such."""
+        added = self._db.executemany(
+            "INSERT INTO consumed (group_id, at_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            [(group_id, at_ms) for group_id in group_ids],
+        )
+        self._keep_newest("consumed", self._limits.max_consumed_ids)
+        return max(0, added.rowcount)
+
+    def _keep_newest(self, table: str, count: int) -> None:
+        self._db.execute(
+            f"DELETE FROM {table} WHERE position <= (SELECT max(position) FROM {table}) - ?",
+            (count,),
+        )
+
+    # All of it
+
+    def load(self) -> StoredState:
+        """Return what a node resumes from."""
+        batches = self._db.execute("SELECT batch_id FROM batches ORDER BY received_ms, rowid")
+        consumed = self._db.execute("SELECT group_id FROM consumed ORDER BY position")
+        (next_sequence,) = self._db.execute(
+            "SELECT value FROM meta WHERE key = 'next_sequence'"
+        ).fetchone()
+        return StoredState(
+            batch_ids=tuple(BatchId(batch_id) for (batch_id,) in batches),
+            consumed_ids=tuple(GroupId(group_id) for (group_id,) in consumed),
+            next_sequence=next_sequence,
+        )
+
+    def batches(self, batch_ids: Sequence[BatchId]) -> list[StoredBatch]:
+        """Return batches by their ids, in that order, without those that are not here."""
+        rows = (
+            self._db.execute(
+                "SELECT b.batch_id, publisher, sequence, own, envelope, received_ms, peer_id,"
+                " network FROM batches b LEFT JOIN bringers r ON r.batch_id = b.batch_id"
+                " WHERE b.batch_id = ?",
+                (batch_id,),
+            ).fetchone()
+            for batch_id in batch_ids
+        )
+        return [_stored_batch(*row) for row in rows if row is not None]
+
+    def prune(
+        self,
+        *,
+        now_ms: int,
+        max_age_ms: int,
+        max_bytes: int,
+        keep: Collection[BatchId] | None = None,
+        grace_ms: int = 60_000,
+    ) -> int:
+        """Delete batches that nobody needs; return how many.
+
+        Those go that are older than `max_age_ms`, sent or not (peers ignore stale batches); those
+        received before the last `grace_ms` and not in `keep`; then the oldest until envelopes
+        take at most `max_bytes`. The last two never touch what has not been sent.
+        """
+        self._unsent_bytes = None
+        may_go = "(own = 0 OR sent_ms IS NOT NULL)"
+        pruned = self._db.execute(
+            "DELETE FROM batches WHERE received_ms < ?", (now_ms - max_age_ms,)
+        ).rowcount
+        if keep is not None:
+            self._db.execute("CREATE TEMP TABLE IF NOT EXISTS kept (batch_id BLOB PRIMARY KEY)")
+            self._db.execute("DELETE FROM kept")
+            self._db.executemany("INSERT OR IGNORE INTO kept VALUES (?)", ((b,) for b in keep))
+            pruned += self._db.execute(
+                f"DELETE FROM batches WHERE {may_go} AND received_ms < ?"
+                " AND batch_id NOT IN (SELECT batch_id FROM kept)",
+                (now_ms - grace_ms,),
+            ).rowcount
+        pruned += self._db.execute(
+            f"DELETE FROM batches WHERE {may_go} AND rowid IN (SELECT rowid FROM ("
+            "SELECT rowid, sum(num_bytes) OVER (ORDER BY received_ms DESC, rowid DESC) AS so_far"
+            " FROM batches) WHERE so_far > ?)",
+            (max_bytes,),
+        ).rowcount
+        return pruned
+
+
+def _own_batch(
+    sequence: int, batch_id: bytes, envelope: bytes | None, is_new: bool = False
+) -> OwnBatch:
+    return OwnBatch(sequence=sequence, batch_id=BatchId(batch_id), envelope=envelope, is_new=is_new)
+
+
+def _stored_batch(
+    batch_id: bytes,
+    publisher: str,
+    sequence: int,
+    own: int,
+    envelope: bytes,
+    received_ms: int,
+    peer_id: str | None,
+    network: str | None,
+) -> StoredBatch:
+    bringer = None
+    if peer_id is not None and network is not None:
+        bringer = Bringer(peer_id=PeerId(peer_id), network=network)
+    return StoredBatch(
+        batch_id=BatchId(batch_id),
+        publisher=PeerId(publisher),
+        sequence=sequence,
+        own=bool(own),
+        envelope=envelope,
+        received_ms=received_ms,
+        bringer=bringer,
+    )
+
+
+def _evidence_pair(
+    publisher: str, sequence: int, first: bytes | None, second: bytes
+) -> EvidencePair:
+    noted = first is not None and len(first) == DIGEST_BYTES
+    return EvidencePair(
+        publisher=PeerId(publisher),
+        sequence=sequence,
+        first=None if noted else first,
+        first_id=None if first is None else BatchId(first) if noted else id_of_envelope(first),
+        second=second,
+    )
+
+
+def _as_store_error(error: Exception) -> Exception:
+    if not isinstance(error, sqlite3.Error):
+        return error
+    fault = fault_of(error)
+    wrapped = StoreError(fault, f"the store failed: {error}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,125 @@
+"""Values and errors of the store."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shoal_wire.types import BatchId, GroupId, PeerId
+
+
+class StoreFault(StrEnum):
+    """Why the store could not do something."""
+
+    FULL = "full"
+    """No space on the disk: works again when there is."""
+    OUTBOX_FULL = "outbox_full"
+    """Too many bytes wait to be sent: works again once some have gone out."""
+    DISK = "disk"
+    """The disk failed, or the file cannot be opened."""
+    DAMAGED = "damaged"
+    FOREIGN = "foreign"
+    """The database is another peer's or of another version."""
+    CLOSED = "closed"
+    """The store has been stopped; nothing is known of the request's effect."""
+
+
+class StoreError(Exception):
+    """The store could not do what was asked, and did nothing (but see CLOSED)."""
+
+    def __init__(self, fault: StoreFault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+    @property
+    def log_level(self) -> int:
+        """How loudly to say it: of a full disk `disk` tells, once for all that it stops."""
+        return logging.DEBUG if self.fault is StoreFault.FULL else logging.WARNING
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may work later."""
+        return self.fault in (StoreFault.FULL, StoreFault.OUTBOX_FULL, StoreFault.CLOSED)
+
+
+def fault_of(error: sqlite3.Error) -> StoreFault:
+    """Return what an SQLite error means here."""
+    # The primary code is the low byte; the rest says which operation it was.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFault.FULL
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreFault.DAMAGED
+    return StoreFault.DISK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """Bounds of what the store remembers."""
+
+    max_unsent_bytes: int = 64 * 1024 * 1024
+    """Own envelopes that wait to be sent; beyond it a reservation is refused."""
+    max_client_keys: int = 10_000
+    max_consumed_ids: int = 65_536
+    max_equivocations: int = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnBatch:
+    """A batch of this node's under its sequence number."""
+
+    sequence: int
+    batch_id: BatchId
+    envelope: bytes | None
+    """The sealed bytes; None for a resend of a batch that has been pruned."""
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bringer:
+    """The peer that brought a batch here."""
+
+    peer_id: PeerId
+    network: str
+    """The network that its connection came by (`Host.source_of`); empty where none was known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBatch:
+    """A batch on disk."""
+
+    batch_id: BatchId
+    publisher: PeerId
+    sequence: int
+    own: bool
+    envelope: bytes
+    received_ms: int
+    """Wall clock, milliseconds since the epoch."""
+    bringer: Bringer | None
+    """None for an own batch, and for one that an earlier version has stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredState:
+    """What a node resumes from."""
+
+    batch_ids: tuple[BatchId, ...]
+    """The ids of all stored batches, oldest first."""
+    consumed_ids: tuple[GroupId, ...]
+    """The newest `max_consumed_ids`, oldest first."""
+    next_sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidencePair:
+    """Two envelopes of one signer under one sequence, kept as proof that it equivocated."""
+
+    publisher: PeerId
+    sequence: int
+    first: bytes | None
+    """None if the first was no longer on disk."""
+    first_id: BatchId | None
+    """Its id; None where an earlier version found it no longer on disk."""
+    second: bytes

@@ -1,1 +1,0 @@
-"""The parts of a round: its settings, its groups of others, its record. `policy.sapo` plays it."""

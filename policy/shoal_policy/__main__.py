@@ -1,0 +1,463 @@
+"""`shoal trainer`: the trainer process, usually started and watched by its node."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from shoal_base.extras import missing_for_trainer
+from shoal_base.lines import guard_process, say, say_json, say_lines
+from shoal_base.log_file import LogLines, log_to_console, log_to_file
+from shoal_base.node_folders import folders_for
+from shoal_base.output import end_with_the_reader, outlive_the_terminal
+from shoal_base.private import private
+from shoal_ipc.client import SOCKET_NAME, NodeClient
+from shoal_policy.node.link import NodeLink
+from shoal_policy.record.earlier_runs import StartOverError, has_started_over, note_started_over
+from shoal_policy.record.narrator import Narrator, PeerCount
+from shoal_policy.record.phases import Phases
+from shoal_policy.record.sinks import sink_names
+from shoal_policy.rollouts import public_model_name
+from shoal_settings.exits import (
+    EXIT_DIVERGED,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    fail,
+)
+from shoal_settings.groups import ALWAYS_FIRST, FIRST
+from shoal_settings.loader import (
+    Loaded,
+    SettingsError,
+    add_flags,
+    describe,
+    describe_text,
+    load,
+    said_of_defaults,
+)
+from shoal_settings.parser import Parser, path
+from shoal_settings.schema import Settings
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.swarm import specs_of, starting_families
+from shoal_wire.errors import ManifestError
+from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
+from shoal_wire.types import Digest, PeerId
+
+if TYPE_CHECKING:
+    from shoal_policy.generation.seam import Generator
+    from shoal_policy.model.loading import Policy
+
+log = logging.getLogger(__name__)
+
+LOG_FILE = "trainer.log"
+_LOCK_SECONDS = 30.0
+
+DESCRIPTION = """\
+Train a policy: draw tasks, answer them, share the answers through the node, learn from own and
+others' answers (SAPO with GRPO updates). `shoal node` starts one by itself; start it by hand to
+run it apart from a node that was started with --no-trainer.
+
+  shoal trainer --alone --rounds 100   with no node at all
+  shoal trainer --export my-model      the newest checkpoint, as a model folder"""
+
+
+class StopFlag:
+    """Set by a signal, or by the node's end; a second signal ends the process at once."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Ask for a stop after the present step."""
+        self._event.set()
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Signal handler."""
+        if self._event.is_set():
+            os._exit(EXIT_INTERRUPTED)
+        self._event.set()
+
+    def watch_parent(self) -> None:
+        """Stop when standard input ends: the node that holds its other end is gone.
+
+        The pipe closes however the node dies, kill -9 included.
+        """
+
+        def wait_for_end() -> None:
+            with contextlib.suppress(OSError, ValueError):
+                while os.read(0, 4096):
+                    pass
+            self._event.set()
+
+        threading.Thread(target=wait_for_end, name="parent-watch", daemon=True).start()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `shoal trainer`; return the exit code."""
+    end_with_the_reader()
+    first = (*FIRST["trainer"], *ALWAYS_FIRST, "export")
+    parser = Parser(prog="shoal trainer", description=DESCRIPTION, first=first)
+    add_flags(parser, "trainer")
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--node-run", default="", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--export",
+        type=path,
+        metavar="DIR",
+        help="write the newest checkpoint as a Hugging Face model folder, LoRA merged, and exit",
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        loaded = load("trainer", arguments, os.environ)
+        sink_names(loaded.settings.log)
+    except SettingsError as error:
+        return fail("trainer", str(error)).code
+    if arguments.print_config:
+        if loaded.settings.json_output:
+            say_json({"schema_version": 1, **describe(loaded, "trainer")})
+        else:
+            say_lines(describe_text(loaded, "trainer"))
+        return EXIT_OK
+    guard_process()
+    stop = StopFlag()
+    signal.signal(signal.SIGTERM, stop.on_signal)
+    signal.signal(signal.SIGINT, stop.on_signal)
+    if arguments.supervised:
+        stop.watch_parent()
+    log_to_console(loaded.settings.log_level, _lines(loaded.settings))
+    if arguments.export is None:
+        outlive_the_terminal()
+        if said := said_of_defaults(loaded):
+            log.info("%s", said)
+    settings = _in_its_folder(loaded)
+    supervision = Supervision(by_node=arguments.supervised, node_run=arguments.node_run)
+    return _run(settings, stop, supervision, arguments.export)
+
+
+def _in_its_folder(loaded: Loaded) -> Settings:
+    """Return the settings with the folder that is meant where none is named.
+
+    Beside a node it is the node's, which has none of its own for each model if it was started
+    without a trainer.
+    """
+    settings = loaded.settings
+    default = settings.data_dir
+    if loaded.origins["data_dir"] != "default":
+        return settings
+    own = next(iter(folders_for(settings.model, default)), default)
+    beside_a_node = not settings.alone and (default / SOCKET_NAME).exists()
+    has_its_node = (own / SOCKET_NAME).exists()
+    chosen = default if beside_a_node and not has_its_node else own
+    return settings.model_copy(update={"data_dir": chosen})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervision:
+    """Whether a node started this process, and in which of its runs."""
+
+    by_node: bool = False
+    """A node started it, and watches it."""
+    node_run: str = ""
+    """Names the run of that node: the same for every trainer that it starts."""
+
+
+def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: Path | None) -> int:
+    _quieten_libraries()
+    try:
+        served = settings.no_train and settings.generator == "openai"
+        if (missing := missing_for_trainer(served=served)) is not None:
+            raise SettingsError(missing)
+        if settings.no_train:
+            with _only_trainer(settings, stop):
+                return _generate_only(settings, stop, supervision)
+        return _run_policy(settings, stop, supervision, export)
+    except (ManifestError, SettingsError, StartOverError) as error:
+        return _end(str(error), EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich ends a program so, in silence
+            return _end("its standard output is gone: nobody reads what it says", EXIT_FAILED)
+        raise
+    except ImportError as error:
+        log.debug("not importable", exc_info=True)
+        return _end(f"this installation lacks what it needs: {error}", EXIT_USAGE)
+
+
+def _end(why: str, code: int) -> int:
+    return fail("trainer", why, code).code
+
+
+def _run_policy(
+    settings: Settings, stop: StopFlag, supervision: Supervision, export: Path | None
+) -> int:
+    # Late: torch takes seconds to import, and a wrong flag should be told at once.
+    from shoal_policy.checkpoint.export import export_model
+    from shoal_policy.checkpoint.saving import CheckpointError
+    from shoal_policy.distributed import RankError
+    from shoal_policy.model.loading import ModelError
+    from shoal_policy.refusals import refusal_of
+    from shoal_policy.rollback import DivergedError
+
+    phases = Phases()
+    try:
+        if export is not None:
+            steps = partial(say, error=True)
+            say(f"exported {export_model(settings, export, steps).name} to {export}")
+            return EXIT_OK
+        return _run_ranks(settings, stop, supervision, phases)
+    except DivergedError as error:
+        return _end(str(error), EXIT_DIVERGED)
+    except (ManifestError, SettingsError, StartOverError, ImportError):
+        raise
+    except Exception as error:
+        if export is None and not phases.has_answered and (why := refusal_of(error, settings)):
+            log.debug("refused", exc_info=True)
+            return _end(why, EXIT_USAGE)
+        if isinstance(error, ModelError | CheckpointError | RankError):
+            return _end(str(error), EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED)
+        raise
+
+
+def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, phases: Phases) -> int:
+    """Train, or work for the process that does."""
+    import torch
+
+    from shoal_policy.distributed import Leader, follow, join
+    from shoal_policy.model.from_settings import refuse_wrong_model
+    from shoal_policy.sapo import Means
+    from shoal_policy.sharded import ShardedLeader, follow_sharded, refuse_unsharded
+    from shoal_policy.trainer import Trainer
+
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    ranks = join()
+    sharded = ranks is not None and ranks.shards
+    if sharded:
+        refuse_unsharded(settings)
+    if ranks is not None and ranks.rank > 0:
+        (follow_sharded if sharded else follow)(settings, ranks)
+        return EXIT_OK
+    leader: Leader | ShardedLeader | None = None
+    if ranks is not None:
+        leader = ShardedLeader(ranks, settings) if sharded else Leader(ranks)
+    means = Means(generate=leader.generate, update=leader.update) if leader else Means()
+    loading = settings
+    if isinstance(leader, ShardedLeader):
+        means = replace(means, held=leader)
+        loading = settings.model_copy(update={"device": "cpu"})  # no device need hold all of it
+    means = replace(means, generator=_server(settings, stop))
+    with _only_trainer(settings, stop):
+        refuse_wrong_model(settings)  # before it waits for a node and starts a worker
+        make = partial(Trainer, means=means)
+        code = _with_tasks(loading, stop, supervision, phases, make)
+    if leader is not None:
+        leader.close()
+    return code
+
+
+def _server(settings: Settings, stop: StopFlag) -> Callable[[Policy], Generator] | None:
+    """Return what makes a round's answers where the policy itself does not."""
+    from shoal_policy.generation.following import following
+    from shoal_policy.generation.remote import remote_generator, remote_model
+    from shoal_policy.generation.requests import RemoteError
+    from shoal_policy.generation.static import Static
+
+    try:
+        match settings.generator:
+            case "openai":
+                static = Static(remote_generator(settings, stop), remote_model(settings))
+                return lambda _policy: static
+            case "vllm":
+                return following(settings, stop)
+            case "self":
+                return None
+    except RemoteError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
+    from shoal_policy.generate_only import Author, GenerateOnly
+    from shoal_policy.generation.remote import remote_generator, remote_model
+    from shoal_policy.generation.requests import RemoteError
+
+    if settings.generator != "openai":
+        raise SettingsError("--no-train needs --generator openai and the --base-url of a server")
+    phases = Phases()
+    try:
+        remote = remote_generator(settings, stop)
+        make = partial(
+            GenerateOnly,
+            answer=lambda questions, _round: remote.answer(questions, phases.step),
+            why_none=lambda: remote.why_none,
+            author=Author(
+                model_name=public_model_name(remote_model(settings)), tokenizer_digest=Digest(b"")
+            ),
+        )
+        return _with_tasks(settings, stop, supervision, phases, make)
+    except RemoteError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _refuse_games(families: Sequence[FamilySpec], settings: Settings) -> None:
+    """Raise SettingsError where a server is to play games: it answers questions once."""
+    games = [family.name for family in families if family.is_environment]
+    if games and settings.generator != "self":
+        raise SettingsError(
+            f"{games[0]} is a game of several turns, and --generator {settings.generator} answers "
+            "a question once: leave --generator out, or take --tasks without games"
+        )
+
+
+def _with_tasks(
+    settings: Settings,
+    stop: StopFlag,
+    supervision: Supervision,
+    phases: Phases,
+    make: Callable[..., Any],
+) -> int:
+    """Run what `make` returns, with tasks from a worker of its own and a node's swarm."""
+    from shoal_policy.surroundings import Surroundings
+    from shoal_policy.tasks import TaskSource
+    from shoal_tasks.worker.sync import TaskWorker
+
+    client = None if settings.alone else NodeClient(settings.data_dir / SOCKET_NAME)
+    link = NodeLink(client)
+    manifest = _manifest(settings, client, stop)
+    if manifest is None:
+        return EXIT_OK
+    families = specs_of(manifest, settings.task_file)
+    _refuse_games(families, settings)
+    narrator = Narrator(settings, supervised=supervision.by_node, peers=PeerCount(client))
+    phases.listen(narrator.hear)
+    worker = TaskWorker(families)  # started by its first question
+    try:
+        runner = make(
+            _unless_started_over(settings, supervision.node_run),
+            Surroundings(
+                tasks=TaskSource(worker, families),
+                link=link,
+                rules=manifest.rules,
+                should_stop=stop,
+                phases=phases,
+            ),
+            seed=_seed(settings, client.peer_id if client else None),
+            on_round=narrator,
+            on_news=narrator.news,
+        )
+        if not settings.resume:
+            note_started_over(settings.data_dir, supervision.node_run)
+        with worker:
+            runner.run()
+    finally:
+        narrator.close()
+    if not supervision.by_node:
+        narrator.say_if_all_was_played()
+    return EXIT_OK
+
+
+def _unless_started_over(settings: Settings, node_run: str) -> Settings:
+    """Resume after all where a trainer of the same node's run has started over before."""
+    if settings.resume or not node_run or not has_started_over(settings.data_dir, node_run):
+        return settings
+    return settings.model_copy(update={"resume": True})
+
+
+def _manifest(settings: Settings, client: NodeClient | None, stop: StopFlag) -> Manifest | None:
+    """Return the swarm's manifest, from the node; None when told to stop while waiting.
+
+    The handshake happens before the checkpoint is loaded, so it states no leases; the client
+    connects anew once the trainer knows them.
+    """
+    if client is None:
+        return make_manifest(
+            settings.swarm_name, starting_families(settings.tasks, settings.task_file)
+        )
+    said = False
+    while not client.wait(0.5):
+        if stop():
+            return None
+        if not said:
+            log.info("waiting for the node at %s", settings.data_dir / SOCKET_NAME)
+            said = True
+    raw = client.manifest
+    client.close()
+    return decode_manifest(raw or b"")
+
+
+def _seed(settings: Settings, peer_id: PeerId | None) -> int:
+    """Return the seed; without one each node derives its own, so no two draw the same tasks."""
+    if settings.seed or peer_id is None:
+        return settings.seed
+    return int.from_bytes(hashlib.sha256(peer_id.encode()).digest()[:4], "big") >> 1
+
+
+@contextlib.contextmanager
+def _only_trainer(settings: Settings, stop: StopFlag) -> Iterator[None]:
+    """Hold the data directory's trainer lock, and log into it.
+
+    A predecessor whose node was killed may still be writing its last checkpoint: wait for it.
+    """
+    data_dir = settings.data_dir
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise SettingsError(f"cannot use {data_dir} as a folder: {error.strerror}") from None
+    deadline = time.monotonic() + _LOCK_SECONDS
+    said = False
+    with private(data_dir), (data_dir / "trainer.lock").open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if stop() or time.monotonic() > deadline:
+                    raise SettingsError(
+                        f"another trainer is using {data_dir}; choose another --data-dir"
+                    ) from None
+                if not said:
+                    log.warning(
+                        "another trainer is using %s: waiting for it to end, %g s at most",
+                        data_dir,
+                        _LOCK_SECONDS,
+                    )
+                    said = True
+                time.sleep(0.1)
+        with log_to_file(data_dir / LOG_FILE, settings.log_bytes, _lines(settings)):
+            yield
+
+
+def _lines(settings: Settings) -> LogLines:
+    return LogLines("trainer", as_json=settings.log_json)
+
+
+def _quieten_libraries() -> None:
+    """Keep progress bars and advice of the libraries out of the trainer's own output."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    for name in ("httpx", "httpcore"):  # a line for each request
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("huggingface_hub", "transformers"):  # they print what they log themselves
+        logging.getLogger(name).propagate = False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,431 @@
+"""Atomic checkpoints: model, optimiser, random states, and which groups they contain.
+
+    round-000123.tmp-<pid>-<random>/   written, every file flushed to disk
+            │ rename, then flush the parent
+            ▼
+    round-000123/                      complete, or it does not exist
+       model/          Hugging Face folder, tokenizer included; with LoRA peft's adapter folder
+       optimizer.pt    loaded with weights_only
+       state.json      TrainerState
+       manifest.json   written last: SHA-256 and size of every other file
+
+A second checkpoint of the same round becomes ``round-000123.1``: nothing good is ever
+overwritten, so there is no instant at which a kill could lose the previous one.
+The ids of the groups that were trained on are inside: their effect and the record of it
+become durable in one rename (exactly once, see docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import errno
+import hashlib
+import json
+import os
+import random
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shoal_base.files import is_full, sync
+from shoal_policy.model.loading import Policy, load_policy
+from shoal_policy.model.lora import is_adapter, load_adapter, save_adapter
+from shoal_policy.model.writing import failures_as_os_errors
+from shoal_policy.update.grpo import optimizer_of
+from shoal_settings.schema import Settings
+
+FORMAT_VERSION = 1
+KEEP = 2
+"""Complete checkpoints kept: the newest and one to fall back on."""
+
+_NAME = re.compile(r"round-(\d{6,})(?:\.(\d+))?")
+_TEMPORARY = re.compile(r"round-\d{6,}(?:\.\d+)?\.tmp-.*")
+_CHUNK_BYTES = 1 << 20
+_LEAST_BYTES = 1 << 16
+"""With less than this free, a write that failed failed for it: torch does not say why."""
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be written or read. The text is one line and names the file."""
+
+
+class NoRoomError(CheckpointError):
+    """A checkpoint cannot be written because the disk is full; what was there before is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RngState:
+    """Every source of randomness of the trainer."""
+
+    python: tuple[Any, ...]
+    """``random.Random.getstate()`` of the trainer's own generator."""
+    torch_global: bytes
+    """State of torch's global CPU generator."""
+    sampling: bytes
+    """State of the generator that completions are drawn with."""
+
+    @classmethod
+    def capture(cls, python: random.Random, sampling: torch.Generator) -> RngState:
+        """The states as they are now, torch's global generator included."""
+        return cls(
+            python=python.getstate(),
+            torch_global=torch.get_rng_state().numpy().tobytes(),
+            sampling=sampling.get_state().numpy().tobytes(),
+        )
+
+    def restore(self, python: random.Random, sampling: torch.Generator) -> None:
+        """Put all three back. Raises CheckpointError when a state does not fit its generator."""
+        try:
+            python.setstate(self.python)
+            torch.set_rng_state(_byte_tensor(self.torch_global))
+            sampling.set_state(_byte_tensor(self.sampling))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(f"random states do not fit: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerState:
+    """A trainer's state beyond weights and optimiser."""
+
+    round: int
+    """Rounds completed."""
+    policy_version: int
+    """Updates the policy has received."""
+    rng: RngState
+    consumed_ids: tuple[str, ...] = ()
+    """Group ids, hex, whose effect this checkpoint contains and that the node may not know of."""
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    """Anything else that must survive; JSON values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A checkpoint that was passed over, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """The newest complete checkpoint, if any, and what was newer but unusable."""
+
+    path: Path | None
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A trainer as it was."""
+
+    policy: Policy
+    optimizer: Any
+    state: TrainerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All weights and all of an optimiser's state, of a policy that holds but a part of them."""
+
+    weights: dict[str, torch.Tensor]
+    """Weights by the names of the model's own state."""
+    optimizer: dict[str, Any]
+    """As one process's optimiser would say it."""
+
+
+def save_checkpoint(
+    directory: Path,
+    policy: Policy,
+    optimizer: Any,
+    state: TrainerState,
+    *,
+    keep: int = KEEP,
+    snapshot: Snapshot | None = None,
+) -> Path:
+    """Write ``directory/checkpoints/round-…`` and return its path once it is on disk.
+
+    With `snapshot` weights and optimiser are taken from there: what is written is the same.
+    Older checkpoints beyond `keep` and leftovers of interrupted writes are deleted after it.
+    Raises CheckpointError when it cannot be written, NoRoomError for a full disk; what was there
+    before is then untouched.
+    """
+    root = directory / "checkpoints"
+    _check_room(root, state.round)
+    temporary = root / f"round-{state.round:06d}.tmp-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        temporary.mkdir(parents=True)
+        whole = Snapshot(weights={}, optimizer=optimizer.state_dict())
+        with failures_as_os_errors():
+            _write(temporary, policy, state, snapshot or whole)
+        final = _free_name(root, state.round)
+        temporary.rename(final)
+        sync(root)
+        sync(directory)
+    except Exception as error:
+        full = is_full(error) or _free_bytes(root) < _LEAST_BYTES
+        _remove_leftovers(root)  # a full disk needs their room, too
+        what = f"cannot write {final_name(state.round)}"
+        if full:
+            raise NoRoomError(f"{what}: no space left on the disk") from error
+        if not isinstance(error, OSError):
+            raise
+        raise CheckpointError(f"{what}: {_cause(error)}") from error
+    _prune(root, final, keep)
+    return final
+
+
+def latest_checkpoint(directory: Path) -> Latest:
+    """Find the newest checkpoint whose every byte is as it was written.
+
+    Reads all of it. Corrupt and partial ones are skipped and named, never deleted here.
+    """
+    root = directory / "checkpoints"
+    skipped = []
+    for path in _newest_first(root):
+        reason = _fault(path, hashes=True)
+        if reason is None:
+            break
+        skipped.append(Skipped(path=path, reason=reason))
+    else:
+        path = None
+    if root.is_dir():
+        leftovers = sorted(entry for entry in root.iterdir() if _TEMPORARY.fullmatch(entry.name))
+        skipped += [Skipped(path=entry, reason="interrupted while writing") for entry in leftovers]
+    return Latest(path=path, skipped=tuple(skipped))
+
+
+def load_checkpoint(path: Path, settings: Settings) -> Loaded:
+    """Load policy, optimiser and state of a checkpoint that `latest_checkpoint` found good.
+
+    Device, types and the optimiser's rates are those of `settings`, not the checkpoint's.
+    The policy's name is the one it was saved under. Random states are returned, not restored.
+    Raises CheckpointError.
+    """
+    try:
+        document = json.loads((path / "state.json").read_text())
+        if document.get("format_version") != FORMAT_VERSION:
+            raise CheckpointError(
+                f"{path.name} has format {document.get('format_version')!r}; "
+                f"this program reads {FORMAT_VERSION}"
+            )
+        state = _state_from_json(document)
+        policy = _load_policy(
+            path / "model",
+            document["model_name"],
+            device=settings.device,
+            dtype=settings.dtype,
+            attention=settings.attention,
+            prompt=settings.prompt,
+        )
+        optimizer = optimizer_of(settings, policy)
+        _load_optimizer(path / "optimizer.pt", optimizer, policy)
+    except CheckpointError:
+        raise
+    except Exception as error:  # unpickling damaged bytes raises anything at all
+        raise CheckpointError(f"cannot read {path.name}: {_cause(error)}") from error
+    return Loaded(policy=policy, optimizer=optimizer, state=state)
+
+
+def _load_optimizer(path: Path, optimizer: Any, policy: Policy) -> None:
+    """Give an optimiser the state that was saved; its settings stay what they are."""
+    settings = [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
+    optimizer.load_state_dict(torch.load(path, weights_only=True, map_location=policy.device))
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)
+
+
+def _load_policy(folder: Path, name: str, **options: Any) -> Policy:
+    """The whole model from the checkpoint, or its adapter onto the base model of that name."""
+    if not is_adapter(folder):
+        return load_policy(str(folder), name=name, **options)
+    return load_adapter(load_policy(name, **options), folder)
+
+
+def final_name(round_: int) -> str:
+    """The folder name of a round's checkpoint."""
+    return f"round-{round_:06d}"
+
+
+def _write(folder: Path, policy: Policy, state: TrainerState, snapshot: Snapshot) -> None:
+    """Write all files of a checkpoint into an empty folder and flush them to disk."""
+    if policy.adapter is None:
+        policy.model.save_pretrained(folder / "model", state_dict=snapshot.weights or None)
+    else:
+        save_adapter(policy, folder / "model")
+    policy.tokenizer.save_pretrained(folder / "model")
+    torch.save(snapshot.optimizer, folder / "optimizer.pt")
+    (folder / "state.json").write_text(json.dumps(_state_to_json(state, policy.name)))
+    files = {}
+    for file in _files(folder):
+        files[file.relative_to(folder).as_posix()] = {
+            "sha256": _sha256(file),
+            "size": file.stat().st_size,
+        }
+        sync(file)
+    manifest = folder / "manifest.json"
+    manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "files": files}))
+    for entry in (manifest, folder / "model", folder):
+        sync(entry)
+
+
+def _prune(root: Path, saved: Path, keep: int) -> None:
+    """Delete what is older than the `keep` newest complete checkpoints up to `saved`.
+
+    Anything newer than `saved` is a later state that could not be read; it is left for people.
+    Failing to delete is no error: the next save tries again.
+    """
+    paths = list(_newest_first(root))
+    num_kept = 0
+    for path in paths[paths.index(saved) :]:
+        if num_kept >= keep:
+            # Renamed first, so that a kill while deleting leaves no half checkpoint.
+            doomed = path.with_name(f"{path.name}.tmp-deleted-{secrets.token_hex(4)}")
+            try:
+                path.rename(doomed)
+            except OSError:
+                continue
+        elif _fault(path, hashes=False) is None:
+            num_kept += 1
+    _remove_leftovers(root)
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Delete what interrupted writes have left: only one trainer writes here."""
+    for entry in list(root.iterdir()) if root.is_dir() else ():
+        if _TEMPORARY.fullmatch(entry.name):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _check_room(root: Path, round_: int) -> None:
+    """Raise NoRoomError where one as big as the newest would not fit: nothing is written then."""
+    newest = next(_newest_first(root), None)
+    needed = sum(file.stat().st_size for file in _files(newest)) if newest is not None else 0
+    free = _free_bytes(root)
+    if needed > free:
+        _remove_leftovers(root)
+        free = _free_bytes(root)
+    if needed > free:
+        raise NoRoomError(
+            f"cannot write {final_name(round_)}: no space left on the disk "
+            f"({needed >> 20} MiB needed, {free >> 20} MiB free)"
+        )
+
+
+def _free_bytes(root: Path) -> int:
+    """Return the bytes that may still be written there; as much as anybody needs where that is not
+    known."""
+    try:
+        return shutil.disk_usage(root if root.is_dir() else root.parent).free
+    except OSError:
+        return 1 << 62
+
+
+def _newest_first(root: Path) -> Iterator[Path]:
+    found = []
+    for entry in root.iterdir() if root.is_dir() else ():
+        match = _NAME.fullmatch(entry.name)
+        if match:
+            found.append((int(match[1]), int(match[2] or 0), entry))
+    return (entry for _, _, entry in sorted(found, reverse=True))
+
+
+def _free_name(root: Path, round_: int) -> Path:
+    """A name that sorts after every checkpoint of the same round."""
+    taken = [
+        int(match[2] or 0)
+        for entry in root.iterdir()
+        if (match := _NAME.fullmatch(entry.name)) and int(match[1]) == round_
+    ]
+    name = final_name(round_)
+    return root / (f"{name}.{max(taken) + 1}" if taken else name)
+
+
+def _fault(path: Path, *, hashes: bool) -> str | None:
+    """Why a checkpoint is not complete, or None. With `hashes` every byte is read."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+        files = manifest["files"]
+        if "model/config.json" not in files and "model/adapter_config.json" not in files:
+            return "its manifest lacks model/config.json"
+        for name in ("state.json", "optimizer.pt"):
+            if name not in files:
+                return f"its manifest lacks {name}"
+        for name, entry in files.items():
+            file = path / name
+            if file.stat().st_size != entry["size"]:
+                return f"{name} has {file.stat().st_size} bytes instead of {entry['size']}"
+            if hashes and _sha256(file) != entry["sha256"]:
+                return f"{name} was changed or damaged"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).relative_to(path).as_posix()} is missing"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"unreadable: {_cause(error)}"
+    return None
+
+
+def _state_to_json(state: TrainerState, model_name: str) -> dict[str, Any]:
+    return {
+        "format_version": FORMAT_VERSION,
+        "model_name": model_name,
+        "round": state.round,
+        "policy_version": state.policy_version,
+        "rng": {
+            "python": state.rng.python,
+            "torch": base64.b64encode(state.rng.torch_global).decode(),
+            "sampling": base64.b64encode(state.rng.sampling).decode(),
+        },
+        "consumed_ids": list(state.consumed_ids),
+        "counters": dict(state.counters),
+    }
+
+
+def _state_from_json(document: dict[str, Any]) -> TrainerState:
+    try:
+        version, numbers, gauss = document["rng"]["python"]
+        return TrainerState(
+            round=int(document["round"]),
+            policy_version=int(document["policy_version"]),
+            rng=RngState(
+                python=(version, tuple(numbers), gauss),
+                torch_global=base64.b64decode(document["rng"]["torch"], validate=True),
+                sampling=base64.b64decode(document["rng"]["sampling"], validate=True),
+            ),
+            consumed_ids=tuple(map(str, document["consumed_ids"])),
+            counters=document["counters"],
+        )
+    except binascii.Error as error:
+        raise ValueError(f"state.json: {error}") from error
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.rglob("*") if entry.is_file())
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _byte_tensor(state: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
+
+
+def _cause(error: Exception) -> str:
+    """One line; a full disk in plain words, whichever library met it."""
+    text = str(error).strip().splitlines()
+    if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
+        return "no space left on the disk"
+    return text[0] if text else type(error).__name__

@@ -1,0 +1,96 @@
+"""Groups with their rewards: what a round has to train on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal_ipc.unused import Unused
+from shoal_policy.rollouts import Question
+from shoal_wire.types import GroupId, PublishedGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredGroup:
+    """A group with rewards by the own verifier."""
+
+    question: Question
+    completions: tuple[tuple[int, ...], ...]
+    """Own token ids; of a game, with its environment's between them."""
+    rewards: tuple[float, ...]
+    external: bool
+    source: PublishedGroup | None = None
+    """Where an external group came from."""
+    claimed: tuple[tuple[float, ...] | None, ...] | None = None
+    """Log-probabilities that a server that follows gave each own completion, where it can be used.
+    """
+    started: tuple[tuple[float, ...], ...] | None = None
+    """The policy's own of each completion before the round's update, where they are known."""
+    unread: tuple[tuple[bool, ...] | None, ...] | None = None
+    """The tokens of each completion that its verifier does not read; None where it reads all."""
+    said: tuple[tuple[int, ...] | None, ...] | None = None
+    """The places of the tokens that the policy said, for each game; None where it said all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """Groups of others that were looked at and are of no use, by reason."""
+
+    no_reward: int = 0
+    """Nothing in them earned anything."""
+    all_same: int = 0
+    """All in them earned the same, above nothing."""
+    unread: int = 0
+    """None of their right answers can be read whole, in own tokens, as the same text."""
+    reserved: int = 0
+    """Their questions are kept for evaluation."""
+    refused: int = 0
+    """Their source's ceiling left them out, and places stayed empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedGroup:
+    """A group of another that will not be trained on."""
+
+    source: PublishedGroup
+    rewards: tuple[float, ...]
+    why: Unused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class External:
+    """The outcome of SampleExternal."""
+
+    groups: tuple[ScoredGroup, ...]
+    """At most J, on lease."""
+    num_drawn: int
+    """Groups that were verified to find them."""
+    age_s: float | None = None
+    """Mean age of the groups in seconds; None without any."""
+    passed_over: PassedOver = PassedOver()
+    unused: tuple[UnusedGroup, ...] = ()
+    """Those that are of no use in any round."""
+
+    @property
+    def ids(self) -> list[GroupId]:
+        """The ids by which the node knows the groups."""
+        return [group.source.group_id for group in self.groups if group.source is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet:
+    """SampleSelf(I) ∪ SampleExternal(J)."""
+
+    local: tuple[ScoredGroup, ...]
+    external: External
+
+    @property
+    def groups(self) -> list[ScoredGroup]:
+        """All of them, own ones first."""
+        return [*self.local, *self.external.groups]
+
+
+def mean_reward(groups: Sequence[ScoredGroup]) -> float | None:
+    """Return the mean over all completions; None when there are none."""
+    rewards = [reward for group in groups for reward in group.rewards]
+    return sum(rewards) / len(rewards) if rewards else None

@@ -1,0 +1,151 @@
+"""A training's course: begun anew or taken up where its newest checkpoint stands, and taken back.
+
+settings ──▶ begin_or_resume ──▶ Course ──rounds──▶ Course ──state()──▶ checkpoint
+                                   ▲                                        │
+                                   └────────────── take_back ◀──────────────┘
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shoal_policy.checkpoint.saving import (
+    CheckpointError,
+    RngState,
+    TrainerState,
+    latest_checkpoint,
+    load_checkpoint,
+)
+from shoal_policy.held import THIS_PROCESS, Held
+from shoal_policy.model.from_settings import fresh_policy, lora_spec
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.lora import LoraSpec, spec_of
+from shoal_policy.record.earlier_runs import set_aside
+from shoal_policy.record.progress import Progress
+from shoal_policy.update.grpo import optimizer_of
+from shoal_settings.schema import Settings
+from shoal_wire.types import GroupId
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Course:
+    """A policy in training, and how far it is: what a checkpoint saves. Changes in place."""
+
+    policy: Policy
+    optimizer: Any
+    python_rng: random.Random
+    torch_rng: torch.Generator
+    round: int = 0
+    """Rounds completed."""
+    policy_version: int = 0
+    """Updates the policy has received."""
+    progress: Progress = field(default_factory=Progress)
+    consumed_ids: tuple[GroupId, ...] = ()
+    """External groups whose effect the checkpoint contains that the course was taken up from."""
+    has_checkpoint: bool = False
+
+    def state(self, consumed: Sequence[GroupId]) -> TrainerState:
+        """Return what a checkpoint says beside the weights; `consumed` have their effect in it."""
+        return TrainerState(
+            round=self.round,
+            policy_version=self.policy_version,
+            rng=RngState.capture(self.python_rng, self.torch_rng),
+            consumed_ids=tuple(one.hex() for one in consumed),
+            counters=self.progress.to_json(),
+        )
+
+
+def begin_or_resume(settings: Settings, *, seed: int) -> Course:
+    """Take up the newest good checkpoint; begin anew without one, or when told to.
+
+    Beginning anew on `--no-resume` sets aside what an earlier run left.
+
+    Raises:
+        ModelError: the model cannot be used; nothing has been touched then.
+        CheckpointError: the checkpoint cannot be read, or is of another model.
+    """
+    found = latest_checkpoint(settings.data_dir) if settings.resume else None
+    for skipped in found.skipped if found else ():
+        log.warning("checkpoint %s is not used: %s", skipped.path.name, skipped.reason)
+    if found is not None and found.path is not None:
+        return _resumed(settings, found.path, seed=seed)
+    policy = fresh_policy(settings, seed=seed)
+    course = Course(
+        policy=policy,
+        optimizer=optimizer_of(settings, policy),
+        python_rng=random.Random(seed),
+        torch_rng=torch.Generator(),
+    )
+    if not settings.resume:  # only now: a wrong model has touched nothing
+        _set_earlier_run_aside(settings)
+    return course
+
+
+def take_back(course: Course, settings: Settings, *, seed: int, held: Held = THIS_PROCESS) -> None:
+    """Give a course the weights of its last checkpoint again, or of its start; rounds count on.
+
+    They are read into the host's memory: a device need not hold two policies and optimisers.
+    """
+    settings = settings.model_copy(update={"device": "cpu"})
+    found = latest_checkpoint(settings.data_dir) if course.has_checkpoint else None
+    if found is not None and found.path is not None:
+        loaded = load_checkpoint(found.path, settings)
+        good, optimizer = loaded.policy, loaded.optimizer
+        course.policy_version = loaded.state.policy_version
+    else:
+        with torch.random.fork_rng(devices=[]):
+            good = fresh_policy(settings, seed=seed)
+        optimizer = optimizer_of(settings, good)
+        course.policy_version = 0
+    held.restore(course.policy, course.optimizer, good, optimizer)
+
+
+def _resumed(settings: Settings, path: Path, *, seed: int) -> Course:
+    loaded = load_checkpoint(path, settings)
+    different = _difference(loaded.policy, settings)
+    if different:
+        raise CheckpointError(
+            f"{path} is of {different}: use another --data-dir, or --no-resume to start over"
+        )
+    state = loaded.state
+    course = Course(
+        policy=loaded.policy,
+        optimizer=loaded.optimizer,
+        python_rng=random.Random(seed),
+        torch_rng=torch.Generator(),
+        round=state.round,
+        policy_version=state.policy_version,
+        progress=Progress.from_json(state.counters),
+        consumed_ids=tuple(GroupId(bytes.fromhex(one)) for one in state.consumed_ids),
+        has_checkpoint=True,
+    )
+    state.rng.restore(course.python_rng, course.torch_rng)
+    log.info("resumed at round %d from %s", course.round, path.name)
+    return course
+
+
+def _set_earlier_run_aside(settings: Settings) -> None:
+    aside = set_aside(settings.data_dir)
+    if aside is not None:
+        log.info("starting over: what an earlier run left is in %s", aside)
+
+
+def _difference(policy: Policy, settings: Settings) -> str | None:
+    """How a checkpoint's policy is not the one that was asked for; None when it is."""
+    if policy.name != settings.model:
+        return f"model {policy.name!r}, not {settings.model!r}"
+    found, wanted = _adapter_text(spec_of(policy)), _adapter_text(lora_spec(settings))
+    return None if found == wanted else f"{found}, not {wanted}"
+
+
+def _adapter_text(spec: LoraSpec | None) -> str:
+    return "all weights" if spec is None else f"LoRA rank {spec.rank} alpha {spec.scale_alpha:g}"

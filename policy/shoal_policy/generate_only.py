@@ -1,0 +1,236 @@
+"""A node that shares answers and never trains: SAPO's generator without a learner (section 3.1).
+
+    questions ──▶ answers (a server's, or a model's of its own) ──▶ share ──▶ verify, for the books
+
+No tensors: where a server answers, torch is never imported. Rounds are counted on disk before they
+are shared: a restart goes on with fresh questions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from shoal_base.files import is_full, write_atomically
+from shoal_policy.record.earlier_runs import STATE_FILE, set_aside
+from shoal_policy.record.metrics import METRICS_FILE, MetricsFile, reward_spread, round_metrics
+from shoal_policy.record.pause import Pause
+from shoal_policy.record.phases import Doing, Phase
+from shoal_policy.record.progress import Progress, RoundRecord, completion_figures
+from shoal_policy.record.status import Status
+from shoal_policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
+from shoal_policy.surroundings import Surroundings
+from shoal_policy.watched import Watched
+from shoal_settings.schema import Settings
+from shoal_wire.types import Digest, FinishReason, PolicyInfo
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.05
+_EMPTY_PAUSE_SECONDS = 2.0
+"""After the first try without any answer; doubles from there on."""
+_MAX_EMPTY_PAUSE_SECONDS = 60.0
+
+Answer = Callable[[Sequence[Question], int], list[OwnGroup]]
+"""Questions and a round's number → groups; fewer than asked, where answers failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """The author of the answers, as peers are told."""
+
+    model_name: str
+    tokenizer_digest: Digest
+    """Empty when unknown: no claim about tokens can be checked then."""
+
+
+class GenerateOnly:
+    """Plays rounds that end with sharing."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        around: Surroundings,
+        *,
+        seed: int,
+        answer: Answer,
+        author: Author,
+        on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
+        why_none: Callable[[], str] = lambda: "no answers",
+        on_news: Callable[[str], None] = log.warning,
+    ) -> None:
+        """`why_none` says why the latest call of `answer` brought none at all."""
+        self._settings, self._seed, self._on_round = settings, seed, on_round
+        self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
+        self._should_stop, self._phases = around.should_stop, around.phases
+        self._last_record: RoundRecord | None = None
+        self._phases.listen(self._hear)
+        self._answer, self._author, self._why_none = answer, author, why_none
+        self._empty_tries = 0
+        self._state_path = settings.data_dir / STATE_FILE
+        if not settings.resume:
+            set_aside(settings.data_dir)
+        self.round, self.progress = _load(self._state_path)
+        self._watched = Watched(
+            settings, around.tasks, self.progress.learning, on_news=on_news, trains=False
+        )
+        self._pause = Pause(lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused)
+        self._metrics = MetricsFile(
+            settings.data_dir / METRICS_FILE,
+            last_round=self.round,
+        )
+
+    def run(self) -> None:
+        """Play rounds until told to stop or `--rounds` is reached."""
+        rounds = self._settings.rounds
+        self._tell("generating", None)
+        while not self._should_stop() and not (rounds and self.round >= rounds):
+            started = time.monotonic()
+            record = self._play(started)
+            if record is None:
+                continue
+            self.progress.add(record)
+            self._metrics.append({"event": "round", **round_metrics(record, self.progress)})
+            self._last_record = record
+            self._tell("generating", record)
+            self._on_round(record, self.progress)
+            self._wait(self._settings.round_seconds - (time.monotonic() - started))
+        self._pause.hold()
+        self._link.flush()
+        self._tell("finished" if rounds and self.round >= rounds else "stopped", None)
+
+    def _lack(self) -> str:
+        """Write down how far this is; return why that is not possible, empty if it is."""
+        try:
+            _save(self._state_path, self.round, self.progress)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return f"no space left in {self._settings.data_dir}"
+        if not self._metrics.flush():
+            return f"no space left in {self._settings.data_dir}"
+        return self._link.lack_of_room()
+
+    def _tell_paused(self, why: str) -> None:
+        self._tell("paused" if why else "generating", None, paused=why)
+
+    def _play(self, started: float) -> RoundRecord | None:
+        """One round; None when told to stop, or without any answer: it is not played then."""
+        number = self.round + 1
+        settings = self._settings
+        wanted = settings.local * settings.completions
+        self._phases.enter(Phase.ANSWERING, round=number, of=wanted)
+        rng = random.Random(hashlib.sha256(f"{self._seed}/{number}/tasks".encode()).digest())
+        own = self._answer(self._tasks.draw(rng, settings.local), number)
+        generated = time.monotonic()
+        if self._should_stop():
+            return None
+        if not own:
+            self._wait_for_a_server()
+            return None
+        self._empty_tries = 0
+        self.round = number
+        if not self._pause.hold():
+            return None
+        self._share(own)
+        self._phases.enter(Phase.SCORING, round=number)
+        rewards = self._tasks.verify_own(own)
+        record = _record(
+            number,
+            own,
+            rewards,
+            seconds=time.monotonic() - started,
+            seconds_generate=generated - started,
+        )
+        self._watched.after_round(record, own, rewards)
+        self.progress.learning = self._watched.to_json()
+        return record
+
+    def _share(self, own: Sequence[OwnGroup]) -> None:
+        settings = self._settings
+        found = [shareable(g, self._rules) for g in own]
+        shared = [one for one in found if one is not None]
+        self.progress.groups_not_shared += len(found) - len(shared)
+        policy = PolicyInfo(
+            model_name=self._author.model_name,
+            tokenizer_digest=self._author.tokenizer_digest,
+            policy_version=0,
+        )
+        for batch in publish_requests(
+            shared, round_number=self.round, policy=policy, sampling=sampling_params(settings)
+        ):
+            self._link.share(batch)
+
+    def _wait_for_a_server(self) -> None:
+        pause = min(_MAX_EMPTY_PAUSE_SECONDS, _EMPTY_PAUSE_SECONDS * 2.0**self._empty_tries)
+        self._empty_tries = min(self._empty_tries + 1, 10)
+        log.warning("%s; next try in %.0f s", self._why_none(), pause)
+        self._phases.enter(Phase.WAITING, round=self.round + 1)
+        self._wait(pause)
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._should_stop() and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+
+    def _hear(self, _doing: Doing) -> None:
+        self._tell("generating", self._last_record)
+
+    def _tell(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
+        status = Status(
+            state=state,
+            round=self.round,
+            policy_version=0,
+            model=self._author.model_name,
+            progress=self.progress,
+            last_round=None if record is None else round_metrics(record, self.progress),
+            learning=self._watched.view(),
+            trains=False,
+            paused=paused,
+            doing=self._phases.doing if state == "generating" else None,
+        )
+        self._link.tell_status(status.to_json())
+        if state in ("finished", "stopped"):
+            self._link.drain()
+
+
+def _record(
+    number: int, own: Sequence[OwnGroup], rewards: Sequence[Sequence[float]], **seconds: float
+) -> RoundRecord:
+    """A round's record; what belongs to training is 0, or None where 0 would be a claim."""
+    known: dict[str, Any] = {
+        field.name: None if "None" in str(field.type) else 0 for field in fields(RoundRecord)
+    }
+    answers = [answer for group in own for answer in group.answers]
+    scores = [reward for group in rewards for reward in group]
+    num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
+    known |= completion_figures([answer.num_tokens for answer in answers], num_cut)
+    known |= seconds | {"round": number, "groups_local": len(own)}
+    known |= {"own_groups": len(own), "own_answers": len(answers)}
+    known["own_frac_reward_zero_std"] = reward_spread([one for one in rewards if one]).zero_share
+    if scores:
+        known["reward_local"] = sum(scores) / len(scores)
+    return RoundRecord(**known)
+
+
+def _load(path: Path) -> tuple[int, Progress]:
+    try:
+        document = json.loads(path.read_text())
+        return int(document["round"]), Progress.from_json(document["progress"])
+    except FileNotFoundError:
+        return 0, Progress()
+    except (OSError, ValueError, LookupError, TypeError):
+        # Spoilt: new questions must not repeat old ones, so count from the clock.
+        return int(time.time()), Progress()
+
+
+def _save(path: Path, round_number: int, progress: Progress) -> None:
+    state = {"round": round_number, "progress": progress.to_json()}
+    write_atomically(path, json.dumps(state).encode())

@@ -1,0 +1,288 @@
+"""Runs a causal LM token by token over a batch of left-padded prompts, with a key-value cache.
+
+`CacheDecoder` works with any model that ``transformers`` gives a ``DynamicCache``.
+`SmallDecoder` does the same sums for small models of the Llama shape: there, most of a step is
+spent in Python between the operations, so it fuses them and writes into one preallocated cache.
+Prompts that begin with worked examples are `prefixes`' own.
+
+Shapes: P prompts, R living rows, T prompt tokens (padded), M new tokens at most, W columns of
+the cache in use, V vocabulary, H hidden size, D head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from shoal_policy.generation.prefixes import PrefixDecoder, can_share
+from shoal_policy.model.loading import Policy
+
+SMALL_PARAMETERS = 20_000_000
+"""Above this the arithmetic outweighs the Python between it."""
+
+_FIXED_ROPE = ("default", "linear", "llama3")
+"""Rotary embeddings whose angles do not depend on how long the sequence has become."""
+
+_LLAMA_SHAPED = ("LlamaForCausalLM", "Qwen2ForCausalLM")
+
+
+def make_decoder(
+    policy: Policy, prompts: Sequence[Sequence[int]], repeat: int, max_new: int
+) -> CacheDecoder | PrefixDecoder:
+    """The fastest decoder that fits the policy and the prompts."""
+    shared = can_share(policy, prompts, max_new)
+    if shared is not None:
+        return PrefixDecoder(policy, prompts, shared, repeat, max_new)
+    kind = SmallDecoder if _is_small_llama(policy) else CacheDecoder
+    return kind(policy, prompts, repeat, max_new)
+
+
+def _is_small_llama(policy: Policy) -> bool:
+    model = policy.model
+    if type(model).__name__ not in _LLAMA_SHAPED or not policy.linear_head:
+        return False
+    if policy.adapter is not None:  # it reads weights past the adapters in them
+        return False
+    config = model.config
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    return (
+        config.hidden_act == "silu"
+        and kinds == {"full_attention"}
+        and getattr(model.model.rotary_emb, "rope_type", None) in _FIXED_ROPE
+        and model.dtype == torch.float32
+        and policy.autocast_dtype is None
+        and sum(weight.numel() for weight in model.parameters()) <= SMALL_PARAMETERS
+    )
+
+
+class CacheDecoder:
+    """One batch: `repeat` rows for each prompt, each prompt computed once."""
+
+    def __init__(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], repeat: int, max_new: int
+    ) -> None:
+        self._policy = policy
+        self._prompts = prompts
+        self._repeat = repeat
+        lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=policy.device)
+        self._lengths_R = lengths_P.repeat_interleave(repeat)
+        self._width = int(lengths_P.max())
+        self._padded = bool((lengths_P != self._width).any())
+        places = torch.arange(self._width + max_new, device=policy.device)
+        self._mask_RW = places[None, :] >= (self._width - self._lengths_R)[:, None]
+        self._cache: Any = None
+
+    def prefill(self) -> torch.Tensor:
+        """Run the prompts; logits [R, V] of each row's first new token."""
+        pad = self._policy.pad_id
+        ids_PT = torch.tensor(
+            [[pad] * (self._width - len(prompt)) + list(prompt) for prompt in self._prompts],
+            device=self._policy.device,
+        )
+        mask_PT = self._mask_RW[:: self._repeat, : self._width]
+        logits_PV = self._call(ids_PT, mask_PT, (mask_PT.cumsum(-1) - 1).clamp(min=0))
+        self._cache.batch_repeat_interleave(self._repeat)
+        return logits_PV.repeat_interleave(self._repeat, dim=0)
+
+    def step(self, ids_R: torch.Tensor, step: int) -> torch.Tensor:
+        """Append the `step`-th new token (from 0) of each row; logits [R, V] of the next."""
+        mask_RW = self._mask_RW[:, : self._width + step + 1]
+        return self._call(ids_R[:, None], mask_RW, (self._lengths_R + step)[:, None])
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop all rows but these (indices into the living ones)."""
+        self._cache.batch_select_indices(rows)
+        self._lengths_R = self._lengths_R[rows]
+        self._mask_RW = self._mask_RW[rows]
+
+    def _call(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        arguments: dict[str, Any] = {"past_key_values": self._cache, "logits_to_keep": 1}
+        if self._padded:
+            arguments |= {"attention_mask": mask.long(), "position_ids": positions}
+        known = self._policy.forward_names
+        arguments = {name: value for name, value in arguments.items() if name in known}
+        out = self._policy.model(input_ids=ids, use_cache=True, **arguments)
+        self._cache = out.past_key_values
+        return out.logits[:, -1]
+
+
+@dataclass(slots=True)
+class _Layer:
+    """One layer's weights, those of equal input side by side, and its cache."""
+
+    block: Any
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    gate_up: torch.Tensor
+    gate_up_bias: torch.Tensor | None
+    key_heads: int
+    keys: torch.Tensor
+    """[R, key heads, W, D]; empty before the prompts were computed."""
+    values: torch.Tensor
+
+
+class SmallDecoder(CacheDecoder):
+    """A small Llama or Qwen2, written out."""
+
+    def prefill(self) -> torch.Tensor:
+        body, head = self._policy.model.model, self._policy.model.lm_head
+        self._layers = [self._prepare(block) for block in body.layers]
+        self._rotary(body)
+        width, lengths_P = self._width, self._lengths_R[:: self._repeat]
+        pad = self._policy.pad_id
+        ids_PT = torch.tensor(
+            [[pad] * (width - len(prompt)) + list(prompt) for prompt in self._prompts],
+            device=self._policy.device,
+        )
+        columns_T = torch.arange(width, device=self._policy.device)
+        positions_PT = (columns_T - (width - lengths_P)[:, None]).clamp(min=0)
+        cos_PT1D, sin_PT1D = self._cos_WD[positions_PT, None], self._sin_WD[positions_PT, None]
+        mask = None
+        if self._padded:
+            known = self._mask_RW[:: self._repeat, None, None, :width]
+            # A pad's own row of the mask must not be empty: nothing over nothing is no number.
+            itself = torch.eye(width, dtype=torch.bool, device=self._policy.device)
+            mask = (known & itself.new_ones(width, width).tril()) | itself
+        hidden_PTH = functional.embedding(ids_PT, body.embed_tokens.weight)
+        for layer in self._layers:
+            normed_PTH = _rms_norm(hidden_PTH, layer.block.input_layernorm)
+            attended_PTH = self._attend_prompts(layer, normed_PTH, cos_PT1D, sin_PT1D, mask)
+            hidden_PTH = _after_attention(layer, hidden_PTH, attended_PTH)
+        logits_PV = head(_rms_norm(hidden_PTH[:, -1], body.norm))
+        return logits_PV.repeat_interleave(self._repeat, dim=0)
+
+    def step(self, ids_R: torch.Tensor, step: int) -> torch.Tensor:
+        body, head = self._policy.model.model, self._policy.model.lm_head
+        column = self._width + step
+        positions_R = self._lengths_R + step
+        cos_R1D = self._cos_WD[positions_R, None]
+        sin_R1D = self._sin_WD[positions_R, None]
+        mask = self._mask_RW[:, None, None, : column + 1] if self._padded else None
+        hidden_RH = functional.embedding(ids_R, body.embed_tokens.weight)
+        for layer in self._layers:
+            normed_RH = _rms_norm(hidden_RH, layer.block.input_layernorm)
+            attended_RH = _attend(layer, normed_RH, cos_R1D, sin_R1D, mask, column)
+            hidden_RH = _after_attention(layer, hidden_RH, attended_RH)
+        return head(_rms_norm(hidden_RH, body.norm))
+
+    def _rotary(self, body: Any) -> None:
+        """Tables of the rotary embedding for every position that can occur."""
+        weight = body.embed_tokens.weight
+        columns = torch.arange(self._mask_RW.shape[1], device=weight.device)
+        cos_1WD, sin_1WD = body.rotary_emb(weight, columns[None])
+        # rotate_half(x) · sin is x rolled by half a head · sin with its first half negated.
+        half = cos_1WD.shape[-1] // 2
+        self._cos_WD = cos_1WD[0]
+        self._sin_WD = torch.cat([-sin_1WD[0, :, :half], sin_1WD[0, :, half:]], dim=-1)
+
+    def _attend_prompts(
+        self,
+        layer: _Layer,
+        normed_PTH: torch.Tensor,
+        cos_PT1D: torch.Tensor,
+        sin_PT1D: torch.Tensor,
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Causal attention within each prompt; fills the cache of its rows."""
+        prompts, width, _ = normed_PTH.shape
+        size, key_heads = layer.block.self_attn.head_dim, layer.key_heads
+        heads = functional.linear(normed_PTH, layer.qkv, layer.qkv_bias)
+        heads = heads.view(prompts, width, -1, size)
+        turned = _turned(heads[:, :, :-key_heads], cos_PT1D, sin_PT1D).transpose(1, 2)
+        keys, values = turned[:, -key_heads:], heads[:, :, -key_heads:].transpose(1, 2)
+        layer.keys, layer.values = self._room(keys), self._room(values)
+        out = functional.scaled_dot_product_attention(
+            turned[:, :-key_heads],
+            keys,
+            values,
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=layer.block.self_attn.scaling,
+            enable_gqa=turned.shape[1] != 2 * key_heads,
+        )
+        return out.transpose(1, 2).reshape(prompts, width, -1)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        for layer in self._layers:
+            layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+        self._lengths_R = self._lengths_R[rows]
+        self._mask_RW = self._mask_RW[rows]
+
+    def _prepare(self, block: Any) -> _Layer:
+        attention, mlp = block.self_attn, block.mlp
+        qkv = [attention.q_proj, attention.k_proj, attention.v_proj]
+        gate_up = [mlp.gate_proj, mlp.up_proj]
+        return _Layer(
+            block=block,
+            qkv=torch.cat([part.weight for part in qkv]),
+            qkv_bias=_biases(qkv),
+            gate_up=torch.cat([part.weight for part in gate_up]),
+            gate_up_bias=_biases(gate_up),
+            key_heads=attention.k_proj.out_features // attention.head_dim,
+            keys=attention.k_proj.weight[:0],
+            values=attention.k_proj.weight[:0],
+        )
+
+    def _room(self, made: torch.Tensor) -> torch.Tensor:
+        """The prompts' keys or values, `repeat` times each, with room for every new token."""
+        prompts, heads, width, size = made.shape
+        wide = made.new_zeros(prompts, self._repeat, heads, self._mask_RW.shape[1], size)
+        wide[:, :, :, :width] = made[:, None]
+        return wide.flatten(0, 1)
+
+
+def _attend(
+    layer: _Layer,
+    normed_RH: torch.Tensor,
+    cos_R1D: torch.Tensor,
+    sin_R1D: torch.Tensor,
+    mask: torch.Tensor | None,
+    column: int,
+) -> torch.Tensor:
+    """Attention of each row's newest token over its own past, itself included."""
+    rows, key_heads, _, size = layer.keys.shape
+    heads = functional.linear(normed_RH, layer.qkv, layer.qkv_bias).view(rows, -1, size)
+    turned = _turned(heads[:, :-key_heads], cos_R1D, sin_R1D)
+    layer.keys[:, :, column] = turned[:, -key_heads:]
+    layer.values[:, :, column] = heads[:, -key_heads:]
+    out = functional.scaled_dot_product_attention(
+        turned[:, :-key_heads, None],
+        layer.keys[:, :, : column + 1],
+        layer.values[:, :, : column + 1],
+        attn_mask=mask,
+        scale=layer.block.self_attn.scaling,
+        enable_gqa=turned.shape[1] != 2 * key_heads,
+    )
+    return out.reshape(rows, -1)
+
+
+def _turned(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Queries and keys with their positions in them."""
+    return heads * cos + heads.roll(heads.shape[-1] // 2, -1) * sin
+
+
+def _after_attention(layer: _Layer, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    """The rest of a layer."""
+    hidden = hidden + layer.block.self_attn.o_proj(attended)
+    normed = _rms_norm(hidden, layer.block.post_attention_layernorm)
+    gate, up = functional.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+    return hidden + layer.block.mlp.down_proj(functional.silu(gate) * up)
+
+
+def _rms_norm(hidden_RH: torch.Tensor, norm: Any) -> torch.Tensor:
+    return functional.rms_norm(hidden_RH, norm.weight.shape, norm.weight, norm.variance_epsilon)
+
+
+def _biases(parts: list[Any]) -> torch.Tensor | None:
+    if all(part.bias is None for part in parts):
+        return None
+    return torch.cat(
+        [
+            part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias
+            for part in parts
+        ]
+    )

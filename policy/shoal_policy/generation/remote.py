@@ -1,0 +1,228 @@
+"""Answers from any server that speaks OpenAI's protocol: vLLM, SGLang, llama.cpp, an API.
+
+    question × L ──▶ bounded workers ──▶ POST /chat/completions ──▶ Answer
+                        │ busy, slow, garbage: again, later        (or /completions)
+                        └ given up: the answer is missing, the round goes on
+
+What a server says is untrusted: sizes are bounded, every field is checked, and text that is no
+text does not count. No tensors: a node that only generates needs no torch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal_policy.generation.remote_replies import Fault, read_answer
+from shoal_policy.generation.requests import (
+    BUSY,
+    FIRST_PAUSE_SECONDS,
+    REQUEST_SECONDS,
+    RemoteError,
+    Reply,
+    Server,
+    in_parallel,
+    said,
+)
+from shoal_policy.rollouts import Answer, OwnGroup, Question, sampling_params
+from shoal_settings.schema import Settings
+from shoal_settings.trainer_settings import API_KEY_VARIABLE
+from shoal_tasks.prompts import messages_for, plain_prompt
+from shoal_wire.types import SamplingParams
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteConfig:
+    """Which server, and how much of it."""
+
+    base_url: str
+    """Up to and with ``/v1``."""
+    model: str
+    """The server's name of it."""
+    api_key: str | None = None
+    request_seconds: float = REQUEST_SECONDS
+    concurrency: int = 8
+    chat: bool = True
+    """Else it is asked for plain completions from the start."""
+    first_pause_seconds: float = FIRST_PAUSE_SECONDS
+    """Before the second try; doubles from there on."""
+
+
+class RemoteGenerator:
+    """Draws completions from a server. One caller at a time."""
+
+    def __init__(
+        self,
+        config: RemoteConfig,
+        *,
+        num_completions: int,
+        sampling: SamplingParams,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self._config, self._sampling = config, sampling
+        self._num_completions, self._should_stop = num_completions, should_stop
+        self._server = Server(
+            config.base_url,
+            api_key=config.api_key,
+            request_seconds=config.request_seconds,
+            connections=config.concurrency,
+            should_stop=should_stop,
+            first_pause_seconds=config.first_pause_seconds,
+        )
+        self._dialect = _Dialect(chat=config.chat)
+        self._answered = False
+        self.num_failed = 0
+        """Answers given up on so far."""
+        self.why_none = ""
+        """Why the latest call brought no answer at all, in words; empty where it brought some."""
+
+    def answer(
+        self,
+        questions: Sequence[Question],
+        on_step: Callable[[int, float], None] = lambda _done, _fraction: None,
+    ) -> list[OwnGroup]:
+        """Return a group for every question that got at least two answers.
+
+        Tells `on_step` how many answers there are, and which part of all that is. What is missing
+        is said in one line, or where all are in `why_none`.
+
+        Blocks while the server works, at most until told to stop. Raises RemoteError when the
+        server refuses (a wrong key, model or address) and has never answered before.
+        """
+        answers: list[list[Answer]] = [[] for _ in questions]
+        refused: RemoteError | None = None
+        faults: Counter[str] = Counter()
+        num_wanted = len(questions) * self._num_completions
+        outcomes = in_parallel(
+            num_wanted,
+            lambda number: self._ask(questions[number // self._num_completions]),
+            at_once=self._config.concurrency,
+            should_stop=self._should_stop,
+        )
+        for num_heard, (number, answer) in enumerate(outcomes, start=1):
+            if isinstance(answer, Answer):
+                answers[number // self._num_completions].append(answer)
+                self._answered = True
+            else:
+                faults[said(answer)] += 1
+                refused = answer if isinstance(answer, RemoteError) else refused
+            on_step(num_heard - faults.total(), num_heard / num_wanted)
+        self.num_failed += faults.total()
+        if refused is not None and not self._answered:
+            raise refused
+        self._say_missing(faults, num_answers=sum(map(len, answers)))
+        return [
+            OwnGroup(question=question, answers=tuple(found))
+            for question, found in zip(questions, answers, strict=True)
+            if len(found) > 1
+        ]
+
+    def _say_missing(self, faults: Counter[str], *, num_answers: int) -> None:
+        self.why_none = ""
+        if not faults:
+            return
+        [(reason, _)] = faults.most_common(1)
+        if num_answers:
+            url, missing = self._config.base_url, faults.total()
+            log.warning("%d answers of %s are missing: %s", missing, url, reason)
+        else:
+            self.why_none = f"no answer from {self._config.base_url}: {reason}"
+
+    def _ask(self, question: Question) -> Answer:
+        """Ask until there is an answer. Raises Fault or RemoteError once that is hopeless."""
+
+        def once() -> Answer | None:
+            dialect = self._dialect
+            address = self._server.base_url + dialect.path
+            reply = self._server.post(address, self._request(question, dialect))
+            if reply.status == 200:
+                return read_answer(reply.body, chat=dialect.chat)
+            self._refused(reply, dialect)
+            if self._dialect != dialect:
+                return None  # understood why: ask in the other way at once
+            raise Fault(f"status {reply.status}", reply.retry_after)
+
+        return self._server.persist(once)
+
+    def _request(self, question: Question, dialect: _Dialect) -> dict[str, Any]:
+        sampling = self._sampling
+        request: dict[str, Any] = {
+            "model": self._config.model,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            dialect.limit_name: sampling.max_new_tokens,
+        }
+        if sampling.top_k:
+            request["top_k"] = sampling.top_k
+        if dialect.chat:
+            request["messages"] = messages_for(
+                question.text, tagged=question.tagged, system=question.system
+            )
+        else:
+            request["prompt"] = plain_prompt(
+                question.text, tagged=question.tagged, system=question.system
+            )
+        return request
+
+    def _refused(self, reply: Reply, dialect: _Dialect) -> None:
+        """Learn the server's dialect from a refusal; raise RemoteError when there is no way."""
+        if reply.status in BUSY:
+            return
+        text = reply.body[:2000].decode("utf-8", "replace")
+        changed = dialect.after(reply.status, text)
+        if changed is None:
+            url = self._config.base_url
+            raise RemoteError(f"{url} refuses: status {reply.status} {reply.said}".rstrip())
+        self._dialect = changed
+
+
+def remote_model(settings: Settings) -> str:
+    """Return the server's name of its model, as settings have it."""
+    return settings.model if settings.remote_model == "auto" else settings.remote_model
+
+
+def remote_generator(settings: Settings, should_stop: Callable[[], bool]) -> RemoteGenerator:
+    """Return the generator that settings ask for; nothing is asked of the server yet.
+
+    Raises RemoteError for an address that cannot be used.
+    """
+    return RemoteGenerator(
+        RemoteConfig(
+            base_url=settings.base_url,
+            model=remote_model(settings),
+            api_key=os.environ.get(API_KEY_VARIABLE) or None,
+            concurrency=settings.concurrency,
+            chat=settings.prompt != "plain",
+        ),
+        num_completions=settings.completions,
+        sampling=sampling_params(settings),
+        should_stop=should_stop,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dialect:
+    """The part of the protocol that a server has turned out to know."""
+
+    chat: bool
+    """Else plain completions: a base model has no chat template."""
+    limit_name: str = "max_tokens"
+
+    @property
+    def path(self) -> str:
+        return "/chat/completions" if self.chat else "/completions"
+
+    def after(self, status: int, text: str) -> _Dialect | None:
+        """The way to ask after this refusal; None when there is none left."""
+        bad_request = status in (400, 422)
+        if bad_request and "max_completion_tokens" in text and self.limit_name == "max_tokens":
+            return _Dialect(chat=self.chat, limit_name="max_completion_tokens")
+        if self.chat and (status in (404, 405) or (bad_request and "chat template" in text)):
+            return _Dialect(chat=False)
+        return None

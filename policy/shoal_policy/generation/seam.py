@@ -1,0 +1,105 @@
+"""The call behind which a round's questions are answered's questions, behind one call.
+
+    this process      `ThisProcess`    the policy as it is
+    vllm              `Following`      a server whose weights follow the policy's
+    openai            `Static`         a server whose weights stay: its answers are another's
+
+What differs between them is said by each group: who made it, and what its log-probabilities are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from shoal_policy.generation.local import OnStep, Sample, generate
+from shoal_policy.generation.questions import Askable
+from shoal_policy.generation.turns import Generate, PlayGames, answer_all
+from shoal_policy.model.loading import Policy
+from shoal_policy.rollouts import OwnGroup, Question
+from shoal_wire.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A round's questions, and how they are to be answered."""
+
+    questions: Sequence[Question]
+    policy: Policy
+    policy_version: int
+    """Updates that the policy has received."""
+    num_completions: int
+    sampling: SamplingParams
+    seed: int
+    """The seed of this round's answers alone: a round that is resumed asks the same again."""
+    play: PlayGames
+    """The answers of environments, for questions that are games."""
+    on_step: OnStep = lambda _done, _fraction: None
+
+
+class Generator(Protocol):
+    """Answers questions. It may answer fewer than it is asked, and raises ModelError for good."""
+
+    @property
+    def server_difference(self) -> float | None:
+        """Mean difference, in nats a token, of a server's log-probabilities from the policy's own
+        when the server was last given weights. None without such a server, or before."""
+        ...
+
+    def answer(self, asking: Asking) -> list[OwnGroup]:
+        """Return a group for each question that was answered. Blocks."""
+        ...
+
+
+class ThisProcess:
+    """The policy answers itself."""
+
+    server_difference = None
+
+    def __init__(self, policy: Policy, generate: Generate = generate) -> None:
+        """`generate` is another's where processes share the work."""
+        self._generate = generate
+        self._askable = Askable(policy)
+
+    def answer(self, asking: Asking) -> list[OwnGroup]:
+        """See `Generator`. Questions that the policy cannot hold are left out."""
+        generator = torch.Generator()
+        generator.manual_seed(asking.seed)
+        asked, prompts = self._askable(asking.questions)
+
+        def opening(on_step: OnStep) -> list[list[Sample]]:
+            return self._generate(
+                asking.policy,
+                prompts,
+                num_completions=asking.num_completions,
+                params=asking.sampling,
+                generator=generator,
+                on_step=on_step,
+            )
+
+        answers = answer_all(
+            *(asking.policy, asked, prompts),
+            opening=opening,
+            generate=self._generate,
+            play=asking.play,
+            sampling=asking.sampling,
+            seed=asking.seed,
+            on_step=asking.on_step,
+        )
+        return [
+            OwnGroup(question=question, answers=row)
+            for question, row in zip(asked, answers, strict=True)
+        ]
+
+
+def are_start_logprobs(policy: Policy, sampling: SamplingParams) -> bool:
+    """Whether what this process drew with is what an update computes before its first step.
+
+    So it is in float32, to rounding, where no token was ruled out: then they need not be computed
+    again. In bfloat16 two ways to the same number differ by a hundredth of a nat and more.
+    """
+    untruncated = sampling.temperature > 0 and sampling.top_p == 1 and sampling.top_k == 0
+    return untruncated and policy.autocast_dtype is None and policy.model.dtype == torch.float32

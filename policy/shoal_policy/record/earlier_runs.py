@@ -1,0 +1,80 @@
+"""`--no-resume`: what an earlier run left is set aside, so that no later start takes it up again.
+
+    checkpoints/, metrics.jsonl, …  ── rename ──▶  earlier-1/, earlier-2/, …
+
+A node starts a crashed trainer again with the flags of the first start. `--no-resume` among them
+means the node's run, not each of its trainers: the first to start over leaves the run's name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shoal_base.files import write_atomically
+from shoal_policy.record.metrics import METRICS_FILE
+from shoal_policy.record.quarantine import QUARANTINE_FILE
+
+MARK_FILE = "started-over"
+STATE_FILE = "generator.json"
+"""File in which a generate-only node counts its rounds."""
+TENSORBOARD_FOLDER = "tensorboard"
+
+_LEFT_BY_A_RUN = (
+    "checkpoints",
+    METRICS_FILE,
+    f"{METRICS_FILE}.old",
+    QUARANTINE_FILE,
+    TENSORBOARD_FOLDER,
+    STATE_FILE,
+)
+
+
+class StartOverError(Exception):
+    """An earlier run cannot be set aside. One line."""
+
+
+def set_aside(data_dir: Path) -> Path | None:
+    """Move what an earlier run left into a folder of its own; return it, None if nothing was there.
+
+    Nothing is deleted. A kill in between leaves the rest for the next start over.
+    Raises StartOverError.
+    """
+    found = [data_dir / name for name in _LEFT_BY_A_RUN if (data_dir / name).exists()]
+    if not found:
+        return None
+    target = data_dir / f"earlier-{max(_numbers(data_dir), default=0) + 1}"
+    try:
+        target.mkdir()
+        for path in found:
+            path.rename(target / path.name)
+    except OSError as error:
+        raise StartOverError(
+            f"cannot move {error.filename} to {target}: {error.strerror}"
+        ) from None
+    return target
+
+
+def num_earlier_runs(data_dir: Path) -> int:
+    """Return how often a run was set aside here."""
+    return len(_numbers(data_dir))
+
+
+def has_started_over(data_dir: Path, run: str) -> bool:
+    """Whether a trainer of the node's run `run` started over already."""
+    try:
+        return (data_dir / MARK_FILE).read_text() == run
+    except OSError:
+        return False
+
+
+def note_started_over(data_dir: Path, run: str) -> None:
+    """Note that the node's run `run` need not start over again. Raises StartOverError."""
+    try:
+        write_atomically(data_dir / MARK_FILE, run.encode())
+    except OSError as error:
+        raise StartOverError(f"cannot write {data_dir / MARK_FILE}: {error.strerror}") from None
+
+
+def _numbers(data_dir: Path) -> list[int]:
+    suffixes = (path.name.removeprefix("earlier-") for path in data_dir.glob("earlier-*"))
+    return [int(suffix) for suffix in suffixes if suffix.isdecimal()]

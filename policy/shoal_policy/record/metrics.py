@@ -1,0 +1,206 @@
+"""The names under which figures are written, and the file that holds them.
+
+Names follow TRL's GRPOTrainer where it has one for the same thing, so that curves lie side by
+side; docs/metrics.md explains every one, and a test compares that table with this module.
+
+    RoundRecord ──round_metrics──▶ {"event": "round", …}    ─┐
+    HeldOut ─────held_out_metrics─▶ {"event": "held_out", …} ─┴▶ metrics.jsonl, sinks
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from shoal_base.files import append_whole, is_full, write_atomically
+from shoal_policy.record.progress import Progress, RoundRecord
+from shoal_policy.record.thinning import thinned
+
+log = logging.getLogger(__name__)
+
+METRICS_FILE = "metrics.jsonl"
+
+TRL_NAMES: Mapping[str, str] = {
+    "num_tokens": "tokens_trained",  # TRL's num_tokens is another: all tokens since the start
+    "clip_fraction": "clip_ratio/region_mean",
+    "clip_fraction_low": "clip_ratio/low_mean",
+    "clip_fraction_high": "clip_ratio/high_mean",
+    "completion_mean_length": "completions/mean_length",
+    "completion_min_length": "completions/min_length",
+    "completion_max_length": "completions/max_length",
+    "completion_clipped_ratio": "completions/clipped_ratio",
+    "sampling_logp_difference": "sampling/sampling_logp_difference/mean",
+    "seconds": "step_time",
+}
+"""Field of RoundRecord to metric, where the two differ."""
+
+HELD_OUT_NAMES = (
+    "held_out/pass@1",
+    "held_out/reward",
+    "held_out/num_items",
+    "held_out/seconds",
+    "held_out/<family>",
+)
+"""Metrics of a held-out evaluation; the last stands for one metric a family."""
+
+JUDGE_NAMES = ("judge/score", "judge/mean_score", "judge/number")
+"""Metrics of a judge's score."""
+
+MAX_BYTES = 64 << 20
+"""Bound of the file: some 40,000 rounds of 1.6 KB; beyond it older rounds are thinned."""
+MAX_WAITING_LINES = 10_000
+"""Lines kept for a disk that is full; beyond it the oldest is dropped and said so."""
+
+
+def metric_name(field: str) -> str:
+    """Return the metric that a field of RoundRecord is written as."""
+    return TRL_NAMES.get(field, field)
+
+
+def metric_names() -> list[str]:
+    """Return every metric, `round` included, in the order of the documented table."""
+    of_rounds = [metric_name(field.name) for field in fields(RoundRecord)]
+    return [*of_rounds, "num_tokens", *HELD_OUT_NAMES, *JUDGE_NAMES]
+
+
+def round_metrics(record: RoundRecord, progress: Progress) -> dict[str, Any]:
+    """Return a round under its metrics' names; `progress` already counts it."""
+    named = {metric_name(field): value for field, value in asdict(record).items()}
+    return {**named, "num_tokens": progress.num_tokens}
+
+
+def held_out_metrics(held_out: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an evaluation, as `Progress.held_out` keeps it, under its metrics' names."""
+    named = {
+        f"held_out/{key}": held_out[key] for key in ("pass@1", "reward", "num_items", "seconds")
+    }
+    families = {f"held_out/{name}": value for name, value in held_out["families"].items()}
+    return {"round": held_out["round"], **named, **families}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How the rewards of a training set spread within its groups."""
+
+    std: float | None
+    """Mean over groups of the unbiased standard deviation, as TRL's `reward_std`."""
+    zero_share: float | None
+    """Share of groups whose rewards are all equal, as TRL's `frac_reward_zero_std`."""
+
+
+def reward_spread(groups: Sequence[Sequence[float]]) -> Spread:
+    """Return the spread of the groups' rewards; None for both when there are no groups."""
+    deviations = [statistics.stdev(rewards) for rewards in groups if len(rewards) > 1]
+    if not deviations:
+        return Spread(std=None, zero_share=None)
+    equal = sum(max(rewards) == min(rewards) for rewards in groups)
+    return Spread(std=statistics.fmean(deviations), zero_share=equal / len(groups))
+
+
+class MetricsFile:
+    """`metrics.jsonl`: one JSON object a line, whole lines only, each round at most once.
+
+    A disk that is full loses nothing by itself: lines wait in memory for the next try.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        last_round: int,
+        last_held_out: int = -1,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        """Open the file of a run that stands at `last_round`, evaluated last at `last_held_out`.
+
+        Of a file that is over `max_bytes` older rounds go, see `shoal_policy.record.thinning`.
+        """
+        self._path = path
+        self._max_bytes = max_bytes
+        self._waiting: list[bytes] = []
+        self._failing = False
+        last = {"round": last_round, "held_out": last_held_out, "judge": last_round}
+        keep_rounds(path, last)
+        self._num_bytes = path.stat().st_size if path.exists() else 0
+        self._bound()
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        """Write one object, after those that still wait."""
+        self._waiting.append(json.dumps(event).encode() + b"\n")
+        if len(self._waiting) > MAX_WAITING_LINES:
+            log.warning("a line of metrics is dropped: %d wait for the disk", MAX_WAITING_LINES)
+            del self._waiting[0]
+        self.flush()
+
+    def flush(self) -> bool:
+        """Write what waits; False if there is no room for it. Any other trouble holds nobody up."""
+        if not self._waiting:
+            return True
+        data = b"".join(self._waiting)
+        try:
+            append_whole(self._path, data)
+        except OSError as error:
+            if not self._failing:
+                log.warning("metrics not written: %s", error.strerror)
+            self._failing = True
+            return not is_full(error)
+        self._waiting.clear()
+        self._failing = False
+        self._num_bytes += len(data)
+        self._bound()
+        return True
+
+    def _bound(self) -> None:
+        """Thin a file that is too long to half its bound, so that this is seldom done."""
+        if self._num_bytes <= self._max_bytes:
+            return
+        try:
+            lines = self._path.read_bytes().splitlines(keepends=True)
+            new = b"".join(thinned(lines, self._max_bytes // 2))
+            write_atomically(self._path, new, mode=0o600)
+        except OSError as error:  # no room for the shorter one beside it: when there is
+            log.debug("metrics not thinned: %s", error)
+            self._num_bytes -= self._max_bytes // 8  # not at every round
+            return
+        self._num_bytes = len(new)
+
+
+def keep_rounds(path: Path, last: Mapping[str, int]) -> None:
+    """Drop events later than the `last` round of their kind, and a line that a kill cut short.
+
+    A resumed run plays the rounds after its checkpoint again: each is in the file once. The new
+    file replaces the old one in one step.
+    """
+    try:
+        old = path.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("metrics of earlier rounds not read: %s", error.strerror)
+        return
+    new = b"".join(line for line in old.splitlines(keepends=True) if _kept(line, last))
+    if new == old:
+        return
+    try:
+        if not new:  # a run that starts over: what an earlier one wrote is set aside
+            path.replace(path.with_name(f"{path.name}.old"))
+            return
+        write_atomically(path, new, mode=0o600)
+    except OSError as error:
+        log.warning("metrics of repeated rounds stay: %s", error.strerror)
+
+
+def _kept(line: bytes, last: Mapping[str, int]) -> bool:
+    """Whether a line is whole, and not later than the last round of its kind."""
+    if not line.endswith(b"\n"):
+        return False
+    try:
+        event = json.loads(line)
+        return int(event["round"]) <= last[event.get("event", "round")]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False

@@ -1,0 +1,203 @@
+"""Tells a person, or a program, how rounds go.
+
+One line that is redrawn where a terminal is at hand, a line every few seconds where not (a log
+file, or a node's trainer, whose terminal the node writes on too), a JSON object a round with
+`--json`: the same object as in `metrics.jsonl`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.control import Control
+from rich.segment import ControlType
+from rich.text import Text
+
+from shoal_base.lines import say_json
+from shoal_base.log_file import IN_FILE_ALONE
+from shoal_base.terminal import Terminal
+from shoal_ipc import messages as m
+from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
+from shoal_policy.record.metrics import held_out_metrics, round_metrics
+from shoal_policy.record.phases import Doing
+from shoal_policy.record.progress import WINDOW, Progress, RoundRecord
+from shoal_settings.schema import Settings
+
+log = logging.getLogger(__name__)
+
+SAY_EVERY_SECONDS = 2.0
+DRAW_EVERY_SECONDS = 0.1
+SPARE = ("start", "pace", "external reward", "share")
+"""Parts that a line goes without, one after the other, until it fits the terminal."""
+KEEP_EVERY_SECONDS = 60.0
+"""In the trainer's log, which is there when the terminal is not."""
+PEERS_EVERY_SECONDS = 5.0
+PHASE_AFTER_SECONDS = 5.0
+"""A phase that takes longer is told of."""
+PHASE_EVERY_SECONDS = 15.0
+
+
+class Narrator:
+    """Called after every round."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        supervised: bool = False,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        peers: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """`supervised`: a node writes on the same terminal. `peers`: how many it has, if known."""
+        self._settings = settings
+        self._console = console or Terminal(file=sys.stdout, soft_wrap=True)
+        self._redraws = self._console.is_terminal and not supervised
+        self._clock = clock
+        self._peers = peers
+        self._next = self._next_kept = float("-inf")
+        self._open = False
+        self._pace: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+        """Tokens and seconds of the latest rounds."""
+        self._groups: deque[tuple[int, int]] = deque(maxlen=WINDOW)
+        """External and all groups of the latest rounds."""
+        self._evaluated: int | None = None
+        self._next_phase = float("-inf")
+        self._has_played = False
+
+    def __call__(self, record: RoundRecord, progress: Progress) -> None:
+        """Tell of a round, if it is time to."""
+        self._has_played = True
+        if self._settings.json_output:
+            self._say_json(record, progress)
+            return
+        self._pace.append((record.tokens_generated + record.num_tokens, record.seconds))
+        self._groups.append((record.groups_external, record.groups_external + record.groups_local))
+        is_last = record.round == self._settings.rounds
+        if self._clock() >= self._next_kept or is_last:
+            self._next_kept = self._clock() + KEEP_EVERY_SECONDS
+            log.info("%s", self._line(record, progress), extra=IN_FILE_ALONE)
+        if self._clock() < self._next and not is_last:
+            return
+        self._next = self._clock() + (DRAW_EVERY_SECONDS if self._redraws else SAY_EVERY_SECONDS)
+        self._show(self._line(record, progress))
+        if is_last:
+            self.close()
+
+    def hear(self, doing: Doing) -> None:
+        """Tell of a phase that takes long, if it is time to."""
+        if self._settings.json_output or doing.seconds < PHASE_AFTER_SECONDS:
+            return
+        if not self._redraws and self._clock() < self._next_phase:
+            return
+        self._next_phase = self._clock() + PHASE_EVERY_SECONDS
+        self._show(Text(str(doing)))
+
+    def news(self, line: str) -> None:
+        """Tell at once what is not told of by a round."""
+        self.close()
+        log.warning("%s", line)
+
+    def close(self) -> None:
+        """Leave the redrawn line as it is; what follows starts on one of its own."""
+        if self._open:
+            self._console.print()
+            self._open = False
+
+    def say_if_all_was_played(self) -> None:
+        """Say why nothing was told, where an earlier run has played all rounds that are wanted."""
+        rounds = self._settings.rounds
+        if rounds and not self._has_played and not self._settings.json_output:
+            self._console.print(f"{rounds} rounds are done: --rounds {2 * rounds} goes on")
+
+    def _say_json(self, record: RoundRecord, progress: Progress) -> None:
+        events = [("round", round_metrics(record, progress))]
+        held_out = progress.held_out
+        if held_out is not None and held_out["round"] != self._evaluated:
+            self._evaluated = held_out["round"]
+            # That of the start is older than the first round, others follow theirs.
+            place = 0 if held_out["round"] < record.round else 1
+            events.insert(place, ("held_out", held_out_metrics(held_out)))
+        for kind, figures in events:
+            say_json({"event": kind, "schema_version": 1, **figures})
+
+    def _show(self, line: Text) -> None:
+        if not self._redraws:
+            self._console.print(line)
+            return
+        self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
+        self._console.print(line, end="")
+        self._open = True
+
+    def _line(self, record: RoundRecord, progress: Progress) -> Text:
+        """Return the line of a round, no wider than the terminal: one that wraps breaks words."""
+        line = self._line_without((), record, progress)
+        if not self._console.is_terminal:
+            return line
+        room = max(20, self._console.width - 1)
+        for number in range(1, len(SPARE) + 1):
+            if line.cell_len <= room:
+                break
+            line = self._line_without(SPARE[:number], record, progress)
+        line.truncate(room, overflow="ellipsis")
+        return line
+
+    def _line_without(self, spared: Sequence[str], record: RoundRecord, progress: Progress) -> Text:
+        total = f"/{self._settings.rounds}" if self._settings.rounds else ""
+        line = Text("round ")
+        line.append(f"{record.round}{total}", style="bold")
+        line.append("  own reward ")
+        line.append(_show(progress.reward_now), style="bold green")
+        if "start" not in spared:
+            line.append(f" (start {_show(progress.reward_start)})")
+        if progress.held_out is not None:
+            line.append(f"  held-out {_show(progress.held_out['pass@1'])}")
+        line.append(f"  external {self._external(record, spared)}", style="cyan")
+        if "pace" not in spared:
+            line.append(f"  {self._rate():,.0f} tok/s")
+        peers = self._peers()
+        if peers is not None:
+            line.append(f"  {peers} peer{'s' * (peers != 1)}")
+        return line
+
+    def _external(self, record: RoundRecord, spared: Sequence[str]) -> str:
+        external, groups = (sum(column) for column in zip(*self._groups, strict=True))
+        share = f" ({external / groups:.0%})" if groups and "share" not in spared else ""
+        told = record.reward_external is not None and "external reward" not in spared
+        reward = f" reward {record.reward_external:.2f}" if told else ""
+        return f"{record.groups_external}/{self._settings.external}{share}{reward}"
+
+    def _rate(self) -> float:
+        tokens, seconds = (sum(column) for column in zip(*self._pace, strict=True))
+        return tokens / max(seconds, 1e-9)
+
+
+def _show(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+class PeerCount:
+    """How many peers the node has, asked for at most every few seconds."""
+
+    def __init__(self, client: NodeClient | None) -> None:
+        self._client = client
+        self._count: int | None = None
+        self._next = float("-inf")
+
+    def __call__(self) -> int | None:
+        """Return the latest count; None while no node answers."""
+        if self._client is None or time.monotonic() < self._next:
+            return self._count
+        self._next = time.monotonic() + PEERS_EVERY_SECONDS
+        try:
+            reply = self._client.call(m.Inspect(view="status", options_json="{}"), m.InspectReply)
+            self._count = int(json.loads(reply.json)["peers"])
+        except (NodeUnavailable, NodeRefused, ValueError, KeyError, TypeError):
+            self._count = None
+        return self._count

@@ -1,0 +1,209 @@
+"""Where metrics go beside `metrics.jsonl`: TensorBoard, Weights & Biases, trackio.
+
+A sink never stops the training: one that fails later is closed with a warning. One that cannot be
+opened although it was named is the user's to know: one line, and the trainer ends.
+
+Names here are `shoal_settings.schema.LOGS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from shoal_base.visible import visible_name
+from shoal_policy.record.earlier_runs import TENSORBOARD_FOLDER, num_earlier_runs
+from shoal_settings.loader import SettingsError
+from shoal_settings.schema import Settings
+
+log = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 5.0
+"""Age at which TensorBoard's figures are written out."""
+PROJECT = "shoal"
+FIRST_EVENTS = 1000
+SECONDS_AN_EVENT = 5.0
+"""After the first: no chart shows more, and a small model plays twenty rounds a second."""
+
+_PACKAGES: Mapping[str, str] = {
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "trackio": "trackio",
+}
+
+
+class Sink(Protocol):
+    """Takes figures; `write` may raise anything, and is then not called again."""
+
+    def write(self, round_number: int, figures: Mapping[str, float]) -> None:
+        """Record the figures of a round."""
+
+    def close(self) -> None:
+        """Write out what waits."""
+
+
+def sink_names(log_setting: str) -> tuple[str, ...]:
+    """Return the sinks that `--log` asks for, each once.
+
+    Raises SettingsError, one line, when the package of one that was named is not installed.
+    """
+    asked = dict.fromkeys(name for name in log_setting.split(",") if name != "none")
+    if "auto" in asked:
+        del asked["auto"]
+        if _installed("tensorboard"):
+            asked["tensorboard"] = None
+    for name in asked:
+        if not _installed(name):
+            raise SettingsError(
+                f"log = {log_setting!r}: the package {_PACKAGES[name]!r} is not installed; "
+                f"install it with: pip install {_PACKAGES[name]}"
+            )
+    return tuple(asked)
+
+
+def _installed(name: str) -> bool:
+    return importlib.util.find_spec(_PACKAGES[name]) is not None
+
+
+class MetricSinks:
+    """All sinks of a run."""
+
+    def __init__(self, settings: Settings, *, last_round: int) -> None:
+        """Open what `settings.log` names; figures after `last_round` will be written again.
+
+        Raises SettingsError, one line, for a sink that does not open.
+        """
+        self._sinks: dict[str, Sink] = {}
+        self._paces: dict[str, _Pace] = {}
+        """The pace of each kind of event."""
+        for name in sink_names(settings.log):
+            try:
+                self._sinks[name] = _OPENERS[name](settings, last_round)
+            # The packages are not ours: whatever they raise, the user reads one line.
+            except Exception as error:
+                self.close()
+                text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise SettingsError(f"log = {settings.log!r}: {name}: {text}") from error
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The sinks that are open."""
+        return tuple(self._sinks)
+
+    def write(self, event: Mapping[str, Any]) -> None:
+        """Give an event's figures to all sinks; what is no number is left out.
+
+        Of rounds that follow one another fast, the sinks get some: `metrics.jsonl` has them all.
+        """
+        kinds = {name.partition("/")[0] for name in event} & {"held_out", "judge"}
+        pace = self._paces.setdefault(min(kinds, default="round"), _Pace())
+        if not pace.take(time.monotonic()):
+            return
+        number = int(event["round"])
+        figures = {
+            visible_name(name): float(value)  # a family's name is in it
+            for name, value in event.items()
+            if name != "round" and isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        for name in list(self._sinks):
+            self._try(name, lambda sink: sink.write(number, figures))
+
+    def close(self) -> None:
+        """Write out what waits and let go of the sinks."""
+        for name in list(self._sinks):
+            self._try(name, lambda sink: sink.close())
+        self._sinks.clear()
+
+    def _try(self, name: str, action: Callable[[Sink], None]) -> None:
+        try:
+            action(self._sinks[name])
+        except Exception as error:  # noqa: BLE001 - a broken dashboard must not end a training
+            log.warning("no more metrics to %s: %s", name, error)
+            self._sinks.pop(name, None)
+
+
+class _Pace:
+    """Lets the first events pass, and then one every few seconds."""
+
+    def __init__(self) -> None:
+        self._left = float(FIRST_EVENTS)
+        self._at: float | None = None
+
+    def take(self, now: float) -> bool:
+        """Whether an event may pass; it counts then."""
+        passed = 0.0 if self._at is None else now - self._at
+        self._at = now
+        self._left = min(FIRST_EVENTS, self._left + passed / SECONDS_AN_EVENT)
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class _TensorBoard:
+    """TensorBoard's own files, in the data directory's `tensorboard/`, begun with figures."""
+
+    def __init__(self, settings: Settings, last_round: int) -> None:
+        # By name: torch takes seconds to import, and this room is read where there is none.
+        board: Any = importlib.import_module("torch.utils.tensorboard")
+        self._begin = lambda: board.SummaryWriter(
+            settings.data_dir / TENSORBOARD_FOLDER,
+            # Hides what an earlier run wrote of rounds that are played again.
+            purge_step=last_round + 1 if last_round else None,
+            flush_secs=int(FLUSH_SECONDS),
+        )
+        self._writer: Any = None
+
+    def write(self, round_number: int, figures: Mapping[str, float]) -> None:
+        self._writer = self._writer or self._begin()
+        for name, value in figures.items():
+            self._writer.add_scalar(name, value, round_number)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class _Run:
+    """Weights & Biases or trackio, which has the same interface."""
+
+    def __init__(self, package: str, settings: Settings) -> None:
+        self._package = importlib.import_module(package)
+        name = run_name(settings.data_dir)
+        options: dict[str, Any] = {"project": PROJECT, "name": name, "resume": "allow"}
+        if package == "wandb":
+            options |= {"dir": str(settings.data_dir), "id": name}
+        self._package.init(config=settings.model_dump(mode="json"), **options)
+        if package == "wandb":
+            # Steps of its own: it refuses to go back, and a resumed run plays rounds again.
+            self._package.define_metric("round")
+            self._package.define_metric("*", step_metric="round")
+
+    def write(self, round_number: int, figures: Mapping[str, float]) -> None:
+        self._package.log({**figures, "round": round_number})
+
+    def close(self) -> None:
+        self._package.finish()
+
+
+def run_name(data_dir: Path) -> str:
+    """Return the run's name: of the data directory, so that a resumed run is the same run.
+
+    One that started over is another: its number follows.
+    """
+    parts = [*data_dir.resolve().parts[-2:]]
+    if earlier := num_earlier_runs(data_dir):
+        parts.append(str(earlier + 1))
+    return "-".join("".join(c if c.isalnum() else "-" for c in part).strip("-") for part in parts)
+
+
+_OPENERS: Mapping[str, Callable[[Settings, int], Sink]] = {
+    "tensorboard": _TensorBoard,
+    "wandb": lambda settings, _last: _Run("wandb", settings),
+    "trackio": lambda settings, _last: _Run("trackio", settings),
+}

@@ -1,0 +1,263 @@
+"""SampleExternal (SAPO, Algorithm 1): the groups of others that a round trains on.
+
+    lease ──▶ verify ──▶ usable ──▶ choose J by the strategy ──▶ own reading of their text
+                │           └─▶ not chosen: released              └─▶ unreadable: choose again
+                └─▶ spent (kept for evaluation, no signal): consumed, never drawn again
+
+Each group's rewards are reported to the node, which weighs its publisher by them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from shoal_ipc import messages as m
+from shoal_ipc.unused import Unused
+from shoal_policy.choice.advantage import completion_share, group_advantages, has_signal
+from shoal_policy.choice.scored import External, PassedOver, ScoredGroup, UnusedGroup
+from shoal_policy.choice.sources import Candidate, Sources
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.reading import Reading, game_reading, own_reading
+from shoal_policy.rollouts import Question
+from shoal_policy.round.config import RoundConfig
+from shoal_policy.surroundings import Interrupted, Surroundings
+from shoal_tasks.turns import split_messages
+from shoal_tasks.types import PlayRequest
+from shoal_wire.types import GroupId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verified:
+    """A leased group that may be trained on."""
+
+    item: m.SampledGroup
+    question: Question
+    rewards: tuple[float, ...]
+    candidate: Candidate
+
+    @property
+    def group_id(self) -> GroupId:
+        return self.item.published.group_id
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """External groups on lease while some of them are being chosen."""
+
+    usable: list[_Verified] = field(default_factory=list)
+    num_counted: int = 0
+    """Usable groups that count towards what is looked for."""
+    spent: list[GroupId] = field(default_factory=list)
+    """Groups of no use in any round to come."""
+    count: int = 0
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """Why the spent ones are: fields of `PassedOver`."""
+    unused: list[UnusedGroup] = field(default_factory=list)
+    """The spent ones."""
+
+    def put_aside(self, item: m.SampledGroup, rewards: Sequence[float], why: Unused) -> None:
+        """Note that a group is of no use in any round to come."""
+        self.spent.append(item.published.group_id)
+        one = UnusedGroup(source=item.published, rewards=tuple(rewards), why=why)
+        self.unused.append(one)
+
+
+class ExternalSampling:
+    """Draws from the node's buffer for one policy."""
+
+    def __init__(self, policy: Policy, around: Surroundings) -> None:
+        self._policy, self._sources = policy, Sources()
+        self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
+        self._wall_ms = around.wall_ms
+
+    def lease_ahead(self, config: RoundConfig) -> None:
+        """Lease what `sample` asks for first, before the node is busy with own groups."""
+        self._link.lease_ahead(min(2 * config.num_external, config.most_looked_at))
+
+    def sample(self, config: RoundConfig) -> External:
+        """Lease and verify others' groups, choose J by the strategy, end the other leases.
+
+        Raises:
+            Interrupted: all leases are ended then.
+        """
+        self._sources = self._sources.next_round()
+        drawn = self._draw(config)
+        groups, chosen = self._choose(drawn, config)
+        for one in chosen:
+            self._sources.add(one.candidate)
+        left = [one for one in drawn.usable if one not in chosen]
+        self._report(drawn.usable)
+        self._link.end_leases(consumed=drawn.spent, released=[one.group_id for one in left])
+        # With every place taken, those that are left are no worse than what was chosen.
+        refused = len(left) if len(chosen) < config.num_external else 0
+        passed_over = PassedOver(**drawn.passed_over, refused=refused)
+        return External(
+            groups=groups,
+            age_s=self._age_of(groups),
+            num_drawn=drawn.count,
+            passed_over=passed_over,
+            unused=tuple(drawn.unused),
+        )
+
+    def _choose(
+        self, drawn: _Drawn, config: RoundConfig
+    ) -> tuple[tuple[ScoredGroup, ...], list[_Verified]]:
+        """Choose J groups that can be read as own text; put aside those that cannot."""
+        read: dict[GroupId, ScoredGroup | None] = {}
+        while True:
+            candidates = [one.candidate for one in drawn.usable]
+            indices = config.strategy.choose(candidates, config.num_external, self._sources)
+            chosen = [drawn.usable[index] for index in indices]
+            for one in chosen:
+                if one.group_id not in read:
+                    read[one.group_id] = self._own_reading(one, config)
+            groups = [group for one in chosen if (group := read[one.group_id]) is not None]
+            if len(groups) == len(chosen):
+                return tuple(groups), chosen
+            for one in chosen:
+                if read[one.group_id] is None:
+                    self._put_aside_unreadable(one, drawn)
+
+    def _put_aside_unreadable(self, one: _Verified, drawn: _Drawn) -> None:
+        """Note that what is right in a group cannot be read as own text: it is worth nothing."""
+        drawn.usable.remove(one)
+        drawn.put_aside(one.item, one.rewards, Unused.UNREAD)
+        drawn.passed_over[Unused.UNREAD] += 1
+        self._report([replace(one, rewards=(0.0,) * len(one.rewards))])
+
+    def _draw(self, config: RoundConfig) -> _Drawn:
+        """Lease and verify until there is enough to choose from, or nothing more to draw."""
+        wanted, strategy = config.num_external, config.strategy
+        budget = config.most_looked_at
+        enough = strategy.enough(wanted)
+        drawn = _Drawn()
+        while drawn.num_counted < enough and drawn.count < budget:
+            if self._should_stop():
+                self._link.release_ahead()
+                usable = [one.group_id for one in drawn.usable]
+                self._link.end_leases(consumed=drawn.spent, released=usable)
+                raise Interrupted
+            leased = self._link.sample(min(2 * wanted, budget - drawn.count))
+            if not leased:
+                break
+            self._verify(leased, drawn, config)
+        return drawn
+
+    def _verify(self, leased: Sequence[m.SampledGroup], drawn: _Drawn, config: RoundConfig) -> None:
+        """Score leased groups and sort them into usable and spent."""
+        drawn.count += len(leased)
+        leased = self._put_aside_reserved(leased, drawn)
+        groups = [(g.published.group.task, g.published.group.completions) for g in leased]
+        all_rewards = self._tasks.verify(groups)
+        questions = self._tasks.questions([task for task, _ in groups])
+        spent = []
+        for item, question, scores in zip(leased, questions, all_rewards, strict=True):
+            rewards = tuple(scores)
+            candidate = _candidate(item, signal_of(rewards, config))
+            one = _Verified(item=item, question=question, rewards=rewards, candidate=candidate)
+            if has_signal(rewards):
+                drawn.usable.append(one)
+                drawn.num_counted += config.strategy.counts(candidate, self._sources)
+            else:
+                why = Unused.ALL_SAME if any(rewards) else Unused.NO_REWARD
+                drawn.put_aside(item, rewards, why)
+                drawn.passed_over[why] += 1
+                spent.append(one)
+        self._report(spent)
+
+    def _report(self, verified: Sequence[_Verified]) -> None:
+        """Tell the node what groups earned here: it weighs their publishers by it."""
+        reports = [
+            m.GroupReport(
+                group_id=one.group_id,
+                publisher=one.item.published.publisher,
+                rewards=one.rewards,
+            )
+            for one in verified
+        ]
+        if reports:
+            self._link.report(reports)
+
+    def _put_aside_reserved(
+        self, leased: Sequence[m.SampledGroup], drawn: _Drawn
+    ) -> list[m.SampledGroup]:
+        """Return what may be trained on. The rest is worth nothing, whatever it would earn."""
+        kept, reports = [], []
+        tasks = [item.published.group.task for item in leased]
+        for item, is_reserved in zip(leased, self._tasks.reserved(tasks), strict=True):
+            if not is_reserved:
+                kept.append(item)
+                continue
+            published = item.published
+            nothing = (0.0,) * len(published.group.completions)
+            drawn.put_aside(item, nothing, Unused.RESERVED)
+            reports.append(
+                m.GroupReport(
+                    group_id=published.group_id, publisher=published.publisher, rewards=nothing
+                )
+            )
+        if reports:
+            drawn.passed_over["reserved"] += len(reports)
+            self._link.report(reports)
+        return kept
+
+    def _age_of(self, groups: Sequence[ScoredGroup]) -> float | None:
+        """Return the mean of seconds since the groups were made, by their publishers' clocks."""
+        made = [group.source.created_ms for group in groups if group.source is not None]
+        return max(0.0, self._wall_ms() - sum(made) / len(made)) / 1000 if made else None
+
+    def _own_reading(self, one: _Verified, config: RoundConfig) -> ScoredGroup | None:
+        """Re-encode others' text as if the own policy had produced it (section 3.2).
+
+        Only completions that can be read whole and exactly are of the group: what is rewarded is
+        what is trained on. None where what is left has no signal.
+        """
+        source = one.item.published
+        found = self._readings(one, config.sampling.max_new_tokens + 1)
+        read = [(index, reading) for index, reading in enumerate(found) if reading is not None]
+        rewards = tuple(one.rewards[index] for index, _ in read)
+        if not has_signal(rewards):
+            return None
+        return ScoredGroup(
+            question=one.question,
+            completions=tuple(reading.ids for _, reading in read),
+            rewards=rewards,
+            external=True,
+            source=source,
+            unread=tuple(reading.unread for _, reading in read),
+            said=tuple(reading.said for _, reading in read) if one.question.max_turns else None,
+        )
+
+    def _readings(self, one: _Verified, room: int) -> list[Reading | None]:
+        """Read each completion of a group; games with what the environment answers here."""
+        policy, question = self._policy, one.question
+        completions = one.item.published.group.completions
+        if not question.max_turns:
+            return [own_reading(policy, each, question.tagged, room) for each in completions]
+        requests = [
+            PlayRequest(task=question.coordinates, messages=split_messages(each.text))
+            for each in completions
+        ]
+        return [
+            game_reading(policy, each, play.observations, room)
+            for each, play in zip(completions, self._tasks.play(requests), strict=True)
+        ]
+
+
+def _candidate(sampled: m.SampledGroup, signal: float) -> Candidate:
+    return Candidate(
+        family=sampled.published.group.task.family,
+        publisher=sampled.published.publisher,
+        signal=signal,
+        network=sampled.network,
+        connection=sampled.connection,
+    )
+
+
+def signal_of(rewards: Sequence[float], config: RoundConfig) -> float:
+    """Return the sum of |advantage| over what a round would train on of others' group."""
+    advantages = group_advantages(rewards, config.advantage_scale)
+    share = completion_share(len(rewards), config.num_completions)
+    return share * sum(abs(advantages[index]) for index in config.strategy.trained_on(advantages))

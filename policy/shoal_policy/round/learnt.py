@@ -1,0 +1,79 @@
+"""The lessons of a round and their publishers: every group that it had, trained on or why not.
+No I/O of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from shoal_ipc import messages as m
+from shoal_ipc.unused import Unused
+from shoal_policy.choice.advantage import has_signal
+from shoal_policy.choice.scored import ScoredGroup, TrainingSet, UnusedGroup
+from shoal_policy.rollouts import SharedGroup
+from shoal_policy.update.rows import TrainGroup
+from shoal_wire.types import GroupId, PeerId
+
+
+def outcomes(
+    fresh: Sequence[ScoredGroup],
+    shared: Sequence[SharedGroup | None],
+    training: TrainingSet,
+    trained: Sequence[TrainGroup],
+    spoilt: Collection[int] = (),
+) -> Iterator[m.GroupOutcome]:
+    """Yield one for each group of the round: own ones, others' that were trained on, the rest.
+
+    `shared` is parallel to `fresh`, `trained` to the groups of `training`; `spoilt` are indices of
+    groups whose steps were left out.
+    """
+    rows = dict(
+        zip(map(id, training.groups), zip(trained, range(len(trained)), strict=True), strict=True)
+    )
+    for one, public in zip(fresh, shared, strict=True):
+        group_id = GroupId(b"") if public is None else public.group_id
+        row, index = rows.get(id(one), (None, -1))
+        yield _outcome(one, row, group_id, is_spoilt=index in spoilt)
+    for one in training.external.groups:
+        row, index = rows[id(one)]
+        assert one.source is not None
+        yield _outcome(one, row, one.source.group_id, is_spoilt=index in spoilt)
+    yield from map(_unused, training.external.unused)
+
+
+def _outcome(
+    one: ScoredGroup, row: TrainGroup | None, group_id: GroupId, *, is_spoilt: bool
+) -> m.GroupOutcome:
+    why = _why_unused(one, row, is_spoilt=is_spoilt)
+    return m.GroupOutcome(
+        group_id=group_id,
+        publisher=PeerId("") if one.source is None else one.source.publisher,
+        model="" if one.source is None else one.source.policy.model_name,
+        family=one.question.task.family,
+        reward=_mean(one.rewards),
+        signal=0.0 if why or row is None else row.share * sum(map(abs, row.advantages)),
+        tokens=0 if why or row is None else sum(map(len, row.completions)),
+        why_unused=why,
+    )
+
+
+def _why_unused(one: ScoredGroup, row: TrainGroup | None, *, is_spoilt: bool) -> str:
+    if not has_signal(one.rewards):
+        return Unused.ALL_SAME if any(one.rewards) else Unused.NO_REWARD
+    if row is None:
+        return Unused.NOT_NEEDED
+    return Unused.SPOILT if is_spoilt else ""
+
+
+def _unused(one: UnusedGroup) -> m.GroupOutcome:
+    return m.GroupOutcome(
+        group_id=one.source.group_id,
+        publisher=one.source.publisher,
+        model=one.source.policy.model_name,
+        family=one.source.group.task.family,
+        reward=_mean(one.rewards),
+        why_unused=one.why,
+    )
+
+
+def _mean(rewards: Sequence[float]) -> float:
+    return sum(rewards) / len(rewards) if rewards else 0.0

@@ -1,0 +1,334 @@
+"""A policy as other programs ask one: completions of a chat or of a text, by OpenAI's words.
+
+    request (JSON) ─▶ Wanted ─▶ token ids ─▶ generate ─▶ reply (JSON)
+
+The shapes are those of OpenAI's `/v1/chat/completions` and `/v1/completions` (platform.openai.com,
+API reference), as far as evaluation tools use them: several answers, sampling, `stop`, `seed`,
+log-probabilities, and `echo` with those of the prompt. What is not supported and would change the
+answer is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from jinja2 import TemplateError
+
+from shoal_policy.generation.local import Sample, generate
+from shoal_policy.model.loading import Policy, PromptFormat
+from shoal_policy.model.prompting import encode_prompt, encode_text
+from shoal_wire.types import FinishReason, SamplingParams
+
+MAX_ANSWERS: Final = 64
+"""Most answers to one request: more would hold up everybody else for long."""
+MAX_PROMPTS: Final = 64
+MAX_STOPS: Final = 16
+DEFAULT_TOKENS: Final = 256
+"""Length of an answer where none is asked for: a guess that suits a chat on a laptop."""
+_REFUSED: Final = {
+    "stream": "answers come whole: leave stream out",
+    "tools": "tools are not supported",
+    "functions": "tools are not supported",
+    "logit_bias": "logit_bias is not supported",
+    "suffix": "suffix is not supported",
+    "presence_penalty": "penalties are not supported",
+    "frequency_penalty": "penalties are not supported",
+}
+
+
+class RequestError(ValueError):
+    """A request that cannot be answered as it stands. The text is one line for its author."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One request, read."""
+
+    num_answers: int
+    max_tokens: int | None
+    """Longest answer in tokens; None for the default."""
+    temperature: float
+    top_p: float
+    seed: int
+    stops: tuple[str, ...]
+    logprobs: bool
+    echo: bool
+
+
+def chat_reply(policy: Policy, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer a request to `/v1/chat/completions`. Raises RequestError."""
+    wanted = _wanted(body)
+    prompt = _chat_ids(policy, body.get("messages"))
+    (samples,) = _answers(policy, [prompt], wanted)
+    choices = [
+        {
+            "index": index,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": reason,
+            "logprobs": _chat_logprobs(policy, sample) if wanted.logprobs else None,
+        }
+        for index, sample in enumerate(samples)
+        for text, reason in [_cut(sample, wanted.stops)]
+    ]
+    return _reply("chat.completion", "chatcmpl", policy, [prompt], [samples], choices)
+
+
+def text_reply(policy: Policy, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer a request to `/v1/completions`. Raises RequestError."""
+    wanted = _wanted(body)
+    prompts = [_text_ids(policy, one) for one in _prompts(body.get("prompt"))]
+    made = _answers(policy, prompts, wanted)
+    choices: list[dict[str, Any]] = []
+    for prompt, samples in zip(prompts, made, strict=True):
+        for sample in samples:
+            text, reason = _cut(sample, wanted.stops)
+            echoed = _decoded(policy, prompt) if wanted.echo else ""
+            choices.append(
+                {
+                    "index": len(choices),
+                    "text": echoed + text,
+                    "finish_reason": reason,
+                    "logprobs": _text_logprobs(policy, prompt, sample, wanted),
+                }
+            )
+    return _reply("text_completion", "cmpl", policy, prompts, made, choices)
+
+
+def models_reply(policy: Policy) -> dict[str, Any]:
+    """Answer a request to `/v1/models`."""
+    return {
+        "object": "list",
+        "data": [{"id": policy.name, "object": "model", "created": 0, "owned_by": "shoal"}],
+    }
+
+
+def _wanted(body: Mapping[str, Any]) -> Wanted:
+    for name, why in _REFUSED.items():
+        if body.get(name):
+            raise RequestError(why)
+    stops = body.get("stop") or []
+    stops = [stops] if isinstance(stops, str) else stops
+    if not isinstance(stops, list) or not all(isinstance(one, str) and one for one in stops):
+        raise RequestError("stop must be a text or a list of texts")
+    if len(stops) > MAX_STOPS:
+        raise RequestError(f"stop may have at most {MAX_STOPS} texts")
+    return Wanted(
+        num_answers=int(_number(body, "n", 1, 1, MAX_ANSWERS, whole=True)),
+        max_tokens=_max_tokens(body),
+        temperature=_number(body, "temperature", 1.0, 0.0, 100.0),
+        top_p=_number(body, "top_p", 1.0, 1e-6, 1.0),
+        seed=int(_number(body, "seed", secrets.randbits(62), 0, 2**63 - 1, whole=True)),
+        stops=tuple(stops),
+        logprobs=bool(body.get("logprobs")) or body.get("logprobs") == 0,
+        echo=body.get("echo") is True,
+    )
+
+
+def _max_tokens(body: Mapping[str, Any]) -> int | None:
+    for name in ("max_completion_tokens", "max_tokens"):
+        if body.get(name) is not None:
+            return int(_number(body, name, 0, 0, 1 << 20, whole=True))
+    return None
+
+
+def _number(
+    body: Mapping[str, Any],
+    name: str,
+    default: float,
+    least: float,
+    most: float,
+    *,
+    whole: bool = False,
+) -> float:
+    value = body.get(name)
+    if value is None:
+        return default
+    right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not right or not least <= value <= most:
+        kind = "a whole number" if whole else "a number"
+        raise RequestError(f"{name} must be {kind} from {least:g} to {most:g}")
+    return float(value) if not whole else value
+
+
+def _chat_ids(policy: Policy, messages: object) -> list[int]:
+    """Token ids of a conversation: by the model's template, or of its one question without."""
+    if not isinstance(messages, list) or not messages:
+        raise RequestError("messages must be a list of at least one message")
+    turns = [_turn(one) for one in messages]
+    if policy.prompt_format is PromptFormat.CHAT:
+        try:
+            return list(
+                policy.tokenizer.apply_chat_template(
+                    turns,
+                    add_generation_prompt=True,
+                    enable_thinking=False,
+                    tokenize=True,
+                    return_dict=False,
+                )
+            )
+        except TemplateError as error:
+            raise RequestError(f"the model's chat template refuses this: {error}") from None
+    *before, last = turns
+    if last["role"] != "user" or any(turn["role"] != "system" for turn in before):
+        raise RequestError("this model has no chat template: send one message of the user")
+    system = "\n\n".join(turn["content"] for turn in before)
+    return encode_prompt(policy, last["content"], system=system)
+
+
+def _turn(message: object) -> dict[str, str]:
+    role = message.get("role") if isinstance(message, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, list):  # parts of text, as some clients send them
+        parts = [one.get("text") if isinstance(one, dict) else None for one in content]
+        content = "".join(map(str, parts)) if None not in parts else None
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise RequestError("each message needs a role and a content of text")
+    return {"role": role, "content": content}
+
+
+def _prompts(prompt: object) -> list[str | list[int]]:
+    """The prompts of a request: one text, one list of token ids, or a list of either."""
+    one_alone = isinstance(prompt, str) or (
+        isinstance(prompt, list) and prompt != [] and all(type(each) is int for each in prompt)
+    )
+    prompts: Any = [prompt] if one_alone else prompt
+    if not isinstance(prompts, list) or not 0 < len(prompts) <= MAX_PROMPTS:
+        raise RequestError(f"prompt must be a text, token ids, or a list of 1 to {MAX_PROMPTS}")
+    for each in prompts:
+        ids = isinstance(each, list) and all(type(token) is int for token in each)
+        if not (isinstance(each, str) or ids):
+            raise RequestError("each prompt must be a text or a list of token ids")
+    return prompts
+
+
+def _text_ids(policy: Policy, prompt: str | list[int]) -> list[int]:
+    ids = encode_text(policy, prompt) if isinstance(prompt, str) else list(prompt)
+    if not ids:
+        raise RequestError("a prompt must have at least one token")
+    if not all(0 <= token < len(policy.tokenizer) for token in ids):
+        raise RequestError("a prompt has a token that the model does not have")
+    return ids
+
+
+def _answers(policy: Policy, prompts: Sequence[list[int]], wanted: Wanted) -> list[list[Sample]]:
+    room = min(policy.max_positions - len(prompt) for prompt in prompts)
+    asked = DEFAULT_TOKENS if wanted.max_tokens is None else wanted.max_tokens
+    if room < (0 if asked == 0 else 1):
+        raise RequestError(
+            f"a prompt of {policy.max_positions - room} tokens leaves no room for an answer: "
+            f"the model has {policy.max_positions} positions"
+        )
+    if asked == 0:
+        return [[_EMPTY] * wanted.num_answers for _ in prompts]
+    generator = torch.Generator()
+    generator.manual_seed(wanted.seed)
+    return generate(
+        policy,
+        prompts,
+        num_completions=wanted.num_answers,
+        params=SamplingParams(
+            temperature=wanted.temperature,
+            top_p=wanted.top_p,
+            top_k=0,
+            max_new_tokens=min(asked, room),
+        ),
+        generator=generator,
+    )
+
+
+_EMPTY: Final = Sample(ids=[], text="", finish_reason=FinishReason.LENGTH, logprobs=[])
+"""The answer to a request for no tokens, as tools send it that want the prompt's alone."""
+
+
+def _cut(sample: Sample, stops: Sequence[str]) -> tuple[str, str]:
+    """Return an answer's text up to the first stop text, and why it ended."""
+    places = [place for stop in stops if (place := sample.text.find(stop)) >= 0]
+    if places:
+        return sample.text[: min(places)], "stop"
+    return sample.text, "stop" if sample.finish_reason is FinishReason.STOP else "length"
+
+
+def _decoded(policy: Policy, ids: Sequence[int]) -> str:
+    decode = policy.tokenizer.decode
+    return str(decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def _chat_logprobs(policy: Policy, sample: Sample) -> dict[str, Any]:
+    tokens = [_decoded(policy, [token]) for token in sample.ids]
+    return {
+        "content": [
+            {
+                "token": token,
+                "logprob": logprob,
+                "bytes": list(token.encode()),
+                "top_logprobs": [],
+            }
+            for token, logprob in zip(tokens, sample.logprobs, strict=True)
+        ]
+    }
+
+
+def _text_logprobs(
+    policy: Policy, prompt: list[int], sample: Sample, wanted: Wanted
+) -> dict[str, Any] | None:
+    """Return each token's log-probability, and the likeliest token there where it is known."""
+    if not wanted.logprobs:
+        return None
+    ids, logprobs = list(sample.ids), list[float | None](sample.logprobs)
+    tops: list[dict[str, float] | None] = [None] * len(ids)
+    if wanted.echo:
+        known, likeliest = _of_prompt(policy, prompt)
+        ids, logprobs, tops = [*prompt, *ids], [None, *known, *logprobs], [None, *likeliest, *tops]
+    tokens = [_decoded(policy, [token]) for token in ids]
+    starts = itertools.accumulate((len(token) for token in tokens), initial=0)
+    return {
+        "tokens": tokens,
+        "token_logprobs": logprobs,
+        "top_logprobs": tops,
+        "text_offset": list(starts)[:-1],
+    }
+
+
+def _of_prompt(policy: Policy, prompt: list[int]) -> tuple[list[float], list[dict[str, float]]]:
+    """Return the log-probability of each prompt token but the first, and the likeliest there."""
+    ids_1T = torch.tensor([prompt], device=policy.device)
+    with torch.inference_mode(), policy.whole(), policy.autocast():
+        logits_TV = policy.model(input_ids=ids_1T, use_cache=False).logits[0, :-1].float()
+    logprobs_TV = logits_TV.log_softmax(-1)
+    own = logprobs_TV.gather(-1, ids_1T[0, 1:, None])[:, 0].tolist()
+    values, tokens = logprobs_TV.max(-1)
+    likeliest = [
+        {_decoded(policy, [token]): value}
+        for token, value in zip(tokens.tolist(), values.tolist(), strict=True)
+    ]
+    return own, likeliest
+
+
+def _reply(
+    kind: str,
+    prefix: str,
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    made: Sequence[Sequence[Sample]],
+    choices: list[dict[str, Any]],
+) -> dict[str, Any]:
+    asked = sum(map(len, prompts))
+    answered = sum(len(sample.ids) for samples in made for sample in samples)
+    return {
+        "id": f"{prefix}-{secrets.token_hex(12)}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": policy.name,
+        "choices": choices,
+        "usage": {
+            "prompt_tokens": asked,
+            "completion_tokens": answered,
+            "total_tokens": asked + answered,
+        },
+    }

@@ -1,0 +1,32 @@
+"""The things that a trainer works with beside its model, and how it is told to stop. No tensors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shoal_policy.node.link import NodeLink
+from shoal_policy.record.phases import Phases
+from shoal_policy.tasks import TaskSource
+from shoal_wire.manifest import SwarmRules
+
+
+class Interrupted(Exception):  # noqa: N818 - an order, not a fault
+    """The trainer was told to stop; the round so far has had no effect on the weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """One trainer's tasks, node and swarm."""
+
+    tasks: TaskSource
+    """Where questions and rewards come from."""
+    link: NodeLink
+    rules: SwarmRules
+    should_stop: Callable[[], bool]
+    """Whether the trainer is to end; asked between the steps of a round."""
+    phases: Phases = field(default_factory=Phases)
+    """Told what is being done."""
+    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """Milliseconds since 1970: what others' groups say of when they were made is measured by it."""

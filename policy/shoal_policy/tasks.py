@@ -1,0 +1,227 @@
+"""Where the trainer's questions and rewards come from: the sandboxed task worker. No tensors."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+
+from shoal_policy.rollouts import OwnGroup, Question
+from shoal_tasks.families import (
+    config_digest,
+    example_coordinates,
+    trial_coordinates,
+)
+from shoal_tasks.prompts import Example, answer_text
+from shoal_tasks.spec import AnswerFormat, FamilySpec
+from shoal_tasks.split import Part
+from shoal_tasks.types import Play, PlayRequest, ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.wire_tasks import coordinates_of, inline_reward, make_task
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.digests import question_digest
+from shoal_wire.rules import is_held_out, is_reserved
+from shoal_wire.types import Completion, Digest, FinishReason, InlineTask, Task
+
+log = logging.getLogger(__name__)
+
+_TOLD = 16
+"""Different errors of reward functions that are remembered as told; later ones are told again."""
+_LOOKED_AT = 32
+"""Tasks looked at for each example: of some families most questions are held out or left out."""
+
+
+class TaskSource:
+    """Draws questions and verifies completions of one swarm's families."""
+
+    def __init__(self, worker: TaskWorker, families: Sequence[FamilySpec]) -> None:
+        self._worker = worker
+        self._families = tuple(families)
+        self._by_name = {family.name: family for family in families}
+        self._held_out: dict[int, list[Question]] = {}
+        self._told: set[str] = set()
+
+    @property
+    def num_families(self) -> int:
+        """How many families the swarm has."""
+        return len(self._families)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The families, in the swarm's order."""
+        return tuple(self._by_name)
+
+    def expected(self, tasks: Sequence[Task]) -> list[str | None]:
+        """Return the generator's own answers; None where any valid one is accepted."""
+        return [item.answer for item in self._worker.items([coordinates_of(one) for one in tasks])]
+
+    def draw(self, rng: random.Random, count: int) -> list[Question]:
+        """Draw `count` fresh questions, families by the swarm's weights with replacement."""
+        return [self._question(at, text) for at, text in self._worker.draw(rng, count)]
+
+    def held_out(self, per_family: int) -> list[Question]:
+        """The evaluation's questions, family by family: always the same, never drawn above.
+
+        None of a family that is too small to keep any.
+        """
+        if per_family not in self._held_out:
+            found = self._worker.held_out(per_family, families=self._families)
+            self._held_out[per_family] = [self._question(at, text) for at, text in found]
+        return list(self._held_out[per_family])
+
+    def reserved(self, tasks: Sequence[Task]) -> list[bool]:
+        """Which of others' tasks are not for training, by their seeds or by their questions."""
+        generated = [task for task in tasks if task.inline is None]
+        parts = iter(self._worker.parts([coordinates_of(task) for task in generated]))
+        return [
+            self._is_kept_inline(task.inline)
+            if task.inline is not None
+            else next(parts) is not Part.TRAINING or is_reserved(task)
+            for task in tasks
+        ]
+
+    def _is_kept_inline(self, task: InlineTask) -> bool:
+        """A question in words of its own is held against what any family could ask."""
+        known = {one.text for questions in self._held_out.values() for one in questions}
+        return is_held_out(Digest(question_digest(task.question))) or task.question in known
+
+    def examples(self, count: int) -> dict[str, list[Example]]:
+        """Up to `count` worked examples of every family, no question twice: always the same.
+
+        Their answers differ as far as they can: a model repeats what it saw most. None of a
+        family of rows, or where the generator has no answer to show.
+        """
+        found = {}
+        for family in self._families:
+            chosen = self._training_only(example_coordinates(family, _LOOKED_AT * count))
+            tagged = self._tagged(family.name)
+            shown: dict[str, Example] = {}
+            for item in self._worker.items(chosen) if chosen else ():
+                answer = item.answer or item.metadata.get("example_answer")
+                if isinstance(answer, str) and answer:
+                    text = answer_text(answer, tagged=tagged)
+                    shown[item.question] = Example(question=item.question, answer=text)
+            first = {one.answer: one for one in reversed(shown.values())}
+            others = [one for one in shown.values() if one is not first[one.answer]]
+            answered = sorted(first.values(), key=list(shown.values()).index)
+            found[family.name] = [*answered, *others][:count]
+        return found
+
+    def trials(self, family: str, count: int) -> list[Question]:
+        """Questions of a family that only try prompts: always the same, none of a row file's."""
+        looked_at = trial_coordinates(self._by_name[family], _LOOKED_AT * count)
+        chosen = self._training_only(looked_at)[:count]
+        texts = self._worker.questions(chosen) if chosen else []
+        return [self._question(at, text) for at, text in zip(chosen, texts, strict=True)]
+
+    def _training_only(self, chosen: Sequence[TaskCoordinates]) -> list[TaskCoordinates]:
+        """Without questions that are held out, whatever their seed, and those that nobody asks."""
+        parts = self._worker.parts(chosen) if chosen else []
+        return [at for at, part in zip(chosen, parts, strict=True) if part is Part.TRAINING]
+
+    def digest(self, family: str) -> str:
+        """Name what a family asks, by its configuration; 32 hexadecimal digits."""
+        return config_digest(self._by_name[family]).hex()
+
+    def questions(self, tasks: Sequence[Task]) -> list[Question]:
+        """Regenerate the questions of others' tasks from their coordinates."""
+        regenerated = self._worker.questions(
+            [coordinates_of(task) for task in tasks if task.inline is None]
+        )
+        remaining = iter(regenerated)
+        return [
+            Question(
+                task=task,
+                text=next(remaining) if task.inline is None else task.inline.question,
+                tagged=self._tagged(task.family),
+                system=self.system(task.family),
+                max_turns=self.max_turns(task.family) if task.inline is None else 0,
+            )
+            for task in tasks
+        ]
+
+    def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
+        """Return what environments answer to the beginnings of games, in order."""
+        plays = self._worker.play(requests) if requests else []
+        for request, one in zip(requests, plays, strict=True):
+            self._tell(request.task.family, one.error)
+        return plays
+
+    def verify_own(self, groups: Sequence[OwnGroup]) -> list[list[float]]:
+        """Return the rewards of own groups, one list a group."""
+        return self._verify(
+            [
+                (group.question.task, [(a.text, a.finish_reason) for a in group.answers])
+                for group in groups
+            ]
+        )
+
+    def verify(self, groups: Sequence[tuple[Task, Sequence[Completion]]]) -> list[list[float]]:
+        """Return the rewards of others' groups by this node's own verifier (SAPO, Alg. 1)."""
+        return self._verify(
+            [
+                (task, [(c.text, c.finish_reason) for c in completions])
+                for task, completions in groups
+            ]
+        )
+
+    def _verify(
+        self, groups: Sequence[tuple[Task, Sequence[tuple[str, FinishReason]]]]
+    ) -> list[list[float]]:
+        requests = [
+            ScoreRequest(task=coordinates_of(task), text=text, finish_reason=finish)
+            for task, answers in groups
+            if task.inline is None
+            for text, finish in answers
+        ]
+        results: list[ScoreResult] = self._worker.score(requests) if requests else []
+        for request, result in zip(requests, results, strict=True):
+            self._tell(request.task.family, result.error)
+        remaining = iter(results)
+        return [
+            [
+                next(remaining).reward
+                if task.inline is None
+                else inline_reward(task.inline, *answer)
+                for answer in answers
+            ]
+            for task, answers in groups
+        ]
+
+    def _tell(self, family: str, error: str) -> None:
+        """Tell the author of a reward, once for each line of the file, that it raises."""
+        if error and error not in self._told:
+            if len(self._told) < _TOLD:
+                self._told.add(error)
+            log.warning("the reward of %s counts as 0 where its function fails: %s", family, error)
+
+    def _question(self, at: TaskCoordinates, text: str) -> Question:
+        family = self._by_name[at.family]
+        task = make_task(
+            at,
+            question=text,
+            verifier=family.verifier,
+            verifier_version=family.verifier_version,
+        )
+        return Question(
+            task=task,
+            text=text,
+            tagged=self._tagged(at.family),
+            system=self.system(at.family),
+            max_turns=self.max_turns(at.family),
+        )
+
+    def system(self, family: str) -> str:
+        """Return the family's own system turn; empty for none."""
+        spec = self._by_name.get(family)
+        return "" if spec is None else spec.system
+
+    def max_turns(self, family: str) -> int:
+        """Return the most messages of a game of this family; 0 where it does not answer back."""
+        spec = self._by_name.get(family)
+        return spec.max_turns if spec is not None and spec.is_environment else 0
+
+    def _tagged(self, family: str) -> bool:
+        spec = self._by_name.get(family)
+        is_tagged = spec is not None and spec.answer_format is AnswerFormat.TAGGED
+        # A game is played in the form that its environment asks for.
+        return is_tagged and not self.max_turns(family)

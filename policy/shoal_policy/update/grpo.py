@@ -1,0 +1,385 @@
+"""One policy-gradient update: GRPO's clipped token loss (arXiv 2402.03300) and its variants.
+
+    groups ─► rows ─► minibatches ─► micro-batches of similar length ─► backward, added up ─► step
+
+`objective` has the loss itself. What a token weighs in it is fixed before rows are packed,
+so packing cannot change the loss. There is no KL term and no reference model unless asked for
+(SAPO, section 4). Rows with advantage zero have gradient zero: without a KL term they count in the
+averages and are never computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.memory import checkpointing, halved_budget, is_out_of_memory
+from shoal_policy.model.packed import packing
+from shoal_policy.model.prefix_cache import forget
+from shoal_policy.model.reference import base_alone, check_reference
+from shoal_policy.model.sharding import all_finite, whole_tensor
+from shoal_policy.update.head import Expected
+from shoal_policy.update.logprobs import completion_logprobs
+from shoal_policy.update.objective import (
+    GrpoConfig,
+    TokenLoss,
+    TokenTerms,
+    foretells,
+    token_gradient,
+    token_loss,
+)
+from shoal_policy.update.off_policy import importance_weights, is_unlikely, sayable
+from shoal_policy.update.ranks import Alone, Team
+from shoal_policy.update.rows import (
+    Row,
+    TrainGroup,
+    batch_tokens,
+    deal,
+    make_rows,
+    micro_batches,
+    pack,
+    packing_pays,
+    weighted,
+)
+from shoal_policy.update.stats import Blame, Nonfinite, Totals, UpdateStats, merged, summed_up
+from shoal_settings.schema import Settings
+
+CPU_TOKENS = 2048
+"""Tokens in one forward pass from which on a CPU gains nothing by more: its caches are full."""
+
+__all__ = [
+    "Blame",
+    "GrpoConfig",
+    "Nonfinite",
+    "TrainGroup",
+    "UpdateStats",
+    "make_optimizer",
+    "optimizer_of",
+    "pack",
+    "update",
+]
+
+
+def make_optimizer(policy: Policy, *, lr: float, weight_decay: float = 0.0) -> Any:
+    """AdamW over the policy's trainable weights; decay applies to matrices only."""
+    trainable = [weight for weight in policy.model.parameters() if weight.requires_grad]
+    matrices = [weight for weight in trainable if weight.ndim > 1]
+    vectors = [weight for weight in trainable if weight.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    fused = policy.device.type in ("cpu", "cuda") and not policy.in_root
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, fused=fused)
+
+
+def optimizer_of(settings: Settings, policy: Policy) -> Any:
+    """Return the optimiser that settings ask for: every trainer's, rank's and experiment's."""
+    return make_optimizer(policy, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+
+
+def update(
+    policy: Policy,
+    optimizer: Any,
+    groups: Sequence[TrainGroup],
+    config: GrpoConfig,
+    reference: Policy | None = None,
+    team: Team | None = None,
+) -> UpdateStats:
+    """Change the policy's weights by ``config.epochs × config.minibatches`` steps at most.
+
+    A step whose rows all have advantage zero, or whose loss or gradient is not finite, is
+    not taken and is counted. `reference` is what ``config.kl_beta`` > 0 measures from;
+    `team` are the processes that share the work, each with the same groups.
+    Deterministic on CPU. Raises ValueError for malformed groups or a reference that is amiss.
+    """
+    if config.kl_beta and reference is None:
+        raise ValueError("kl_beta > 0 needs a reference policy")
+    if reference is not None:
+        check_reference(policy, reference)
+    rows_of_groups, too_long = make_rows(policy, groups, config)
+    minibatches = [
+        weighted([row for rows in part for row in rows], config)
+        for part in deal(rows_of_groups, config.minibatches)
+    ]
+    team = team or Alone()
+    forget(policy.model)  # what was computed with the weights that change now
+    run = _Update(policy, optimizer, config, reference if config.kl_beta else None, team)
+    if config.minibatches > 1:
+        # The ratio is taken against the policy before the first step, so what later steps
+        # need of it must be computed now; the first step's rows get theirs on the way.
+        later = [row for rows in minibatches[1:] for row in team.share(rows)]
+        run.fill_start(later, next((rows[:1] for rows in minibatches if rows), []))
+    for _ in range(config.epochs):
+        for number, rows in enumerate(minibatches):
+            if not rows:
+                run.totals.no_signal += 1
+            elif not run.step(rows):
+                # What spoilt this pass would spoil the next.
+                minibatches[number] = []
+    trained = [row for rows in minibatches for row in rows]
+    return summed_up(merged(team.collect(run.totals)), trained, too_long)
+
+
+class _Update:
+    """The steps of one update, and what they add up to."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        optimizer: Any,
+        config: GrpoConfig,
+        reference: Policy | None,
+        team: Team,
+    ) -> None:
+        self._policy, self._optimizer = policy, optimizer
+        self._config, self._reference, self._team = config, reference, team
+        self.totals = Totals(token_budget=config.token_budget)
+
+    def fill_start(self, rows: list[Row], spare: list[Row]) -> None:
+        """Compute own log-probabilities of rows whose turn comes after weights have changed.
+
+        `spare` is a row for passes that others need and this process does not.
+        """
+        for row in rows:
+            if row.known is not None and row.claimed is None and not row.external:
+                row.start = row.known
+        missing = [row for row in rows if row.start is None and self._needs_start(row)]
+        packed, batches = self._batches(missing)
+        with torch.no_grad():
+            for batch in batches:
+                found = self._logprobs(self._policy, batch, packed=packed)
+                self._keep_start(batch, found.logprobs)
+            for _ in range(self._team.passes(len(batches)) - len(batches)):
+                self._logprobs(self._policy, spare, packed=False)
+
+    @staticmethod
+    def _needs_start(row: Row) -> bool:
+        return row.external or row.claimed is not None or row.old is None
+
+    def step(self, rows: list[Row]) -> bool:
+        """One optimiser step over `rows`; False, and no step, when a number is not finite."""
+        self._optimizer.zero_grad(set_to_none=True)
+        saved = replace(self.totals, external=replace(self.totals.external))
+        own_loss = self._backward(self._team.share(rows), spare=rows[:1])
+        loss_sum = self._team.add_up(own_loss, self._policy.model.parameters())
+        limit = self._config.max_grad_norm if self._config.max_grad_norm > 0 else math.inf
+        norm = math.nan
+        if math.isfinite(loss_sum):
+            weights = self._policy.model.parameters()
+            norm = float(whole_tensor(torch.nn.utils.clip_grad_norm_(weights, limit)))
+        finite = math.isfinite(norm)
+        if finite:
+            self._optimizer.step()
+            self.totals.losses.append(loss_sum)
+            self.totals.norms.append(norm)
+        self._optimizer.zero_grad(set_to_none=True)
+        if not finite:
+            # What was summed up so far of this step may not be finite either.
+            self.totals = replace(saved, token_budget=self.totals.token_budget)
+            self.totals.nonfinite.append(self._diagnose(rows))
+        return finite
+
+    def _batches(self, rows: list[Row]) -> tuple[bool, list[list[Row]]]:
+        """Micro-batches of these rows, and whether they are to be packed."""
+        budget = self.totals.token_budget
+        if self._policy.device.type == "cpu":
+            budget = min(budget, CPU_TOKENS)
+        packed = packing_pays(self._policy, rows, budget)
+        return packed, micro_batches(rows, budget, packed=packed)
+
+    def _backward(self, rows: list[Row], spare: list[Row]) -> float:
+        """Add up the gradient; start over with smaller micro-batches when memory runs out.
+
+        Not where others would have to start over with this process.
+        """
+        while True:
+            # Not its tally of external rows: each is counted once, when it is first computed.
+            saved = replace(self.totals)
+            packed, batches = self._batches(rows)
+            try:
+                return self._accumulate(batches, spare, packed=packed)
+            except (MemoryError, RuntimeError) as error:
+                if self._team.in_step or not is_out_of_memory(error):
+                    raise
+                sizes = [(len(batch), batch_tokens(batch, packed=packed)) for batch in batches]
+                budget = halved_budget(saved.token_budget, sizes)
+                if budget is None:
+                    raise
+            # Outside the handler: until here the error holds on to what was computed.
+            self.totals = replace(saved, token_budget=budget)
+            self._optimizer.zero_grad(set_to_none=True)
+
+    def _accumulate(self, batches: list[list[Row]], spare: list[Row], *, packed: bool) -> float:
+        loss_sum = 0.0
+        model, keeps = self._policy.model, not self._config.gradient_checkpointing
+        # Around backward, too: checkpointed layers are computed again there.
+        with (
+            packing(model) if packed else nullcontext(),
+            nullcontext() if keeps else checkpointing(model),
+        ):
+            for batch in batches:
+                loss = self._loss(batch, packed=packed)
+                loss.backward()
+                loss_sum += float(loss.detach())
+                if not math.isfinite(loss_sum) and not self._team.in_step:
+                    break
+            for _ in range(self._team.passes(len(batches)) - len(batches)):
+                found = self._logprobs(self._policy, spare, packed=False)
+                (0.0 * found.logprobs.sum()).backward()
+        return loss_sum
+
+    def _loss(self, rows: list[Row], *, packed: bool) -> torch.Tensor:
+        """This micro-batch's share of the step's loss; adds its tokens to the totals."""
+        config, reference_N = self._config, None
+        if self._reference is not None:
+            reference_N = self._reference_logprobs(self._reference, rows, packed=packed)
+        expected: Expected | None = None
+        if foretells(config) and not any(self._is_weighed(row) for row in rows):
+            before = self._terms(rows, reference_N)
+
+            def expected(logprobs_n: torch.Tensor, part: slice) -> torch.Tensor:
+                return token_gradient(logprobs_n, before.of(part), config)
+
+        found = self._logprobs(self._policy, rows, packed=packed, expected=expected)
+        self._keep_start(rows, found.logprobs)
+        terms = self._terms(rows, reference_N)
+        made = token_loss(found.logprobs, terms, config)
+        self._count(terms, made, found.entropy)
+        return made.loss
+
+    def _is_weighed(self, row: Row) -> bool:
+        """Whether what this row weighs depends on its log-probabilities, and is not known yet."""
+        weighs = self._config.likelihood_floor is not None or row.unread is not None
+        return row.start is None and ((row.external and weighs) or row.claimed is not None)
+
+    def _terms(self, rows: list[Row], reference_N: torch.Tensor | None) -> TokenTerms:
+        device = self._policy.device
+        sizes = [len(row.said) for row in rows]
+        sizes_B = torch.tensor(sizes, device=device)
+        advantage_N, weight_N = torch.tensor(
+            [[row.advantage for row in rows], [row.weight for row in rows]], device=device
+        ).repeat_interleave(sizes_B, dim=1)
+        unknown = torch.full((max(sizes),), math.nan, device=device)
+        old = [
+            unknown[:size] if row.old is None else row.old
+            for row, size in zip(rows, sizes, strict=True)
+        ]
+        weighs = any(row.importance is not None for row in rows)
+        return TokenTerms(
+            old=torch.cat(old),
+            advantage=advantage_N,
+            weight=weight_N,
+            sizes=sizes_B,
+            importance=_importance(rows) if weighs else None,
+            reference=reference_N,
+        )
+
+    def _count(self, terms: TokenTerms, made: TokenLoss, entropy_N: torch.Tensor) -> None:
+        config, totals = self._config, self.totals
+        ratio_N, advantage_N = made.ratio.detach(), terms.advantage
+        low, high = 1 - config.epsilon_low, 1 + config.epsilon_high
+        figures = [
+            ((ratio_N < low) & (advantage_N < 0)).sum(),
+            ((ratio_N > high) & (advantage_N > 0)).sum(),
+            ratio_N.sum(),
+            ratio_N.max(),
+            entropy_N.sum(),
+            ratio_N.new_zeros(()) if made.kl is None else made.kl.detach().sum(),
+        ]
+        # Read at once: each reading waits for the device.
+        read = torch.stack([figure.double() for figure in figures]).tolist()
+        totals.tokens += len(ratio_N)
+        totals.low += read[0]
+        totals.high += read[1]
+        totals.ratio += read[2]
+        totals.ratio_max = max(totals.ratio_max, read[3])
+        totals.entropy += read[4]
+        totals.kl += read[5]
+
+    def _logprobs(
+        self, policy: Policy, rows: list[Row], *, packed: bool, expected: Any = None
+    ) -> Any:
+        return completion_logprobs(
+            policy,
+            rows,
+            temperature=self._config.temperature,
+            packed=packed,
+            expected=expected,
+        )
+
+    def _keep_start(self, rows: list[Row], logprobs_N: torch.Tensor) -> None:
+        sizes = [len(row.said) for row in rows]
+        for row, part in zip(rows, logprobs_N.detach().split(sizes), strict=True):
+            if row.start is None:
+                row.start = part
+                if row.external:
+                    self._weigh_external(row, part)
+                elif row.claimed is not None:
+                    # Another version's, or another arithmetic's: truncated importance sampling.
+                    by_sequence, tally = self._config.sequence_ratio, self.totals.external
+                    row.importance = importance_weights(part, row.claimed, by_sequence=by_sequence)
+                    tally.served += len(part)
+                    tally.served_difference += float((part - row.claimed).abs().sum())
+
+    def _weigh_external(self, row: Row, start_n: torch.Tensor) -> None:
+        """Fix, once an update, what an external row weighs; and count it."""
+        tally = self.totals.external
+        total, size = float(start_n.sum()), len(start_n)
+        unlikely = is_unlikely(total / size, self._config.likelihood_floor)
+        if unlikely:
+            row.weight = 0.0
+        tally.rows += 1
+        tally.unlikely += unlikely
+        tally.tokens += size
+        tally.logprob += total
+        if row.unread is not None:
+            row.importance = sayable(start_n, row.unread)
+
+    def _reference_logprobs(
+        self, reference: Policy, rows: list[Row], *, packed: bool
+    ) -> torch.Tensor:
+        if any(row.reference is None for row in rows):
+            with torch.no_grad(), base_alone(self._policy, reference):
+                if reference.model is not self._policy.model:  # else its attention is set already
+                    packed = packing_pays(reference, rows, self.totals.token_budget)
+                found_N = self._logprobs(reference, rows, packed=packed).logprobs
+            parts = found_N.split([len(row.said) for row in rows])
+            for row, part in zip(rows, parts, strict=True):
+                row.reference = part
+        return torch.cat([row.reference for row in rows if row.reference is not None])
+
+    def _diagnose(self, rows: list[Row]) -> Nonfinite:
+        """Find who spoilt a step, by computing each of its groups alone."""
+        numbers = sorted({row.group for row in rows})
+        if not all_finite(weight.detach() for weight in self._policy.model.parameters()):
+            return Nonfinite(blame=Blame.WEIGHTS, groups=tuple(numbers))
+        # A copy of its own, so that the totals keep counting each token once.
+        alone = _Update(self._policy, self._optimizer, self._config, self._reference, Alone())
+        guilty = []
+        for number in numbers:
+            loss = alone._backward([row for row in rows if row.group == number], [])
+            gradients = (w.grad for w in self._policy.model.parameters() if w.grad is not None)
+            if not (math.isfinite(loss) and all_finite(gradients)):
+                guilty.append(number)
+            self._optimizer.zero_grad(set_to_none=True)
+        if guilty:
+            return Nonfinite(blame=Blame.GROUPS, groups=tuple(guilty))
+        return Nonfinite(blame=Blame.TOGETHER, groups=tuple(numbers))
+
+
+def _importance(rows: list[Row]) -> torch.Tensor:
+    """Importance weights of all rows' tokens, [N]; 1 where a row has none."""
+    return torch.cat(
+        [
+            torch.ones_like(row.start) if row.importance is None else row.importance
+            for row in rows
+            if row.start is not None
+        ]
+    )

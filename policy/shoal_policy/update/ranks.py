@@ -1,0 +1,95 @@
+"""The interface of an update to the other processes that compute it too.
+
+`Alone` is the answer for one process: everything is its own and nothing is added up.
+`shoal_policy.distributed.Ranks` is the same over ``torch.distributed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from shoal_policy.update.rows import Row
+
+T = TypeVar("T")
+
+SLACK = 1.1
+"""Times a process's fair share that the rows of one prompt may be before they are parted."""
+
+
+class Team(Protocol):
+    """The processes that share an update. Every one of them takes the same steps."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all make the same passes over the model: none may make one alone."""
+        ...
+
+    def share(self, rows: list[Row]) -> list[Row]:
+        """This process's part of a step's rows; the parts are disjoint and complete."""
+        ...
+
+    def passes(self, count: int) -> int:
+        """How many passes to make where this process needs `count`."""
+        ...
+
+    def add_up(self, loss: float, weights: Iterable[Any]) -> float:
+        """Sum a loss, and the gradients of `weights` in place, over all processes."""
+        ...
+
+    def collect(self, value: T) -> Sequence[T]:
+        """Return every process's `value`, in the order of ranks."""
+        ...
+
+
+class Alone:
+    """One process."""
+
+    in_step = False
+
+    def passes(self, count: int) -> int:
+        """Its own."""
+        return count
+
+    def share(self, rows: list[Row]) -> list[Row]:
+        """All of them."""
+        return rows
+
+    def add_up(self, loss: float, weights: Iterable[Any]) -> float:
+        """Its own."""
+        return loss
+
+    def collect(self, value: T) -> Sequence[T]:
+        """Its own."""
+        return (value,)
+
+
+def dealt(rows: Sequence[Row], size: int) -> list[list[Row]]:
+    """Deal rows to so many processes, those of one prompt together: it is computed once then.
+
+    Longest first, each to who has least. What alone is more than a process's share is cut in two,
+    which costs its prompt once more.
+    """
+    of_prompt: dict[tuple[int, ...], list[Row]] = {}
+    for row in rows:
+        of_prompt.setdefault(tuple(row.prompt_ids), []).append(row)
+    parts = list(of_prompt.values())
+    while parts and size > 1:
+        parts.sort(key=_tokens, reverse=True)
+        largest = parts[0]
+        if len(largest) == 1 or _tokens(largest) * size <= SLACK * sum(map(_tokens, parts)):
+            break
+        ordered = sorted(largest, key=lambda row: -row.length)
+        parts[:1] = [ordered[::2], ordered[1::2]]
+    shares: list[list[Row]] = [[] for _ in range(size)]
+    loads = [0] * size
+    for part in parts:
+        lightest = loads.index(min(loads))
+        shares[lightest].extend(part)
+        loads[lightest] += _tokens(part)
+    return shares
+
+
+def _tokens(part: Sequence[Row]) -> int:
+    """Return the tokens that these rows of one prompt cost to compute."""
+    return len(part[0].prompt_ids) + sum(len(row.completion_ids) for row in part)
