@@ -20,7 +20,7 @@ BEGINNINGS: Final = {
     "generator": "a server that answers in its place",
     "local": "a round",
     "learning_rate": "the update",
-    "oversample": "pace, checkpoints, evaluation",
+    "round_seconds": "pace, checkpoints, evaluation",
     "nodes": "the nodes",
     "json_output": "what it prints and logs",
 }
@@ -29,7 +29,6 @@ is of the group at whose place it stands."""
 _ELSEWHERE: Final = {
     "threads": "the model",
     "alone": "the model",
-    "oversample": "a round",
     "judge": "the swarm",
 }
 """Settings that stand in the schema at another place than in help."""

@@ -61,23 +61,17 @@ class NodeSettings(BaseModel):
         12, "node bootstrap", "Connections that discovery tries to hold.", ge=1, le=1000
     )
     max_connections: int = key(
-        256, "node bootstrap", "Connections beyond which new ones are refused.", ge=2, le=10_000
-    )
-    prefix_connections: int = key(
-        64,
+        256,
         "node bootstrap",
-        "Inbound connections from one network (IPv4 /24, IPv6 /48); 0 is no limit. "
-        "Loopback is free.",
-        ge=0,
+        "Connections beyond which new ones are refused. One network may have a quarter of them.",
+        ge=2,
         le=10_000,
     )
     relay: bool = key(
         False,
         "node bootstrap",
-        "Relay connections for peers that nobody can dial (circuit relay v2), within limits.",
-    )
-    relay_reservations: int = key(
-        64, "node bootstrap", "Peers that may be reached through this relay.", ge=1, le=4096
+        "Relay connections for peers that nobody can dial (circuit relay v2): at most a quarter of "
+        "`max_connections`.",
     )
     relay_client: Literal["auto", "on", "off"] = key(
         "auto",

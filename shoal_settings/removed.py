@@ -22,9 +22,10 @@ REMOVED: Final[Mapping[str, str]] = {
     "dht": "`bootstrap` addresses, saved peers, `mdns` and the peers of peers find the swarm",
     "dht_peer": "name a peer of this swarm with `bootstrap`",
     "draws=contribution": "`standing` draws each network alike, then each publisher by its use",
-    "relay_bytes": "a relay ends each circuit after 256 MiB, and peers open another; "
-    "`relay_reservations` bounds how many peers it serves",
+    "relay_bytes": "a relay ends each circuit after 256 MiB, and peers open another",
     "relay_seconds": "a relay ends each circuit after an hour, and peers open another",
+    "relay_reservations": "a relay serves a quarter of `max_connections`",
+    "prefix_connections": "one network may have a quarter of `max_connections`",
     "strategy=bare": "it is always so: of others' answers, what a verifier does not read is only "
     "learnt where the policy says it itself",
     "strategy=uniform-unfiltered": "uniform is the paper's way, without groups that teach nothing",
@@ -47,6 +48,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "judge_every": "the judge is asked every ten rounds",
     "metrics_bytes": "metrics.jsonl is thinned over 64 MiB",
     "tensorboard_bytes": "TensorBoard's files are its own; delete old ones by hand",
+    "oversample": "a trainer looks at 8 groups of others for each place of a round, at most",
     "curriculum": "questions follow the swarm's weights; easier or harder ones are --tasks",
 }
 """What is gone, and the sentence that says what replaced it, without a full stop.

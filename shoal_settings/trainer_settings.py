@@ -11,6 +11,8 @@ from shoal_settings.node_settings import NodeSettings
 from shoal_settings.strategy import describe_words, strategy_words
 
 MAX_SHOTS: Final = 64
+OVERSAMPLE: Final = 8
+"""External groups that a trainer looks at, at most, for each of a round's I + J places. A guess."""
 API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 """Environment variable that holds the API key of `base_url`; unset sends none."""
 
@@ -208,14 +210,6 @@ class TrainerSettings(NodeSettings):
         False,
         "node trainer swarm",
         "Compute each layer again in the backward pass instead of keeping it: slower, less memory.",
-    )
-    oversample: int = key(
-        8,
-        "node trainer swarm",
-        "External groups looked at for each of a round's I + J places, at most, in search of "
-        "signal.",
-        ge=1,
-        le=1000,
     )
     round_seconds: float = key(
         0.0,

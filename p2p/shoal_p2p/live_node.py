@@ -36,6 +36,7 @@ from shoal_p2p.store.archive import ARCHIVE_FILE, Archive
 from shoal_p2p.store.store import Store
 from shoal_p2p.trainer_child import TrainerChild
 from shoal_settings.schema import Settings
+from shoal_settings.trainer_settings import OVERSAMPLE
 from shoal_wire.manifest import Manifest
 
 
@@ -249,7 +250,7 @@ class LiveNode:
 def _waste(settings: Settings) -> int:
     """Return how many groups of others a trainer looks at for each that it wants, at most."""
     places = settings.local + settings.external
-    return settings.oversample * places // max(1, settings.external)
+    return OVERSAMPLE * places // max(1, settings.external)
 
 
 BUFFER_SECONDS = 3600.0

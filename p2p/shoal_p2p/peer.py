@@ -234,15 +234,20 @@ def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:
         announce=tuple(map(parse_announced, settings.announce)),
         swarm=SwarmSettings(
             max_connections=settings.max_connections,
-            gate=GateLimits(prefix_connections=settings.prefix_connections),
+            gate=GateLimits(prefix_connections=_share_of(settings)),
             key=swarm_key,
         ),
     )
 
 
+def _share_of(settings: Settings) -> int:
+    """Return how many connections one network, or all relayed peers together, may have."""
+    return max(1, settings.max_connections // 4)
+
+
 def _relay_of(network: Network, settings: Settings) -> RelayServer | None:
     if not settings.relay:
         return None
-    relay = network.relay(RelayLimits(reservations=settings.relay_reservations))
+    relay = network.relay(RelayLimits(reservations=_share_of(settings)))
     relay.serve()
     return relay

@@ -111,7 +111,7 @@ def test_each_group_of_others_has_its_effect_once(stage: Stage) -> None:
     node.wait_status(lambda s: s["peers"] == 1, "the source connected")
     trainer = TrainerProcess(
         node.data_dir,
-        *("--seed=5", "--local=1", "--external=2", "--completions=2", "--oversample=2"),
+        *("--seed=5", "--local=1", "--external=2", "--completions=2"),
         *("--eval-every=0", "--log=none", "--checkpoint-seconds=0.3", "--round-seconds=0.2"),
     )
     trainer.start()

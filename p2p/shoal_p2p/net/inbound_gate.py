@@ -36,7 +36,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateLimits:
-    """What inbound connections may occupy; 0 connections of a prefix is no limit."""
+    """What inbound connections may occupy."""
 
     prefix_connections: int = 64
     prefix_handshakes: int = 16
@@ -126,7 +126,7 @@ class InboundGate:
         if prefix is not None:
             if self._handshaking[prefix] >= limits.prefix_handshakes:
                 return GateRefusal.PREFIX_HANDSHAKES
-            if 0 < limits.prefix_connections <= self._open[prefix]:
+            if self._open[prefix] >= limits.prefix_connections:
                 return GateRefusal.PREFIX_FULL
             if not self._paces.of(prefix, now).try_take(1.0, now):
                 return GateRefusal.PREFIX_PACE

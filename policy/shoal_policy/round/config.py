@@ -11,6 +11,7 @@ from shoal_policy.choice.strategy import ExternalStrategy, parse_strategy
 from shoal_policy.rollouts import sampling_params
 from shoal_policy.update.objective import GrpoConfig
 from shoal_settings.schema import Settings
+from shoal_settings.trainer_settings import OVERSAMPLE
 from shoal_wire.types import SamplingParams
 
 
@@ -24,12 +25,12 @@ class RoundConfig:
     """J."""
     num_completions: int
     """L."""
-    oversample: int
-    """External groups looked at for each place of the round, at most."""
     sampling: SamplingParams
     grpo: GrpoConfig
     seed: int
     advantage_scale: AdvantageScale = "group"
+    oversample: int = OVERSAMPLE
+    """External groups looked at for each place of the round, at most."""
     num_questions: int = 0
     """B: questions asked; with more than I, own groups with signal come first. 0 is I."""
     strategy: ExternalStrategy = field(default_factory=ExternalStrategy)
@@ -68,7 +69,6 @@ def round_config(settings: Settings, seed: int) -> RoundConfig:
         num_local=settings.local,
         num_external=settings.external,
         num_completions=settings.completions,
-        oversample=settings.oversample,
         num_questions=settings.questions,
         strategy=parse_strategy(settings.strategy),
         sampling=sampling_params(settings),

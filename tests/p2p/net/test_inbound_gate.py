@@ -43,12 +43,6 @@ def test_a_prefix_has_its_slots_and_others_theirs() -> None:
     assert gate.refused == {GateRefusal.PREFIX_FULL: 1}
 
 
-def test_no_limit_for_a_prefix_is_zero() -> None:
-    gate = InboundGate(GateLimits(prefix_connections=0), 0.0)
-    for _ in range(60):
-        admitted(gate, ONE).settled()
-
-
 def test_unfinished_handshakes_are_few_for_a_prefix_and_in_all() -> None:
     gate = InboundGate(GateLimits(prefix_handshakes=2, handshakes=3), 0.0)
     shaking = [admitted(gate, ONE), admitted(gate, ONE)]
