@@ -88,6 +88,11 @@ COMMANDS = {
         does="answer questions yourself, and share the answers",
         group="questions and answers",
     ),
+    "chat": Command(
+        module="shoal.chat",
+        does="talk to a policy in this terminal",
+        group="questions and answers",
+    ),
     "serve": Command(
         module="shoal.serve",
         does="a policy by OpenAI's interface, for other programs",

@@ -99,6 +99,16 @@ class ServeReady(Versioned):
     model: str
 
 
+class ChatAnswer(Versioned):
+    """What a policy said to one message."""
+
+    model: str
+    message: str
+    answer: str
+    finish_reason: Literal["stop", "length"]
+    num_tokens: int
+
+
 class RoundEvent(Versioned):
     """A round of the trainer, or an evaluation: the figures of docs/metrics.md beside these."""
 

@@ -48,6 +48,7 @@ SHAPES: Final[Mapping[str, Any]] = {
     "logs": printed.Entry,
     "watch": Shown,
     "page": printed.PageReady,
+    "chat": printed.ChatAnswer,
     "serve": printed.ServeReady,
     "schema": printed.Schemas,
     "completion": printed.Completion,

@@ -14,15 +14,13 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal.nearby import folder_with
-from shoal_base.extras import missing_for_trainer
+from shoal.policy_flags import chosen_policy, policy_flags
 from shoal_base.lines import guard_process, say, say_json
 from shoal_settings.exits import EXIT_OK, UsageExit, fail
-from shoal_settings.parser import Parser, path, whole
+from shoal_settings.parser import Parser, whole
 
 if TYPE_CHECKING:
     from shoal_policy.model.loading import Policy
@@ -57,11 +55,9 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     guard_process()
     try:
-        if (missing := missing_for_trainer()) is not None:
-            raise fail("serve", missing)
         server = _bound(arguments.port)
         with server:
-            policy = _policy(arguments)
+            policy = chosen_policy("serve", arguments)
             server.answers = _answers(policy)
             signal.signal(signal.SIGTERM, _interrupt)
             _announce(server, policy.name, as_json=arguments.json)
@@ -91,34 +87,6 @@ def _announce(server: Server, model: str, *, as_json: bool) -> None:
         say_json({"event": "ready", "schema_version": 1, "url": url, "model": model})
     else:
         say(f"serving {model} at {url}")
-
-
-def _policy(arguments: argparse.Namespace) -> Policy:
-    """Load what is served. Late imports: torch takes seconds, and `--help` needs none of it."""
-    from shoal_policy.checkpoint.saving import CheckpointError, latest_checkpoint, load_checkpoint
-    from shoal_policy.model.loading import ModelError, check_device, load_policy
-    from shoal_settings.schema import Settings
-
-    chosen = [name for name in ("model", "checkpoint", "data_dir") if getattr(arguments, name)]
-    if len(chosen) > 1:
-        raise fail("serve", f"--{chosen[0]} and --{chosen[1].replace('_', '-')}: give one of them")
-    try:
-        check_device(arguments.device)
-        if arguments.model:
-            return load_policy(arguments.model, device=arguments.device)
-        found: Path | None = arguments.checkpoint
-        folder = arguments.data_dir or folder_with("checkpoints")
-        if found is None:
-            found = latest_checkpoint(folder).path
-        if found is None:
-            why = f"no checkpoint in {folder}: name a node's --data-dir, or a --model"
-            raise fail("serve", why)
-        return load_checkpoint(found, Settings(device=arguments.device)).policy
-    except (ModelError, CheckpointError) as error:
-        raise fail("serve", str(error)) from None
-    except OSError as error:  # a name that no disk takes, a folder that may not be read
-        why = f"cannot read {arguments.checkpoint or arguments.data_dir} ({error.strerror})"
-        raise fail("serve", why) from None
 
 
 def _answers(policy: Policy) -> dict[str, Answer]:
@@ -227,20 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="shoal serve", description=DESCRIPTION)
-    parser.add_argument(
-        "--data-dir",
-        dest="data_dir",
-        metavar="DIR",
-        type=path,
-        help="a node's folder, whose newest checkpoint answers (default: the one that is here)",
-    )
-    parser.add_argument(
-        "--checkpoint", metavar="DIR", type=path, help="this checkpoint, in place of the newest"
-    )
-    parser.add_argument(
-        "--model", metavar="NAME", help="a model by the names that --model of a node takes"
-    )
-    parser.add_argument("--device", default="auto", help="torch device (default: %(default)s)")
+    policy_flags(parser)
     parser.add_argument(
         "--port",
         type=whole(0, 65535),

@@ -164,6 +164,11 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
         "swarm": [["swarm", *config]],
         "trainer": [["trainer", *config[2:]]],
         "experiment": [["experiment", "paper", "--rounds", "0"]],
+        "chat": [
+            ["chat", "--data-dir", f"none{TEXT}"],
+            ["chat", "--checkpoint", TEXT],
+            ["chat", "--model", "tiny", "--device", TEXT],
+        ],
         "serve": [
             ["serve", "--port", "0", "--data-dir", f"none{TEXT}"],
             ["serve", "--port", "0", "--checkpoint", TEXT],

@@ -21,7 +21,17 @@ from tests.support import factories as make
 from tests.support.running_node import RunningNode
 from tests.support.schemas import check
 
-ELSEWHERE = {"serve", "publish", "answer", "export", "judge report", "swarm", "experiment", "page"}
+ELSEWHERE = {
+    "chat",
+    "serve",
+    "publish",
+    "answer",
+    "export",
+    "judge report",
+    "swarm",
+    "experiment",
+    "page",
+}
 """Checked by the tests that run them."""
 WITHOUT_NODE = {
     "schema": "schema",

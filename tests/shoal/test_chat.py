@@ -1,0 +1,70 @@
+"""`shoal chat` as its user meets it: a real process with a pipe for a keyboard."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.__main__ import main
+from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+from tests.policy import tiny_models
+from tests.support.schemas import check
+
+CHAT = [sys.executable, "-m", "shoal", "chat"]
+TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}answer: "
+
+
+def talk(typed: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*CHAT, *flags], input=typed, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_each_line_is_answered_until_the_input_ends() -> None:
+    done = talk("2 + 3\n\n4 + 4\n", "--model", "tiny", "--max-tokens", "4", "--json")
+    assert done.returncode == EXIT_OK, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    for answer in answers:
+        check("chat", answer)
+    assert [answer["message"] for answer in answers] == ["2 + 3", "4 + 4"]
+    assert all(1 <= answer["num_tokens"] <= 4 for answer in answers)
+
+
+def test_a_line_that_is_too_long_is_told_and_the_next_is_answered() -> None:
+    done = talk(f"{'9' * 5000}\n2 + 3\n", "--model", "tiny", "--max-tokens", "4")
+    assert done.returncode == EXIT_OK, done.stderr
+    assert "no room for an answer" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_conversation_goes_on_until_an_empty_line(tmp_path: Path) -> None:
+    """Where its turns fill the model's 96 positions, the user learns how to begin anew."""
+    tiny_models.model("llama").save_pretrained(tmp_path)
+    tokenizer = tiny_models.tokenizer(answer_token=False)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(tmp_path)
+    flags = ["--model", str(tmp_path), "--max-tokens", "4", "--json"]
+    done = talk("2 + 3\n" * 20 + "\n2 + 3\n", *flags)
+    assert done.returncode == EXIT_OK, done.stderr
+    answers = done.stdout.splitlines()
+    refused = done.stderr.count("an empty line begins a new conversation")
+    assert 2 <= len(answers) <= 10
+    assert len(answers) + refused == 21
+    assert "empty line" not in done.stderr.splitlines()[-1]
+
+
+def test_what_cannot_be_talked_to_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flags, said in (
+        (["--data-dir", str(tmp_path)], "no checkpoint in"),
+        (["--model", "tiny", "--checkpoint", str(tmp_path)], "give one of them"),
+        (["--model", str(tmp_path / "none")], "no such folder"),
+    ):
+        assert main(["chat", *flags]) == EXIT_USAGE
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert said in line, line
