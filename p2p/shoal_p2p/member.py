@@ -76,7 +76,8 @@ class Member:
         traffic = ShardTraffic(manifest)
         for name in unused_families(manifest, settings.task_file):
             logger.warning("the swarm has no family %s: that task file is not used", name)
-        self.worker = parts.worker(specs_of(manifest, settings.task_file), worker_patience_seconds)
+        self.families = specs_of(manifest, settings.task_file)
+        self.worker = parts.worker(self.families, worker_patience_seconds)
         self.intake = Intake(
             context=ValidationContext(rules=rules_of(manifest), me=peer.peer_id),
             questions=self.worker,

@@ -39,7 +39,14 @@ from shoal_p2p.threads import InThread
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.types import (
+    Play,
+    PlayRequest,
+    ScoreRequest,
+    ScoreResult,
+    TaskCoordinates,
+    TaskItem,
+)
 from shoal_tasks.worker.trio_client import TaskWorker
 from shoal_wire.types import PeerId
 
@@ -79,6 +86,9 @@ class Worker(QuestionSource, Running, Protocol):
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Return one result a request. Raises TaskError."""
+
+    async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
+        """Return environments' answers to the beginnings of games. Raises TaskError."""
 
 
 class Relays(Running, Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -13,7 +13,7 @@ from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.layout import cut, duration, number, peer_name, print_wrapped
 from shoal_base.terminal import styled
 from shoal_ipc.answers.doctor import Doctor
-from shoal_ipc.answers.node import CompletionRow, Rollouts
+from shoal_ipc.answers.node import CompletionRow, Rollouts, TurnRow
 from shoal_ipc.answers.peer import Refusals
 from shoal_settings.parser import whole
 
@@ -21,6 +21,8 @@ _COLOURS: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
 _QUESTION_CHARS: Final = 2000
 _TEXT_CHARS: Final = 60
 """Of an answer: a line of it tells answers apart, `--json` has the whole."""
+_MAX_TURNS_SHOWN: Final = 24
+"""Messages of both sides that are printed of a game."""
 _FOLLOW_SECONDS: Final = 0.5
 _MOST_AT_ONCE: Final = 200
 """Groups that are new since the last look: a node answers with no more."""
@@ -88,14 +90,33 @@ def rollouts(console: Console, view: Rollouts) -> None:
         console.print(head, soft_wrap=not console.is_terminal)
         question = (row.question or "(question not available)").strip().replace("\n", " ")
         print_wrapped(console, cut(question, _QUESTION_CHARS))
+        best = max(row.completions, key=lambda one: one.reward or 0.0, default=None)
         for completion in row.completions:
             _completion(console, completion)
+            if completion is best:
+                _dialogue(console, completion.turns or ())
     if not view.rollouts:
         console.print("no rollouts yet")
 
 
 def _completion(console: Console, row: CompletionRow) -> None:
-    text = cut((row.text or "").replace("\n", " "), _TEXT_CHARS)
+    text = row.text or ""
     ending = "" if row.finish_reason == "stop" else " … cut"
+    if row.turns is not None:
+        text = " › ".join(turn.text for turn in row.turns if turn.by == "policy")
+        ending = "" if row.finish_reason == "stop" else " … unfinished"
+    text = cut(text.replace("\n", " "), _TEXT_CHARS)
     mark = "    ?" if row.reward is None else f"{row.reward:5.2f}"
     print_wrapped(console, f"{text}{ending}", head=f"  {mark}  ")
+
+
+def _dialogue(console: Console, turns: Sequence[TurnRow]) -> None:
+    """Print the best game of a group whole: `>` marks the policy's messages, as in `--play`."""
+    number = 0
+    for turn in turns[:_MAX_TURNS_SHOWN]:
+        number += turn.by == "policy"
+        text = cut(" ".join(turn.text.split()), _TEXT_CHARS)
+        head = f"{number}. > " if turn.by == "policy" else ""
+        print_wrapped(console, text, head=f"{head:>15}")
+    if (left := len(turns) - _MAX_TURNS_SHOWN) > 0:
+        console.print(f"{'':15}… and {left} more messages; --json has all")

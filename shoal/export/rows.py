@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from shoal_p2p.intake.validation import Rejected, reopen_batch
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_p2p.store.archive import Archived
 from shoal_tasks.families import FamilySpec, config_digest
-from shoal_tasks.types import ScoreRequest
+from shoal_tasks.prompts import messages_for
+from shoal_tasks.turns import split_messages
+from shoal_tasks.types import PlayRequest, ScoreRequest
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import PublishedGroup, Task
+
+Dialogue = tuple[tuple[str, ...], tuple[str, ...]]
+"""The messages of a game, and the answer of its environment to each, as far as it went."""
 
 CHUNK_BATCHES = 64
 """Batches whose answers are scored in one go."""
@@ -71,7 +77,7 @@ class RowMaker:
     ) -> None:
         """Without a worker rows have neither questions nor rewards."""
         self._worker = worker
-        self._known = {(spec.name, config_digest(spec)) for spec in families}
+        self._known = {(spec.name, config_digest(spec)): spec for spec in families}
         self._tally = tally
 
     def rows(self, items: Sequence[Item]) -> Iterator[dict[str, Any]]:
@@ -83,6 +89,7 @@ class RowMaker:
         known = [item for item in items if self._regenerable(item.group.group.task)]
         texts = iter(self._texts(known))
         rewards = iter(self._rewards(known))
+        dialogues = self._dialogues(known)
         for item in items:
             inline = item.group.group.task.inline
             if inline is not None:
@@ -97,7 +104,13 @@ class RowMaker:
                 )
             elif self._regenerable(item.group.group.task):
                 question, answer = next(texts)
-                yield _row(item, question=question, answer=answer, rewards=next(rewards))
+                row = _row(item, question=question, answer=answer, rewards=next(rewards))
+                if self._spec(item).is_environment:
+                    row["messages"] = [
+                        self._conversation(item, question, next(dialogues))
+                        for _ in item.group.group.completions
+                    ]
+                yield row
             else:
                 self._tally.unknown += 1
                 yield _row(item, question=None, answer=None, rewards=None)
@@ -108,6 +121,35 @@ class RowMaker:
             and task.inline is None
             and (task.family, task.config_digest) in self._known
         )
+
+    def _spec(self, item: Item) -> FamilySpec:
+        task = item.group.group.task
+        return self._known[task.family, task.config_digest]
+
+    def _dialogues(self, items: Sequence[Item]) -> Iterator[Dialogue]:
+        """Yield each game's messages with what its environment answers them when replayed."""
+        asked = [
+            PlayRequest(
+                task=coordinates_of(item.group.group.task),
+                messages=split_messages(completion.text),
+            )
+            for item in items
+            if self._spec(item).is_environment
+            for completion in item.group.group.completions
+        ]
+        plays = self._worker.play(asked) if self._worker is not None and asked else []
+        for one, play in zip(asked, plays, strict=True):
+            yield one.messages, play.observations
+
+    def _conversation(self, item: Item, question: str, dialogue: Dialogue) -> list[dict[str, str]]:
+        """Return a game in the form in which chat models are trained on conversations."""
+        turns = messages_for(question, tagged=False, system=self._spec(item).system)
+        said, heard = dialogue
+        for message, answer in zip_longest(said, heard):
+            turns.append({"role": "assistant", "content": message})
+            if answer is not None:
+                turns.append({"role": "user", "content": answer})
+        return turns
 
     def _texts(self, items: Sequence[Item]) -> list[tuple[str, str | None]]:
         if self._worker is None or not items:
@@ -141,6 +183,7 @@ def _row(
         "question": question,
         "answer": answer,
         "completions": [completion.text for completion in completions],
+        "messages": None,
         "rewards": rewards,
         "finish_reasons": [str(completion.finish_reason) for completion in completions],
         "num_tokens": [completion.num_tokens for completion in completions],

@@ -19,6 +19,13 @@ _MARKUP = re.compile(r"[!-,./:-@\[-^`{-~]|(?<![^\W_])_|_(?![^\W_])")
 """What Markdown may read as its own: ASCII's punctuation, underscores within a word left out."""
 
 
+_GAMES = (
+    "Families that answer back are games. Their completions hold the policy's messages, joined\n"
+    "by U+001E. `messages` has each game as a conversation: a list of `role` and `content`, where\n"
+    "`assistant` is the policy and `user` the environment, replayed by the exporter.\n\n"
+)
+
+
 class RowSink(Protocol):
     """Takes rows in order."""
 
@@ -84,6 +91,7 @@ class Card:
 
     groups: int = 0
     completions: int = 0
+    games: int = 0
     rewarded: int = 0
     reward_sum: float = 0.0
     publishers: Counter[str] = field(default_factory=Counter)
@@ -99,6 +107,7 @@ class Card:
         for row in rows:
             self.groups += 1
             self.completions += len(row["completions"])
+            self.games += row.get("messages") is not None
             self.publishers[row["publisher"]] += 1
             self.families[row["family"]] += 1
             if row["rewards"] is not None:
@@ -119,6 +128,7 @@ class Card:
             "One row a rollout group: a question, the completions of one node, their rewards by\n"
             "the exporter's verifier, and where they came from. Text was written by language\n"
             "models of strangers: treat it as such.\n\n"
+            f"{_GAMES if self.games else ''}"
             f"| family | groups |\n|---|---|\n{families}\n"
         )
 
@@ -130,11 +140,13 @@ def _cell(name: str) -> str:
 
 def _schema(pa: Any) -> Any:
     texts, reals, counts = pa.list_(pa.string()), pa.list_(pa.float64()), pa.list_(pa.int64())
+    turn = pa.struct([("role", pa.string()), ("content", pa.string())])
     return pa.schema(
         [
             ("question", pa.string()),
             ("answer", pa.string()),
             ("completions", texts),
+            ("messages", pa.list_(pa.list_(turn))),
             ("rewards", reals),
             ("finish_reasons", texts),
             ("num_tokens", counts),

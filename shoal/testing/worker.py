@@ -16,7 +16,14 @@ import trio
 
 from shoal_tasks.families import EASY, judge_coordinates
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.types import (
+    Play,
+    PlayRequest,
+    ScoreRequest,
+    ScoreResult,
+    TaskCoordinates,
+    TaskItem,
+)
 from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest
 
@@ -90,6 +97,11 @@ class InstantWorker:
         """Reward `RIGHT_ANSWER` alone."""
         await self._turn()
         return [ScoreResult(reward=float(one.text == RIGHT_ANSWER)) for one in requests]
+
+    async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
+        """Repeat each message; no game ends."""
+        await self._turn()
+        return [Play(observations=one.messages, done=False, reward=0.0) for one in requests]
 
     async def _turn(self) -> None:
         self.waiting += 1

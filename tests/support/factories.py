@@ -32,7 +32,14 @@ from shoal_tasks.families import (
     coordinates,
 )
 from shoal_tasks.swarm import families_of, rules_of
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.types import (
+    Play,
+    PlayRequest,
+    ScoreRequest,
+    ScoreResult,
+    TaskCoordinates,
+    TaskItem,
+)
 from shoal_tasks.worker import sync as client_sync
 from shoal_wire.codec import encode_batch
 from shoal_wire.digests import batch_id, question_digest
@@ -200,6 +207,10 @@ class SharedWorker:
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
         """Return a judge's task."""
         return await self._ask(lambda worker: worker.draw_for_judge(rng))
+
+    async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
+        """Return environments' answers to the beginnings of games."""
+        return await self._ask(lambda worker: worker.play(requests))
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Return one result a request."""

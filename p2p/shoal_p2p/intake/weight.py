@@ -17,7 +17,8 @@ GROUP_OVERHEAD_BYTES = 1200
 COMPLETION_OVERHEAD_BYTES = 120
 """What Python's objects add to the text, as measured."""
 _LOGPROB_OVERHEAD_BYTES = 6
-_SHORT = "…"
+CUT_MARK = "…"
+"""Ends a text of which the rest was left out."""
 _GROUP_S, _COMPLETION_S, _LOGPROB_S, _BYTE_S = 60e-6, 6e-6, 150e-9, 1e-9
 """What each costs from the envelope to the buffer, as measured."""
 
@@ -79,4 +80,4 @@ def _width(text: str) -> int:
 
 
 def _cut(text: str, max_chars: int) -> str:
-    return text if len(text) <= max_chars else text[:max_chars] + _SHORT
+    return text if len(text) <= max_chars else text[:max_chars] + CUT_MARK

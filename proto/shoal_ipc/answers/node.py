@@ -245,6 +245,15 @@ class Fetch(Versioned):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRow:
+    """One message of a game."""
+
+    by: str = ""
+    """policy or environment."""
+    text: Lines = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRow:
     """One answer."""
 
@@ -253,6 +262,9 @@ class CompletionRow:
     tokens: int = 0
     finish_reason: str = ""
     reward: float | None = None
+    turns: tuple[TurnRow, ...] | None = absent()
+    """The text as a dialogue, where the family is an environment. Its side was replayed by this
+    node; it is missing where that was not possible in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ function texts(one) {
     make("h3", {}, "The question"),
     foreign(one.question ?? "The node could not make this question again.", "p", { class: "text" }),
     one.expected ? make("p", { class: "fine" }, "expected: ", foreign(one.expected)) : null,
-    make("h3", {}, plural(one.completions.length, "answer")),
+    make("h3", {}, plural(one.completions.length, one.completions.some((each) => each.turns) ? "game" : "answer")),
     make("ol", { class: "answers" }, ...one.completions.map((answer) => completion(answer, one))),
   ].filter(Boolean);
 }
@@ -126,12 +126,21 @@ function completion(answer, one) {
   const facts = [
     has(answer.reward) ? `reward ${reward(answer.reward)}` : "not scored yet",
     has(mean) && has(answer.reward) && new Set(rewards).size > 1 ? `${answer.reward >= mean ? "above" : "below"} the group’s mean by ${reward(Math.abs(answer.reward - mean))}` : null,
-    `${count(answer.tokens)} tokens`, answer.finish_reason === "length" ? "cut at the token limit" : null,
+    `${count(answer.tokens)} tokens`, answer.finish_reason === "length" ? (answer.turns ? "unfinished" : "cut at the token limit") : null,
   ];
   return make(
     "li",
     { "data-earned": has(answer.reward) ? (answer.reward > 0 ? "yes" : "no") : null },
-    foreign(answer.text || "(nothing)", "p", { class: "text answer mono" }),
+    answer.turns ? dialogue(answer.turns) : foreign(answer.text || "(nothing)", "p", { class: "text answer mono" }),
     make("p", { class: "fine" }, facts.filter(Boolean).join(" · ")),
+  );
+}
+
+// A game: what the policy said, and what the environment answered. Each turn says whose it is.
+function dialogue(turns) {
+  return make(
+    "ol",
+    { class: "dialogue" },
+    ...turns.map((turn) => make("li", { "data-by": turn.by }, make("b", { class: "by" }, turn.by), foreign(turn.text || "(nothing)", "span", { class: "text mono" }))),
   );
 }

@@ -33,7 +33,14 @@ from shoal_p2p.node import Node
 from shoal_p2p.parts import Parts
 from shoal_policy.node.link import NodeLink
 from shoal_settings.schema import Settings
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.types import (
+    Play,
+    PlayRequest,
+    ScoreRequest,
+    ScoreResult,
+    TaskCoordinates,
+    TaskItem,
+)
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import Digest, GroupId, PeerId
 
@@ -85,6 +92,11 @@ class _Worker(Idle):
         """Return a judge's task and its question."""
         await trio.lowlevel.checkpoint()
         return self._worker.draw_for_judge(rng)
+
+    async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
+        """Return environments' answers to the beginnings of games."""
+        await trio.lowlevel.checkpoint()
+        return self._worker.play(requests)
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Return one result a request."""
