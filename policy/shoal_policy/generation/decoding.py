@@ -19,13 +19,16 @@ import torch
 from torch.nn import functional
 
 from shoal_policy.generation.prefixes import PrefixDecoder, can_share
-from shoal_policy.model.loading import Policy
+from shoal_policy.model.loading import ModelError, Policy
 
 SMALL_PARAMETERS = 20_000_000
 """Above this the arithmetic outweighs the Python between it."""
 
 _FIXED_ROPE = ("default", "linear", "llama3")
 """Rotary embeddings whose angles do not depend on how long the sequence has become."""
+
+_CACHE_NAMES = ("cache", "past_key_values")
+"""``transformers`` renamed it in 5.24."""
 
 _LLAMA_SHAPED = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 
@@ -75,6 +78,7 @@ class CacheDecoder:
         places = torch.arange(self._width + max_new, device=policy.device)
         self._mask_RW = places[None, :] >= (self._width - self._lengths_R)[:, None]
         self._cache: Any = None
+        self._cache_name = _cache_name(policy)
 
     def prefill(self) -> torch.Tensor:
         """Run the prompts; logits [R, V] of each row's first new token."""
@@ -100,14 +104,27 @@ class CacheDecoder:
         self._mask_RW = self._mask_RW[rows]
 
     def _call(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        arguments: dict[str, Any] = {"past_key_values": self._cache, "logits_to_keep": 1}
+        arguments: dict[str, Any] = {"logits_to_keep": 1}
         if self._padded:
             arguments |= {"attention_mask": mask.long(), "position_ids": positions}
         known = self._policy.forward_names
         arguments = {name: value for name, value in arguments.items() if name in known}
+        arguments[self._cache_name] = self._cache
         out = self._policy.model(input_ids=ids, use_cache=True, **arguments)
-        self._cache = out.past_key_values
+        self._cache = out[self._cache_name]
         return out.logits[:, -1]
+
+
+def _cache_name(policy: Policy) -> str:
+    """Return what a model calls its key-value cache, in what it takes and in what it returns.
+
+    Raises ModelError where it has none that we know: without it every token would be answered to
+    the one before it alone.
+    """
+    for name in _CACHE_NAMES:
+        if name in policy.forward_names:
+            return name
+    raise ModelError(f"cannot generate with {policy.name!r}: its forward takes no key-value cache")
 
 
 @dataclass(slots=True)

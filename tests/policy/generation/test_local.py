@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -158,6 +159,13 @@ def test_a_prompt_that_fills_the_model_is_refused() -> None:
         draw(policy, prompts=[PROMPTS[0], PROMPTS[2]])
     with pytest.raises(ValueError, match="0 tokens"):
         draw(policy, prompts=[[]])
+
+
+def test_a_model_whose_cache_has_a_name_that_we_do_not_know_is_refused() -> None:
+    policy = tiny_models.policy("gpt2")
+    names = policy.forward_names - {"cache", "past_key_values"}
+    with pytest.raises(ModelError, match="no key-value cache"):
+        draw(replace(policy, forward_names=names))
 
 
 def test_a_broken_model_is_an_error_not_garbage() -> None:
