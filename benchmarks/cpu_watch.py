@@ -73,4 +73,4 @@ def _role(process: psutil.Process) -> str | None:
     command = process.cmdline()
     if "shoal_tasks.worker" in command:
         return None
-    return "trainer" if "policy" in command or "trainer" in command else "node"
+    return "trainer" if "shoal_policy" in command or "trainer" in command else "node"

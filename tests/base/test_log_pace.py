@@ -19,7 +19,7 @@ class Log:
         self._format = LogLines("node", as_json=as_json)
 
     def say(self, text: str, *values: object, level: int = logging.WARNING) -> None:
-        record = logging.LogRecord("p2p.x", level, "", 0, text, values, None)
+        record = logging.LogRecord("shoal_p2p.x", level, "", 0, text, values, None)
         if self._pace.filter(record):
             self.lines.append(self._format.format(record))
 

@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 KEEP_ALL = """
 import functools, sys
-import shoal_policy.trainer
+from shoal_policy import trainer
 from shoal_policy.__main__ import main
-policy.trainer.save_checkpoint = functools.partial(policy.trainer.save_checkpoint, keep=10**6)
+trainer.save_checkpoint = functools.partial(trainer.save_checkpoint, keep=10**6)
 sys.exit(main(sys.argv[1:]))
 """
 """The trainer, but that no checkpoint is ever deleted: together they tell all it consumed."""

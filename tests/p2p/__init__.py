@@ -1,1 +1,1 @@
-"""Tests of p2p."""
+"""Tests of shoal_p2p."""

@@ -1,1 +1,1 @@
-"""Tests of policy."""
+"""Tests of shoal_policy."""

@@ -287,7 +287,8 @@ def test_alone_the_manifest_is_the_presets() -> None:
 
 def test_a_librarys_warning_is_printed_once_and_its_requests_are_not() -> None:
     program = (
-        "import logging; from policy.__main__ import _quieten_libraries; _quieten_libraries(); "
+        "import logging; from shoal_policy.__main__ import _quieten_libraries as quieten; "
+        "quieten(); "
         "logging.basicConfig(level=logging.INFO); import huggingface_hub.utils.logging as hub; "
         "hub.get_logger('huggingface_hub.x').warning('no way to the hub'); import httpx; "
         "answer = httpx.MockTransport(lambda request: httpx.Response(200)); "

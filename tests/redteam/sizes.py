@@ -22,7 +22,7 @@ from types import (
 )
 from typing import Any
 
-_OURS = ("p2p.", "shoal_wire.", "shoal_base.", "libp2p.pubsub.", "shoal_tasks.")
+_OURS = ("shoal_p2p.", "shoal_wire.", "shoal_base.", "libp2p.pubsub.", "shoal_tasks.")
 _LEAVES = (
     type,
     ModuleType,

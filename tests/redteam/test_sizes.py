@@ -17,7 +17,7 @@ class Slotted:
     rows: dict[bytes, object] = field(default_factory=dict)
 
 
-Slotted.__module__ = "p2p.test"
+Slotted.__module__ = "shoal_p2p.test"
 
 
 def test_containers_are_found_in_attributes_slots_closures_and_each_other() -> None:

@@ -4,7 +4,7 @@ The files `*.mutations` of this folder hold it, a section of the page each:
 
     test tests/p2p/net/test_host.py::test_half_open_peer_is_cut
     # a peer's silence is not noticed
-    in p2p.net.yamux:KeepaliveYamux._ping
+    in shoal_p2p.net.yamux:KeepaliveYamux._ping
     - not pong.is_set() and self._last_heard < asked
     + asked < 0
 

@@ -1,1 +1,1 @@
-"""Tests of p2p.buffer."""
+"""Tests of shoal_p2p.buffer."""

@@ -1,1 +1,1 @@
-"""Tests of p2p.fair."""
+"""Tests of shoal_p2p.fair."""

@@ -1,1 +1,1 @@
-"""Tests of p2p.fetch."""
+"""Tests of shoal_p2p.fetch."""

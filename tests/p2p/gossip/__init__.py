@@ -1,1 +1,1 @@
-"""Tests of p2p.gossip."""
+"""Tests of shoal_p2p.gossip."""

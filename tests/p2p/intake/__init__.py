@@ -1,1 +1,1 @@
-"""Tests of p2p.intake."""
+"""Tests of shoal_p2p.intake."""

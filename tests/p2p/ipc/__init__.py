@@ -1,1 +1,1 @@
-"""Tests of p2p.ipc."""
+"""Tests of shoal_p2p.ipc."""

@@ -1,1 +1,1 @@
-"""Tests of p2p.judge."""
+"""Tests of shoal_p2p.judge."""

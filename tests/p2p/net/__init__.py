@@ -1,1 +1,1 @@
-"""Tests of p2p.net."""
+"""Tests of shoal_p2p.net."""

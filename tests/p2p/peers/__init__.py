@@ -1,1 +1,1 @@
-"""Tests of p2p.peers."""
+"""Tests of shoal_p2p.peers."""

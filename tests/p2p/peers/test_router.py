@@ -195,7 +195,7 @@ def test_a_router_that_sends_without_end_has_little_memory() -> None:
 def test_a_network_without_routes_is_one_line() -> None:
     with open_lan() as lan:
         _, inside = lan.host("a")
-        ask = "from p2p.peers.upnp import forward\nforward(4001, 4001, 60)"
+        ask = "from shoal_p2p.peers.upnp import forward\nforward(4001, 4001, 60)"
         done = subprocess.run(
             [*inside, sys.executable, "-c", ask],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -1,1 +1,1 @@
-"""Tests of p2p.rollouts."""
+"""Tests of shoal_p2p.rollouts."""

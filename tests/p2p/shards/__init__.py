@@ -1,1 +1,1 @@
-"""Tests of p2p.shards."""
+"""Tests of shoal_p2p.shards."""

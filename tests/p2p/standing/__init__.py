@@ -1,1 +1,1 @@
-"""Tests of p2p.standing."""
+"""Tests of shoal_p2p.standing."""

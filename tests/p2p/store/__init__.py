@@ -1,1 +1,1 @@
-"""Tests of p2p.store."""
+"""Tests of shoal_p2p.store."""

@@ -1,1 +1,1 @@
-"""Tests of policy.checkpoint."""
+"""Tests of shoal_policy.checkpoint."""

@@ -1,1 +1,1 @@
-"""Tests of policy.choice."""
+"""Tests of shoal_policy.choice."""

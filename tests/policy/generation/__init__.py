@@ -1,1 +1,1 @@
-"""Tests of policy.generation."""
+"""Tests of shoal_policy.generation."""

@@ -316,7 +316,7 @@ def test_answers_that_are_missing_are_one_line(caplog: pytest.LogCaptureFixture)
 
 def test_a_node_that_only_generates_needs_no_torch(tmp_path: Path) -> None:
     program = (
-        "import sys; from policy.__main__ import main; code = main(sys.argv[1:]); "
+        "import sys; from shoal_policy.__main__ import main; code = main(sys.argv[1:]); "
         "loaded = {'torch', 'transformers'} & set(sys.modules); sys.exit(code or len(loaded))"
     )
     with ModelServer() as server:

@@ -1,1 +1,1 @@
-"""Tests of policy.model."""
+"""Tests of shoal_policy.model."""

@@ -1,1 +1,1 @@
-"""Tests of policy.node."""
+"""Tests of shoal_policy.node."""

@@ -1,1 +1,1 @@
-"""Tests of policy.record."""
+"""Tests of shoal_policy.record."""

@@ -1,1 +1,1 @@
-"""Tests of policy.round."""
+"""Tests of shoal_policy.round."""

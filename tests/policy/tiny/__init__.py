@@ -1,1 +1,1 @@
-"""Tests of policy.tiny."""
+"""Tests of shoal_policy.tiny."""

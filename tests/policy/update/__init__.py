@@ -1,1 +1,1 @@
-"""Tests of policy.update."""
+"""Tests of shoal_policy.update."""
