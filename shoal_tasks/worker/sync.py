@@ -161,7 +161,7 @@ class _Pipes:
     """Does the steps of a conversation: the process of the moment, its pipes and the clock."""
 
     def __init__(self) -> None:
-        self._process: WorkerProcess | None = None
+        self.process: WorkerProcess | None = None
         self._unsent = memoryview(b"")
         self._deadline = 0.0
 
@@ -172,8 +172,8 @@ class _Pipes:
                 case talk.Pause():
                     time.sleep(step.seconds)
                 case talk.Launch():
-                    self._process = WorkerProcess()
-                    return self._process.pid
+                    self.process = WorkerProcess()
+                    return self.process.pid
                 case talk.Send():
                     # Goes out while waiting for the answer.
                     self._unsent = memoryview(step.data)
@@ -187,13 +187,13 @@ class _Pipes:
         return None
 
     def _receive(self) -> bytes:
-        assert self._process is not None
+        assert self.process is not None
         while True:
-            readable, writable = self._wait(self._process)
+            readable, writable = self._wait(self.process)
             if writable:
-                self._unsent = self._unsent[os.write(self._process.write_fd, self._unsent) :]
+                self._unsent = self._unsent[os.write(self.process.write_fd, self._unsent) :]
             if readable:
-                return os.read(self._process.read_fd, _READ_BYTES)
+                return os.read(self.process.read_fd, _READ_BYTES)
 
     def _wait(self, process: WorkerProcess) -> tuple[bool, bool]:
         poll = select.poll()
@@ -207,7 +207,7 @@ class _Pipes:
         return process.read_fd in events, process.write_fd in events
 
     def _kill(self) -> None:
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is not None:
             process.kill()
             os.close(process.write_fd)

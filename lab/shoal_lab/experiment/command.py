@@ -32,6 +32,7 @@ from shoal_lab.experiment.presets import PRESETS
 from shoal_lab.experiment.progress import JobProgress
 from shoal_lab.experiment.reading.report import report
 from shoal_lab.experiment.reading.results import load_runs
+from shoal_lab.experiment.registered import register
 from shoal_lab.experiment.tune import best_rates, sweep, tuned
 from shoal_lab.experiment.tune import markdown as sweep_table
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, fail
@@ -80,17 +81,19 @@ def _alone_in(out: Path) -> Iterator[None]:
 def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int:
     """Play what is not on disk yet, then write and show the summary."""
     write_config(out, experiment, arguments.command)
+    preset = PRESETS[arguments.preset]
+    rates = () if arguments.tune is None else rates_of(arguments.tune)
+    register(out, experiment, merit=preset.merit, tests=preset.tests, rates=rates)
     code = EXIT_OK
     try:
-        PRESETS[arguments.preset].prepare()
+        preset.prepare()
         if arguments.tune is not None:
             experiment = _tune(experiment, out, arguments)
         _play(experiment, out, arguments.jobs)
     except KeyboardInterrupt:
         say("shoal experiment: interrupted; this is what there is", error=True)
         code = EXIT_INTERRUPTED
-    read, draws = PRESETS[arguments.preset].read, not arguments.no_figures
-    table, document = report(out, experiment, read, figures=draws)
+    table, document = report(out, experiment, preset.read, figures=not arguments.no_figures)
     if arguments.json:
         say_json({"schema_version": 1, **document})
         return code

@@ -15,6 +15,7 @@ from shoal_lab.experiment.reading.measures import (
     LATE,
     PAPER_GAINS,
     by_arm,
+    cpu_at,
     late_by_node,
     late_heldout,
     oscillation,
@@ -44,6 +45,10 @@ PAPER_AGENTS: Final = 8
 PAPER_NOTE: Final = (
     "Paper (arXiv 2509.08721: 8 × Qwen2.5-0.5B, 2000 rounds, one run), total reward over 8/0: "
     + ", ".join(f"{arm} {gain:+.0%}" for arm, gain in PAPER_GAINS.items() if gain)
+)
+CPU: Final = (
+    "CPU seconds: a node's rounds and the judging of what it shares, task workers included, "
+    "evaluations not."
 )
 BAND: Final = "Mean over seeds; band: its 95 % interval (one seed has none)."
 GOAL, MOST_PLANTED = 0.95, 0.05
@@ -140,6 +145,15 @@ def comparison_figures(runs: Sequence[Run], arms: Sequence[str], title: str) -> 
         curves = [_curve(arm, mine[arm], places, values) for arm in arms]
         words = {"title": f"{title}: {what}", "x": x, "y": y, "note": f"{note} {BAND} {PAPER_NOTE}"}
         yield name, lines(curves, **words, legend="I/J")
+    if all(run.cpu for run in runs):
+        words = {
+            "x": "CPU seconds of a node",
+            "y": "pass@1, greedy, mean of nodes",
+            "legend": "I/J",
+        }
+        curves = [_curve(arm, mine[arm], cpu_at, _held_out) for arm in arms]
+        what = f"{title}: held-out questions"
+        yield "held-out-by-cpu-second", lines(curves, title=what, note=f"{CPU} {BAND}", **words)
     yield "9-oscillation", _oscillation(mine, title)
     base = mine.get(SILO, mine[arms[0]])
     if over(base, total).mean > 0 and over(base, training_total).mean > 0:  # else no ratio exists

@@ -1,6 +1,7 @@
 """What an experiment leaves in its folder when it ends, or is ended.
 
 config.json   what was asked for          rounds/ARM/seed-S.jsonl   every round of every node
+plan.toml     the same, before it was played, with the tests
 result.json   the numbers (as `--json`)   table.md, figures/*.png, figures/*.svg
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 
 from shoal_lab.experiment import made_by
 from shoal_lab.experiment.plan import Experiment, Job, same_job
+from shoal_lab.experiment.registered import PLAN, registered
 
 FIGURES = "figures"
 CONFIG = "config.json"
@@ -26,7 +28,7 @@ WHOM = "whom.md"
 STATE = "state"
 """Folder of the state of unfinished jobs of large models."""
 _WRITTEN = (
-    *(CONFIG, RESULT, TABLE, SWEEP, ANSWERS, LAW, WHOM),
+    *(CONFIG, PLAN, RESULT, TABLE, SWEEP, ANSWERS, LAW, WHOM),
     *(FIGURES, STATE, "rounds", "nodes"),
 )
 
@@ -95,7 +97,7 @@ def write_result(
         "jobs": len(experiment.jobs()),
         "jobs_finished": len(done),
         **document,
-        "made_by": (made := made_by.made_by(out, done, _config(out))),
+        "made_by": (made := {**made_by.made_by(out, done, _config(out)), **registered(out)}),
     }
     (out / RESULT).write_text(json.dumps(whole, indent=1) + "\n")
     if table is not None:

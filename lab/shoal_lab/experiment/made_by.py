@@ -79,7 +79,24 @@ def markdown(made: Mapping[str, Any]) -> str:
     return (
         f"Made by `{made['command']}`, seeds {seeds}, by the code of {code}, from rounds whose "
         f"files, one after the other by name, have SHA-256 `{made['rounds_sha256']}`.\n"
+        f"{_planned(made)}"
     )
+
+
+def _planned(made: Mapping[str, Any]) -> str:
+    """Say what was planned; nothing of rounds that were played without a plan."""
+    if "plan_sha256" not in made:
+        return ""
+    when = "after some rounds" if made["rounds_before_plan"] else "before the first round"
+    lines = [f"\nPlanned {when} in `plan.toml` (SHA-256 `{made['plan_sha256']}`).\n"]
+    for one in made["added"]:
+        what = "; ".join(
+            f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+            for key, value in one.items()
+            if key != "finished_jobs"
+        )
+        lines.append(f"Added after {one['finished_jobs']} jobs were finished: {what}.\n")
+    return "".join(lines)
 
 
 def _git(*words: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,7 +39,14 @@ class Preset:
     """Makes what its nodes need, if it is not there yet."""
     read: Read = paper.read
     """Sums up its runs."""
+    merit: str = paper.MERIT
+    """The figure that arms are compared by, as `plan.toml` states it."""
+    tests: Sequence[str] = paper.TESTS
+    """The tests of the comparison, as `plan.toml` states them."""
 
+
+LATE_MERIT: Final = "held-out pass@1, mean of the last three evaluations, mean of the nodes"
+NO_TESTS: Final = ("none: means with 95 % intervals over seeds",)
 
 SPARSE: Final[Mapping[str, Any]] = {
     "model": "tiny-sparse",
@@ -75,6 +82,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
         quick=Size(seeds=1, rounds=60, arms=poison.quick_arms),
         nodes=6,
         read=poison.read,
+        merit=LATE_MERIT,
+        tests=NO_TESTS,
     ),
     "planted": Preset(
         title="How far a word spreads that attackers plant around the tags of answers",
@@ -85,6 +94,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
         nodes=6,
         prepare=make_tagged_start,
         read=poison.read,
+        merit=LATE_MERIT,
+        tests=NO_TESTS,
     ),
     "hetero": Preset(
         title=hetero.TITLE,
@@ -94,6 +105,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
         quick=Size(seeds=1, rounds=60),
         prepare=lambda: make_larger_model(hetero.LARGER),
         read=hetero.read,
+        merit=LATE_MERIT,
+        tests=NO_TESTS,
     ),
     "price": Preset(
         title=price.TITLE,
@@ -104,6 +117,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
         nodes=price.NODES,
         prepare=lambda: make_larger_model(hetero.LARGER),
         read=price.read,
+        merit=LATE_MERIT,
+        tests=price.TESTS,
     ),
     "real": Preset(
         title=real.TITLE,

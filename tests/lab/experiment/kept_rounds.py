@@ -28,7 +28,7 @@ DOCS: Final = Path(__file__).parents[3] / "docs"
 _KEPT: Final = {
     "round": (
         *("reward_local", "reward", "groups_with_signal", "groups_looked_at", "groups_external"),
-        *("tokens_generated", "step_time", "planted", "planted_right", "lessons"),
+        *("tokens_generated", "step_time", "cpu_seconds", "planted", "planted_right", "lessons"),
     ),
     "held_out": ("held_out/pass@1", "text_bytes", "weight_bytes"),
 }

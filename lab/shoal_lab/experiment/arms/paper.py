@@ -25,6 +25,7 @@ from shoal_lab.experiment.reading.measures import (
     by_arm,
     differences,
     final_heldout,
+    heldout_area,
     heldout_at,
     oscillation,
     over,
@@ -55,6 +56,14 @@ if TYPE_CHECKING:  # matplotlib, which takes a second
 FILTERED: Final = "8/0 filtered"
 """Most of what sharing does is to filter, so the silo that filters is the fair rival."""
 PAPER_ARMS: Final = ("8/0", "6/2", "4/4", "2/6")
+MERIT: Final = (
+    "held-out pass@1: area under its curve by round, divided by the rounds, mean of the nodes"
+)
+TESTS: Final = (
+    "t-test on differences by seed, two-sided, of the total reward and of the last held-out "
+    "pass@1, between any two arms; adjusted (Holm) over all pairs of a measure",
+    "the same of the held-out area, of each arm against 8/0; adjusted (Holm) over the arms",
+)
 TITLE: Final = "SAPO's controlled experiment (arXiv 2509.08721, section 5) in miniature"
 
 
@@ -108,10 +117,11 @@ def read(runs: Sequence[Run], experiment: Experiment, *, title: str = TITLE) -> 
 def rows_of(runs: Sequence[Run]) -> list[Row]:
     """Return a row for each arm, beside the silo."""
     arms, p_values = by_arm(runs), against_silo(runs, total)
+    of_area = against_silo(runs, heldout_area)
     return [
         Row(
             runs=mine,
-            labels={"arm": arm, "p": p_values.get(arm)},
+            labels={"arm": arm, "p": p_values.get(arm), "area_p": of_area.get(arm)},
             beside={SILO: arms.get(SILO, ())},
         )
         for arm, mine in arms.items()
@@ -229,6 +239,8 @@ COLUMNS: Final = (
     label("p", "p", key="p_adjusted", shown=p_of, digits=None),
     Column(head="paper", key="paper_gain_over_8_0", of=_paper_gain, shown=_PERCENT),
     Column(head="held-out", key="heldout", of=_over(final_heldout), shown=interval_of(3)),
+    Column(key="heldout_area", of=_over(heldout_area)),
+    label("area_p", key="heldout_area_p_adjusted", digits=None),
     Column(head="8/0, same tokens", of=_silo_at, in_narrow=False),
     Column(key="heldout_at_equal_tokens", of=_at_equal_tokens(0)),
     Column(key="heldout_of_8_0_at_equal_tokens", of=_at_equal_tokens(1)),

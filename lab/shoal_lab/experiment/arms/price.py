@@ -49,6 +49,10 @@ if TYPE_CHECKING:  # matplotlib, which takes a second
     from matplotlib.figure import Figure
 
 NODES: Final = 4
+TESTS: Final = (
+    "t-test on differences by seed, two-sided, of late held-out pass@1 and of the total reward, "
+    "between the pairs of the page; adjusted (Holm) over the pairs of a measure",
+)
 SHARING: Final[dict[str, Any]] = {"local": 4, "external": 4, "questions": 8}
 TEXT: Final = "text"
 OFTEN, USUAL, SELDOM = 1, 5, 20

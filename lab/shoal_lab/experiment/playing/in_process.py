@@ -6,6 +6,7 @@ Deterministic from its seed: every draw is seeded by seed, node and round, and t
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -269,16 +270,28 @@ class _Swarm:
         order = list(range(self._job.num_nodes))
         random.Random(f"{self._job.seed}/{number}/order").shuffle(order)
         for index in order:
+            before, line = self._cpu_s(), None
             if index in self._attackers:
                 self._attackers[index].play(number)
             elif self._job.arm.nodes[index].plays(number, self._job.rounds):
-                lines.append(self._play_one(index, number))
+                line = self._play_one(index, number)
             if index in self._members:
                 await self._members[index].end_turn()
             if index in self._sharing:
                 await self._memory.end_turn(len(order))
+            if line is not None:
+                lines.append({**line, "cpu_seconds": self._cpu_s() - before})
         self._average(number)
         return lines
+
+    def _cpu_s(self) -> float:
+        """Return the CPU seconds spent so far, by this process and for it by the task worker.
+
+        A turn's are those of its node: of its round, and of what it shares, until all others have
+        judged it. So a node pays for what it gives instead of what it is given, which among nodes
+        that are alike is the same.
+        """
+        return time.process_time() + self._worker.cpu_seconds
 
     def _part(self, number: int) -> None:
         """Nodes that have played their last round are gone, and nobody hears of it."""

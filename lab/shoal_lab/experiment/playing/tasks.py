@@ -6,7 +6,11 @@ Held out by meaning, and no question twice in a held-out set: stricter than a no
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from shoal_base.bounded import BoundedDict
 from shoal_lab.experiment.playing.meaning import has_wordings, meaning
@@ -30,6 +34,22 @@ _TRIES = 100
 """Draws in the place of one that is held out by its meaning: a family with no other gives it."""
 
 
+@dataclass(slots=True)
+class Cost:
+    """CPU seconds of one kind of request. Changes in place."""
+
+    spent: float = 0.0
+    computed: int = 0
+    charged: float = 0.0
+
+    def add(self, asked: int, missing: int, spent: float) -> None:
+        """Count so many requests, of which these were computed in so many seconds."""
+        self.spent += spent
+        self.computed += missing
+        mean = self.spent / self.computed if self.computed else 0.0
+        self.charged += spent + mean * (asked - missing)
+
+
 class SharedWorker(TaskWorker):
     """One sandboxed worker for all nodes of a swarm in memory.
 
@@ -44,6 +64,29 @@ class SharedWorker(TaskWorker):
         self._scores: BoundedDict[ScoreRequest, ScoreResult] = BoundedDict(_REMEMBERED)
         self._specs = {spec.name: spec for spec in families}
         self._kept: dict[tuple[str, int, int], list[tuple[TaskCoordinates, str]]] = {}
+        self._costs = {kind: Cost() for kind in ("question", "part", "score")}
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds of the worker, had every node one of its own: what is remembered is charged
+        at the mean of what was computed. Of a part, a question and a score that nodes ask for.
+        """
+        return sum(cost.charged for cost in self._costs.values())
+
+    @contextmanager
+    def _charging(self, kind: str, *, asked: int, missing: int) -> Iterator[None]:
+        """Charge for so many requests, of which these are computed."""
+        before = self._worker_s()
+        yield
+        self._costs[kind].add(asked, missing, self._worker_s() - before)
+
+    def _worker_s(self) -> float:
+        """Return the CPU seconds of the worker process; 0 where the system does not tell them."""
+        process = self._pipes.process
+        if process is None or not sys.platform.startswith("linux"):
+            return 0.0
+        # Linux names the clock of another process's CPU time so: clock_getcpuclockid(3).
+        return time.clock_gettime((~process.pid << 3) | 2)
 
     def draw(
         self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
@@ -111,7 +154,8 @@ class SharedWorker(TaskWorker):
     def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Part]:
         """Return the parts as `TaskWorker.parts` does, by meaning too; they are remembered."""
         missing = [task for task in dict.fromkeys(tasks) if self._parts.get(task) is None]
-        made = dict(zip(missing, super().parts(missing), strict=True)) if missing else {}
+        with self._charging("part", asked=len(tasks), missing=len(missing)):
+            made = dict(zip(missing, super().parts(missing), strict=True)) if missing else {}
         texts = self.questions(missing)
         for task, text in zip(missing, texts, strict=True):
             if made[task] is Part.TRAINING and self._is_kept(task, text):
@@ -124,22 +168,26 @@ class SharedWorker(TaskWorker):
     def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """As `TaskWorker.questions`."""
         missing = [task for task in dict.fromkeys(tasks) if self._texts.get(task) is None]
-        if missing:
-            for task, text in zip(missing, super().questions(missing), strict=True):
-                self._texts.put(task, text)
+        with self._charging("question", asked=len(tasks), missing=len(missing)):
+            made = super().questions(missing) if missing else []
+        for task, text in zip(missing, made, strict=True):
+            self._texts.put(task, text)
         return [self._texts.get(task) or "" for task in tasks]
 
     def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
         """As `TaskWorker.question_digests`, from remembered questions where there are any."""
         known = {task: text for task in tasks if (text := self._texts.get(task)) is not None}
         others = [task for task in dict.fromkeys(tasks) if task not in known]
-        made = dict(zip(others, super().question_digests(others), strict=True)) if others else {}
+        with self._charging("question", asked=len(tasks), missing=len(others)):
+            digests = super().question_digests(others) if others else []
+        made = dict(zip(others, digests, strict=True))
         return [question_digest(known[task]) if task in known else made[task] for task in tasks]
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """As `TaskWorker.score`; a text that has been scored for a task is not scored again."""
         missing = [one for one in dict.fromkeys(requests) if self._scores.get(one) is None]
-        made = dict(zip(missing, super().score(missing), strict=True)) if missing else {}
+        with self._charging("score", asked=len(requests), missing=len(missing)):
+            made = dict(zip(missing, super().score(missing), strict=True)) if missing else {}
         results = [made.get(one) or self._scores.get(one) for one in requests]
         for one, result in made.items():
             # Time ran out or the worker died: that need not happen again.

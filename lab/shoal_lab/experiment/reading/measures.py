@@ -3,6 +3,7 @@
 Definitions (docs/archive/experiments.md gives the reasons):
 
 - *total*: sum over rounds of the mean reward on a node's own fresh questions.
+- *area*: mean height of the curve of held-out pass@1, mean of the nodes, by round or CPU second.
 - *oscillation*: what a node's pass@1 loses from one evaluation to the next where it falls, summed
   and divided by the number of evaluations after the first; mean over nodes.
 - *swing*: the greatest fall of a node's training-set reward, averaged over a tenth of the rounds,
@@ -49,6 +50,32 @@ def training_total(run: Run) -> float:
 def final_heldout(run: Run) -> float:
     """Return the nodes' mean pass@1 at the last evaluation."""
     return mean_over_nodes(run.held_out)[-1]
+
+
+def heldout_area(run: Run) -> float:
+    """Return the mean height of the nodes' pass@1 over the rounds: the area under its curve."""
+    return area(run.evaluated, mean_over_nodes(run.held_out), run.rounds)
+
+
+def cpu_at(run: Run) -> list[float]:
+    """Return a node's CPU seconds at each evaluation; empty where they were not noted."""
+    return [run.cpu[number - 1] if number else 0.0 for number in run.evaluated] if run.cpu else []
+
+
+def area(places: Sequence[float], heights: Sequence[float], until: float) -> float:
+    """Return the mean height of a curve of straight lines from its first place to `until`.
+
+    `until` is above the first place. Behind its end the curve goes on as it ended.
+    """
+    found = 0.0
+    points = [*zip(places, heights, strict=True), (max(until, places[-1]), heights[-1])]
+    for (start, low), (end, high) in pairwise(points):
+        if start >= until or end <= start:
+            continue
+        last = min(end, until)
+        at_last = low + (high - low) * (last - start) / (end - start)
+        found += (last - start) * (low + at_last) / 2
+    return found / (until - places[0])
 
 
 def late_by_node(run: Run) -> list[float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ Series = tuple[float, ...]
 """One value a round, or an evaluation."""
 ByNode = tuple[Series, ...]
 """The series of each node that counts."""
+_OF_ALL: Final = ("pass@1", "reward", "num_items", "seconds")
+"""Figures of an evaluation that are not one family's."""
 SHOWN_NODE: Final = 0
 """The node whose answers to held-out questions are kept."""
 
@@ -72,6 +74,10 @@ class Run:
     """Tokens that a node has generated so far."""
     seconds: Series
     """Seconds that a node has spent in its rounds so far."""
+    cpu: Series = ()
+    """CPU seconds that a node has spent in its rounds so far; empty where it was not noted."""
+    by_family: Mapping[str, ByNode] = field(default_factory=dict)
+    """pass@1 on held-out questions of each family, by evaluation."""
     looked_at: Series = ()
     """Groups that a node has looked at, own and others'; empty where it was not noted."""
     external: ByNode = ()
@@ -110,6 +116,7 @@ class Run:
             training=mine(self.training),
             held_out=mine(self.held_out),
             external=mine(self.external),
+            by_family={name: mine(one) for name, one in self.by_family.items()},
         )
 
 
@@ -142,7 +149,9 @@ def make_run(job: Job, lines: Iterable[Line]) -> Run:
         signal=_together(_signal_shares(rounds, settings)),
         tokens=_together([_running(c) for c in _columns(rounds, "tokens_generated")]),
         seconds=_together([_running(c) for c in _columns(rounds, "step_time")]),
-        looked_at=_looked_at(rounds),
+        cpu=tuple(_running(_noted(rounds, "cpu_seconds"))),
+        by_family=_by_family(evaluations),
+        looked_at=_noted(rounds, "groups_looked_at"),
         external=tuple(
             tuple(float(line.get("groups_external", 0)) for line in lines) for lines in rounds
         ),
@@ -227,10 +236,19 @@ def _lessons(line: Mapping[str, Any]) -> Iterable[Lesson]:
         )
 
 
-def _looked_at(rounds: Sequence[Sequence[Line]]) -> Series:
-    if not all("groups_looked_at" in line for lines in rounds for line in lines):
+def _noted(rounds: Sequence[Sequence[Line]], name: str) -> Series:
+    if not all(name in line for lines in rounds for line in lines):
         return ()
-    return _together(_columns(rounds, "groups_looked_at"))
+    return _together(_columns(rounds, name))
+
+
+def _by_family(evaluations: Sequence[Sequence[Line]]) -> dict[str, ByNode]:
+    names = [
+        name.removeprefix("held_out/")
+        for name in evaluations[0][0]
+        if name.startswith("held_out/") and name.removeprefix("held_out/") not in _OF_ALL
+    ]
+    return {name: _columns(evaluations, f"held_out/{name}") for name in names}
 
 
 def _signal_shares(

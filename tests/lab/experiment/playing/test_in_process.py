@@ -20,6 +20,7 @@ from shoal_lab.experiment.plan import Arm, Job, NodeSpec, uniform_arm
 from shoal_lab.experiment.playing.behaviour import BEHAVIOURS
 from shoal_lab.experiment.playing.in_process import Workers, play, rounded, workers
 from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemorySwarm
+from shoal_lab.experiment.playing.tasks import Cost
 from shoal_lab.experiment.reading.results import make_run
 from shoal_policy.update.training_set import train_group
 from shoal_settings.schema import Settings
@@ -38,7 +39,7 @@ BASE = {
     "eval_every": 2,
     "eval_per_family": 1,
 }
-CLOCKS = ("step_time", "seconds_generate", "seconds_update", "held_out/seconds")
+CLOCKS = ("step_time", "cpu_seconds", "seconds_generate", "seconds_update", "held_out/seconds")
 
 
 @pytest.fixture(scope="module")
@@ -238,3 +239,25 @@ def test_no_question_of_an_evaluation_is_trained_on_in_a_whole_run(
     assert not texts & held_out
     # Nor any that a judge could ask.
     assert not any(is_held_out(question_digest(text)) for text in texts)
+
+
+def test_each_round_says_its_cpu_seconds_and_what_is_remembered_is_charged(
+    shared: Workers,
+) -> None:
+    lines: list[dict[str, Any]] = []
+    one = job(uniform_arm("2/2", 2, local=2, external=2))
+    play(one, shared, lines.append)
+    play(one, shared, lines.append)  # all of its questions and scores are remembered
+    spent = [line["cpu_seconds"] for line in lines if line["event"] == "round"]
+    assert len(spent) == 2 * 3 * 2
+    assert min(spent) > 0
+
+
+def test_a_remembered_request_costs_what_a_computed_one_does() -> None:
+    cost = Cost()
+    cost.add(4, 4, 1.0)
+    assert cost.charged == 1.0
+    cost.add(2, 0, 0.0)
+    assert cost.charged == 1.5
+    cost.add(3, 1, 0.5)  # five were computed for 1.5: 0.3 each
+    assert cost.charged == pytest.approx(1.5 + 0.5 + 2 * 0.3)

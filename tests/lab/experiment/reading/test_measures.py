@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 import statistics
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal_lab.experiment.arms.paper import COLUMNS, read, rows_of
 from shoal_lab.experiment.drawing import comparison_figures
 from shoal_lab.experiment.plan import Experiment, uniform_arm
-from shoal_lab.experiment.reading.measures import comparable, heldout_at, oscillation, swing
+from shoal_lab.experiment.reading.measures import (
+    area,
+    comparable,
+    heldout_area,
+    heldout_at,
+    oscillation,
+    swing,
+)
 from shoal_lab.experiment.reading.report import Reading
 from shoal_lab.experiment.reading.results import Run, moving_average
 from shoal_lab.figures import STYLE, save
@@ -143,3 +153,22 @@ def test_the_number_of_an_agents_panel_does_not_grow_with_the_agents(
     text = (tmp_path / "1-agents.svg").read_text()
     assert "8/0: 0.8 an agent (paper 70)" in text  # 561.79 by 8
     assert "4/4: 0.8 an agent (paper 137)" in text
+
+
+def test_the_area_is_the_mean_height_of_the_curve() -> None:
+    assert area([0, 2, 4], [0.0, 1.0, 1.0], 4) == pytest.approx(0.75)
+    assert area([0, 2, 4], [0.0, 1.0, 0.0], 1) == pytest.approx(0.25)
+    assert area([0, 2], [0.5, 0.5], 10) == pytest.approx(0.5)
+    assert heldout_area(run("4/4", 1, 0.8)) == pytest.approx(0.4)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.001, 5), st.floats(0, 1)), min_size=1, max_size=8),
+    st.floats(0.01, 60),
+)
+def test_an_area_lies_between_the_least_and_the_greatest_height(
+    steps: list[tuple[float, float]], until: float
+) -> None:
+    places = [0.0, *accumulate(step for step, _ in steps)]
+    heights = [0.0, *(height for _, height in steps)]
+    assert -1e-9 <= area(places, heights, until) <= max(heights) + 1e-9
