@@ -15,7 +15,7 @@ from shoal_wire.base58 import is_peer_id_text
 DEFAULT_LISTEN = "/ip4/0.0.0.0/tcp/0"
 MAX_SUBSCRIBED_SHARDS = 64
 """What peers accept as one peer's subscriptions."""
-TASK_PRESETS = ("easy", "easy-paper", "paper", "chat-1", "chat", "games", "none")
+TASK_PRESETS = ("easy", "easy-paper", "paper", "chat-1", "chat", "games-1", "games", "none")
 
 
 class NodeSettings(BaseModel):
@@ -114,11 +114,11 @@ class NodeSettings(BaseModel):
         "easy",
         "node bootstrap swarm trainer",
         "Task preset of a swarm that this peer starts: easy, easy-paper, paper, chat-1, "
-        "chat, games, or none.",
+        "chat, games-1, games, or none.",
         instead={
-            "swarm": "Task preset: easy, easy-paper, paper, chat-1, chat, games, or none.",
-            "trainer": "Task preset, with `alone`: easy, easy-paper, paper, chat-1, chat, games, "
-            "or none. With a node they are its swarm's.",
+            "swarm": "Task preset: easy, easy-paper, paper, chat-1, chat, games-1, games, or none.",
+            "trainer": "Task preset, with `alone`: easy, easy-paper, paper, chat-1, chat, "
+            "games-1, games, or none. With a node they are its swarm's.",
         },
     )
     task_file: tuple[str, ...] = key(

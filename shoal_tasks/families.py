@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shoal_tasks.chat import CHAT_1, CHAT_2, CHAT_3
+from shoal_tasks.own_games import HigherLower
 from shoal_tasks.spec import (
     ENVIRONMENT,
+    OWN_GAME,
     ROWS_GENERATOR,
+    VERIFIER_VERSIONS,
     AnswerFormat,
     FamilySpec,
     JsonValue,
@@ -28,6 +31,7 @@ __all__ = [
     "EASY",
     "EASY_PAPER",
     "EXAMPLE_SEED_MIN",
+    "GAMES_1",
     "JUDGE_SEED_MIN",
     "PAPER",
     "PRESETS",
@@ -209,12 +213,29 @@ PAPER: Final = (
 )
 """SAPO's nine families with the parameters of the released recipe, equal weights (section 4)."""
 
+GAMES_1: Final = (
+    FamilySpec(
+        name="higher_lower",
+        generator=ENVIRONMENT,
+        config={
+            "game": "higher-lower",
+            "max_turns": HigherLower.GUESSES,
+            "reward_range": [0, 1],
+        },
+        verifier=OWN_GAME,
+        verifier_version=VERIFIER_VERSIONS[OWN_GAME],
+        answer_format=AnswerFormat.PLAIN,
+    ),
+)
+"""A game that comes with shoal, for a model of 0.1 M parameters."""
+
 PRESETS: Final[Mapping[str, tuple[FamilySpec, ...]]] = {
     "easy": EASY,
     "easy-paper": EASY_PAPER,
     "paper": PAPER,
     "chat-1": CHAT_1,
     "chat": (*CHAT_1, *CHAT_2, *CHAT_3),
+    "games-1": GAMES_1,
     "games": GAMES,
 }
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from shoal_tasks.errors import FamilyError, NewerFamilyError
 from shoal_tasks.generators import ALLOWED_GENERATORS
+from shoal_tasks.own_games import OWN_GAMES
 from shoal_tasks.turns import MAX_TURNS
 from shoal_wire.limits import MAX_NAME_BYTES, SHORT_DIGEST_BYTES
 from shoal_wire.types import Digest
@@ -41,6 +42,9 @@ reward is what the environment gives while the completion's messages are replaye
 TEXT_ARENA: Final = "textarena"
 """The reward is what a game of this library gives while the messages are replayed."""
 
+OWN_GAME: Final = "own_game"
+"""The reward is what a game that comes with shoal gives while the messages are replayed."""
+
 VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     VERIFIER: VERIFIER_VERSION,
     EXACT: "1",
@@ -48,6 +52,7 @@ VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     PYTHON: "1",
     ENVIRONMENT: "1",
     TEXT_ARENA: "0.7.4",
+    OWN_GAME: "1",
 }
 
 ROWS_GENERATOR: Final = "rows"
@@ -55,7 +60,7 @@ ROWS_GENERATOR: Final = "rows"
 
 _VERIFIERS: Final[Mapping[str, frozenset[str]]] = {
     ROWS_GENERATOR: frozenset({EXACT, MATH_VERIFY, PYTHON}),
-    ENVIRONMENT: frozenset({ENVIRONMENT, TEXT_ARENA}),
+    ENVIRONMENT: frozenset({ENVIRONMENT, TEXT_ARENA, OWN_GAME}),
 }
 """The verifiers of a generator's tasks, where the library is not the one."""
 
@@ -174,7 +179,9 @@ def _check_rows_config(name: str, verifier: str, config: Mapping[str, JsonValue]
 
 def _check_game_config(name: str, verifier: str, config: Mapping[str, JsonValue]) -> None:
     turns, class_name = config.get("max_turns"), config.get("class")
-    if verifier == TEXT_ARENA:
+    if verifier == OWN_GAME and config.get("game") not in OWN_GAMES:
+        raise NewerFamilyError(f"family {name!r}: unknown game {config.get('game')!r}")
+    if verifier in (TEXT_ARENA, OWN_GAME):
         which = {"game"}
         is_named = isinstance(config.get("game"), str)
     else:

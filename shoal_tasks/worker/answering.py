@@ -16,10 +16,12 @@ from typing import Any, Final
 
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
+from shoal_tasks.own_games import OWN_GAMES
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.sandbox.layers import LayerReport
 from shoal_tasks.spec import (
     MATH_VERIFY,
+    OWN_GAME,
     ROWS_GENERATOR,
     FamilySpec,
     config_digest,
@@ -97,7 +99,8 @@ class Worker:
         if spec.is_of_a_file:
             source, _ = self._files.pop(spec.name)
             return load_game(spec, source, self._limit)
-        return new_text_game(str(spec.config["game"]))
+        game = str(spec.config["game"])
+        return OWN_GAMES[game] if spec.verifier == OWN_GAME else new_text_game(game)
 
     def answer(self, message: Message) -> Message:
         """The reply to one request. Raises ValueError and kin on a malformed one."""

@@ -60,7 +60,7 @@ PAPER_GENERATORS = {
 
 
 def test_presets_hold_the_families_they_claim() -> None:
-    assert list(PRESETS) == ["easy", "easy-paper", "paper", "chat-1", "chat", "games"]
+    assert list(PRESETS) == ["easy", "easy-paper", "paper", "chat-1", "chat", "games-1", "games"]
     assert (PRESETS["easy"], PRESETS["easy-paper"], PRESETS["paper"]) == (EASY, EASY_PAPER, PAPER)
     assert PRESETS["chat"] == (*CHAT_1, *CHAT_2, *CHAT_3) and PRESETS["chat-1"] == CHAT_1
     assert {spec.generator for spec in PAPER} == PAPER_GENERATORS

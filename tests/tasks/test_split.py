@@ -30,7 +30,7 @@ COPIED: Final = {
 }
 """Families that copying solves, and how: docs/tasks.md names them. Old nodes pay for it too, so
 that a change would part them from new ones."""
-LIBRARY = {name: specs for name, specs in PRESETS.items() if name != "games"}
+LIBRARY = {name: specs for name, specs in PRESETS.items() if not name.startswith("games")}
 """The presets of questions with one answer."""
 FAMILIES = {spec.name: spec for specs in LIBRARY.values() for spec in specs}
 """By name: a preset may hold another one's."""
