@@ -19,20 +19,33 @@ if TYPE_CHECKING:
     from shoal.api.groups import Group, LeasedGroup, SwarmError
     from shoal.api.in_thread import AsyncSwarm, aconnect
     from shoal.api.joining import connect
+    from shoal.api.run import Run, start
     from shoal.api.swarm import Swarm
 
 leave_as_program()
 
-__all__ = ["AsyncSwarm", "Group", "LeasedGroup", "Swarm", "SwarmError", "aconnect", "connect"]
+__all__ = [
+    "AsyncSwarm",
+    "Group",
+    "LeasedGroup",
+    "Run",
+    "Swarm",
+    "SwarmError",
+    "aconnect",
+    "connect",
+    "start",
+]
 
 _HOMES: Final = {
     "AsyncSwarm": "shoal.api.in_thread",
     "Group": "shoal.api.groups",
     "LeasedGroup": "shoal.api.groups",
+    "Run": "shoal.api.run",
     "Swarm": "shoal.api.swarm",
     "SwarmError": "shoal.api.groups",
     "aconnect": "shoal.api.in_thread",
     "connect": "shoal.api.joining",
+    "start": "shoal.api.run",
 }
 """The module of each name of the API."""
 

@@ -1,4 +1,4 @@
-"""A node without a trainer, started as a process of the real command and ended with this program.
+"""A node, started as a process of the real command and ended with this program.
 
 Its standard input is a pipe of ours: however this program ends, the node hears of it and stops.
 """
@@ -27,17 +27,21 @@ _LINE_BYTES: Final = 1 << 16
 
 
 class StartedNode:
-    """A running `shoal node --no-trainer` or `shoal join … --no-trainer`."""
+    """A running `shoal node` or `shoal join`."""
 
-    def __init__(self, invitation: str, flags: Sequence[str]) -> None:
+    def __init__(self, invitation: str, flags: Sequence[str], *, trains: bool = False) -> None:
         """Start the node and wait until it is ready. Without an invitation it starts a swarm.
+
+        With `trains` it has its trainer; otherwise it has none.
 
         Raises:
             SwarmError: it ended, or was not ready in time.
         """
         # The invitation goes by the pipe: a process list shows arguments to every user.
         command = ["join", "-"] if invitation else ["node"]
-        quiet = ["--no-trainer", "--supervised", "--json", "--no-http"]
+        quiet = ["--supervised", "--json", "--no-http"]
+        if not trains:
+            quiet.append("--no-trainer")
         self._process = subprocess.Popen(
             python("-m", "shoal", *command, *quiet, *flags),
             stdin=subprocess.PIPE,
@@ -70,6 +74,11 @@ class StartedNode:
     def pid(self) -> int:
         """The node's process id."""
         return self._process.pid
+
+    @property
+    def why_ended(self) -> str | None:
+        """The last line of a node that has ended by itself or was stopped; None while it runs."""
+        return None if self._process.poll() is None else self._why()
 
     def stop(self) -> int:
         """End the node in order, after some time by force; return its exit code."""

@@ -1,0 +1,183 @@
+"""`shoal.start`: a node that trains, as a program or a notebook holds it.
+
+    start ─▶ `shoal node` (or `shoal join`), which has its trainer and its task worker
+      Run ◀── status, rollouts ── the node's socket      rounds, curve ◀── its metrics.jsonl
+
+The node is a process of its own and ends with `Run.stop`, and with this program however it ends.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from shoal.api.curve import curve_svg
+from shoal.api.groups import SwarmError
+from shoal.api.started_node import StartedNode
+from shoal_base.visible import visible, visible_name
+from shoal_ipc import messages as m
+from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_wire.invite import InviteError, decode_invite
+
+METRICS_FILE: Final = "metrics.jsonl"
+_TIMEOUT_SECONDS: Final = 10.0
+_ROUND: Final = "round"
+
+
+def start(
+    model: str = "tiny",
+    tasks: str | None = None,
+    swarm: str | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    task_files: Sequence[str | Path] = (),
+    node_flags: Sequence[str] = (),
+) -> Run:
+    """Start a node that trains `model`, and return once it is ready.
+
+    Args:
+        model: A model, by the names that `--model` of `shoal node` takes.
+        tasks: A preset of task families for a new swarm, as `--tasks`.
+        swarm: An invitation (`shoal1…`) to the swarm to join; without it a new one is started.
+        data_dir: The node's folder. A later run in it goes on where this one ended. Without it,
+            the command's own choice in the current folder's `.shoal`.
+        task_files: Task files of your own, as `--task-file`.
+        node_flags: More flags of `shoal node`, such as `["--rounds", "200"]`.
+
+    Raises:
+        SwarmError: one line that says what to do.
+    """
+    invitation = (swarm or "").strip()
+    if invitation and tasks is not None:
+        raise SwarmError("a swarm that is joined has its tasks: leave tasks out, or swarm")
+    if invitation:
+        try:
+            decode_invite(invitation)
+        except InviteError as error:
+            raise SwarmError(str(error)) from None
+    flags = [f"--model={model}", *(f"--task-file={one}" for one in task_files)]
+    if tasks is not None:
+        flags.append(f"--tasks={tasks}")
+    if data_dir is not None:
+        flags.append(f"--data-dir={Path(data_dir)}")
+    return Run(StartedNode(invitation, [*flags, *node_flags], trains=True))
+
+
+class Run:
+    """A node that trains. `shoal.start` makes it; a context manager, and a picture in a cell."""
+
+    def __init__(self, node: StartedNode) -> None:
+        """Hold a node that is ready."""
+        self._node = node
+        self.data_dir = node.data_dir
+        """The node's folder: `shoal.connect` and every command of shoal take it."""
+        self._client = NodeClient(
+            self.data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=_TIMEOUT_SECONDS
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether the node's process is there. One that has finished its `--rounds` is not."""
+        return self._node.why_ended is None
+
+    def status(self) -> dict[str, Any]:
+        """Return the node's status: the keys of `shoal debug status --json`.
+
+        Raises:
+            SwarmError: the node has ended, or does not answer now.
+        """
+        return self._inspect("status")
+
+    def rollouts(self, count: int = 20) -> list[dict[str, Any]]:
+        """Return the latest rollouts, newest first: those of `shoal debug rollouts --json`.
+
+        Raises:
+            SwarmError: the node has ended, or does not answer now.
+        """
+        found: list[dict[str, Any]] = self._inspect("rollouts", limit=count)["rollouts"]
+        return found
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return the figures of every round so far, oldest first (docs/metrics.md names them).
+
+        They are read from the node's folder, so they outlive the node.
+        """
+        return [one for one in self._events() if one.get("event") == _ROUND]
+
+    def stop(self) -> None:
+        """End the node in order: its trainer writes a checkpoint, and queued batches are sent."""
+        self._client.close()
+        self._node.stop()
+
+    def _inspect(self, view: str, **options: Any) -> dict[str, Any]:
+        try:
+            return self._client.inspect(view, **options)
+        except (NodeUnavailable, NodeRefused) as error:
+            ended = self._node.why_ended
+            why = str(error) if ended is None else f"the node has ended: {ended}"
+            raise SwarmError(why) from None
+
+    def _events(self) -> list[dict[str, Any]]:
+        """Return what the trainer has noted; a line that is being written is left for later."""
+        try:
+            lines = (self.data_dir / METRICS_FILE).read_bytes().splitlines(keepends=True)
+        except OSError:  # before the first round
+            return []
+        found = []
+        for line in lines:
+            try:
+                event = json.loads(line) if line.endswith(b"\n") else None
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                found.append(event)
+        return found
+
+    def _facts(self) -> Mapping[str, str]:
+        """Return what a cell shows in words; of a node that has ended, what is on its disk."""
+        ended = self._node.why_ended
+        facts = {"folder": visible(str(self.data_dir))}
+        if ended is not None:
+            return {**facts, "state": f"ended: {visible(ended)}"}
+        try:
+            status = self.status()
+        except SwarmError as error:
+            return {**facts, "state": visible(str(error))}
+        trainer = status.get("trainer") or {}
+        facts["state"] = visible(str(trainer.get("state")))
+        if trainer.get("last_error"):
+            facts["error"] = visible(str(trainer["last_error"]))
+        return {
+            **facts,
+            "model": visible_name(str(trainer.get("model") or "loading")),
+            "swarm": visible_name(str(status["swarm"]["name"])),
+            "peers": str(status["peers"]),
+            "groups of others used": str(status["groups_external_used"]),
+        }
+
+    def __repr__(self) -> str:
+        facts = "; ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<shoal.Run: {facts}; {len(self.rounds())} rounds>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of a run at the end of a cell."""
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+            for name, value in self._facts().items()
+        )
+        return f"<div><table>{rows}</table>{curve_svg(self._events())}</div>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()

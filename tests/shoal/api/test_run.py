@@ -1,0 +1,144 @@
+"""`shoal.start`: a real node with its trainer, as a notebook holds it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shoal
+from shoal.api.curve import HEIGHT, MOST_POINTS, WIDTH, curve_svg
+from shoal_wire.invite import Invite, encode_invite
+from tests.support.processes import LOOPBACK, Stage, wait_for
+
+pytestmark = pytest.mark.timeout(300)
+QUIET = ("--listen", LOOPBACK, "--no-mdns", "--local", "2", "--completions", "2")
+PAGE = Path(__file__).resolve().parents[3] / "docs/python-api.md"
+
+NUMBERS = st.none() | st.floats() | st.integers() | st.booleans() | st.text(max_size=3)
+EVENTS = st.fixed_dictionaries(
+    {"event": st.sampled_from(["round", "held_out", "<x>"])},
+    optional={
+        "round": NUMBERS | st.integers(1, 10**6),
+        "reward_local": NUMBERS | st.floats(0, 1),
+        "held_out/pass@1": NUMBERS | st.floats(0, 1),
+    },
+)
+
+
+def test_the_page_s_example_trains_shows_and_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's second block, as it stands; the name of the swarm is hostile to a notebook."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    (example,) = [block for block in blocks if "shoal.start(" in block]
+    start, shown = shoal.start, []
+
+    def after_a_round(**given: Any) -> shoal.Run:
+        flags = [*QUIET, "--swarm-name", "<script>x</script>"]
+        run = start(**given, data_dir=tmp_path, node_flags=flags)
+        wait_for(lambda: bool(run.rounds()), 120.0, "the first round")
+        shown.append(run._repr_html_())
+        assert run.running
+        return run
+
+    monkeypatch.setattr(shoal, "start", after_a_round, raising=False)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    run = names["run"]
+    assert not run.running
+    assert names["latest"] and {"question", "completions"} <= set(names["latest"][0])
+    assert 0 <= names["reward"] <= 1
+    (cell,) = shown
+    assert "<script>" not in cell and "&lt;script&gt;" in cell
+    assert "<polyline" in cell and "tiny" in cell
+    assert "ended" in run._repr_html_() and "<polyline" in run._repr_html_(), "its rounds stay"
+    with pytest.raises(shoal.SwarmError, match="the node has ended"):
+        run.status()
+    again = start(data_dir=tmp_path, node_flags=QUIET)
+    with again:
+        wait_for(lambda: len(again.rounds()) > len(run.rounds()[:1]), 120.0, "it to go on")
+
+
+def test_it_joins_the_swarm_of_an_invitation(stage: Stage, tmp_path: Path) -> None:
+    node = stage.node("one", "--no-trainer")
+    swarm = node.ready_line["swarm"]["digest"]
+    line = encode_invite(Invite(swarm=bytes.fromhex(swarm), addresses=(node.address,)))
+    with shoal.start("tiny", swarm=line, data_dir=tmp_path, node_flags=QUIET) as run:
+        wait_for(lambda: run.status()["peers"] == 1, 60.0, "the nodes to meet")
+        assert run.status()["swarm"]["digest"] == swarm
+
+
+def test_node_and_trainer_end_with_the_kernel_however_it_ends(tmp_path: Path) -> None:
+    script = (
+        f"import shoal, os, time; r = shoal.start(data_dir={str(tmp_path)!r}, node_flags={QUIET!r})"
+        "\nwhile not r.rounds(): time.sleep(0.2)"
+        "\nprint(r._node.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        node = psutil.Process(int(program.stdout.readline()))
+        family = [node, *node.children(recursive=True)]
+        assert program.wait(60) == -signal.SIGKILL
+    assert len(family) >= 2, "node and trainer"
+    wait_for(lambda: not any(map(_is_alive, family)), 60.0, "all to end with their program")
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_what_cannot_be_started_is_one_line(tmp_path: Path) -> None:
+    for given_, says in (
+        ({"swarm": "shoal1xyz"}, "cut or altered"),
+        ({"swarm": "shoal1xyz", "tasks": "easy"}, "leave tasks out"),
+        ({"tasks": "no-such"}, "did not start: .*no-such"),
+        ({"node_flags": ["--rounds", "none"]}, "did not start: .*rounds"),
+    ):
+        with pytest.raises(shoal.SwarmError, match=says) as refused:
+            shoal.start(data_dir=tmp_path, **given_)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_model_that_is_not_there_is_told(tmp_path: Path) -> None:
+    """The node is up before its trainer has read the model."""
+    missing = f"{tmp_path}/none"
+    with shoal.start(missing, data_dir=tmp_path / "node", node_flags=QUIET) as run:
+        wait_for(lambda: "no such folder" in repr(run), 60.0, "why nothing is trained")
+        assert os.linesep not in repr(run)
+
+
+@settings(max_examples=400)
+@given(st.lists(EVENTS, max_size=300))
+def test_the_curve_is_a_picture_within_its_frame(events: list[dict[str, Any]]) -> None:
+    """400 generated runs; what a metrics file says that is no number leaves no trace."""
+    picture = ElementTree.fromstring(curve_svg(events))
+    (line,) = picture.iter("{http://www.w3.org/2000/svg}polyline")
+    points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
+    assert len(points) <= MOST_POINTS
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
+
+
+def test_the_curve_rises_where_the_reward_does() -> None:
+    events = [{"event": "round", "round": n + 1, "reward_local": n / 999} for n in range(1000)]
+    events.append({"event": "held_out", "round": 1000, "held_out/pass@1": 0.5})
+    picture = curve_svg(events)
+    points = re.search(r'points="([^"]*)"', picture)
+    assert points is not None
+    heights = [float(point.split(",")[1]) for point in points[1].split()]
+    assert heights == sorted(heights, reverse=True) and len(heights) > 100
+    assert picture.count("<circle") == 1
