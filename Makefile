@@ -26,7 +26,7 @@ EXPERIMENT_FLAGS = $(or $(PRESET),$(if $(MODEL),real,paper)) $(if $(N),--nodes $
              $(if $(DIR),--out $(DIR)) $(if $(MODEL),--model $(MODEL)) \
              $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-.PHONY: help install dev browser node join bootstrap swarm trainer experiment test warm test-slow pictures check format proto bench gpu-check warmstart clean
+.PHONY: docs help install dev browser node join bootstrap swarm trainer experiment test warm test-slow pictures check format proto bench gpu-check warmstart clean
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
@@ -41,6 +41,7 @@ help:
 	@echo "make warmstart   make the embedded models anew, byte for byte (ARGS=--check only compares)"
 	@echo "make browser     install Chromium for the tests of the page (Debian, as root)"
 	@echo "make pictures    take the pictures of the page anew (docs/pictures)"
+	@echo "make docs        the documentation as a site with a search, in build/site"
 	@echo "make install     only set up .venv (make dev: with what tests, checks and benchmarks need)"
 
 install: $(STAMP)
@@ -103,6 +104,11 @@ test: $(DEV)
 # Else each of the processes that run the tests compiles all of them, at the same time.
 warm: $(DEV)
 	@$(BIN)/python -m pytest --collect-only -qq >/dev/null
+
+# The documentation with a menu and a search, in build/site; `python -m http.server -d build/site` shows it.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(DEV)
+	@$(BIN)/mkdocs build --strict -q -f docs/site/mkdocs.yml && echo build/site
 
 test-slow: $(DEV)
 	@$(BIN)/python -m pytest -m slow --timeout 1200 $(ARGS)

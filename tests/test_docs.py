@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import math
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,6 +96,44 @@ def test_links_in_the_documentation_lead_somewhere(page: Path) -> None:
         path = page.parent / target if target else page
         assert path.exists(), f"{page.name} links to {target}"
         assert not section or section in _sections(path), f"{page.name} links to #{section}"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation as `make docs` builds it, warnings being errors."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    config = str(ROOT / "docs/site/mkdocs.yml")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-f", config, "-d"]
+    built = subprocess.run(
+        [*command, str(folder)],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+def test_the_site_has_every_page_in_its_menu_and_its_search(site: Path) -> None:
+    index = json.loads((site / "search/search_index.json").read_text())
+    found = {row["location"].partition("#")[0] for row in index["docs"]}
+    menu = (site / "glossary/index.html").read_text()
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").with_suffix("").as_posix()
+        place = name.removesuffix("README")
+        place += "/" if place and not place.endswith("/") else ""
+        assert place in found, f"nobody finds {name}"
+        in_menu = f'href="../{place}"' in menu or place in ("", "glossary/")  # itself: ./
+        assert in_menu or place.startswith("upstream/"), name
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loaded = re.findall(
+            r"""<(?:script|link|img)[^>]* (?:src|href)="([^"]+)""", page.read_text()
+        )
+        assert not [url for url in loaded if "//" in url], page
 
 
 def _sections(page: Path) -> set[str]:
