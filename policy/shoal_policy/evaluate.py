@@ -144,17 +144,11 @@ def _rewards(
     prompts = [prompt for prompt in found if prompt]
     answers = answer_all(
         *(policy, asked, prompts),
-        opening=lambda on_step: generate(
-            policy,
-            prompts,
-            num_completions=1,
-            params=greedy,
-            generator=torch.Generator(),  # its own: drawn from, though greedy takes no notice
-            on_step=on_step,
-        ),
+        num_completions=1,
+        sampling=greedy,
+        generator=torch.Generator(),  # its own: drawn from, though greedy takes no notice
         generate=generate,
         play=tasks.play,
-        sampling=greedy,
         seed=0,
     )
     groups = [

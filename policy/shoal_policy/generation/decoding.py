@@ -40,11 +40,12 @@ def make_decoder(
     shared = can_share(policy, prompts, max_new)
     if shared is not None:
         return PrefixDecoder(policy, prompts, shared, repeat, max_new)
-    kind = SmallDecoder if _is_small_llama(policy) else CacheDecoder
+    kind = SmallDecoder if is_small_llama(policy) else CacheDecoder
     return kind(policy, prompts, repeat, max_new)
 
 
-def _is_small_llama(policy: Policy) -> bool:
+def is_small_llama(policy: Policy) -> bool:
+    """Whether `SmallDecoder` does the same sums as the model."""
     model = policy.model
     if type(model).__name__ not in _LLAMA_SHAPED or not policy.linear_head:
         return False
@@ -128,7 +129,7 @@ def _cache_name(policy: Policy) -> str:
 
 
 @dataclass(slots=True)
-class _Layer:
+class SmallLayer:
     """One layer's weights, those of equal input side by side, and its cache."""
 
     block: Any
@@ -147,7 +148,7 @@ class SmallDecoder(CacheDecoder):
 
     def prefill(self) -> torch.Tensor:
         body, head = self._policy.model.model, self._policy.model.lm_head
-        self._layers = [self._prepare(block) for block in body.layers]
+        self._layers = [small_layer(block) for block in body.layers]
         self._rotary(body)
         width, lengths_P = self._width, self._lengths_R[:: self._repeat]
         pad = self._policy.pad_id
@@ -166,10 +167,10 @@ class SmallDecoder(CacheDecoder):
             mask = (known & itself.new_ones(width, width).tril()) | itself
         hidden_PTH = functional.embedding(ids_PT, body.embed_tokens.weight)
         for layer in self._layers:
-            normed_PTH = _rms_norm(hidden_PTH, layer.block.input_layernorm)
+            normed_PTH = rms_norm(hidden_PTH, layer.block.input_layernorm)
             attended_PTH = self._attend_prompts(layer, normed_PTH, cos_PT1D, sin_PT1D, mask)
-            hidden_PTH = _after_attention(layer, hidden_PTH, attended_PTH)
-        logits_PV = head(_rms_norm(hidden_PTH[:, -1], body.norm))
+            hidden_PTH = after_attention(layer, hidden_PTH, attended_PTH)
+        logits_PV = head(rms_norm(hidden_PTH[:, -1], body.norm))
         return logits_PV.repeat_interleave(self._repeat, dim=0)
 
     def step(self, ids_R: torch.Tensor, step: int) -> torch.Tensor:
@@ -181,24 +182,18 @@ class SmallDecoder(CacheDecoder):
         mask = self._mask_RW[:, None, None, : column + 1] if self._padded else None
         hidden_RH = functional.embedding(ids_R, body.embed_tokens.weight)
         for layer in self._layers:
-            normed_RH = _rms_norm(hidden_RH, layer.block.input_layernorm)
+            normed_RH = rms_norm(hidden_RH, layer.block.input_layernorm)
             attended_RH = _attend(layer, normed_RH, cos_R1D, sin_R1D, mask, column)
-            hidden_RH = _after_attention(layer, hidden_RH, attended_RH)
-        return head(_rms_norm(hidden_RH, body.norm))
+            hidden_RH = after_attention(layer, hidden_RH, attended_RH)
+        return head(rms_norm(hidden_RH, body.norm))
 
     def _rotary(self, body: Any) -> None:
         """Tables of the rotary embedding for every position that can occur."""
-        weight = body.embed_tokens.weight
-        columns = torch.arange(self._mask_RW.shape[1], device=weight.device)
-        cos_1WD, sin_1WD = body.rotary_emb(weight, columns[None])
-        # rotate_half(x) · sin is x rolled by half a head · sin with its first half negated.
-        half = cos_1WD.shape[-1] // 2
-        self._cos_WD = cos_1WD[0]
-        self._sin_WD = torch.cat([-sin_1WD[0, :, :half], sin_1WD[0, :, half:]], dim=-1)
+        self._cos_WD, self._sin_WD = rotary_tables(body, self._mask_RW.shape[1])
 
     def _attend_prompts(
         self,
-        layer: _Layer,
+        layer: SmallLayer,
         normed_PTH: torch.Tensor,
         cos_PT1D: torch.Tensor,
         sin_PT1D: torch.Tensor,
@@ -209,7 +204,7 @@ class SmallDecoder(CacheDecoder):
         size, key_heads = layer.block.self_attn.head_dim, layer.key_heads
         heads = functional.linear(normed_PTH, layer.qkv, layer.qkv_bias)
         heads = heads.view(prompts, width, -1, size)
-        turned = _turned(heads[:, :, :-key_heads], cos_PT1D, sin_PT1D).transpose(1, 2)
+        turned = rotated(heads[:, :, :-key_heads], cos_PT1D, sin_PT1D).transpose(1, 2)
         keys, values = turned[:, -key_heads:], heads[:, :, -key_heads:].transpose(1, 2)
         layer.keys, layer.values = self._room(keys), self._room(values)
         out = functional.scaled_dot_product_attention(
@@ -229,21 +224,6 @@ class SmallDecoder(CacheDecoder):
         self._lengths_R = self._lengths_R[rows]
         self._mask_RW = self._mask_RW[rows]
 
-    def _prepare(self, block: Any) -> _Layer:
-        attention, mlp = block.self_attn, block.mlp
-        qkv = [attention.q_proj, attention.k_proj, attention.v_proj]
-        gate_up = [mlp.gate_proj, mlp.up_proj]
-        return _Layer(
-            block=block,
-            qkv=torch.cat([part.weight for part in qkv]),
-            qkv_bias=_biases(qkv),
-            gate_up=torch.cat([part.weight for part in gate_up]),
-            gate_up_bias=_biases(gate_up),
-            key_heads=attention.k_proj.out_features // attention.head_dim,
-            keys=attention.k_proj.weight[:0],
-            values=attention.k_proj.weight[:0],
-        )
-
     def _room(self, made: torch.Tensor) -> torch.Tensor:
         """The prompts' keys or values, `repeat` times each, with room for every new token."""
         prompts, heads, width, size = made.shape
@@ -252,8 +232,25 @@ class SmallDecoder(CacheDecoder):
         return wide.flatten(0, 1)
 
 
+def small_layer(block: Any) -> SmallLayer:
+    """One layer of a small Llama or Qwen2, without a cache yet."""
+    attention, mlp = block.self_attn, block.mlp
+    qkv = [attention.q_proj, attention.k_proj, attention.v_proj]
+    gate_up = [mlp.gate_proj, mlp.up_proj]
+    return SmallLayer(
+        block=block,
+        qkv=torch.cat([part.weight for part in qkv]),
+        qkv_bias=_biases(qkv),
+        gate_up=torch.cat([part.weight for part in gate_up]),
+        gate_up_bias=_biases(gate_up),
+        key_heads=attention.k_proj.out_features // attention.head_dim,
+        keys=attention.k_proj.weight[:0],
+        values=attention.k_proj.weight[:0],
+    )
+
+
 def _attend(
-    layer: _Layer,
+    layer: SmallLayer,
     normed_RH: torch.Tensor,
     cos_R1D: torch.Tensor,
     sin_R1D: torch.Tensor,
@@ -263,7 +260,7 @@ def _attend(
     """Attention of each row's newest token over its own past, itself included."""
     rows, key_heads, _, size = layer.keys.shape
     heads = functional.linear(normed_RH, layer.qkv, layer.qkv_bias).view(rows, -1, size)
-    turned = _turned(heads[:, :-key_heads], cos_R1D, sin_R1D)
+    turned = rotated(heads[:, :-key_heads], cos_R1D, sin_R1D)
     layer.keys[:, :, column] = turned[:, -key_heads:]
     layer.values[:, :, column] = heads[:, -key_heads:]
     out = functional.scaled_dot_product_attention(
@@ -277,20 +274,32 @@ def _attend(
     return out.reshape(rows, -1)
 
 
-def _turned(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rotary_tables(body: Any, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines of the first positions, [W, D] each, for `rotated`."""
+    weight = body.embed_tokens.weight
+    cos_1WD, sin_1WD = body.rotary_emb(weight, torch.arange(columns, device=weight.device)[None])
+    # rotate_half(x) · sin is x rolled by half a head · sin with its first half negated.
+    half = cos_1WD.shape[-1] // 2
+    return cos_1WD[0], torch.cat([-sin_1WD[0, :, :half], sin_1WD[0, :, half:]], dim=-1)
+
+
+def rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Queries and keys with their positions in them."""
     return heads * cos + heads.roll(heads.shape[-1] // 2, -1) * sin
 
 
-def _after_attention(layer: _Layer, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+def after_attention(
+    layer: SmallLayer, hidden: torch.Tensor, attended: torch.Tensor
+) -> torch.Tensor:
     """The rest of a layer."""
     hidden = hidden + layer.block.self_attn.o_proj(attended)
-    normed = _rms_norm(hidden, layer.block.post_attention_layernorm)
+    normed = rms_norm(hidden, layer.block.post_attention_layernorm)
     gate, up = functional.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
     return hidden + layer.block.mlp.down_proj(functional.silu(gate) * up)
 
 
-def _rms_norm(hidden_RH: torch.Tensor, norm: Any) -> torch.Tensor:
+def rms_norm(hidden_RH: torch.Tensor, norm: Any) -> torch.Tensor:
+    """A Llama's norm."""
     return functional.rms_norm(hidden_RH, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 

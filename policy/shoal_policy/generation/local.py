@@ -15,10 +15,11 @@ most, V vocabulary.
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import torch
 
@@ -36,8 +37,11 @@ the cache, and below a handful of rows a forward pass costs the same with or wit
 
 log = logging.getLogger(__name__)
 
-Draws: TypeAlias = torch.Generator | Sequence[int]
-"""Where randomness comes from: one generator for all prompts, or a seed for each of them."""
+T = TypeVar("T")
+
+Draws: TypeAlias = torch.Generator | Sequence[int] | torch.Tensor
+"""Where randomness comes from: one generator for all prompts, a seed for each of them, or numbers
+that `uniforms` drew before."""
 
 OnStep = Callable[[int, float], None]
 """Told how many completions have ended, and the part of the work that is done, at the least."""
@@ -92,31 +96,51 @@ def generate(
     when the model's numbers are not finite, and what the allocator raises when not even one row
     fits.
     """
-    _check(policy, prompts, num_completions, params)
-    uniforms_PLM = _uniforms(generator, len(prompts), num_completions, params.max_new_tokens)
+    check(policy, prompts, num_completions, params)
+    uniforms_PLM = uniforms(generator, len(prompts), num_completions, params.max_new_tokens)
+
+    def drawn(chunk: Chunk, told: OnStep) -> list[Sample]:
+        loop = _Loop(policy, [prompts[i] for i in chunk.prompts], chunk.end - chunk.first, params)
+        loop.run(chunk.of(uniforms_PLM).to(policy.device), told)
+        return loop.samples()
+
     longest = max(map(len, prompts), default=0) + params.max_new_tokens
-    max_rows = rows_at_once(policy, min(max_rows, len(prompts) * num_completions), longest)
-    results: list[dict[int, Sample]] = [{} for _ in prompts]
-    num_done, todo = 0, deque(_chunks(prompts, num_completions, max_rows))
+    rows = rows_at_once(policy, min(max_rows, len(prompts) * num_completions), longest)
+    return in_chunks(policy, list(map(len, prompts)), num_completions, rows, drawn, on_step=on_step)
+
+
+def in_chunks(
+    policy: Policy,
+    lengths: Sequence[int],
+    num_completions: int,
+    max_rows: int,
+    make: Callable[[Chunk, OnStep], list[T]],
+    on_step: OnStep,
+) -> list[list[T]]:
+    """Return what is made of each prompt's completions, prompts of these lengths.
+
+    `make` makes some of them at once, at most `max_rows`; where memory runs out, half as many.
+    """
+    results: list[dict[int, T]] = [{} for _ in lengths]
+    num_done, todo = 0, deque(_chunks(lengths, num_completions, max_rows))
     with policy.whole():
         while todo:
             chunk = todo.popleft()
-            uniforms_RM = uniforms_PLM[list(chunk.prompts), chunk.first : chunk.end].flatten(0, 1)
-            told = _part(on_step, num_done, chunk.rows, len(prompts) * num_completions)
-            made = _generated(
-                policy, [prompts[i] for i in chunk.prompts], chunk, params, uniforms_RM, told
-            )
+            told = _part(on_step, num_done, chunk.rows, len(lengths) * num_completions)
+            made = _made(policy, chunk, make, told)
             if made is None:
                 todo.extendleft(reversed(chunk.halves()))
                 continue
             num_done += chunk.rows
-            for (index, one), sample in zip(chunk.places(), made, strict=True):
-                results[index][one] = sample
+            for (index, one), each in zip(chunk.places(), made, strict=True):
+                results[index][one] = each
     return [[of_prompt[one] for one in range(num_completions)] for of_prompt in results]
 
 
-def _uniforms(draws: Draws, prompts: int, num_completions: int, num_tokens: int) -> torch.Tensor:
-    """Return a number from 0 to 1 for every token that can be drawn."""
+def uniforms(draws: Draws, prompts: int, num_completions: int, num_tokens: int) -> torch.Tensor:
+    """Return a number from 0 to 1 for every token that can be drawn, [P, L, M]."""
+    if isinstance(draws, torch.Tensor):
+        return draws
     if isinstance(draws, torch.Generator):
         shape = (prompts, num_completions, num_tokens)
         return torch.rand(shape, generator=draws, device=draws.device)
@@ -130,7 +154,7 @@ def _uniforms(draws: Draws, prompts: int, num_completions: int, num_tokens: int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Chunk:
+class Chunk:
     """Rows that are generated at once: some completions of some prompts."""
 
     prompts: Sequence[int]
@@ -146,22 +170,26 @@ class _Chunk:
         """Return each row's prompt and which of its completions it is."""
         return [(index, one) for index in self.prompts for one in range(self.first, self.end)]
 
-    def halves(self) -> list[_Chunk]:
+    def of(self, numbers_PLM: torch.Tensor) -> torch.Tensor:
+        """Return each row's numbers of all that were drawn, [R, M]."""
+        return numbers_PLM[list(self.prompts), self.first : self.end].flatten(0, 1)
+
+    def halves(self) -> list[Chunk]:
         """The same rows in two turns; there are two at least."""
         if (half := len(self.prompts) // 2) > 0:
             parts = self.prompts[:half], self.prompts[half:]
-            return [_Chunk(prompts=part, first=self.first, end=self.end) for part in parts]
+            return [Chunk(prompts=part, first=self.first, end=self.end) for part in parts]
         middle = (self.first + self.end) // 2
         spans = (self.first, middle), (middle, self.end)
-        return [_Chunk(prompts=self.prompts, first=first, end=end) for first, end in spans]
+        return [Chunk(prompts=self.prompts, first=first, end=end) for first, end in spans]
 
 
-def _chunks(prompts: Sequence[Sequence[int]], num_completions: int, max_rows: int) -> list[_Chunk]:
+def _chunks(lengths: Sequence[int], num_completions: int, max_rows: int) -> list[Chunk]:
     """All rows, at most so many at once; prompts of similar length together: less is padding."""
-    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+    order = sorted(range(len(lengths)), key=lambda index: lengths[index])
     step, width = max(1, max_rows // num_completions), min(num_completions, max_rows)
     return [
-        _Chunk(
+        Chunk(
             prompts=order[start : start + step],
             first=first,
             end=min(first + width, num_completions),
@@ -171,20 +199,13 @@ def _chunks(prompts: Sequence[Sequence[int]], num_completions: int, max_rows: in
     ]
 
 
-def _generated(
-    policy: Policy,
-    prompts: Sequence[Sequence[int]],
-    chunk: _Chunk,
-    params: SamplingParams,
-    uniforms_RM: torch.Tensor,
-    on_step: OnStep,
-) -> list[Sample] | None:
-    """The samples of one chunk; None when memory does not hold so many rows, but may hold half."""
+def _made(
+    policy: Policy, chunk: Chunk, make: Callable[[Chunk, OnStep], list[T]], on_step: OnStep
+) -> list[T] | None:
+    """What is made of one chunk; None when memory does not hold so many rows, but may hold half."""
     try:
-        loop = _Loop(policy, prompts, chunk.end - chunk.first, params)
         with cast_once(policy), torch.inference_mode(), policy.autocast():
-            loop.run(uniforms_RM.to(policy.device), on_step)
-        return loop.samples()
+            return make(chunk, on_step)
     except (MemoryError, RuntimeError) as error:
         if chunk.rows == 1 or not is_out_of_memory(error):
             raise
@@ -246,9 +267,10 @@ def _truncate(logits_RV: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     return logits_RV
 
 
-def _check(
+def check(
     policy: Policy, prompts: Sequence[Sequence[int]], num_completions: int, params: SamplingParams
 ) -> None:
+    """Raise ValueError for what cannot be generated."""
     if num_completions < 1 or params.max_new_tokens < 1 or params.temperature < 0:
         raise ValueError("need at least one completion and one token, and a temperature ≥ 0")
     for prompt in prompts:
@@ -303,22 +325,23 @@ class _Loop:
 
     def samples(self) -> list[Sample]:
         """Return the samples, row by row. Raises ModelError when a number is not finite."""
-        if not bool(torch.isfinite(self._logprobs_RM).all()):
-            raise NonFiniteError(
-                f"model {self._policy.name!r} produced numbers that are not finite"
-            )
-        made = []
-        for ids, logprobs, length in zip(
+        rows = zip(
             self._ids_RM.tolist(), self._logprobs_RM.tolist(), self._lengths.tolist(), strict=True
-        ):
-            ids = ids[:length]
-            stopped = ids[-1] in self._policy.eos_ids
-            made.append(
-                Sample(
-                    ids=ids,
-                    text=decode_completion(self._policy, ids),
-                    finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH,
-                    logprobs=logprobs[:length],
-                )
-            )
-        return made
+        )
+        return [
+            sample_of(self._policy, ids[:length], logprobs[:length])
+            for ids, logprobs, length in rows
+        ]
+
+
+def sample_of(policy: Policy, ids: list[int], logprobs: list[float]) -> Sample:
+    """Return drawn tokens as a sample. Raises NonFiniteError when a number is not finite."""
+    if not all(map(math.isfinite, logprobs)):
+        raise NonFiniteError(f"model {policy.name!r} produced numbers that are not finite")
+    stopped = ids[-1] in policy.eos_ids
+    return Sample(
+        ids=ids,
+        text=decode_completion(policy, ids),
+        finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH,
+        logprobs=logprobs,
+    )

@@ -15,9 +15,10 @@ from typing import Protocol
 
 import torch
 
-from shoal_policy.generation.local import OnStep, Sample, generate
+from shoal_policy.generation.game import PlayGames
+from shoal_policy.generation.local import OnStep, generate
 from shoal_policy.generation.questions import Askable
-from shoal_policy.generation.turns import Generate, PlayGames, answer_all
+from shoal_policy.generation.turns import Generate, answer_all
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_wire.types import SamplingParams
@@ -69,23 +70,13 @@ class ThisProcess:
         generator = torch.Generator()
         generator.manual_seed(asking.seed)
         asked, prompts = self._askable(asking.questions)
-
-        def opening(on_step: OnStep) -> list[list[Sample]]:
-            return self._generate(
-                asking.policy,
-                prompts,
-                num_completions=asking.num_completions,
-                params=asking.sampling,
-                generator=generator,
-                on_step=on_step,
-            )
-
         answers = answer_all(
             *(asking.policy, asked, prompts),
-            opening=opening,
+            num_completions=asking.num_completions,
+            sampling=asking.sampling,
+            generator=generator,
             generate=self._generate,
             play=asking.play,
-            sampling=asking.sampling,
             seed=asking.seed,
             on_step=asking.on_step,
         )

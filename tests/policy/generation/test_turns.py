@@ -10,10 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal_policy.generation.game import Game
 from shoal_policy.generation.local import Sample, generate
 from shoal_policy.generation.questions import prompt_of
 from shoal_policy.generation.seam import Asking, ThisProcess
-from shoal_policy.generation.turns import Game
 from shoal_policy.model.loading import Policy, wrap_policy
 from shoal_policy.model.prompting import encode_text, turn_ids
 from shoal_policy.model.reading import game_reading

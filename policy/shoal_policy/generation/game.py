@@ -1,0 +1,107 @@
+"""One game while it is played: tokens are appended, and nothing is rendered or encoded again.
+
+So what is trained on is what was sampled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from shoal_policy.generation.local import Sample
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.prompting import decode_completion, turn_ids
+from shoal_policy.rollouts import Answer, Question
+from shoal_tasks.turns import SEPARATOR, join_messages
+from shoal_tasks.types import Play, PlayRequest
+from shoal_wire.types import FinishReason
+
+PlayGames = Callable[[Sequence[PlayRequest]], list[Play]]
+"""Returns environments' answers to the beginnings of games: `tasks.TaskSource.play`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Game:
+    """One game while it is played; `place` is its row among all that were asked together."""
+
+    question: Question
+    prompt: Sequence[int]
+    place: int
+    ids: list[int] = field(default_factory=list)
+    said: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    ended: FinishReason | None = None
+    """How it ended; None while it goes on."""
+
+    def add_message(self, policy: Policy, sample: Sample) -> None:
+        """Append what the policy said. One that was cut ends the game: it has no end token."""
+        ids, text = sample.ids, sample.text
+        if sample.finish_reason is FinishReason.LENGTH:
+            self.ended = FinishReason.LENGTH
+        if SEPARATOR in text:
+            # Nobody could tell it from two messages: only what stands before it was said.
+            self.ended = FinishReason.LENGTH
+            ids = _before_separator(policy, ids)
+            text = decode_completion(policy, ids)
+        self.said += range(len(self.ids), len(self.ids) + len(ids))
+        self.ids += ids
+        self.logprobs += sample.logprobs[: len(ids)]
+        self.messages.append(text)
+
+    def add_answer(self, policy: Policy, play: Play) -> None:
+        """Append what the environment answered, or end the game.
+
+        STOP says that the environment ended it, LENGTH that it did not: the messages that a game
+        has are used up, the model has no positions left, or the environment failed.
+        """
+        answered = not play.error and len(play.observations) >= len(self.messages)
+        if answered and play.done:
+            self.ended = FinishReason.STOP
+        elif not answered or len(self.messages) >= self.question.max_turns:
+            self.ended = FinishReason.LENGTH
+        else:
+            heard = turn_ids(policy, play.observations[-1])
+            if len(self.prompt) + len(self.ids) + len(heard) >= policy.max_positions:
+                self.ended = FinishReason.LENGTH
+            else:
+                self.ids += heard
+
+    @property
+    def request(self) -> PlayRequest:
+        """The request to its environment."""
+        return PlayRequest(task=self.question.coordinates, messages=tuple(self.messages))
+
+    def answer(self) -> Answer:
+        """Return it as one of a group's answers."""
+        return Answer(
+            ids=tuple(self.ids),
+            text=join_messages(self.messages),
+            finish_reason=self.ended or FinishReason.LENGTH,
+            logprobs=tuple(self.logprobs),
+            said=tuple(self.said),
+        )
+
+
+def _before_separator(policy: Policy, ids: Sequence[int]) -> list[int]:
+    kept = list(ids)
+    while SEPARATOR in decode_completion(policy, kept):
+        kept.pop()
+    return kept
+
+
+def go_on(policy: Policy, games: Sequence[Game], play: PlayGames) -> list[Game]:
+    """Play what was said; return the games that go on."""
+    waiting = [game for game in games if game.ended is None]
+    if not waiting:
+        return []
+    for game, answered in zip(waiting, play([game.request for game in waiting]), strict=True):
+        game.add_answer(policy, answered)
+    return [game for game in waiting if game.ended is None]
+
+
+def message_seed(seed: int, place: int, turn: int) -> int:
+    """The seed of what is drawn for one message; its first one is drawn with the others' first."""
+    digest = hashlib.sha256(f"{seed}/{place}/{turn}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,0 +1,277 @@
+"""Games played with keys and values held over turns: the same as from each turn's beginning."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal_policy.generation import held_rows, playing
+from shoal_policy.generation.held_rows import HeldRows, can_hold
+from shoal_policy.generation.local import generate
+from shoal_policy.generation.questions import prompt_of
+from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.prompting import turn_ids
+from shoal_policy.rollouts import Answer, Question
+from shoal_tasks.turns import split_messages
+from shoal_tasks.types import Play, PlayRequest
+from shoal_wire.types import FinishReason, SamplingParams
+from tests.policy import tiny_models
+from tests.support import factories as make
+
+SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=5)
+
+
+def talkative(architecture: str = "llama", positions: int = 300, ends: int = 12) -> Policy:
+    """A random policy with so many end tokens of 57: it ends its messages often."""
+    policy = tiny_models.policy(architecture, positions=positions)
+    return replace(policy, eos_ids=frozenset({2, *range(5, 4 + ends)}))
+
+
+def world(requests: Sequence[PlayRequest]) -> list[Play]:
+    """An environment whose words and end follow from what was said."""
+    plays = []
+    for request in requests:
+        said = [
+            f"{request.task.index}/{'/'.join(request.messages[: n + 1])}"
+            for n, _ in enumerate(request.messages)
+        ]
+        chances = [random.Random(one) for one in said]
+        plays.append(
+            Play(
+                observations=tuple("ab "[c.randrange(3)] * c.randrange(12) for c in chances),
+                done=chances[-1].random() < 0.2,
+                reward=0.0,
+            )
+        )
+    return plays
+
+
+def questions(games: int, once: int = 0, max_turns: int = 5) -> list[Question]:
+    made = [
+        Question(
+            task=make.task(number),
+            text="go " * (number % 4 + 1),
+            tagged=False,
+            max_turns=max_turns if number < games else 0,
+        )
+        for number in range(games + once)
+    ]
+    return random.Random(games).sample(made, len(made))
+
+
+def asking(policy: Policy, asked: list[Question], **changes: Any) -> Asking:
+    made = Asking(
+        questions=asked,
+        policy=policy,
+        policy_version=0,
+        num_completions=6,
+        sampling=SAMPLING,
+        seed=5,
+        play=world,
+    )
+    return replace(made, **changes)
+
+
+def held(this: Asking) -> list[Answer]:
+    groups = ThisProcess(this.policy).answer(this)
+    return [answer for group in groups for answer in group.answers]
+
+
+def by_turns(this: Asking) -> list[Answer]:
+    """What a generator that is not this process' own makes: each turn from the beginning."""
+    groups = ThisProcess(this.policy, partial(generate)).answer(this)
+    return [answer for group in groups for answer in group.answers]
+
+
+def assert_same(found: Sequence[Answer], expected: Sequence[Answer]) -> None:
+    bare = [replace(one, logprobs=()) for one in found]
+    assert bare == [replace(one, logprobs=()) for one in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=3e-5)
+
+
+@contextmanager
+def tokens_computed(policy: Policy) -> Iterator[list[int]]:
+    """The tokens of each pass, by the first layer: every way of computing goes through its end."""
+    seen: list[int] = []
+    last = policy.model.model.layers[0].mlp.down_proj
+
+    def note(_module: Any, _inputs: Any, out: torch.Tensor) -> None:
+        seen.append(out.numel() // out.shape[-1])
+
+    handle = last.register_forward_hook(note)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "llama by its modules", "adapters"])
+def test_the_same_games_as_from_the_beginning_of_each_turn(
+    kind: str, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = talkative(kind.split()[0] if kind != "adapters" else "llama")
+    if kind == "adapters":
+        policy = add_adapter(policy, LoraSpec(rank=2), seed=0)
+        with torch.no_grad():
+            for name, weight in policy.model.named_parameters():
+                if "lora_B" in name:
+                    weight.normal_(std=0.2)
+    if "modules" in kind:
+        monkeypatch.setattr(held_rows, "is_small_llama", lambda _policy: False)
+    sampling = replace(SAMPLING, temperature=temperature, top_k=30)
+    this = asking(policy, questions(4, once=2), sampling=sampling, num_completions=8)
+    assert can_hold(policy)
+    found = held(this)
+    assert_same(found, by_turns(this))
+    if temperature:
+        several = [one for one in found if one.said and len(split_messages(one.text)) > 2]
+        assert len(several) > 5
+
+
+def test_greedy_messages_are_those_of_transformers() -> None:
+    policy = talkative()
+    asked = questions(6)
+    this = asking(policy, asked, num_completions=1, sampling=replace(SAMPLING, temperature=0.0))
+    compared = 0
+    for question, answer in zip(asked, held(this), strict=True):
+        ids = prompt_of(policy, question)
+        messages = split_messages(answer.text)
+        (play,) = world([PlayRequest(task=question.coordinates, messages=messages)])
+        expected: list[int] = []
+        for number, _ in enumerate(messages):
+            expected += [] if not number else turn_ids(policy, play.observations[number - 1])
+            [out] = policy.model.generate(
+                torch.tensor([[*(ids or []), *expected]]),
+                max_new_tokens=SAMPLING.max_new_tokens,
+                do_sample=False,
+                pad_token_id=0,
+                eos_token_id=sorted(policy.eos_ids),
+            ).tolist()
+            expected = out[len(ids or []) :]
+            compared += 1
+        assert list(answer.ids) == expected
+    assert compared > 8
+
+
+@settings(max_examples=60)
+@given(
+    games=st.integers(1, 6),
+    once=st.integers(0, 2),
+    completions=st.integers(1, 7),
+    size=st.integers(1, 6),
+    turns=st.integers(1, 6),
+    ends=st.sampled_from([1, 4, 12, 24]),
+    positions=st.sampled_from([20, 40, 300]),
+    at_once=st.sampled_from([1, 3, 512]),
+    seed=st.integers(0, 99),
+)
+def test_generated_rounds(
+    games: int,
+    once: int,
+    completions: int,
+    size: int,
+    turns: int,
+    ends: int,
+    positions: int,
+    at_once: int,
+    seed: int,
+) -> None:
+    policy = talkative(positions=positions, ends=ends)
+    this = asking(
+        policy,
+        questions(games, once, turns),
+        num_completions=completions,
+        sampling=replace(SAMPLING, max_new_tokens=size),
+        seed=seed,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(playing, "MAX_ROWS", at_once)
+        found = held(this)
+    assert_same(found, by_turns(this))
+    for answer in found:
+        assert answer.said is None or answer.said[-1] == len(answer.ids) - 1
+
+
+def test_a_turn_costs_its_own_tokens_alone() -> None:
+    policy = talkative(ends=16)
+    this = asking(policy, questions(4, max_turns=8), num_completions=16)
+    prompts = sum(len(prompt_of(policy, one) or []) for one in this.questions)
+    with tokens_computed(policy) as before:
+        by_turns(this)
+    with tokens_computed(policy) as now:
+        answers = held(this)
+    # A row's last token is drawn and never read.
+    least = prompts + sum(len(one.ids) - 1 for one in answers)
+    # Rows wait in the batch for an answer, or to be dropped, and compute tokens for nothing.
+    assert least <= sum(now) < 1.5 * least
+    assert sum(before) > 2.5 * least
+
+
+def test_the_longest_message_of_a_turn_holds_up_no_other_game() -> None:
+    """One row says all it may in each of its turns; the others' games are over long before."""
+    policy = talkative(ends=16)
+    asked = questions(8, max_turns=6)
+    this = asking(policy, asked, num_completions=8, sampling=replace(SAMPLING, max_new_tokens=40))
+    calls: list[set[int]] = []
+
+    def noted(requests: Sequence[PlayRequest]) -> list[Play]:
+        calls.append({len(request.messages) for request in requests})
+        return world(requests)
+
+    found = held(replace(this, play=noted))
+    assert_same(found, by_turns(this))
+    assert any(len(turns) > 1 for turns in calls), "games at different turns are answered together"
+
+
+def test_games_go_on_with_half_as_many_where_memory_runs_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = talkative()
+    this = asking(policy, questions(4), num_completions=8)
+    expected = held(this)
+    step = HeldRows.step
+    sizes: list[int] = []
+
+    def scarce(rows: HeldRows, ids: torch.Tensor, *how: Any) -> torch.Tensor:
+        sizes.append(len(ids))
+        if len(ids) > 12 and len(sizes) > 6:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return step(rows, ids, *how)
+
+    monkeypatch.setattr(HeldRows, "step", scarce)
+    assert_same(held(asking(talkative(), this.questions, num_completions=8)), expected)
+    assert max(sizes) > 12 and sizes[-1] <= 12
+
+
+def test_a_model_with_a_window_plays_from_the_beginning_of_each_turn() -> None:
+    policy = talkative("qwen2")
+    config = policy.model.config
+    config.layer_types = ["sliding_attention"] * 2
+    config.sliding_window = 8
+    policy = replace(policy, model=type(policy.model)(config).eval())
+    assert not can_hold(policy)
+    this = asking(policy, questions(2))
+    assert_same(held(this), by_turns(this))
+
+
+def test_progress_never_goes_back() -> None:
+    told: list[tuple[int, float]] = []
+    this = asking(
+        talkative(), questions(3, once=2), on_step=lambda done, part: told.append((done, part))
+    )
+    answers = held(this)
+    assert told == sorted(told) and told[-1] == (len(answers), 1.0)
+    assert any(one.finish_reason is FinishReason.STOP for one in answers if one.said)
