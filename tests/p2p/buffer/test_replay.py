@@ -44,42 +44,6 @@ def ids(*numbers: int) -> set[GroupId]:
 
 
 class TestInsert:
-    def test_a_second_copy_is_a_duplicate_even_after_the_first_has_left(self) -> None:
-        buffer = make(max_groups=1)
-        assert buffer.insert(entry(1), 0.0) is InsertOutcome.STORED
-        assert buffer.insert(entry(1), 0.0) is InsertOutcome.DUPLICATE
-        assert buffer.insert(entry(2), 0.0) is InsertOutcome.STORED
-        assert resident(buffer) == ids(2)
-        assert buffer.insert(entry(1), 0.0) is InsertOutcome.DUPLICATE
-
-    def test_what_is_withdrawn_while_it_is_leased_waits_for_its_holder(self) -> None:
-        buffer = make()
-        for number in (1, 2):
-            buffer.insert(entry(number, "copier"), 0.0)
-        lease(buffer, 2)
-        buffer.discard(ids(1, 2), PeerId("copier"))
-        buffer.consume(ids(1))
-        assert buffer.insert(entry(2, "author"), 0.0) is InsertOutcome.DUPLICATE
-        buffer.release(ids(2), "trainer")
-        assert buffer.insert(entry(2, "author"), 0.0) is InsertOutcome.STORED
-        assert buffer.insert(entry(1, "author"), 0.0) is InsertOutcome.CONSUMED_BEFORE
-
-    def test_only_its_publishers_copy_is_withdrawn(self) -> None:
-        buffer = make()
-        buffer.insert(entry(1, "author"), 0.0)
-        assert buffer.discard(ids(1), PeerId("copier")) == 0
-        assert resident(buffer) == ids(1)
-
-    def test_a_group_larger_than_its_publisher_may_hold_is_too_large(self) -> None:
-        buffer = make(max_bytes_per_publisher=50)
-        assert buffer.insert(entry(1, num_bytes=51), 0.0) is InsertOutcome.TOO_LARGE
-        assert buffer.insert(entry(1, num_bytes=50), 0.0) is InsertOutcome.STORED
-
-    def test_a_group_received_too_long_ago_is_too_old(self) -> None:
-        buffer = make(max_age_seconds=10.0)
-        assert buffer.insert(entry(1), 10.0) is InsertOutcome.TOO_OLD
-        assert buffer.insert(entry(1), 9.9) is InsertOutcome.STORED
-
     def test_without_size_it_is_a_mistake_of_the_caller(self) -> None:
         with pytest.raises(ValueError, match="bytes"):
             make().insert(entry(1, num_bytes=0), 0.0)
@@ -90,33 +54,6 @@ class TestInsert:
 
 
 class TestEviction:
-    def test_at_its_quota_a_publisher_displaces_its_own_oldest(self) -> None:
-        buffer = make(max_groups_per_publisher=3)
-        fill(buffer, "other", range(1))
-        fill(buffer, "p", range(1, 6))
-        assert resident(buffer) == ids(0, 3, 4, 5)
-        assert buffer.stats(5.0).dropped == {"evicted_by_quota": 2}
-
-    def test_a_byte_quota_displaces_as_many_as_it_takes(self) -> None:
-        buffer = make(max_bytes_per_publisher=100)
-        fill(buffer, "p", range(10))
-        assert buffer.insert(entry(20, num_bytes=95, received_at=10.0), 10.0) == "stored"
-        assert resident(buffer) == ids(20)
-
-    def test_a_full_pool_loses_the_oldest_of_the_publisher_with_most(self) -> None:
-        buffer = make(max_groups=6)
-        fill(buffer, "quiet", range(2))
-        fill(buffer, "loud", range(2, 6))
-        fill(buffer, "new", range(6, 7))
-        assert resident(buffer) == ids(0, 1, 3, 4, 5, 6)
-
-    def test_bytes_are_taken_from_the_publisher_with_most_bytes(self) -> None:
-        buffer = make(max_bytes=100)
-        fill(buffer, "many", range(4), num_bytes=5)
-        fill(buffer, "big", range(4, 5), num_bytes=80)
-        assert buffer.insert(entry(5, "new", num_bytes=10), 5.0) is InsertOutcome.STORED
-        assert resident(buffer) == ids(0, 1, 2, 3, 5)
-
     def test_own_groups_and_external_ones_never_displace_each_other(self) -> None:
         buffer = make(max_groups=2)
         for number in range(4):
@@ -139,45 +76,8 @@ class TestEviction:
         buffer.release_holder("trainer")
         assert buffer.insert(entry(3, "new"), 2.0) is InsertOutcome.STORED
 
-    def test_a_refused_newcomer_has_displaced_nothing(self) -> None:
-        buffer = make(max_bytes=100)
-        fill(buffer, "fat", range(4), num_bytes=15)
-        fill(buffer, "mid", range(4, 6), num_bytes=20)
-        held = lease(buffer, 2, now=6.0, weight_of=only(fat=0.0))
-        assert set(held) == ids(4, 5)
-        before = resident(buffer)
-        # One group of `fat` is too little, and after it `mid` itself would be the largest.
-        assert buffer.insert(entry(9, "mid", num_bytes=20), 6.0) is InsertOutcome.OVER_QUOTA
-        assert resident(buffer) == before
-        assert buffer.ready() == 4
-        assert buffer.stats(6.0).evicted == 0
-
 
 class TestLease:
-    def test_draws_without_replacement_until_nothing_is_left(self) -> None:
-        buffer = make()
-        fill(buffer, "p", range(5))
-        first = lease(buffer, 3, now=5.0)
-        rest = lease(buffer, 9, now=5.0)
-        assert len(first) == 3
-        assert set(first) | set(rest) == ids(0, 1, 2, 3, 4)
-        assert len(rest) == 2
-
-    def test_own_groups_are_never_drawn(self) -> None:
-        buffer = make()
-        buffer.note_own(entry(1, OWN_PEER), 0.0)
-        buffer.insert(entry(2), 0.0)
-        assert lease(buffer, 9) == [group_id(2)]
-
-    def test_a_publisher_of_no_standing_is_never_drawn(self) -> None:
-        buffer = make()
-        fill(buffer, "good", range(3))
-        fill(buffer, "bad", range(3, 30))
-        weights = only(bad=0.0)
-        assert set(lease(buffer, 30, now=30.0, weight_of=weights)) == ids(0, 1, 2)
-        assert lease(buffer, 1, now=30.0, weight_of=weights) == []
-        assert buffer.ready() == 27
-
     @pytest.mark.parametrize(
         ("weight", "share"),
         [
@@ -231,24 +131,6 @@ class TestLease:
         assert resident(buffer) == set()
         assert buffer.stats(14.0).dropped == {"expired": 1}
 
-    def test_a_group_given_back_early_still_leaves_at_its_age(self) -> None:
-        buffer = make(max_age_seconds=10.0)
-        fill(buffer, "p", range(1))
-        lease(buffer, 1, now=0.0, lease_seconds=50.0)
-        assert buffer.expire(10.0) == 0
-        buffer.release_holder("trainer")
-        assert buffer.expire(11.0) == 1
-
-    def test_only_the_holder_can_release(self) -> None:
-        buffer = make()
-        fill(buffer, "p", range(2))
-        held = lease(buffer, 2, now=2.0)
-        assert buffer.release(held, "somebody else") == 0
-        assert buffer.ready() == 0
-        assert buffer.release(held[:1], "trainer") == 1
-        assert buffer.release_holder("trainer") == 1
-        assert buffer.ready() == 2
-
     def test_the_same_seed_and_calls_give_the_same_draws(self) -> None:
         def draws(seed: int) -> list[GroupId]:
             buffer = ReplayBuffer(limits(max_groups=40), random.Random(seed))
@@ -267,17 +149,6 @@ class TestLease:
 
 
 class TestOwn:
-    def test_what_this_node_made_is_not_taken_from_another(self) -> None:
-        buffer = make(max_groups=1)
-        assert buffer.note_own(entry(1, OWN_PEER), 0.0) is InsertOutcome.STORED
-        assert buffer.insert(entry(1, "copycat"), 0.0) is InsertOutcome.DUPLICATE
-        # Nor once it has been forgotten as an own one, nor is what another made first an own one.
-        buffer.note_own(entry(2, OWN_PEER), 0.0)
-        assert own(buffer) == ids(2)
-        assert buffer.insert(entry(1, "copycat"), 0.0) is InsertOutcome.DUPLICATE
-        buffer.insert(entry(3), 0.0)
-        assert buffer.note_own(entry(3, OWN_PEER), 0.0) is InsertOutcome.DUPLICATE
-
     def test_they_are_forgotten_by_number_size_and_age(self) -> None:
         buffer = make(max_groups=4, max_bytes=100, max_age_seconds=10.0)
         for number in range(6):
@@ -310,24 +181,6 @@ class TestOwn:
 
 
 class TestConsume:
-    def test_an_acknowledged_group_never_comes_back(self) -> None:
-        buffer = make()
-        fill(buffer, "p", range(2))
-        held = lease(buffer, 2, now=2.0)
-        assert buffer.consume(held) == 2
-        assert buffer.consume(held) == 0
-        assert resident(buffer) == set()
-        assert buffer.insert(entry(1), 2.0) is InsertOutcome.CONSUMED_BEFORE
-
-    def test_an_acknowledgement_after_the_lease_ran_out_still_counts(self) -> None:
-        buffer = make()
-        fill(buffer, "p", range(1))
-        lease(buffer, 1, now=0.0, lease_seconds=1.0)
-        assert lease(buffer, 1, now=2.0, holder="second") == [group_id(0)]
-        assert buffer.consume([group_id(0)]) == 1
-        assert buffer.release_holder("second") == 0
-        assert resident(buffer) == set()
-
     def test_ids_of_a_checkpoint_are_consumed_before_they_arrive(self) -> None:
         buffer = make()
         fill(buffer, "p", range(1))
@@ -343,41 +196,11 @@ class TestConsume:
 
 
 class TestReconnect:
-    def test_held_groups_are_leased_again(self) -> None:
-        buffer = make()
-        fill(buffer, "p", range(3))
-        lease(buffer, 3, now=3.0, holder="before")
-        buffer.release_holder("before")
-        assert buffer.hold(ids(0, 1), "after", 3.0, 60.0) == 2
-        assert lease(buffer, 3, now=3.0) == [group_id(2)]
-        assert buffer.consume(ids(0, 1)) == 2
-
-    def test_a_held_group_is_taken_over_from_the_old_connection(self) -> None:
-        buffer = make()
-        fill(buffer, "p", range(1))
-        lease(buffer, 1, holder="before")
-        buffer.hold(ids(0), "after", 0.0, 60.0)
-        assert buffer.release_holder("before") == 0
-        assert lease(buffer, 1) == []
-
-    def test_a_held_group_that_was_lost_is_not_stored_again(self) -> None:
-        buffer = make()
-        assert buffer.hold(ids(5), "after", 0.0, 60.0) == 0
-        assert buffer.insert(entry(5), 1.0) is InsertOutcome.DUPLICATE
-        buffer.consume(ids(5))
-        assert buffer.insert(entry(5), 1.0) is InsertOutcome.CONSUMED_BEFORE
-
     def test_leases_on_groups_that_are_not_here_are_bounded(self) -> None:
         buffer = make(max_consumed_ids=4)
         buffer.hold((group_id(number) for number in range(100)), "after", 0.0, 60.0)
         assert buffer.insert(entry(3), 0.0) is InsertOutcome.DUPLICATE
         assert buffer.insert(entry(4), 0.0) is InsertOutcome.STORED
-
-    def test_a_consumed_group_is_not_held(self) -> None:
-        buffer = make()
-        buffer.consume(ids(1))
-        assert buffer.hold(ids(1), "after", 0.0, 60.0) == 0
-        assert buffer.release_holder("after") == 0
 
 
 class TestViews:

@@ -88,25 +88,6 @@ async def test_a_gap_is_mended_by_a_neighbour_when_the_publisher_has_gone(tmp_pa
         assert end.counts()["batches"]["gap"] == 1
 
 
-async def test_a_gap_shows_across_the_publishers_restart(tmp_path: Path) -> None:
-    manifest = make.swarm()
-    async with open_node(tmp_path / "r", manifest, settings=NO_BACKFILL) as receiver:
-        async with open_node(tmp_path / "p", manifest) as first:
-            identity = first.identity
-            await first.meet(receiver)
-            await first.share(1)
-            await until(lambda: receiver.heard() == {1})
-            receiver.deaf = True
-            await first.share(2)
-            await until(lambda: len(receiver.verdicts) == 2)
-        receiver.deaf = False
-        async with open_node(tmp_path / "p", manifest, identity=identity) as second:
-            await second.meet(receiver)
-            await second.share(3)
-            await until(lambda: receiver.heard() == {1, 2, 3})
-            assert receiver.counts()["gaps"]["mended"] == 1
-
-
 async def test_a_gap_that_nobody_can_mend_is_given_up(tmp_path: Path) -> None:
     async with open_exchange(tmp_path, 2, settings=NO_BACKFILL) as (publisher, receiver):
         await receiver.meet(publisher)

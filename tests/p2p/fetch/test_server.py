@@ -44,7 +44,7 @@ from shoal_wire.verdict import Reason, Verdict
 from tests.support import factories as make
 from tests.support.exchange_nodes import NO_BACKFILL, ExchangeNode, big_groups, open_node
 from tests.support.network import is_reset
-from tests.support.nodes import open_test_host, until
+from tests.support.nodes import open_test_host
 
 ASKER = PeerId("asker")
 RECENT = RecentQuery(shards=(0,), max_batches=64, max_bytes=1 << 30, max_age_seconds=3600)
@@ -453,19 +453,3 @@ async def test_who_does_not_send_and_who_does_not_read_is_cut_off(
             while not await get():  # noqa: ASYNC110 - what frees the slot is the node's deadline
                 await trio.sleep(0.05)
     assert "took too long" in caplog.text, "not by what the library does after some seconds"
-
-
-async def test_a_node_that_ends_can_wait_until_somebody_has_what_it_announced(
-    tmp_path: Path,
-) -> None:
-    manifest = make.swarm()
-    async with (
-        open_node(tmp_path / "p", manifest, settings=NO_BACKFILL) as publisher,
-        open_node(tmp_path / "r", manifest, settings=NO_BACKFILL) as receiver,
-    ):
-        await receiver.meet(publisher)
-        await publisher.share(*big_groups(0, 200_000))
-        with trio.fail_after(20):
-            await publisher.outbox.drained()
-            await publisher.exchange.handed_over(publisher.outbox.announced)
-        await until(lambda: receiver.counts()["batches"]["pull"] == 1)

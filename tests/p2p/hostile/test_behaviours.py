@@ -25,7 +25,6 @@ from shoal_p2p.net.inbound_gate import GateLimits
 from shoal_p2p.net.swarm import SwarmSettings
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.network import MESHSUB, HostilePeer, is_reset, port_of
 from tests.support.nodes import TestNode, join, open_test_host, open_test_node, until
@@ -319,9 +318,3 @@ async def test_hundreds_of_streams_on_one_connection_are_bounded(victim: Victim)
         assert peak <= 64
         for stream in streams:
             await stream.reset()
-
-
-async def test_its_own_faults_are_charged_to_nobody(victim: Victim) -> None:
-    verdicts = victim.node.member.gossip.stats().verdicts
-    assert verdicts.get(Reason.VALIDATOR_FAULT, 0) == 0
-    await still_works(victim)

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from shoal.testing.worker import NO_TASK, InstantWorker
+from shoal.testing.worker import InstantWorker
 from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
 from shoal_p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
 from shoal_p2p.intake.turns import QuestionSource
@@ -119,53 +119,6 @@ async def test_the_real_worker_confirms_true_questions_and_refuses_false_ones() 
     assert await bench.judge(both) is Reason.QUESTION_MISMATCH
 
 
-async def test_a_task_that_no_generator_can_make_is_a_mismatch() -> None:
-    bench = Bench()
-    bench.fake.known = {make.coordinates_at(0): NO_TASK}
-    assert await bench.judge(bench.peer.envelope()) is Reason.QUESTION_MISMATCH
-
-
-async def test_a_message_over_the_swarms_cap_is_not_even_opened() -> None:
-    bench = Bench(max_message_bytes=4096)
-    assert await bench.judge(b"\0" * 4097) is Reason.OVERSIZE_MESSAGE
-    assert await bench.judge(b"\0" * 4096) is Reason.MALFORMED_ENVELOPE
-
-
-async def test_a_batch_of_another_swarm_is_rejected() -> None:
-    bench = Bench()
-    stranger = make.Author(make.swarm("another"))
-    assert await bench.judge(stranger.envelope(), stranger) is Reason.WRONG_SWARM
-
-
-async def test_a_batch_under_another_peers_name_is_rejected() -> None:
-    bench = Bench()
-    other = make.Author(bench.manifest)
-    assert await bench.judge(other.envelope(), bench.peer) is Reason.SIGNER_NOT_SENDER
-
-
-async def test_nobody_else_speaks_for_this_node() -> None:
-    bench = Bench()
-    mine = bench.me.envelope()
-    assert await bench.judge(mine, bench.me) is Reason.CLAIMS_TO_BE_ME
-    assert await bench.judge(mine, bench.peer) is Reason.CLAIMS_TO_BE_ME
-
-
-async def test_another_verifier_version_and_an_unknown_family_are_only_ignored() -> None:
-    bench = Bench()
-    version = make.group(of=make.task(1, verifier_version="0.0.1"))
-    family = make.group(of=make.task(1, family="unheard_of"))
-    config = make.group(of=make.task(1, config_digest=bytes(16)))
-    expected = {
-        version: Reason.OTHER_VERSION,
-        family: Reason.UNKNOWN_FAMILY,
-        config: Reason.UNKNOWN_FAMILY,
-    }
-    for group, reason in expected.items():
-        raw = bench.peer.envelope(bench.peer.batch([make.group(1), group]))
-        verdict = await bench.intake.validate(raw, bench.peer.peer_id, bench.peer.peer_id)
-        assert (verdict.outcome, verdict.reason) == (Outcome.IGNORE, reason)
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -182,13 +135,6 @@ async def test_our_own_fault_is_no_ones_offence(error: Exception, reason: Reason
     bench.fake.error = None
     # What was not judged is not remembered: the same batch may come again.
     assert await bench.judge(raw) is Reason.VALID
-
-
-async def test_a_second_delivery_is_a_duplicate() -> None:
-    bench = Bench()
-    raw = bench.peer.envelope()
-    assert await bench.judge(raw) is Reason.VALID
-    assert await bench.judge(raw) is Reason.DUPLICATE
 
 
 async def test_two_copies_validated_at_once_are_kept_once() -> None:
@@ -270,30 +216,6 @@ async def test_an_invalid_batch_does_not_shadow_the_true_one() -> None:
     assert await bench.judge(bench.peer.envelope(good)) is Reason.VALID
 
 
-async def test_a_publishers_quota_refills_and_is_its_own(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    bench = Bench(limits=LedgerLimits(groups_per_second=1.0, burst_groups=4.0))
-    other = make.Author(bench.manifest)
-
-    def three(author: make.Author) -> bytes:
-        first = 3 * author.sequence
-        return author.envelope(author.batch([make.group(first + i) for i in range(3)]))
-
-    assert await bench.judge(three(bench.peer)) is Reason.VALID
-    too_early = three(bench.peer)
-    assert await bench.judge(too_early) is Reason.OVER_QUOTA
-    assert await bench.judge(three(other), other) is Reason.VALID
-    await trio.sleep(1.9)
-    assert await bench.judge(too_early) is Reason.OVER_QUOTA
-    await trio.sleep(0.2)
-    assert await bench.judge(too_early) is Reason.VALID
-    await trio.sleep(1000)
-    four_more = bench.peer.batch([make.group(100 + i) for i in range(5)])
-    # However long it was silent, it may not send more than a burst.
-    assert await bench.judge(bench.peer.envelope(four_more)) is Reason.OVER_QUOTA
-
-
 async def test_a_quota_that_others_have_used_up_is_not_the_publishers_offence() -> None:
     """A replay of what it said to others, all at once: then it comes itself, within its pace."""
     limits = LedgerLimits(groups_per_second=1.0, burst_groups=4.0)
@@ -355,13 +277,6 @@ async def test_who_waits_too_long_for_the_disk_is_put_off_and_blamed_for_nothing
     bench = Bench(is_open=trio.Event())
     assert await bench.judge(bench.peer.envelope()) is Reason.BUSY
     assert trio.current_time() < 2.0, "under gossip's own deadline"
-
-
-async def test_what_was_seen_before_a_restart_is_a_duplicate() -> None:
-    bench = Bench()
-    signed = bench.peer.signed()
-    bench.ledger.remember(bench.peer.peer_id, signed.batch.sequence, signed.batch_id, 0.0)
-    assert await bench.judge(signed.envelope) is Reason.DUPLICATE
 
 
 async def test_a_relay_takes_an_announcement_for_its_batch() -> None:

@@ -17,7 +17,6 @@ from shoal_p2p.intake.validation import (
     reopen_batch,
 )
 from shoal_p2p.rollouts.groups import published_groups
-from shoal_wire.codec import encode_batch
 from shoal_wire.digests import batch_id, group_id, question_digest
 from shoal_wire.envelope import seal
 from shoal_wire.limits import (
@@ -78,29 +77,6 @@ def test_reasons_follow_the_order_from_cheap_to_dear() -> None:
         with pytest.raises(Rejected) as caught:
             opened(raw, author, mine)
         assert caught.value.reason is expected
-
-
-def test_a_signature_of_another_is_a_heavy_matter() -> None:
-    raw = seal(
-        encode_batch(PEER.batch()),
-        public_key=PEER.identity.public_key_bytes,
-        sign=make.fresh_identity().sign,
-    )
-    assert reason_of(raw) is Reason.BAD_SIGNATURE
-    assert verdict(Reason.BAD_SIGNATURE).heavy
-    assert verdict(Reason.SIGNER_NOT_SENDER).heavy
-
-
-def test_time_is_judged_from_the_clock_that_is_given() -> None:
-    raw = PEER.envelope()
-    hour, day = 3_600_000, 86_400_000
-    assert opened(raw, now_ms=make.NOW_MS + hour).publisher == PEER.peer_id
-    assert reason_of(raw, now_ms=make.NOW_MS + hour + 1) is Reason.TOO_OLD
-    assert reason_of(raw, now_ms=make.NOW_MS - 120_001) is Reason.NEAR_FUTURE
-    assert reason_of(raw, now_ms=make.NOW_MS - day - 1) is Reason.FAR_FUTURE
-    outcomes = [verdict(r).outcome for r in (Reason.TOO_OLD, Reason.NEAR_FUTURE)]
-    assert outcomes == [Outcome.IGNORE] * 2
-    assert verdict(Reason.FAR_FUTURE).outcome is Outcome.REJECT
 
 
 def test_our_own_disk_is_asked_for_wholeness_not_for_age() -> None:

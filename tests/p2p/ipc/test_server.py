@@ -18,8 +18,6 @@ from shoal_ipc.client import Leases, NodeRefused, NodeUnavailable
 from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_ipc.framing import MAX_IPC_FRAME_BYTES, FrameDecoder, encode_frame
 from shoal_p2p.ipc import server as ipc_server
-from shoal_p2p.ipc.inspector import InspectorService
-from shoal_p2p.ipc.server import IpcServer, SocketPathError
 from shoal_p2p.store.store import StoreError, StoreFault
 from shoal_wire.types import GroupId
 from tests.support import factories as make
@@ -356,15 +354,6 @@ async def test_the_socket_is_the_owners_alone_and_replaces_a_dead_nodes(tmp_path
         assert mode == 0o600
         await still_serves(node)
     assert not path.exists()
-
-
-async def test_a_path_too_long_for_a_socket_is_said_in_one_line(tmp_path: Path) -> None:
-    author = make.Author()
-    service = InspectorService(me=author.peer_id, manifest=author.manifest, views={})
-    path = tmp_path / ("long" * 30) / ipc_server.SOCKET_NAME
-    with pytest.raises(SocketPathError, match="shorter --data-dir") as caught:
-        await IpcServer(path, service).run()
-    assert "\n" not in str(caught.value)
 
 
 async def test_the_client_waits_out_a_node_that_is_away(tmp_path: Path) -> None:

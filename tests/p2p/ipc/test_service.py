@@ -136,23 +136,6 @@ async def test_external_groups_come_with_their_provenance(tmp_path: Path) -> Non
         client.close()
 
 
-async def test_settled_groups_do_not_come_back_after_a_restart(tmp_path: Path) -> None:
-    identity, manifest = make.fresh_identity(), make.swarm()
-    async with open_local_node(tmp_path, identity=identity, manifest=manifest) as node:
-        await fill(node, 1, 2, 3)
-        client = node.client()
-        reply = await ask(client, m.Sample(num_external=2), m.SampleReply)
-        consumed = reply.groups[0].published.group_id
-        await ask(client, m.Settle(consumed_ids=(consumed,)), m.Done)
-        client.close()
-    async with open_local_node(tmp_path, identity=identity, manifest=manifest) as node:
-        assert node.buffer.ready() == 2
-        client = node.client()
-        reply = await ask(client, m.Sample(num_external=9), m.SampleReply)
-        assert consumed not in {item.published.group_id for item in reply.groups}
-        client.close()
-
-
 @pytest.mark.parametrize(
     ("body", "said"),
     [

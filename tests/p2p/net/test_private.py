@@ -27,8 +27,8 @@ from shoal_p2p.net.swarm_key import (
     parse_swarm_key,
 )
 from tests.p2p.net.private_swarms import num_refused
-from tests.support.network import at_port, open_relay, port_of
-from tests.support.nodes import fresh_identity, open_test_host, open_test_node, until
+from tests.support.network import at_port, open_relay
+from tests.support.nodes import open_test_host, until
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 NONCE = bytes(range(7, 247, 10))
@@ -179,29 +179,6 @@ def private(key: bytes | None) -> SwarmSettings:
     return SwarmSettings(key=key)
 
 
-async def test_members_of_a_private_swarm_talk() -> None:
-    async with (
-        open_test_host(swarm=private(KEY)) as one,
-        open_test_host(swarm=private(KEY)) as two,
-    ):
-        one.set_request_handler(ECHO, echo, max_request_bytes=1 << 21)
-        await two.dial(one.listen_addrs()[0])
-        payload = os.urandom(1 << 20)
-        answer = await two.request(one.peer_id, ECHO, payload, max_response_bytes=1 << 21)
-        assert answer == payload
-        await until(lambda: two.connections()[0].agent and two.connections()[0].address)
-
-
-async def test_nothing_readable_is_on_the_wire_of_a_private_swarm() -> None:
-    async with open_test_host(swarm=private(KEY)) as host:
-        stream = await trio.open_tcp_stream("127.0.0.1", port_of(host))
-        with trio.move_on_after(5):
-            said = await stream.receive_some()
-        assert len(said) >= 24
-        assert b"multistream" not in said
-        assert str(NOISE_ID).encode() not in said
-
-
 async def test_every_byte_that_members_say_is_under_the_key() -> None:
     """From the first byte to the last of each direction; the cipher is tested above."""
     async with (
@@ -266,19 +243,6 @@ async def test_a_crowd_of_strangers_is_one_line(caplog: pytest.LogCaptureFixture
         assert caplog.text.count("refused a connection") == 1
 
 
-async def test_gossip_in_a_private_swarm() -> None:
-    async with (
-        open_test_node(swarm=private(KEY)) as one,
-        open_test_node(swarm=private(KEY)) as two,
-    ):
-        await two.host.dial(one.address)
-        for node in (one, two):
-            await node.subscribe("/t")
-        await until(lambda: all(n.gossip.mesh().get("/t") for n in (one, two)))
-        await one.gossip.publish("/t", b"among us")
-        await until(lambda: two.received("/t") == [b"among us"])
-
-
 # The list
 
 
@@ -305,13 +269,3 @@ async def test_peer_that_is_not_listed_is_refused_after_the_handshake(
         assert await friend.dial(member.listen_addrs()[0]) == member.peer_id
         with pytest.raises(DialError, match="not on the swarm's list"):
             await member.dial(stranger.listen_addrs()[0])
-
-
-async def test_list_cuts_off_who_is_already_there() -> None:
-    async with open_test_host() as member, open_test_host() as stranger:
-        await stranger.dial(member.listen_addrs()[0])
-        await until(member.connections)
-        member.admit_only([fresh_identity().peer_id])
-        await until(lambda: not member.connections() and not stranger.connections())
-        member.admit_only(None)
-        await stranger.dial(member.listen_addrs()[0])

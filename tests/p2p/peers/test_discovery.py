@@ -30,8 +30,6 @@ from shoal_p2p.peers.hearsay import Hearsay
 from shoal_p2p.peers.peer_book import BookFile, load_peer_book
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
-from tests.support.network import port_of
-from tests.support.nodes import fresh_identity, open_test_host, until
 
 IDENTITY = identity_from_seed(bytes([99]) * 32)
 ME = IDENTITY.peer_id
@@ -556,24 +554,3 @@ def test_bootstrap_without_a_peer_id_is_refused_in_one_line(text: str) -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="/p2p/"):
         Discovery(host=fake_host(), hearsay=Hearsay(fake_host()), bootstrap=(text,))
-
-
-# Real hosts
-
-
-def at(address: str) -> PeerAddresses:
-    transport, _, name = address.rpartition("/p2p/")
-    return PeerAddresses(peer_id=PeerId(name), addresses=(transport,))
-
-
-async def test_real_bootstrap_that_restarts_is_found_again() -> None:
-    identity = fresh_identity()
-    async with open_test_host() as node, open_test_host(identity=identity) as boot:
-        address, port = boot.listen_addrs()[0], port_of(boot)
-        async with discovering(node, at(address)) as discovery:
-            await until(lambda: not discovery.solo)
-            await boot.close()
-            await until(lambda: discovery.solo)
-            await until(lambda: discovery.snapshot()[0].attempts >= 2)
-            async with open_test_host(identity=identity, listen=f"/ip4/127.0.0.1/tcp/{port}"):
-                await until(lambda: not discovery.solo, patience_s=10)

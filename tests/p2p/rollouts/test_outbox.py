@@ -15,7 +15,7 @@ import trio.testing
 from shoal.testing.gossip import FakeGossip
 from shoal_p2p.fair.buckets import Rate
 from shoal_p2p.intake.ledger import LedgerLimits
-from shoal_p2p.intake.validation import open_announcement, open_message, open_payload, reopen_batch
+from shoal_p2p.intake.validation import open_announcement, open_message, open_payload
 from shoal_p2p.rollouts import outbox as outbox_module
 from shoal_p2p.rollouts.outbox import Outbox, OutboxFullError, OversizeBatchError
 from shoal_p2p.store.store import Store, StoreError, StoreFault
@@ -282,23 +282,6 @@ async def test_a_big_batch_is_announced_as_what_it_is(tmp_path: Path) -> None:
         assert told.created_ms == batch.created_ms
         assert told.expires_ms == batch.created_ms + 1000 * bench.manifest.rules.max_age_seconds
         assert bench.outbox.num_batches_announced == 1
-
-
-async def test_a_batch_over_the_cap_once_unpacked_is_refused(tmp_path: Path) -> None:
-    # It compresses to almost nothing, and peers would reject it as heavy.
-    async with opened(tmp_path, max_batch_bytes=262_144) as bench:
-        bomb = [make.group(number, ("7" * 30_000,) * 4) for number in range(4)]
-        with pytest.raises(OversizeBatchError):
-            await bench.outbox.accept(make.publish(bomb, key=b"bomb"))
-        assert bench.outbox.num_unsent == 0
-
-
-async def test_what_was_sealed_is_what_peers_open(tmp_path: Path) -> None:
-    async with opened(tmp_path) as bench:
-        own = await bench.outbox.accept(make.publish([make.group(1), make.group(2)]))
-        again = reopen_batch(own.signed.envelope, max_bytes=MAX_BATCH_BYTES)  # type: ignore[union-attr]
-        assert own.signed == again
-        assert (own.sequence, own.batch_id) == (again.batch.sequence, again.batch_id)
 
 
 async def test_the_bound_on_the_unpacked_batch_is_that_of_peers(tmp_path: Path) -> None:

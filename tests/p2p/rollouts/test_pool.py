@@ -78,16 +78,6 @@ async def test_a_restart_brings_back_own_and_other_groups_with_their_age(tmp_pat
         assert ledger.check(ME.peer_id, 1, signed.batch_id, 1, 0.0) is None
 
 
-async def test_the_same_batch_twice_is_there_once(tmp_path: Path) -> None:
-    signed = batch(author(), 1, 2)
-    async with start(tmp_path) as node:
-        for _ in range(2):
-            await node.receive(signed)
-        assert len(external_ids(node)) == 2
-    async with start(tmp_path) as node:
-        assert len(external_ids(node)) == 2
-
-
 async def test_a_damaged_row_costs_only_itself(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -415,19 +405,3 @@ async def test_nobody_gets_credit_for_sending_what_this_node_made(tmp_path: Path
         await node.receive(batch(author(), 7, 8))
         assert len(external_ids(node)) == 1
         assert not external_ids(node) & set(own_ids(node))
-
-
-async def test_draws_are_held_against_contributions(tmp_path: Path) -> None:
-    ann, bob = author(), author()
-    async with start(tmp_path) as node:
-        await node.receive(batch(ann, 1, 2, 3))
-        await node.receive(batch(bob, 4))
-        leased = node.pool.lease("trainer", 4, lease_seconds=60.0)
-        await node.pool.settle("trainer", [entry.group.group_id for entry in leased], [])
-        account = node.pool.contributions({ME.peer_id})
-        assert [(p.peer_id, p.contributed, p.drawn) for p in account.peers] == [
-            (ann.peer_id, 3, 3),
-            (bob.peer_id, 1, 1),
-            (ME.peer_id, 0, 0),
-        ], "what is consumed is still accounted for"
-        assert (account.own_drawn, account.own_ratio, account.num_silent) == (4, None, 1)

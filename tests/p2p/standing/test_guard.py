@@ -24,7 +24,6 @@ from shoal_p2p.net.host import DialError, Libp2pHost
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard
 from shoal_p2p.standing.room import least_useful
-from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
 from tests.support.nodes import fresh_identity, open_test_host, until
@@ -81,21 +80,6 @@ async def test_a_ban_cuts_off_lasts_over_a_restart_and_is_lifted_by_order(tmp_pa
             assert await refused(peer, host)
             await guard.control(ControlAction.UNBLOCK, peer.peer_id)
             assert not await refused(peer, host)
-
-
-async def test_a_protected_peer_stays_whatever_it_does(tmp_path: Path) -> None:
-    async with (
-        open_test_host() as peer,
-        guarded(tmp_path, protected=(peer.peer_id,)) as (host, guard),
-    ):
-        await peer.dial(host.listen_addrs()[0])
-        await until(lambda: host.is_connected(peer.peer_id))
-        for cause in Cause:
-            for _ in range(20):
-                guard.on_behaviour(peer.peer_id, cause)
-        assert not host.is_banned(peer.peer_id)
-        assert host.is_connected(peer.peer_id)
-        assert guard.score(peer.peer_id) == 0.0
 
 
 async def test_names_in_the_file_that_are_no_peers_ban_nobody(tmp_path: Path) -> None:

@@ -138,12 +138,6 @@ class TestOwnBatches:
         run(core, lambda c: c.mark_sent(first.sequence, now_ms=NOW))
         assert reserve(core, b"c").is_new
 
-    def test_what_has_gone_out_makes_room_at_once(self, path: Path) -> None:
-        core = opened(path, limits=StoreLimits(max_unsent_bytes=250))
-        for key in (b"a", b"b", b"c", b"d"):
-            sequence = reserve(core, key).sequence
-            run(core, lambda c, sequence=sequence: c.mark_sent(sequence, now_ms=NOW))
-
     def test_the_outbox_counts_what_an_earlier_run_left(self, path: Path) -> None:
         core = opened(path)
         reserve(core, b"a", num_bytes=200)

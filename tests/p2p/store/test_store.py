@@ -19,7 +19,7 @@ from shoal_p2p.store import store as store_module
 from shoal_p2p.store.statements import Undone
 from shoal_p2p.store.store import Store, StoreCore, StoreError, StoreFault, StoreLimits
 from shoal_wire.digests import batch_id
-from shoal_wire.types import BatchId, GroupId, PeerId
+from shoal_wire.types import GroupId, PeerId
 
 ME = PeerId("me")
 ROOT = Path(__file__).parents[3]
@@ -60,29 +60,6 @@ class Gate:
 
     async def wait_entered(self) -> None:
         assert await trio.to_thread.run_sync(self.entered.wait, 10)
-
-
-async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
-    external = b"from another"
-    async with running(tmp_path) as store:
-        first = await store.reserve_own(b"a", sealed)
-        second = await store.reserve_own(b"b", sealed)
-        assert await store.mark_sent(first.sequence)
-        assert await store.add_external(batch_id(external), PeerId("other"), 7, external, 500)
-        await store.consume([GroupId(bytes(16))], 1000)
-        await store.add_equivocation(PeerId("x"), 1, BatchId(bytes(32)), b"second")
-    async with running(tmp_path) as store:
-        state = await store.load()
-        assert [batch.envelope for batch in await store.batches(state.batch_ids)] == [
-            external,
-            sealed(first.sequence),
-            sealed(second.sequence),
-        ]
-        assert state.consumed_ids == (GroupId(bytes(16)),)
-        assert state.next_sequence == second.sequence + 1
-        assert [own.sequence for own in await store.unsent()] == [second.sequence]
-        assert [pair.publisher for pair in await store.evidence()] == ["x"]
-        assert await store.prune(max_age_ms=400, max_bytes=1 << 20) == 1
 
 
 async def test_concurrent_reservations_each_get_their_own_number(tmp_path: Path) -> None:
@@ -142,16 +119,6 @@ async def test_a_caller_goes_on_only_after_its_commit(tmp_path: Path) -> None:
         assert returned == []
         gate.open()
     assert [own.is_new for own in returned] == [True]
-
-
-async def test_a_full_outbox_is_an_error_that_passes(tmp_path: Path) -> None:
-    async with running(tmp_path, limits=StoreLimits(max_unsent_bytes=15)) as store:
-        first = await store.reserve_own(b"a", sealed)
-        with pytest.raises(StoreError) as refused:
-            await store.reserve_own(b"b", sealed)
-        assert refused.value.fault is StoreFault.OUTBOX_FULL
-        await store.mark_sent(first.sequence)
-        assert (await store.reserve_own(b"b", sealed)).is_new
 
 
 async def test_stopping_finishes_the_commit_in_hand_and_refuses_the_rest(tmp_path: Path) -> None:
