@@ -12,7 +12,6 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import signal
 import sys
 import threading
@@ -83,15 +82,15 @@ def pool() -> tuple[tuple[TaskCoordinates, str], ...]:
     return tuple(make.real_worker().draw(random.Random(5), 40))
 
 
-def start(data_dir: Path, model: str, *, trap: int = 0, file_bytes: int = 0, **changes: Any) -> Any:
+def start(data_dir: Path, model: str, *, trap: int = 0, **changes: Any) -> Any:
     """Start a trainer and wait until it hears signals.
 
-    `trap`: kill -9 at that flush of a checkpoint; `file_bytes`: a disk with no room for more.
+    `trap`: kill -9 at that flush of a checkpoint.
     """
     data_dir.mkdir(exist_ok=True)
     hearing, heard = context().Pipe(duplex=False)
     process = context().Process(
-        target=_main, args=(heard, data_dir, model, pool(), trap, file_bytes, changes), daemon=True
+        target=_main, args=(heard, data_dir, model, pool(), trap, changes), daemon=True
     )
     process.start()
     heard.close()
@@ -135,10 +134,8 @@ def _main(
     model: str,
     drawn: Sequence[tuple[TaskCoordinates, str]],
     trap: int,
-    file_bytes: int,
     changes: dict[str, Any],
 ) -> None:
-    from shoal_policy.checkpoint.saving import CheckpointError
     from shoal_policy.trainer import Trainer
     from tests.policy import training_cases as case
     from tests.support import factories as make
@@ -149,18 +146,13 @@ def _main(
     sys.stderr = (data_dir / "log.txt").open("a")
     if trap:
         _set_trap(trap)
-    if file_bytes:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, resource.RLIM_INFINITY))
     worker: Any = PooledWorker(drawn)
     trainer = Trainer(
         case.settings(data_dir, model, **{"log": "none", "eval_every": 2, **changes}),
         case.surroundings(tasks=TaskSource(worker, make.SPECS), should_stop=stop.is_set),
         seed=1,
     )
-    try:
-        trainer.run()
-    except CheckpointError:
-        os._exit(1)
+    trainer.run()
     os._exit(0)
 
 

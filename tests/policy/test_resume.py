@@ -78,21 +78,6 @@ def test_killed_in_the_middle_of_a_checkpoint(
     assert_as_unbroken(broken, five_rounds, model, rounds=5)
 
 
-@pytest.mark.parametrize("file_bytes", [2_000, 60_000])
-def test_with_a_disk_that_is_full_it_loses_only_time(
-    tmp_path: Path, model: str, five_rounds: Path, file_bytes: int
-) -> None:
-    broken = tmp_path / "broken"
-    assert case.run(broken, model, rounds=2) == 0
-    largest = max(f.stat().st_size for f in case.newest(broken).rglob("*") if f.is_file())
-    assert file_bytes < largest, "the limit must hurt"
-    full = case.run(broken, model, rounds=6, checkpoint_seconds=0.0, file_bytes=file_bytes)
-    assert full == 1
-    assert case.rounds_saved(broken) == 2
-    assert [p.name for p in (broken / "checkpoints").iterdir()] == ["round-000002"]
-    assert_as_unbroken(broken, five_rounds, model, rounds=5)
-
-
 def test_evaluating_changes_nothing(tmp_path: Path, model: str) -> None:
     ends = []
     for every in (0, 1):

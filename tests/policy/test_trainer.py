@@ -42,20 +42,6 @@ def test_it_plays_the_rounds_it_was_asked_for_and_writes_them_down(
     assert len(metrics(tmp_path)) == 3
 
 
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path: Path, model: str) -> None:
-    whole = trainer(tmp_path / "whole", model, rounds=4)
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "parts").mkdir()
-    whole.run()
-    trainer(tmp_path / "parts", model, rounds=2).run()
-    resumed = trainer(tmp_path / "parts", model, rounds=4)
-    assert resumed.course.round == 2
-    resumed.run()
-    assert case.same_weights(case.weights(whole.course.policy), case.weights(resumed.course.policy))
-    assert resumed.course.policy_version == whole.course.policy_version
-    assert resumed.course.progress == whole.course.progress
-
-
 def test_told_to_stop_it_keeps_what_it_has(tmp_path: Path, model: str) -> None:
     seen: list[int] = []
     made = trainer(tmp_path, model, rounds=0, should_stop=lambda: len(seen) >= 2)

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shoal_policy.model.loading import Policy
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.off_policy import IMPORTANCE_CAP, importance_weights, usable_claims
 from shoal_policy.update.rows import make_rows
 from tests.policy import tiny_models
+from tests.policy.update.test_grpo import Recorder, plain_logprobs
 
 EOS = 2
 VOCAB = tiny_models.VOCAB
@@ -69,20 +69,6 @@ def test_weights_are_ratios_of_tokens_or_of_their_geometric_mean() -> None:
 # What they change in an update
 
 
-class Recorder:
-    """Stands in for an optimiser: keeps the gradients instead of stepping."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.model = policy.model
-        self.gradients: list[torch.Tensor] = []
-
-    def zero_grad(self, *, set_to_none: bool) -> None:
-        self.model.zero_grad(set_to_none=set_to_none)
-
-    def step(self) -> None:
-        self.gradients = [weight.grad.clone() for weight in self.model.parameters()]
-
-
 def group(*, external: bool = True, **changes: Any) -> TrainGroup:
     made = TrainGroup(
         prompt_ids=[1, 9, 4],
@@ -99,18 +85,14 @@ def computed(
     policy = tiny_models.policy()
     recorder = Recorder(policy)
     config = GrpoConfig(max_grad_norm=0.0, **changes)
-    return update(policy, recorder, groups, config), recorder.gradients
+    stats = update(policy, recorder, groups, config)
+    return stats, [*recorder.steps[-1].values()]
 
 
 def own_logprobs(of: TrainGroup) -> list[list[float]]:
     model = tiny_models.policy().model
-    found = []
-    for ids in of.completions:
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([[*of.prompt_ids, *ids]])).logits[0]
-        places = torch.arange(len(of.prompt_ids) - 1, len(of.prompt_ids) + len(ids) - 1)
-        found.append(logits.log_softmax(-1)[places, torch.tensor(ids)].tolist())
-    return found
+    with torch.no_grad():
+        return [plain_logprobs(model, of.prompt_ids, ids).tolist() for ids in of.completions]
 
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:

@@ -29,6 +29,7 @@ from shoal_policy.update.objective import k3
 from shoal_policy.update.off_policy import IMPORTANCE_CAP
 from shoal_settings.groups import choices_of
 from tests.policy import tiny_models
+from tests.policy.update import test_grpo
 
 if importlib.util.find_spec("trl") is None and not os.environ.get("CI"):
     pytest.skip("trl is not installed: no oracle to ask", allow_module_level=True)
@@ -195,10 +196,8 @@ def plain_logprobs(model: Any, group: TrainGroup, temperature: float) -> list[li
     found = []
     for ids, said in zip(group.completions, places_in(group), strict=True):
         with torch.no_grad():
-            logits = model(input_ids=torch.tensor([[*group.prompt_ids, *ids]])).logits[0]
-        places = torch.arange(len(group.prompt_ids) - 1, len(group.prompt_ids) + len(ids) - 1)
-        logprobs = (logits / temperature).log_softmax(-1)[places, torch.tensor(ids)]
-        found.append(logprobs[list(said)].tolist())
+            row = test_grpo.plain_logprobs(model, group.prompt_ids, ids, temperature)
+        found.append(row[list(said)].tolist())
     return found
 
 
@@ -270,20 +269,6 @@ def trl_loss(trainer: Any, inputs: dict[str, torch.Tensor]) -> tuple[float, dict
     return float(loss.detach()), gradients
 
 
-class Recorder:
-    """Stands in for an optimiser: keeps the gradients instead of stepping."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.model = policy.model
-        self.gradients: dict[str, torch.Tensor] = {}
-
-    def zero_grad(self, *, set_to_none: bool) -> None:
-        self.model.zero_grad(set_to_none=set_to_none)
-
-    def step(self) -> None:
-        self.gradients = {n: weight.grad.clone() for n, weight in self.model.named_parameters()}
-
-
 def assert_same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
     assert ours.keys() == theirs.keys()
     assert max(float(gradient.abs().max()) for gradient in theirs.values()) > 1e-2
@@ -311,13 +296,13 @@ def test_loss_and_gradients_are_trl_s(
         ours = [plain_logprobs(reference.model, g, config.temperature) for g in groups]
         flat = [row for rows in ours for row in rows]
         inputs["ref_per_token_logps"] = at_their_places(groups, flat)
-    recorder = Recorder(policy)
+    recorder = test_grpo.Recorder(policy)
     stats = update(policy, recorder, groups, config, reference if config.kl_beta else None)
     set_up(trainer, config)
     trainer._metrics["eval"].clear()
     loss, gradients = trl_loss(trainer, inputs)
     assert stats.loss == pytest.approx(loss, abs=TOLERANCE)
-    assert_same(recorder.gradients, gradients)
+    assert_same(recorder.steps[-1], gradients)
     assert abs(loss) > 1e-3 or not variant.given_old
     metrics = {key: values[-1] for key, values in trainer._metrics["eval"].items()}
     if config.kl_beta:
@@ -343,7 +328,7 @@ def test_importance_weights_are_trl_s_correction_of_a_server_s_samples(
         replace(g, external=False, claimed_logprobs=plain_logprobs(generator, g, 1.0))
         for g in make_groups()
     ]
-    recorder = Recorder(policy)
+    recorder = test_grpo.Recorder(policy)
     stats = update(policy, recorder, groups, config)
     set_up(trainer, config)
     trainer.use_vllm = trainer.vllm_importance_sampling_correction = True
@@ -353,7 +338,7 @@ def test_importance_weights_are_trl_s_correction_of_a_server_s_samples(
     inputs["importance_sampling_ratio"] = (own - theirs).exp().clamp(max=IMPORTANCE_CAP)
     loss, gradients = trl_loss(trainer, inputs)
     assert stats.loss == pytest.approx(loss, abs=TOLERANCE)
-    assert_same(recorder.gradients, gradients)
+    assert_same(recorder.steps[-1], gradients)
     assert 0.02 < float((own - theirs > math.log(IMPORTANCE_CAP)).float().mean()) < 0.9
 
 
@@ -390,11 +375,11 @@ def test_a_whole_trl_batch_has_our_advantages_loss_and_gradients(
     ours = [advantage for group in groups for advantage in group.advantages]
     assert len(set(ours)) > 3
     assert ours == pytest.approx(batch["advantages"].tolist(), abs=TOLERANCE)
-    recorder = Recorder(policy)
+    recorder = test_grpo.Recorder(policy)
     stats = update(policy, recorder, groups, config)
     loss, gradients = trl_loss(trainer, batch)
     assert stats.loss == pytest.approx(loss, abs=TOLERANCE)
-    assert_same(recorder.gradients, gradients)
+    assert_same(recorder.steps[-1], gradients)
 
 
 def test_k3_is_the_estimator_by_that_name() -> None:
