@@ -16,36 +16,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pyte
 import pytest
 
 from shoal.__main__ import main
 from shoal.watch.command import _foot
-from tests.shoal.view.node_answers import (
-    BUFFER,
-    DOCTOR,
-    LEDGER,
-    ME,
-    PEERS,
-    REFUSALS,
-    ROLLOUTS,
-    SCORES,
-    STATUS,
-)
+from tests.shoal.view.node_answers import DOCTOR, GIVEN, ME, STATUS
 from tests.support.answering_node import answering_node
 
-ANSWERS: dict[str, Any] = {
-    "status": STATUS,
-    "peers": PEERS,
-    "scores": SCORES,
-    "buffer": BUFFER,
-    "doctor": DOCTOR,
-    "rollouts": ROLLOUTS,
-    "ledger": LEDGER,
-    "refusals": REFUSALS,
-}
 PATIENCE_S = 60.0
 
 
@@ -167,13 +147,13 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def test_the_node_comes_goes_and_comes_back(folder: Path) -> None:
     with Watched(folder) as watched:
-        answers = {**ANSWERS}
+        answers = {**GIVEN}
         with answering_node(folder, answers):
             watched.until(lambda text: "warn: Learning with 1 other. disk" in text)
             answers["status"] = {**STATUS, "peers": 7, "round": 4711}
             watched.until(lambda text: "round 4711" in text)
         watched.until(lambda text: "down for" in text and "own reward 0.360" in text)
-        with answering_node(folder, ANSWERS):
+        with answering_node(folder, GIVEN):
             watched.until(lambda text: "warn: Learning with 1 other. disk" in text)
             watched.resize(40, 15)
             watched.until(lambda text: "\nlearning " in text)
@@ -202,7 +182,7 @@ def test_ctrl_z_gives_the_terminal_back_until_fg(folder: Path) -> None:
         watched.read_all()
         watched.assert_left_as_it_was()
         watched.process.send_signal(signal.SIGCONT)
-        with answering_node(folder, ANSWERS):
+        with answering_node(folder, GIVEN):
             watched.until(lambda text: "Learning with 1 other" in text)
         watched.process.send_signal(signal.SIGTERM)
         assert watched.ended() == 0
@@ -211,7 +191,7 @@ def test_ctrl_z_gives_the_terminal_back_until_fg(folder: Path) -> None:
 
 
 def test_into_a_pipe_it_is_one_frame(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with answering_node(folder, ANSWERS):
+    with answering_node(folder, GIVEN):
         assert main(["watch", "--data-dir", str(folder)]) == 0
         said = capsys.readouterr().out
         assert "What now?" in said
@@ -224,7 +204,7 @@ def test_into_a_pipe_it_is_one_frame(folder: Path, capsys: pytest.CaptureFixture
 
 def test_a_terminal_without_keys_has_one_frame(folder: Path) -> None:
     """As a script's has: what cannot be ended by a key ends by itself."""
-    with answering_node(folder, ANSWERS), Watched(folder, rows=60, keys=False) as watched:
+    with answering_node(folder, GIVEN), Watched(folder, rows=60, keys=False) as watched:
         assert watched.ended() == 0
         assert "What now?" in watched.text
         assert b"\x1b[?1049h" not in watched.raw
@@ -275,10 +255,3 @@ def test_an_older_node_is_shown_as_far_as_it_answers(
     found = json.loads(capsys.readouterr().out)
     assert found["learning"]["reward_own"] == 0.36
     assert {one["reason"] for one in found["refused"]["counts"]} == {"duplicate", "bad_signature"}
-
-
-def test_a_mistyped_flag_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["watch", "--data-dri", "x"])
-    assert end.value.code == 2
-    assert "--data-dri" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from shoal.view.build import build
 from shoal.view.model import Shown
 from shoal.watch.frame import frame
-from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ROLLOUTS, STATUS, answers, typed
+from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ROLLOUTS, answers
 
 FOOT = "q or Ctrl-C ends this"
 QUESTIONS = (
@@ -86,34 +86,3 @@ def test_into_a_pipe_all_of_it_goes() -> None:
     text = frame(shown(), width=80, height=None).plain
     assert "shoal export" in text
     assert FOOT not in text
-
-
-def test_a_node_that_is_away_keeps_its_numbers() -> None:
-    text = "\n".join(lines(shown(down_since_unix=AT_UNIX - 60), 80, 24))
-    assert "down: down for 1 min 0 s" in text
-    assert "own reward 0.360" in text
-    assert "answering" not in text
-
-
-@pytest.mark.parametrize("role", ["bootstrap", "judge"])
-def test_a_peer_without_a_trainer(role: str) -> None:
-    bare = {key: value for key, value in STATUS.items() if key != "trainer"}
-    of = build(typed(status={**bare, "role": role}), data_dir="/a/it", at_unix=AT_UNIX)
-    text = "\n".join(lines(of, 80, 24))
-    assert f"shoal {role} it" in text
-    assert "2 connected" in text
-
-
-def test_no_text_of_strangers_acts() -> None:
-    bad = "\x1b[2J\u202e\rx\n"
-    of = shown(
-        rollouts={"rollouts": [{"family": bad, "publisher": bad, "why_unused": bad}]},
-        ledger={"publishers": [{"peer_id": bad, "model": bad}], "families": [{"name": bad}]},
-        refusals={"counts": [{"reason": bad, "count": 1}],
-                  "ring": [{"says": bad, "do": bad, "forwarder": bad, "family": bad}]},
-        doctor={"findings": [{"state": "bad", "check": bad, "says": bad, "do": bad}]},
-    )  # fmt: skip
-    for width in (40, 80, 200):
-        found = frame(of, width=width, height=60).plain
-        assert all(c.isprintable() or c == "\n" for c in found)
-        assert "\\x1b[2J" in found or width == 40
