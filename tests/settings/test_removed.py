@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ def test_every_row_is_of_one_kind_and_has_a_sentence() -> None:
     assert {key for key, _ in WORDS} <= KNOWN
     for sentence in REMOVED.values():
         assert sentence.isprintable() and not sentence.endswith(".")
+
+
+def test_no_advice_is_to_use_what_was_removed() -> None:
+    flags = re.compile("|".join(rf"--{key.replace('_', '-')}\b(?!-)" for key in SETTINGS))
+    top = Path(__file__).parents[2]
+    for path in (*top.glob("docs/*.md"), *top.glob("p*/**/*.py"), *top.glob("shoal*/**/*.py")):
+        assert path.name == "removed.py" or not flags.findall(path.read_text()), path
 
 
 def refused_by_parser(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -50,7 +50,7 @@ def learning(seen: Seen) -> Iterator[Finding]:
             f"others' groups are passed over: {too_old} of {received} became too old, and the "
             "trainer was given none lately",
             "warn",
-            "keep them longer (--buffer-seconds); see the clock above, and buffer below",
+            "see the clock above, and buffer below",
         )
 
 

@@ -80,9 +80,8 @@ def full(seen: Seen) -> Iterator[Finding]:
             f"full {one.ago_s:.0f} s ago, with {one.slots} slots: {one.let_go} peers were let "
             f"go to make room and {one.refused} newcomers refused for now, since the start",
             "warn",
-            "nobody is locked out, newcomers wait longer; raise --max-connections (with it "
-            "--prefix-connections, if they come from one network, and ulimit -n), or start another "
-            "bootstrap",
+            "nobody is locked out, newcomers wait longer; raise --max-connections (one network may "
+            "have a quarter of it) and ulimit -n, or start another bootstrap",
         )
 
 
