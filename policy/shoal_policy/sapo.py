@@ -39,7 +39,7 @@ from shoal_policy.round.config import Round, RoundConfig
 from shoal_policy.round.external import ExternalSampling
 from shoal_policy.round.learnt import outcomes
 from shoal_policy.round.own import own_scored
-from shoal_policy.round.record import Played, record_of
+from shoal_policy.round.record import record_of
 from shoal_policy.surroundings import Interrupted, Surroundings
 from shoal_policy.update.grpo import Blame, TrainGroup, UpdateStats, update
 from shoal_policy.update.training_set import num_tokens, train_group
@@ -133,21 +133,21 @@ class Rounds:
         learnt = tuple(outcomes(fresh, shared, training, groups, spoilt))
         self._link.tell_learnt(number, learnt)
         now = time.perf_counter()
-        played = Played(
-            number=number,
+        record = record_of(
+            number,
+            training,
             own=own,
             fresh=fresh,
-            training=training,
+            outcomes=learnt,
             stats=stats,
             server_difference=self._generator.server_difference,
-            outcomes=learnt,
             tokens_seen=num_tokens(groups),
             seconds=now - started,
             seconds_generate=generated - started,
             seconds_update=now - updating,
         )
         return Outcome(
-            record=record_of(played),
+            record=record,
             stats=stats,
             num_not_shared=shared.count(None),
             own=own,

@@ -1,14 +1,14 @@
 """The memory by which a training is judged: rounds, and evaluations. Pure values.
 
-RoundRecord ──▶ Played ─┐
-                        ├──▶ Known ──▶ `shoal_policy.record.learning_rules`
-held-out ──▶ Evaluation ┘
+RoundRecord ──▶ RoundFigures ─┐
+                              ├──▶ Observed ──▶ `shoal_policy.record.learning_rules`
+held-out ──▶ Evaluation ──────┘
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from shoal_policy.record.progress import RoundRecord
@@ -27,59 +27,42 @@ KEPT_ROUNDS: Final = 250
 KEPT_EVALUATIONS: Final = 24
 
 PASSED_OVER: Final[Mapping[str, str]] = {
-    "no_reward": "earned nothing",
-    "all_same": "earned the same throughout",
-    "unread": "held right answers that this model cannot read as its own",
-    "reserved": "answered questions kept for evaluation",
-    "refused": "were of sources that had given enough",
+    "external_no_reward": "earned nothing",
+    "external_all_same": "earned the same throughout",
+    "external_unread": "held right answers that this model cannot read as its own",
+    "external_reserved": "answered questions kept for evaluation",
+    "external_refused": "were of sources that had given enough",
 }
-"""Why groups of others are passed over: the field of `Played` that counts them, and in words."""
+"""Why groups of others are passed over: the field of `RoundRecord` that counts them, and in words.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """The figures kept of a round."""
+class RoundFigures:
+    """The figures kept of a round, by their names in `RoundRecord`; 0 for what it did not know."""
 
     round: int
-    answers: int
-    reward: float
-    """Mean over own answers; 0 where there were none."""
-    groups: int
-    """Own fresh groups; what has `same` counted."""
-    same: float
-    """Share of them whose rewards are all equal."""
-    cut: float
-    """Share of own answers that ended at the token limit."""
-    drawn: int
-    used: int
-    no_reward: int
-    all_same: int
-    unread: int
-    reserved: int
-    refused: int
+    own_answers: int
+    reward_local: float
+    own_groups: int
+    own_frac_reward_zero_std: float
+    completion_clipped_ratio: float
+    external_drawn: int
+    groups_external: int
+    external_no_reward: int
+    external_all_same: int
+    external_unread: int
+    external_reserved: int
+    external_refused: int
 
     @classmethod
-    def of(cls, record: RoundRecord) -> Played:
+    def of(cls, record: RoundRecord) -> RoundFigures:
         """Return what is kept of `record`."""
-        return cls(
-            round=record.round,
-            answers=record.own_answers,
-            reward=record.reward_local or 0.0,
-            groups=record.own_groups,
-            same=record.own_frac_reward_zero_std or 0.0,
-            cut=record.completion_clipped_ratio or 0.0,
-            drawn=record.external_drawn,
-            used=record.groups_external,
-            no_reward=record.external_no_reward,
-            all_same=record.external_all_same,
-            unread=record.external_unread,
-            reserved=record.external_reserved,
-            refused=record.external_refused,
-        )
+        return cls(**{one.name: getattr(record, one.name) or 0 for one in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lately:
+class RecentRounds:
     """The latest rounds, taken together."""
 
     rounds: int
@@ -93,7 +76,7 @@ class Lately:
     drawn: int
     used: int
     passed_over: Mapping[str, int]
-    """Groups of others, by the field of `Played` that counts why they were passed over."""
+    """Groups of others, by the field of `RoundRecord` that counts why they were passed over."""
 
     @property
     def passed(self) -> Mapping[str, int]:
@@ -101,25 +84,27 @@ class Lately:
         return {words: self.passed_over[name] for name, words in PASSED_OVER.items()}
 
     @classmethod
-    def of(cls, rounds: Sequence[Played], least_rounds: int, least_answers: int) -> Lately:
+    def of(
+        cls, rounds: Sequence[RoundFigures], least_rounds: int, least_answers: int
+    ) -> RecentRounds:
         """Take together the fewest of the latest rounds that are enough, else all there are."""
         taken, answers = 0, 0
         for one in reversed(rounds):
             if taken >= least_rounds and answers >= least_answers:
                 break
-            taken, answers = taken + 1, answers + one.answers
+            taken, answers = taken + 1, answers + one.own_answers
         latest = rounds[len(rounds) - taken :]
-        groups = sum(one.groups for one in latest)
+        groups = sum(one.own_groups for one in latest)
         return cls(
             rounds=taken,
             enough=(taken >= least_rounds and answers >= least_answers) or taken >= KEPT_ROUNDS,
             answers=answers,
             groups=groups,
-            reward=_mean((one.reward, one.answers) for one in latest),
-            same=_mean((one.same, one.groups) for one in latest),
-            cut=_mean((one.cut, one.answers) for one in latest),
-            drawn=sum(one.drawn for one in latest),
-            used=sum(one.used for one in latest),
+            reward=_mean((one.reward_local, one.own_answers) for one in latest),
+            same=_mean((one.own_frac_reward_zero_std, one.own_groups) for one in latest),
+            cut=_mean((one.completion_clipped_ratio, one.own_answers) for one in latest),
+            drawn=sum(one.external_drawn for one in latest),
+            used=sum(one.groups_external for one in latest),
             passed_over={name: sum(getattr(one, name) for one in latest) for name in PASSED_OVER},
         )
 
@@ -136,11 +121,11 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Observed:
     """All that findings are made from."""
 
-    lately: Lately
-    lately_cut: Lately
+    lately: RecentRounds
+    lately_cut: RecentRounds
     """Fewer rounds: those by which is judged what the token limit cuts."""
     evaluations: Sequence[Evaluation]
     """Oldest first."""

@@ -19,9 +19,9 @@ from shoal_policy.record.lately import (
     KEPT_ROUNDS,
     ROUNDS,
     Evaluation,
-    Known,
-    Lately,
-    Played,
+    Observed,
+    RecentRounds,
+    RoundFigures,
 )
 from shoal_policy.record.learning_rules import RULES, Check, Rule
 from shoal_policy.record.progress import RoundRecord
@@ -29,7 +29,7 @@ from shoal_policy.record.wrong_answer import WrongAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Fault:
     """Something that is not as it should be."""
 
     check: Check
@@ -50,7 +50,7 @@ class Learning:
     subject: str = ""
     """Names what answers and what is asked: of another, nothing that was known holds."""
     trains: bool = True
-    rounds: list[Played] = field(default_factory=list)
+    rounds: list[RoundFigures] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     best: float = 0.0
     best_round: int = 0
@@ -61,7 +61,7 @@ class Learning:
 
     def after(self, record: RoundRecord, held_out: Mapping[str, Any] | None = None) -> None:
         """Take in a round, and the latest held-out evaluation."""
-        self.rounds.append(Played.of(record))
+        self.rounds.append(RoundFigures.of(record))
         del self.rounds[:-KEPT_ROUNDS]
         lately = self._lately()
         if lately.enough and lately.reward > self.best:
@@ -79,7 +79,7 @@ class Learning:
         # A run that was stopped before it evaluates after it goes on, a round late.
         last = max(held_out["round"], self.rounds[0].round)
         until_then = [one for one in self.rounds if one.round <= last]
-        own = Lately.of(until_then, ROUNDS, ANSWERS).reward
+        own = RecentRounds.of(until_then, ROUNDS, ANSWERS).reward
         new = Evaluation(
             round=held_out["round"],
             passed=held_out["pass@1"],
@@ -89,7 +89,7 @@ class Learning:
         self.evaluations.append(new)
         del self.evaluations[:-KEPT_EVALUATIONS]
 
-    def _judge(self, check: Check, rule: Rule, known: Known) -> None:
+    def _judge(self, check: Check, rule: Rule, known: Observed) -> None:
         if check in self.standing:
             if rule.over(known):
                 del self.standing[check]
@@ -97,13 +97,13 @@ class Learning:
             begun = self.evaluations if rule.of_evaluations else self.rounds
             self.standing[check] = begun[-1].round
 
-    def _lately(self) -> Lately:
-        return Lately.of(self.rounds, ROUNDS, ANSWERS)
+    def _lately(self) -> RecentRounds:
+        return RecentRounds.of(self.rounds, ROUNDS, ANSWERS)
 
-    def _known(self, lately: Lately) -> Known:
-        return Known(
+    def _known(self, lately: RecentRounds) -> Observed:
+        return Observed(
             lately=lately,
-            lately_cut=Lately.of(self.rounds, CUT_ROUNDS, CUT_ANSWERS),
+            lately_cut=RecentRounds.of(self.rounds, CUT_ROUNDS, CUT_ANSWERS),
             evaluations=self.evaluations,
             best=self.best,
             best_round=self.best_round,
@@ -123,11 +123,11 @@ class Learning:
         """Take `wrong` for the answer that a finding shows."""
         self.wrong, self.wrong_round = wrong, self.rounds[-1].round
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Fault]:
         """Return what stands, in the order in which a person should read it."""
         known = self._known(self._lately())
         return [
-            Finding(
+            Fault(
                 check=check,
                 state=rule.state,
                 since=self.standing[check],
@@ -153,7 +153,7 @@ class Learning:
             "findings": [asdict(one) for one in findings],
         }
 
-    def _says(self, findings: list[Finding], lately: Lately) -> str:
+    def _says(self, findings: list[Fault], lately: RecentRounds) -> str:
         if findings:
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
             return findings[0].says + more
@@ -190,7 +190,7 @@ class Learning:
             return cls(
                 subject=subject,
                 trains=trains,
-                rounds=[Played(**_named(Played, one)) for one in saved["rounds"]],
+                rounds=[RoundFigures(**_named(RoundFigures, one)) for one in saved["rounds"]],
                 evaluations=[Evaluation(**_named(Evaluation, one)) for one in saved["evaluations"]],
                 best=saved["best"],
                 best_round=saved["best_round"],

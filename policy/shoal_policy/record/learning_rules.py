@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from shoal_policy.record.lately import Evaluation, Known
+from shoal_policy.record.lately import Evaluation, Observed
 from shoal_policy.record.wrong_answer import Why
 
 NOTHING: Final = (0.001, 0.004)
@@ -64,10 +64,10 @@ class Rule:
 
     state: str
     """warn or bad, as `shoal debug doctor` has them."""
-    begins: Callable[[Known], bool]
-    over: Callable[[Known], bool]
-    says: Callable[[Known], str]
-    do: Callable[[Known], str]
+    begins: Callable[[Observed], bool]
+    over: Callable[[Observed], bool]
+    says: Callable[[Observed], str]
+    do: Callable[[Observed], str]
     of_training: bool = True
     """Whether it has no meaning for a node that only generates."""
     with_example: bool = False
@@ -76,16 +76,16 @@ class Rule:
     """Whether it begins with a held-out evaluation, which may be taken in a round late."""
 
 
-def _nothing(known: Known) -> bool:
+def _nothing(known: Observed) -> bool:
     lately = known.lately
     return lately.enough and lately.answers > 0 and lately.reward < NOTHING[0]
 
 
-def _something(known: Known) -> bool:
+def _something(known: Observed) -> bool:
     return known.lately.reward >= NOTHING[1]
 
 
-def _says_nothing(known: Known) -> str:
+def _says_nothing(known: Observed) -> str:
     lately = known.lately
     of = f"{lately.answers} of the last {lately.rounds} rounds"
     if not lately.reward:
@@ -107,23 +107,23 @@ _WHAT_TO_DO: Final[Mapping[str, str]] = {
 }
 
 
-def _do_about_nothing(known: Known) -> str:
+def _do_about_nothing(known: Observed) -> str:
     why = Why.WRONG if known.wrong is None else known.wrong.why
     return _WHAT_TO_DO.get(why, _WHAT_TO_DO[Why.WRONG])
 
 
-def _cut_off(known: Known) -> bool:
+def _cut_off(known: Observed) -> bool:
     cut = known.lately_cut
     return cut.enough and cut.answers > 0 and cut.cut >= CUT[0]
 
 
-def _no_signal(known: Known) -> bool:
+def _no_signal(known: Observed) -> bool:
     lately = known.lately
     # Where nothing is earned, that is what to say.
     return lately.enough and lately.groups > 0 and lately.same >= SAME[0] and _something(known)
 
 
-def _says_no_signal(known: Known) -> str:
+def _says_no_signal(known: Observed) -> str:
     lately = known.lately
     why = "all are right" if lately.reward >= EASY else "the answers to a question are all alike"
     return f"own answers teach nothing: {lately.same:.0%} of {lately.groups} groups earned the " + (
@@ -131,7 +131,7 @@ def _says_no_signal(known: Known) -> str:
     )
 
 
-def _do_about_no_signal(known: Known) -> str:
+def _do_about_no_signal(known: Observed) -> str:
     if known.lately.reward >= EASY:
         return (
             "the tasks are too easy for this model by now: take harder ones (--tasks or "
@@ -143,14 +143,14 @@ def _do_about_no_signal(known: Known) -> str:
     )
 
 
-def _fell(known: Known) -> bool:
+def _fell(known: Observed) -> bool:
     lately, best = known.lately, known.best
     if not lately.enough or not lately.groups or lately.reward >= FELL[0] * best:
         return False
     return best - lately.reward > _error(best, lately.reward, lately.groups)
 
 
-def _says_fell(known: Known) -> str:
+def _says_fell(known: Observed) -> str:
     return (
         f"own reward has fallen: {known.lately.reward:.3f} in {known.lately.rounds} rounds, "
         f"it was {known.best:.3f} at round {known.best_round}"
@@ -179,7 +179,7 @@ def _stretches(evaluations: Sequence[Evaluation]) -> list[_Stretch]:
     ]
 
 
-def _held_out_peak(known: Known) -> tuple[_Stretch, _Stretch] | None:
+def _held_out_peak(known: Observed) -> tuple[_Stretch, _Stretch] | None:
     """The best stretch that shares nothing with the latest, and the latest."""
     found = _stretches(known.evaluations)
     if len(found) <= SMOOTH:
@@ -187,7 +187,7 @@ def _held_out_peak(known: Known) -> tuple[_Stretch, _Stretch] | None:
     return max(found[:-SMOOTH], key=lambda one: one.passed), found[-1]
 
 
-def _held_out_fall(known: Known) -> float:
+def _held_out_fall(known: Observed) -> float:
     """Return how far held-out answers have fallen while own ones have not, in allowed falls."""
     found = _held_out_peak(known)
     if found is None:
@@ -200,7 +200,7 @@ def _held_out_fall(known: Known) -> float:
     return (peak.passed - now.passed) / allowed
 
 
-def _says_held_out_falls(known: Known) -> str:
+def _says_held_out_falls(known: Observed) -> str:
     found = _held_out_peak(known)
     if found is None:
         return "held-out answers had become worse"
@@ -211,14 +211,14 @@ def _says_held_out_falls(known: Known) -> str:
     )
 
 
-def _long_while(known: Known) -> tuple[_Stretch, _Stretch] | None:
+def _long_while(known: Observed) -> tuple[_Stretch, _Stretch] | None:
     if len(known.evaluations) < LONG:
         return None
     found = _stretches(known.evaluations[-LONG:])
     return found[0], found[-1]
 
 
-def _is_flat(known: Known) -> bool:
+def _is_flat(known: Observed) -> bool:
     found = _long_while(known)
     if found is None:
         return False
@@ -229,7 +229,7 @@ def _is_flat(known: Known) -> bool:
     return gain < FLAT[0] and rise > RISE[0] and rise - gain > allowed
 
 
-def _moves(known: Known) -> bool:
+def _moves(known: Observed) -> bool:
     found = _long_while(known)
     if found is None:
         return True
@@ -237,7 +237,7 @@ def _moves(known: Known) -> bool:
     return now.passed - first.passed >= FLAT[1] or now.own - first.own < RISE[1]
 
 
-def _says_flat(known: Known) -> str:
+def _says_flat(known: Observed) -> str:
     found = _long_while(known)
     if found is None:
         return "held-out answers did not become better"
@@ -248,18 +248,18 @@ def _says_flat(known: Known) -> str:
     )
 
 
-def _passed_over(known: Known) -> bool:
+def _passed_over(known: Observed) -> bool:
     lately = known.lately
     return lately.enough and lately.drawn >= DRAWN and lately.used <= USED[0] * lately.drawn
 
 
-def _taken(known: Known) -> bool:
+def _taken(known: Observed) -> bool:
     lately = known.lately
     # With hardly any looked at there is nothing to say of them either.
     return lately.drawn < DRAWN / 2 or lately.used > USED[1] * lately.drawn
 
 
-def _says_passed_over(known: Known) -> str:
+def _says_passed_over(known: Observed) -> str:
     lately = known.lately
     why = ", ".join(f"{count} {reason}" for reason, count in lately.passed.items() if count)
     return (
@@ -269,19 +269,20 @@ def _says_passed_over(known: Known) -> str:
 
 
 _ABOUT_OTHERS: Final[Mapping[str, str]] = {
-    "no_reward": "others' answers are wrong by this node's verifier: see them with `shoal debug "
-    "rollouts`; their models are too weak for these tasks, or answer in another format",
-    "all_same": "these questions have become too easy for the others: harder tasks (--tasks, of "
-    "who starts the swarm)",
-    "unread": "their right answers are longer than --max-new-tokens, or not the same text in this "
-    "model's tokens",
-    "reserved": "others share questions that no training may use: see who with `shoal debug "
-    "rollouts`",
-    "refused": "too few networks share what teaches: more publishers",
+    "external_no_reward": "others' answers are wrong by this node's verifier: see them with "
+    "`shoal debug rollouts`; their models are too weak for these tasks, or answer in another "
+    "format",
+    "external_all_same": "these questions have become too easy for the others: harder tasks "
+    "(--tasks, of who starts the swarm)",
+    "external_unread": "their right answers are longer than --max-new-tokens, or not the same text "
+    "in this model's tokens",
+    "external_reserved": "others share questions that no training may use: see who with "
+    "`shoal debug rollouts`",
+    "external_refused": "too few networks share what teaches: more publishers",
 }
 
 
-def _do_about_others(known: Known) -> str:
+def _do_about_others(known: Observed) -> str:
     most = max(known.lately.passed_over, key=lambda name: known.lately.passed_over[name])
     return _ABOUT_OTHERS[most]
 
@@ -292,7 +293,7 @@ def _error(one: float, other: float, num_questions: int) -> float:
     return ERRORS * math.sqrt(2 * share * (1 - share) / max(1, num_questions))
 
 
-def _always(text: str) -> Callable[[Known], str]:
+def _always(text: str) -> Callable[[Observed], str]:
     return lambda _known: text
 
 

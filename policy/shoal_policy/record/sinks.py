@@ -30,12 +30,6 @@ FIRST_EVENTS = 1000
 SECONDS_AN_EVENT = 5.0
 """After the first: no chart shows more, and a small model plays twenty rounds a second."""
 
-_PACKAGES: Mapping[str, str] = {
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
-    "trackio": "trackio",
-}
-
 
 class Sink(Protocol):
     """Takes figures; `write` may raise anything, and is then not called again."""
@@ -60,14 +54,14 @@ def sink_names(log_setting: str) -> tuple[str, ...]:
     for name in asked:
         if not _installed(name):
             raise SettingsError(
-                f"log = {log_setting!r}: the package {_PACKAGES[name]!r} is not installed; "
-                f"install it with: pip install {_PACKAGES[name]}"
+                f"log = {log_setting!r}: the package {name!r} is not installed; "
+                f"install it with: pip install {name}"
             )
     return tuple(asked)
 
 
 def _installed(name: str) -> bool:
-    return importlib.util.find_spec(_PACKAGES[name]) is not None
+    return importlib.util.find_spec(name) is not None
 
 
 class MetricSinks:
@@ -169,7 +163,7 @@ class _TensorBoard:
             self._writer.close()
 
 
-class _Run:
+class _Dashboard:
     """Weights & Biases or trackio, which has the same interface."""
 
     def __init__(self, package: str, settings: Settings) -> None:
@@ -204,6 +198,6 @@ def run_name(data_dir: Path) -> str:
 
 _OPENERS: Mapping[str, Callable[[Settings, int], Sink]] = {
     "tensorboard": _TensorBoard,
-    "wandb": lambda settings, _last: _Run("wandb", settings),
-    "trackio": lambda settings, _last: _Run("trackio", settings),
+    "wandb": lambda settings, _last: _Dashboard("wandb", settings),
+    "trackio": lambda settings, _last: _Dashboard("trackio", settings),
 }

@@ -10,18 +10,18 @@ from typing import Any
 from shoal_policy.record.phases import Doing
 from shoal_policy.record.progress import Progress
 
-_OF_TRAINING = frozenset(
-    {
-        "groups_external_used",
-        "groups_local_used",
-        "external_drawn",
-        "steps_no_signal",
-        "batches_quarantined",
-        "rollbacks",
-        "held_out",
-    }
+_COUNTED = ("reward_start", "reward_sum", "groups_not_shared", "tokens_generated")
+"""Of `Progress`, what every node is told."""
+_OF_TRAINING = (
+    "groups_external_used",
+    "groups_local_used",
+    "external_drawn",
+    "steps_no_signal",
+    "batches_quarantined",
+    "rollbacks",
+    "held_out",
 )
-"""Keys that a node that only generates leaves out."""
+"""Of `Progress`, what a node that only generates leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,30 +46,18 @@ class Status:
 
     def to_json(self) -> str:
         """Return it as the node takes it: one JSON object."""
-        progress = self.progress
+        counted = (*_COUNTED, *(_OF_TRAINING if self.trains else ()))
         known = {
             "state": self.state,
             "round": self.round,
             "policy_version": self.policy_version,
             "model": self.model,
-            "reward_local": progress.reward_now,
-            "reward_start": progress.reward_start,
-            "reward_sum": progress.reward_sum,
-            "groups_external_used": progress.groups_external_used,
-            "groups_local_used": progress.groups_local_used,
-            "external_drawn": progress.external_drawn,
-            "groups_not_shared": progress.groups_not_shared,
-            "steps_no_signal": progress.steps_no_signal,
-            "batches_quarantined": progress.batches_quarantined,
-            "rollbacks": progress.rollbacks,
-            "tokens_generated": progress.tokens_generated,
-            "held_out": progress.held_out,
+            "reward_local": self.progress.reward_now,
+            **{name: getattr(self.progress, name) for name in counted},
             "last_round": self.last_round,
             "learning": self.learning,
             "paused": self.paused or None,
             "phase": None if self.doing is None else str(self.doing.phase),
             "progress": None if self.doing is None else self.doing.progress(),
         }
-        if not self.trains:
-            known = {name: value for name, value in known.items() if name not in _OF_TRAINING}
         return json.dumps(known)

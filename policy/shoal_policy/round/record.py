@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shoal_ipc import messages as m
@@ -16,44 +15,36 @@ from shoal_policy.update.grpo import UpdateStats
 from shoal_wire.types import FinishReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """A round after its update."""
+def record_of(
+    number: int,
+    training: TrainingSet,
+    *,
+    own: Sequence[OwnGroup],
+    fresh: Sequence[ScoredGroup],
+    outcomes: Sequence[m.GroupOutcome],
+    stats: UpdateStats,
+    **measured: Any,
+) -> RoundRecord:
+    """Return the line that stands for round `number` in ``metrics.jsonl``.
 
-    number: int
-    own: Sequence[OwnGroup]
-    fresh: Sequence[ScoredGroup]
-    """All own groups with their rewards."""
-    training: TrainingSet
-    stats: UpdateStats
-    server_difference: float | None
-    """See `shoal_policy.generation.seam.Generator`."""
-    outcomes: Sequence[m.GroupOutcome]
-    """The fate of every group: `shoal_policy.round.learnt.outcomes`."""
-    tokens_seen: int
-    """Prompt and completion tokens of the training set."""
-    seconds: float
-    seconds_generate: float
-    seconds_update: float
-
-
-def record_of(played: Played) -> RoundRecord:
-    """Return the line that stands for a round in ``metrics.jsonl``."""
-    groups, external = played.training.groups, played.training.external
+    `fresh` are the groups of `own` with their rewards, `outcomes` the fate of every group, as
+    `shoal_policy.round.learnt` tells it. `measured` are fields of the record as they are.
+    """
+    groups, external = training.groups, training.external
     spread = reward_spread([group.rewards for group in groups])
     return RoundRecord(
-        round=played.number,
+        round=number,
         reward=mean_reward(groups),
-        reward_local=mean_reward(played.fresh),
+        reward_local=mean_reward(fresh),
         reward_external=mean_reward(external.groups),
         reward_std=spread.std,
         frac_reward_zero_std=spread.zero_share,
-        groups_local=len(played.training.local),
+        groups_local=len(training.local),
         groups_external=len(external.groups),
         groups_with_signal=sum(has_signal(group.rewards) for group in groups),
-        groups_looked_at=len(played.fresh) + external.num_drawn,
-        signal_local=sum(one.signal for one in played.outcomes if not one.publisher),
-        signal_external=sum(one.signal for one in played.outcomes if one.publisher),
+        groups_looked_at=len(fresh) + external.num_drawn,
+        signal_local=sum(one.signal for one in outcomes if not one.publisher),
+        signal_external=sum(one.signal for one in outcomes if one.publisher),
         external_drawn=external.num_drawn,
         external_age_s=external.age_s,
         external_no_reward=external.passed_over.no_reward,
@@ -62,15 +53,11 @@ def record_of(played: Played) -> RoundRecord:
         external_reserved=external.passed_over.reserved,
         external_refused=external.passed_over.refused,
         own_frac_reward_zero_std=reward_spread(
-            [one.rewards for one in played.fresh if one.rewards]
+            [one.rewards for one in fresh if one.rewards]
         ).zero_share,
-        server_difference=played.server_difference,
-        tokens_seen=played.tokens_seen,
-        seconds=played.seconds,
-        seconds_generate=played.seconds_generate,
-        seconds_update=played.seconds_update,
-        **_update_figures(played.stats),
-        **_own_figures(played.own),
+        **measured,
+        **_update_figures(stats),
+        **_own_figures(own),
     )
 
 
