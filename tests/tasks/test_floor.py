@@ -48,7 +48,7 @@ def test_the_floor_is_the_better_of_constants_and_echoes() -> None:
     assert (by_echo.answer, by_echo.is_echo) == ("the question's first number", True)
     assert by_echo.reward == pytest.approx(2 / 3)
     by_constant = floor(["1", "1", "5"], ["1", "1", "5"])
-    assert by_constant == Floor(answer="1", is_echo=False, reward=pytest.approx(2 / 3))
+    assert by_constant == Floor(answer="1", is_echo=False, reward=by_echo.reward)
 
 
 def test_a_tagged_family_is_answered_between_tags() -> None:

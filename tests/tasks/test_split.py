@@ -48,7 +48,7 @@ def test_no_training_draw_gives_a_question_of_evaluations_or_judges(
     drawn = worker.draw(random.Random(1), 150, families=families)
     assert all(task.seed >= TRAIN_SEED_MIN for task, _ in drawn)
     assert not {text for _, text in drawn} & texts
-    assert not any(is_held_out(question_digest(text)) for _, text in drawn)  # type: ignore[arg-type]
+    assert not any(is_held_out(question_digest(text)) for _, text in drawn)
     assert worker.held_out(12, families=families) == held_out, "always the same"
 
 
@@ -61,7 +61,8 @@ def test_a_judge_asks_what_training_never_does() -> None:
 
 def items_of(spec: FamilySpec, count: int) -> list[GeneratedItem]:
     """Items of a family as training draws them."""
-    stream, rng, found = TaskStream(spec), random.Random(3), []
+    stream, rng = TaskStream(spec), random.Random(3)
+    found: list[GeneratedItem] = []
     while len(found) < count:
         item = stream.item(rng.randrange(TRAIN_SEED_MIN, 1 << 31), 0)
         if item.part is Part.TRAINING:

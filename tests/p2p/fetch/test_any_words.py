@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -108,7 +108,7 @@ class Net:
     ) -> bytes:
         await trio.sleep(0.01)
         if peer_id not in self.connected_peers():
-            raise RequestError(RequestFailure.NOT_CONNECTED)
+            raise RequestError(RequestFailure.NOT_CONNECTED, "")
         true = {signed.batch_id: signed.envelope for signed in HONEST}
         held = self.lies if peer_id == STRANGER.peer_id else true
         return encode_answer(_answer(decode_query(payload), held))
@@ -147,8 +147,8 @@ class Bench:
         )
         means = FetchMeans(
             manifest=MANIFEST,
-            host=self.net,
-            asker=RolloutAsker(host=self.net, report=self._report, stats=stats),
+            host=cast("Any", self.net),
+            asker=RolloutAsker(host=cast("Any", self.net), report=self._report, stats=stats),
             ledger=self.ledger,
             stats=stats,
             report=self._report,

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -13,8 +14,10 @@ import trio
 from shoal_p2p.fetch.pull import PullLimits
 from shoal_p2p.fetch.pull_queue import QueueLimits
 from shoal_wire.limits import MAX_CHUNK_BYTES
+from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import (
     Answer,
+    BatchRef,
     BatchRefusalReason,
     Chunk,
     ChunkQuery,
@@ -26,7 +29,7 @@ from shoal_wire.rollout_messages import (
     SinceQuery,
     WholeQuery,
 )
-from shoal_wire.types import SignedBatch
+from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.exchange_nodes import (
@@ -45,11 +48,11 @@ HASTY = replace(NO_BACKFILL, answer_seconds=0.4)
 
 @asynccontextmanager
 async def opened(
-    tmp_path: Path, **options: object
+    tmp_path: Path, **options: Any
 ) -> AsyncIterator[tuple[ExchangeNode, ExchangeNode, FalseProvider]]:
     """A node under test that is connected to an honest holder and to a false provider."""
     manifest = make.swarm(max_batch_bytes=4 << 20)
-    settings = {"settings": NO_BACKFILL, **options}
+    settings: dict[str, Any] = {"settings": NO_BACKFILL, **options}
     async with (
         open_node(tmp_path / "victim", manifest, **settings) as victim,
         open_node(tmp_path / "honest", manifest, settings=NO_BACKFILL) as honest,
@@ -277,8 +280,7 @@ EAGER = replace(QUICK, backfill=replace(QUICK.backfill, first_peers=1))
 
 @pytest.mark.parametrize("lie", ["shard", "too many", "bytes", "sizes", "garbage", "signer"])
 async def test_a_false_listing_costs_who_gave_it(tmp_path: Path, lie: str) -> None:
-    rules = {"shard_count": 4}
-    manifest = make.swarm(**rules)
+    manifest = make.swarm(shard_count=4)
     async with (
         open_node(tmp_path / "victim", manifest, settings=EAGER) as victim,
         open_false_provider(manifest) as false,
@@ -297,7 +299,8 @@ async def test_a_false_listing_costs_who_gave_it(tmp_path: Path, lie: str) -> No
             match query:
                 case RecentQuery() if lie == "shard":
                     # As if it did not know which shard a publisher is on.
-                    refs = (replace(ref, publisher=other_shard(manifest, query.shards)),)
+                    other = other_shard(manifest, query.shards)
+                    refs: tuple[BatchRef, ...] = (replace(ref, publisher=other),)
                 case RecentQuery() if lie == "too many":
                     refs = (ref,) * (query.max_batches + 1)
                 case RecentQuery() if lie == "bytes":
@@ -320,9 +323,9 @@ async def test_a_false_listing_costs_who_gave_it(tmp_path: Path, lie: str) -> No
         assert victim.heard() == set()
 
 
-def other_shard(manifest: object, shards: tuple[int, ...]) -> object:
+def other_shard(manifest: Manifest, shards: tuple[int, ...]) -> PeerId:
     while True:
-        author = make.Author(manifest)  # type: ignore[arg-type]
+        author = make.Author(manifest)
         if author.manifest.shard_of(author.peer_id) not in shards:
             return author.peer_id
 

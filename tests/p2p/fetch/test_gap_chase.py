@@ -42,7 +42,7 @@ class Bench:
         self.asked: Counter[PeerId] = Counter()
         means = FetchMeans(
             manifest=make.swarm(),
-            host=self,
+            host=cast("Any", self),
             asker=cast("Any", self),
             ledger=self.ledger,
             stats=self.stats,

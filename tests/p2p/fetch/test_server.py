@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import trio
+import trio.testing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from libp2p.custom_types import TProtocol
@@ -69,7 +69,7 @@ class Desk:
         self.verdicts: list[tuple[PeerId | None, Verdict]] = []
         self.server = RolloutServer(
             shelf=self.shelf,
-            store=self,
+            store=cast("Any", self),
             is_pending=self.pending.__contains__,
             report=lambda _forwarder, signer, judged: self.verdicts.append((signer, judged)),
             stats=self.stats,
@@ -345,7 +345,9 @@ async def test_an_asker_with_many_wishes_is_never_put_off(
         async def request(self, _peer: PeerId, _protocol: str, raw: bytes, **_: object) -> bytes:
             return await desk.server.answer(ASKER, raw)
 
-    asker = asker_module.RolloutAsker(host=Way(), report=lambda *_judged: None, stats=FetchStats())
+    asker = asker_module.RolloutAsker(
+        host=cast("Any", Way()), report=lambda *_judged: None, stats=FetchStats()
+    )
     async with trio.open_nursery() as nursery:
         for _ in range(300):
             nursery.start_soon(asker.ask, PeerId("server"), RECENT, Listing)

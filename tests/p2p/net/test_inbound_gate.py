@@ -6,7 +6,9 @@ import pytest
 
 from shoal_p2p.gossip.flood_gate import FloodGate, FloodLimits
 from shoal_p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
+from shoal_wire.types import PeerId
 
+PEER, AUTHOR = PeerId("peer"), PeerId("author")
 ONE, SAME, OTHER = "203.0.113.7", "203.0.113.200", "198.51.100.1"
 
 
@@ -88,7 +90,7 @@ LIMITS = FloodLimits(pace_per_second=10.0, pace_burst=20.0, waste_per_second=10.
 
 
 def test_useful_messages_are_paced_and_never_an_offence() -> None:
-    flow = FloodGate(LIMITS).flow(b"peer", 0.0)
+    flow = FloodGate(LIMITS).flow(PEER, 0.0)
     flow.arrived(20, 0, 0.0)
     assert flow.wait_s(0.0) == 0.0
     flow.arrived(10, 0, 0.0)
@@ -98,7 +100,7 @@ def test_useful_messages_are_paced_and_never_an_offence() -> None:
 
 
 def test_waste_holds_back_and_each_second_after_the_first_is_an_offence() -> None:
-    flow = FloodGate(LIMITS).flow(b"peer", 0.0)
+    flow = FloodGate(LIMITS).flow(PEER, 0.0)
     flow.wasted(1e9, 0.0)
     assert flow.wait_s(0.0) == pytest.approx(2.0), "the debt is bounded"
     assert flow.is_to_blame(0.0)
@@ -106,28 +108,28 @@ def test_waste_holds_back_and_each_second_after_the_first_is_an_offence() -> Non
 
 
 def test_holding_back_is_forgotten_in_quiet_times() -> None:
-    flow = FloodGate(LIMITS).flow(b"peer", 0.0)
+    flow = FloodGate(LIMITS).flow(PEER, 0.0)
     assert flow.held(1.0, 1.0) == 0
     assert flow.held(1.0, 60.0) == 0, "an honest burst a minute is no flood"
 
 
 def test_reconnecting_resets_nothing_and_memory_is_bounded() -> None:
     gate = FloodGate(LIMITS)
-    gate.flow(b"peer", 0.0).wasted(100.0, 0.0)
-    assert gate.flow(b"peer", 0.0).wait_s(0.0) > 0
+    gate.flow(PEER, 0.0).wasted(100.0, 0.0)
+    assert gate.flow(PEER, 0.0).wait_s(0.0) > 0
     for number in range(3000):
-        gate.flow(number.to_bytes(4, "big"), 0.0)
+        gate.flow(PeerId(str(number)), 0.0)
     assert len(gate._flows) <= 1024
 
 
 def test_an_authors_waste_waits_for_it_and_names_push_no_connection_out() -> None:
     gate = FloodGate(LIMITS)
-    gate.flow(b"peer", 0.0).wasted(30.0, 0.0)
-    gate.wasted_by_author(b"author", 30.0, 0.0)
-    gate.wasted_by_author(b"peer", 10.0, 0.0)
-    assert gate.flow(b"author", 0.0).is_to_blame(0.0), "it has come now"
+    gate.flow(PEER, 0.0).wasted(30.0, 0.0)
+    gate.wasted_by_author(AUTHOR, 30.0, 0.0)
+    gate.wasted_by_author(PEER, 10.0, 0.0)
+    assert gate.flow(AUTHOR, 0.0).is_to_blame(0.0), "it has come now"
     for number in range(3000):
-        gate.wasted_by_author(number.to_bytes(4, "big"), 30.0, 0.0)
-    assert gate.flow(b"peer", 0.0).wait_s(0.0) == pytest.approx(2.0)
+        gate.wasted_by_author(PeerId(str(number)), 30.0, 0.0)
+    assert gate.flow(PEER, 0.0).wait_s(0.0) == pytest.approx(2.0)
     assert len(gate._flows) == 2
     assert len(gate._authors) <= 1024

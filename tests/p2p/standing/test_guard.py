@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -314,7 +314,7 @@ async def test_a_new_ban_is_on_disk_within_twenty_seconds_and_points_within_a_mi
         protected=(),
         max_peers=10,
         wall_ms=lambda: int(1000 * trio.current_time()),
-        in_thread=told,
+        in_thread=cast("Any", told),
     )
     good, bad = (fresh_identity().peer_id for _ in range(2))
     async with trio.open_nursery() as nursery:

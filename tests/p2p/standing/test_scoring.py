@@ -74,8 +74,8 @@ def test_nobody_ever_stands_above_zero(
     board = Scoreboard()
     for reason, now, peer in judgements:
         board.judge(verdict(reason), signer=PeerId(str(peer)), forwarder=FORWARDER, now=now)
-    for peer in (*map(str, range(3)), FORWARDER):
-        assert board.score(PeerId(peer), later) <= 0
+    for name in ("0", "1", "2", FORWARDER):
+        assert board.score(PeerId(name), later) <= 0
 
 
 def test_throwaway_names_do_not_push_out_a_record() -> None:

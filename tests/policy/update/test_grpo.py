@@ -151,7 +151,7 @@ def test_a_foretold_gradient_saves_work_and_never_changes_the_result(right: bool
     found = []
     for foretold in (None, expected):
         leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
-        logprobs, _ = head.head_logprobs(*leaves, None, targets, 0.7, foretold)
+        logprobs, _ = head.head_logprobs(leaves[0], leaves[1], None, targets, 0.7, foretold)
         logprobs.backward(given)
         found.append([leaf.grad for leaf in leaves])
     assert asked == [9]

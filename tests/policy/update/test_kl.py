@@ -13,6 +13,7 @@ from shoal_policy.model.lora import LoraSpec, add_adapter
 from shoal_policy.model.reference import freeze, load_reference
 from shoal_policy.trainer import Trainer
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_wire.types import Digest
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.training_cases import trainer
@@ -74,7 +75,7 @@ def test_completions_without_advantage_are_held_too_but_a_step_needs_some() -> N
 def test_a_reference_that_is_amiss_is_refused() -> None:
     policy = tiny_models.policy()
     optimizer = make_optimizer(policy, lr=1e-3)
-    other = freeze(dataclasses.replace(tiny_models.policy(), tokenizer_digest=b"x" * 16))
+    other = freeze(dataclasses.replace(tiny_models.policy(), tokenizer_digest=Digest(b"x" * 16)))
     for bad in (None, policy, tiny_models.policy(), other):
         with pytest.raises(ValueError, match="reference"):
             update(policy, optimizer, [GROUP], GrpoConfig(kl_beta=0.1), bad)

@@ -67,7 +67,7 @@ def trainer(trainers: Callable[[float], Any]) -> Any:
 def make_trainer(policy: Policy, temperature: float, folder: Path) -> Any:
     """A real trainer around a copy of the policy; each test sets what its variant needs."""
     from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
     config = GRPOConfig(
         output_dir=str(folder),
@@ -168,16 +168,17 @@ def grpo(**changes: Any) -> GrpoConfig:
     )
 
 
+FORMS: dict[str, dict[str, Any]] = {
+    "": {"epsilon_high": 0.2},
+    " clip-higher": {"epsilon_low": 0.1, "epsilon_high": 0.4},
+    " kl": {"kl_beta": 0.5},
+    " sequence": {"sequence_ratio": True},
+    " sequence kl": {"sequence_ratio": True, "kl_beta": 0.07},
+}
 BY_LOSS = {
     f"{word}{what}": grpo(loss_type=word, **changes)
     for word in LOSSES
-    for what, changes in {
-        "": {"epsilon_high": 0.2},
-        " clip-higher": {"epsilon_low": 0.1, "epsilon_high": 0.4},
-        " kl": {"kl_beta": 0.5},
-        " sequence": {"sequence_ratio": True},
-        " sequence kl": {"sequence_ratio": True, "kl_beta": 0.07},
-    }.items()
+    for what, changes in FORMS.items()
 }
 """Every loss by the word that TRL has for it, in every form: a new row of `LOSSES` is asked too."""
 VARIANTS = {

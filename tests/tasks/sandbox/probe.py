@@ -125,7 +125,7 @@ def main() -> None:
         reports: tuple[sandbox.LayerReport, ...] = ()
     else:
         if layers == "kernel":
-            audit.install = lambda _guard: None
+            audit.install = lambda guard: None
         reports = sandbox.enter(WorkerLimits(), audit.AuditGuard(), parent_pid=os.getppid())
     refused = {action.__name__: attempt(action, folder) for action in ATTEMPTS}
     print(json.dumps({"layers": {r.name: r.active for r in reports}, "refused": refused}))
