@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,29 +20,14 @@ from shoal_policy.model.loading import ModelError
 from shoal_policy.refusals import refusal_of
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import WorkerUnavailable
-from shoal_tasks.worker import sync as client_sync
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
-from tests.policy.test_trainer_command import SharedWorker
-from tests.support import factories as make
+from tests.policy.test_trainer_command import as_it_was, shared_worker  # noqa: F401
 
 SETTINGS = Settings(model="big", device="cpu")
 
 
-@pytest.fixture(autouse=True)
-def as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Signals, logging, folder and variables as before the command ran; the session's worker."""
-    for variable in [name for name in os.environ if name.startswith("SHOAL_")]:
-        monkeypatch.delenv(variable)
-    monkeypatch.chdir(tmp_path)
-    shared = SharedWorker(make.real_worker())
-    monkeypatch.setattr(client_sync, "TaskWorker", lambda _families, **_limits: shared)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    level = logging.getLogger().level
-    yield
-    logging.getLogger().setLevel(level)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("as_it_was", "shared_worker")
 
 
 @pytest.fixture

@@ -40,12 +40,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(autouse=True)
-def as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Signals, logging and the folder as before the command ran."""
-    for variable in list(os.environ):
-        if variable.startswith("SHOAL_"):
-            monkeypatch.delenv(variable)
-    monkeypatch.chdir(tmp_path)
+def as_it_was(empty_folder: Path) -> Iterator[None]:
+    """Signals and logging as before the command ran."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     level = logging.getLogger().level
     yield
@@ -199,18 +195,6 @@ def test_a_wrong_model_is_told_before_anything_is_waited_for(
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert line.startswith("shoal trainer: cannot ")
         assert bad in line
-
-
-@pytest.mark.usefixtures("shared_worker")
-def test_another_models_checkpoint_is_refused(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(flags(model, "--alone", "--rounds=1")) == 0
-    other = tmp_path / "other"
-    other.symlink_to(model)
-    capsys.readouterr()
-    assert main(flags(str(other), "--alone")) in (1, 2)
-    assert "--no-resume" in capsys.readouterr().err
 
 
 def test_a_second_trainer_in_the_same_folder_is_refused(

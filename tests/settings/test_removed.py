@@ -20,10 +20,7 @@ WORDS = [tuple(row.split("=")) for row in REMOVED if "=" in row]
 FLAGS = [tuple(row.rsplit(" ", 1)) for row in REMOVED if " --" in row]
 
 
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def test_every_row_is_of_one_kind_and_has_a_sentence() -> None:

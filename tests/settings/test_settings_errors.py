@@ -11,11 +11,7 @@ from shoal_settings.loader import SettingsError
 from shoal_settings.schema import Settings, public_name
 from tests.settings import settings_cases as case
 
-
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def error_of_file(text: str | bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoal_settings.loader import add_flags, to_flags
+from shoal_settings.loader import to_flags
 from shoal_settings.schema import Command, Settings, fields_of
 from tests.settings import settings_cases as case
 
 FIELDS = tuple(Settings.model_fields)
 
 
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def read_by(command: Command, chosen: Settings) -> dict[str, Any]:
@@ -76,24 +72,3 @@ def test_any_valid_settings_survive(values: dict[str, Any]) -> None:
     for command in case.COMMANDS:
         child = case.loaded(command, to_flags(chosen, command))
         assert read_by(command, child.settings) == read_by(command, chosen)
-
-
-@pytest.mark.parametrize("command", case.COMMANDS)
-def test_help_describes_every_flag_of_the_command(command: Command) -> None:
-    parser = argparse.ArgumentParser(prog="shoal")
-    add_flags(parser, command)
-    text = parser.format_help()
-    for field in fields_of(command):
-        assert f"{case.flag(field)}" in text
-    for field in set(FIELDS) - set(fields_of(command)):
-        assert f"{case.flag(field)} " not in text
-    assert "--config" in text
-    assert "--print-config" in text
-    assert "--no-json" not in text
-
-
-def test_a_flag_of_another_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as raised:
-        case.parse("debug", ["--rounds", "4"])
-    assert raised.value.code == 2
-    assert "--rounds" in capsys.readouterr().err

@@ -18,10 +18,7 @@ from tests.settings import settings_cases as case
 FIELDS = tuple(Settings.model_fields)
 
 
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def write(text: str, name: str = "shoal.toml") -> None:

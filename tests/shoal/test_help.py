@@ -183,28 +183,3 @@ def test_settings_have_groups_and_those_first_are_the_commands() -> None:
     assert {group_of(field) for field in Settings.model_fields} == set(BEGINNINGS.values())
     for command, first in FIRST.items():
         assert set(first) <= set(fields_of(command)), command
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        ("node --draws unifrom", "(did you mean 'uniform'?)"),
-        ("node --tasks paprr", "(did you mean 'paper'?)"),
-        ("trainer --strategy uniform+positve", "(did you mean 'positive'?)"),
-        ("node --log tensorbord,wandb", "(did you mean 'tensorboard'?)"),
-        ("bootstrap --log-level wrning", "(did you mean 'warning'?)"),
-        ("judge repot", "no command 'repot' (did you mean 'report'?)"),
-        ("completion bsh", "no shell 'bsh' (did you mean 'bash'?)"),
-        ("experiment paper --set rouns=3", "rouns"),
-    ],
-)
-def test_a_mistyped_word_is_one_line_that_says_what_was_meant(
-    argv: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code = main(argv.split())
-    except SystemExit as end:
-        code = int(end.code or 0)
-    assert code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
