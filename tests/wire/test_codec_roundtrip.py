@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import fields
 from typing import get_args
 
 import pytest
@@ -22,7 +21,7 @@ from shoal_wire.compression import compress
 from shoal_wire.envelope import open_envelope
 from shoal_wire.halffloat import pack_halves, unpack_halves
 from shoal_wire.limits import MAX_BATCH_BYTES, MAX_COMPLETIONS
-from shoal_wire.types import FinishReason, RolloutBatch, RolloutGroup
+from shoal_wire.types import RolloutBatch, RolloutGroup
 from shoal_wire.v1 import rollout_pb2 as pb
 from tests.wire import wire_samples as sample
 from tests.wire import wire_strategies as make
@@ -34,7 +33,7 @@ def test_a_batch_survives_the_wire(batch: RolloutBatch) -> None:
     assert decode_batch(encode_batch(batch), max_bytes=MAX_BATCH_BYTES) == batch
 
 
-@pytest.mark.parametrize("kind", make.BODIES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", get_args(m.Body), ids=lambda kind: kind.__name__)
 def test_an_ipc_message_survives_the_socket(kind: type) -> None:
     @given(make.BODIES[kind], make.u64)
     @settings(max_examples=25)
@@ -43,33 +42,6 @@ def test_an_ipc_message_survives_the_socket(kind: type) -> None:
         assert decode_ipc(encode_ipc(frame)) == frame
 
     check()
-
-
-def test_every_ipc_message_is_tried() -> None:
-    assert set(make.BODIES) == set(get_args(m.Body))
-    assert {field.name for field in ipc_pb2.IpcFrame.DESCRIPTOR.oneofs_by_name["body"].fields} == {
-        ipc_pb2.IpcFrame.FromString(encode_ipc(_frame_of(kind))).WhichOneof("body")
-        for kind in make.BODIES
-    }
-
-
-def _frame_of(kind: type) -> m.IpcFrame:
-    defaults = {
-        "role": m.Role.TRAINER,
-        "action": m.ControlAction.BLOCK,
-        "peer_id": "p",
-        "policy": sample.batch().policy,
-        "sampling": sample.batch().sampling,
-        "finish_reason": FinishReason.STOP,
-        "score": 0.5,
-    }
-    by_type = {"int": 1, "str": "s", "bytes": b"b", "bool": True, "PeerId": "p", "BatchId": b"b"}
-    values = {
-        field.name: defaults.get(field.name, by_type.get(str(field.type), ()))
-        for field in fields(kind)
-        if field.name != "lease_seconds"
-    }
-    return m.IpcFrame(request_id=1, body=kind(**values))
 
 
 @pytest.mark.parametrize(
@@ -185,12 +157,6 @@ def test_any_bytes_unpack_to_finite_numbers_or_a_value_error(data: bytes) -> Non
             unpack_halves(data)
     else:
         assert unpack_halves(data) == expected
-
-
-@pytest.mark.parametrize("special", [b"\x00\x7c", b"\x00\xfc", b"\x00\x7e", b"\x01\xfc"])
-def test_nan_and_infinities_do_not_unpack(special: bytes) -> None:
-    with pytest.raises(ValueError, match="not finite"):
-        unpack_halves(b"\x00\x3c" + special)
 
 
 @pytest.mark.parametrize(

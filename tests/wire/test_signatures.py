@@ -15,14 +15,16 @@ from nacl.exceptions import BadSignatureError
 
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_wire.signatures import signature_holds
-
-# The curve of RFC 8032, section 5.1, in affine coordinates.
-P = 2**255 - 19
-ORDER = 2**252 + 27742317777372353535851937790883648493
-D = -121665 * pow(121666, -1, P) % P
-ROOT = pow(2, (P - 1) // 4, P)
-Point = tuple[int, int]
-ZERO: Point = (0, 1)
+from tests.wire.small_order import (
+    FIELD,
+    ORDER,
+    Point,
+    added,
+    at,
+    small_order_encodings,
+    small_order_points,
+    times,
+)
 
 
 def openssl_holds(signature: bytes, message: bytes, public_key: bytes) -> bool:
@@ -41,66 +43,21 @@ def sodium_holds(signature: bytes, message: bytes, public_key: bytes) -> bool:
     return True
 
 
-def added(one: Point, other: Point) -> Point:
-    (x, y), (u, v) = one, other
-    k = D * x * u * y * v
-    return (x * v + u * y) * pow(1 + k, -1, P) % P, (y * v + x * u) * pow(1 - k, -1, P) % P
-
-
-def times(factor: int, point: Point) -> Point:
-    found = ZERO
-    while factor:
-        if factor & 1:
-            found = added(found, point)
-        point = added(point, point)
-        factor >>= 1
-    return found
-
-
-def with_height(y: int, sign: int = 0) -> Point | None:
-    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
-    x = pow(square, (P + 3) // 8, P)
-    if (x * x - square) % P:
-        x = x * ROOT % P
-    if (x * x - square) % P:
-        return None
-    return (x if x % 2 == sign else -x % P), y
-
-
 def encoded(point: Point) -> bytes:
     return (point[1] | (point[0] & 1) << 255).to_bytes(32, "little")
 
 
-def encodings(point: Point) -> Iterator[bytes]:
-    """The point's own, and those that RFC 8032 refuses and libraries may not."""
-    x, y = point
-    for height in (y, y + P):
-        if height < 2**255:
-            yield (height | (x & 1) << 255).to_bytes(32, "little")
-            if x == 0:
-                yield (height | 1 << 255).to_bytes(32, "little")
-
-
-def torsion(rng: random.Random) -> list[Point]:
-    """The eight points of small order."""
-    while True:
-        point = with_height(rng.randrange(P))
-        if point is not None and times(4, eighth := times(ORDER, point)) != ZERO:
-            return [times(number, eighth) for number in range(8)]
-
-
-BASE = with_height(4 * pow(5, -1, P) % P)
+BASE = at(4 * pow(5, -1, FIELD) % FIELD)
 
 
 def odd_signatures(rng: random.Random) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Signature, message and key: parts of small order in either, and numbers past the order."""
     assert BASE is not None
-    small = torsion(rng)
+    small, low = sorted(small_order_points()), small_order_encodings()
     secret, nonce = rng.randrange(1, ORDER), rng.randrange(1, ORDER)
     message = rng.randbytes(20)
     own, once = times(secret, BASE), times(nonce, BASE)
     points = [encoded(added(once, other)) for other in small]
-    low = [point for other in small for point in encodings(other)]
     keys = [(secret, encoded(added(own, part))) for part in small] + [(0, key) for key in low]
     for factor, key in keys:
         for point in points:

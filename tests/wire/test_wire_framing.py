@@ -19,21 +19,6 @@ def test_a_frame_is_its_length_as_a_big_endian_u32_and_its_body() -> None:
     assert encode_frame(bytes(258))[:4] == b"\x00\x00\x01\x02"
 
 
-def test_a_stream_cut_at_every_boundary_gives_the_same_frames() -> None:
-    bodies = [b"", b"one", b"", b"three" * 60, b"\x00\x00\x00\x09"]
-    stream = b"".join(encode_frame(body) for body in bodies)
-    for cut in range(len(stream) + 1):
-        decoder = FrameDecoder()
-        assert decoder.feed(stream[:cut]) + decoder.feed(stream[cut:]) == bodies
-
-
-def test_a_stream_of_single_bytes_gives_the_same_frames() -> None:
-    bodies = [b"", b"one", b"three" * 60]
-    decoder = FrameDecoder()
-    stream = b"".join(encode_frame(body) for body in bodies)
-    assert [frame for byte in stream for frame in decoder.feed(bytes([byte]))] == bodies
-
-
 @given(st.lists(st.binary(max_size=30), max_size=6), st.lists(st.integers(0, 200), max_size=6))
 def test_a_stream_cut_anywhere_gives_the_same_frames(bodies: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(encode_frame(body) for body in bodies)
