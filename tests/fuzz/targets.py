@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import DecodeError
 from libp2p.pubsub.pb import rpc_pb2
@@ -46,7 +48,7 @@ from shoal_wire.judge_messages import (
     RecordList,
     RecordQuery,
 )
-from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, BATCH_PAYLOAD_TYPE
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import (
     PeerAddresses,
@@ -64,7 +66,8 @@ from shoal_wire.rollout_codec import (
 )
 from shoal_wire.rules import check_batch
 from shoal_wire.types import PeerId
-from tests.wire import rollout_golden
+from shoal_wire.v1 import swarm_pb2
+from tests.wire import ipc_golden, rollout_golden, wire_golden
 from tests.wire import wire_samples as sample
 from tests.wire.test_judge_protocol import ANSWER, RECORD
 
@@ -88,6 +91,12 @@ class Target:
 
 def _content() -> bytes:
     return sample.batch_message().SerializeToString()
+
+
+def _envelope(raw: bytes) -> None:
+    opened = open_envelope(raw, payload_types=_TYPES)
+    assert opened.raw == raw
+    assert opened.payload_type in _TYPES
 
 
 def _batch(content: bytes) -> None:
@@ -119,6 +128,31 @@ def _announcement(payload: bytes) -> None:
     open_announcement(envelope, author=author, context=context, now_ms=sample.NOW_MS)
 
 
+def _manifest(raw: bytes) -> None:
+    manifest = decode_manifest(raw)
+    assert manifest.raw == raw
+    assert manifest.shard_of("any peer") < manifest.rules.shard_count
+
+
+def _peer_list(raw: bytes) -> None:
+    told = {at for item in swarm_pb2.PeerList.FromString(raw).peers for at in item.addresses}
+    for peer in decode_peer_list(raw):
+        assert peer.addresses
+        assert {f"{address}/p2p/{peer.peer_id}" for address in peer.addresses} <= told
+
+
+def _again(
+    decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]
+) -> Callable[[bytes], None]:
+    """Read bytes, and what is read written and read once more, which is the same."""
+
+    def run(raw: bytes) -> None:
+        value = decode(raw)
+        assert decode(encode(value)) == value
+
+    return run
+
+
 def _rpc(raw: bytes) -> None:
     rpc = rpc_pb2.RPC()
     rpc.ParseFromString(raw)
@@ -132,6 +166,7 @@ def _frames(raw: bytes) -> None:
     decoder = FrameDecoder(max_bytes=4096)
     for start in range(0, len(raw), 7):
         for frame in decoder.feed(raw[start : start + 7]):
+            assert len(frame) <= 4096
             decode_ipc(frame)
 
 
@@ -181,10 +216,8 @@ def _rpcs() -> list[bytes]:
     ]
 
 
-_FRAME = encode_ipc(
-    m.IpcFrame(request_id=1, body=m.Control(action=m.ControlAction.BLOCK, peer_id=PEER))
-)
-_STATUS = encode_ipc(m.IpcFrame(request_id=2, body=m.TrainerStatus(json="{}")))
+_TYPES = (BATCH_PAYLOAD_TYPE, ANNOUNCEMENT_PAYLOAD_TYPE)
+_FRAMES = [encode_ipc(m.IpcFrame(request_id=1, body=body)) for body in ipc_golden.BODIES.values()]
 _PEERS = encode_peer_list(
     [PeerAddresses(peer_id=PeerId(PEER), addresses=("/ip4/192.0.2.1/tcp/1",))]
 )
@@ -209,14 +242,24 @@ def _record(raw: bytes) -> None:
     judge.seal_record(record, public_key=AUTHOR.public_key_bytes, sign=AUTHOR.sign)
 
 
-def _record_payload() -> bytes:
-    envelope = judge.seal_record(RECORD, public_key=AUTHOR.public_key_bytes, sign=AUTHOR.sign)
-    return open_envelope(envelope, payload_types=(judge.RECORD_PAYLOAD_TYPE,)).payload
+def _sealed_record(raw: bytes) -> None:
+    assert judge.open_record(raw, judge=AUTHOR.peer_id) == RECORD, "a damaged one is believed"
+
+
+_RECORD = judge.seal_record(RECORD, public_key=AUTHOR.public_key_bytes, sign=AUTHOR.sign)
 
 
 TARGETS: dict[str, Target] = {
-    "envelope": Target(run=open_envelope, allowed=(EnvelopeError,), valid=[sample.sealed()]),
-    "batch": Target(run=_batch, allowed=(PayloadError,), valid=[_content()]),
+    "envelope": Target(
+        run=_envelope,
+        allowed=(EnvelopeError,),
+        valid=[sample.sealed(), rollout_golden.sealed_announcement()],
+    ),
+    "batch": Target(
+        run=_batch,
+        allowed=(PayloadError,),
+        valid=[*map(wire_golden.batch_bytes, wire_golden.batches())],
+    ),
     "signed-payload": Target(
         run=_signed, allowed=(Rejected,), valid=[encode_batch(sample.batch())]
     ),
@@ -225,12 +268,14 @@ TARGETS: dict[str, Target] = {
         allowed=(CorruptFrameError, OversizeFrameError),
         valid=[compress(_content()), encode_batch(sample.batch())],
     ),
-    "manifest": Target(run=decode_manifest, allowed=(ManifestError,), valid=[sample.swarm().raw]),
-    "ipc": Target(run=decode_ipc, allowed=(FrameError,), valid=[_FRAME, _STATUS]),
+    "manifest": Target(run=_manifest, allowed=(ManifestError,), valid=[wire_golden.manifest().raw]),
+    "ipc": Target(run=decode_ipc, allowed=(FrameError,), valid=_FRAMES),
     "ipc-frames": Target(
-        run=_frames, allowed=(FrameError,), valid=[encode_frame(_FRAME) + encode_frame(_STATUS)]
+        run=_frames,
+        allowed=(FrameError,),
+        valid=[encode_frame(a) + encode_frame(b) for a, b in pairwise(_FRAMES)],
     ),
-    "peer-list": Target(run=decode_peer_list, allowed=(RemoteError,), valid=[_PEERS]),
+    "peer-list": Target(run=_peer_list, allowed=(RemoteError, DecodeError), valid=[_PEERS]),
     "peer-query": Target(
         run=decode_peer_query, allowed=(RemoteError,), valid=[encode_peer_query([0, 5])]
     ),
@@ -240,26 +285,31 @@ TARGETS: dict[str, Target] = {
         valid=[encode_announcement(rollout_golden.announcement())],
     ),
     "rollout-request": Target(
-        run=lambda raw: encode_query(decode_query(raw)),
+        run=_again(decode_query, encode_query),
         allowed=(RolloutProtocolError,),
         valid=[encode_query(query) for query in rollout_golden.QUERIES.values()],
     ),
     "rollout-answer": Target(
-        run=lambda raw: encode_answer(decode_answer(raw)),
+        run=_again(decode_answer, encode_answer),
         allowed=(RolloutProtocolError,),
         valid=[encode_answer(answer) for answer in rollout_golden.ANSWERS.values()],
     ),
     "judge-request": Target(
-        run=lambda raw: judge.encode_request(judge.decode_request(raw)),
+        run=_again(judge.decode_request, judge.encode_request),
         allowed=(RemoteError,),
         valid=[judge.encode_request(ANSWER), judge.encode_request(RecordQuery())],
     ),
     "judge-reply": Target(
-        run=lambda raw: judge.encode_reply(judge.decode_reply(raw)),
+        run=_again(judge.decode_reply, judge.encode_reply),
         allowed=(RemoteError,),
         valid=[judge.encode_reply(reply) for reply in _JUDGE_REPLIES],
     ),
-    "judge-record": Target(run=_record, allowed=(RemoteError,), valid=[_record_payload()]),
+    "judge-record": Target(
+        run=_record,
+        allowed=(RemoteError,),
+        valid=[open_envelope(_RECORD, payload_types=(judge.RECORD_PAYLOAD_TYPE,)).payload],
+    ),
+    "judge-sealed": Target(run=_sealed_record, allowed=(RemoteError,), valid=[_RECORD]),
     "pubsub-rpc": Target(run=_rpc, allowed=(DecodeError, MalformedFrameError), valid=_rpcs()),
     "identify": Target(run=_identify, allowed=(), valid=[_BINARY_ADDRESS]),
     "half-floats": Target(run=unpack_halves, allowed=(ValueError,), valid=[b"\x00\xbc\x00\x00"]),

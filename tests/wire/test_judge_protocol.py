@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +33,6 @@ from shoal_wire.judge_messages import (
 from shoal_wire.types import Digest, FinishReason, PeerId
 from shoal_wire.v1 import judge_pb2 as pb
 from tests.support import factories as make
-from tests.wire.test_hostile_bytes import hostile
 from tests.wire.wire_strategies import digests_32, short_digests, texts, u32
 
 JUDGE = make.fresh_identity()
@@ -127,29 +125,6 @@ def test_a_reply_survives_the_wire(reply: JudgeReply) -> None:
 def test_a_record_survives(score: float, number: int, mode: Mode, wait: int) -> None:
     record = replace(RECORD, score=score, number=number, mode=mode, asked_ms=wait)
     assert judge.open_record(sealed(record), judge=JUDGE.peer_id) == record
-
-
-@given(
-    hostile(*map(judge.encode_request, (ANSWER, ChallengeRequest(swarm_digest=Digest(b"s" * 32)))))  # type: ignore[arg-type]
-)
-@settings(max_examples=200)
-def test_any_request_is_a_value_or_the_stated_error(raw: bytes) -> None:
-    with contextlib.suppress(RemoteError):
-        judge.decode_request(raw)
-
-
-@given(hostile(judge.encode_reply(RecordList(envelopes=(b"one", b"two")))))
-@settings(max_examples=200)
-def test_any_reply_is_a_value_or_the_stated_error(raw: bytes) -> None:
-    with contextlib.suppress(RemoteError):
-        judge.decode_reply(raw)
-
-
-@given(hostile(sealed()))
-@settings(max_examples=200)
-def test_no_damaged_record_is_believed(raw: bytes) -> None:
-    with contextlib.suppress(RemoteError):
-        assert judge.open_record(raw, judge=JUDGE.peer_id) == RECORD
 
 
 def test_another_signers_record_is_refused() -> None:

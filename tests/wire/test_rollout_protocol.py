@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 from dataclasses import replace
@@ -47,7 +46,6 @@ from shoal_wire.v1 import fetch_pb2 as pb
 from shoal_wire.verdict import Reason
 from tests.wire import rollout_golden as golden
 from tests.wire import wire_samples as sample
-from tests.wire.test_hostile_bytes import hostile
 from tests.wire.wire_golden import NAMED_NOW
 from tests.wire.wire_strategies import digests_32, u32
 
@@ -97,8 +95,6 @@ answers: st.SearchStrategy[Answer] = st.one_of(
         retry_after_ms=st.integers(0, limits.MAX_RETRY_MS),
     ),
 )
-VALID_QUERIES = [encode_query(query) for query in golden.QUERIES.values()]
-VALID_ANSWERS = [encode_answer(answer) for answer in golden.ANSWERS.values()]
 
 
 def test_the_vectors_are_as_recorded() -> None:
@@ -148,37 +144,6 @@ def test_a_request_survives_the_wire(query: Query) -> None:
 @settings(max_examples=100)
 def test_an_answer_survives_the_wire(answer: Answer) -> None:
     assert decode_answer(encode_answer(answer)) == answer
-
-
-@given(hostile(*VALID_QUERIES))
-@settings(max_examples=300)
-def test_decode_query_of_any_bytes(raw: bytes) -> None:
-    with contextlib.suppress(RolloutProtocolError):
-        query = decode_query(raw)
-        assert decode_query(encode_query(query)) == query
-
-
-@given(hostile(*VALID_ANSWERS))
-@settings(max_examples=300)
-def test_decode_answer_of_any_bytes(raw: bytes) -> None:
-    with contextlib.suppress(RolloutProtocolError):
-        answer = decode_answer(raw)
-        assert decode_answer(encode_answer(answer)) == answer
-
-
-@given(hostile(encode_announcement(golden.announcement())))
-@settings(max_examples=300)
-def test_decode_announcement_of_any_payload(payload: bytes) -> None:
-    with contextlib.suppress(PayloadError):
-        check_announcement(decode_announcement(payload), sample.swarm(), now_ms=sample.NOW_MS)
-
-
-@given(hostile(golden.sealed_announcement()))
-@settings(max_examples=200)
-def test_open_envelope_of_either_type_of_any_bytes(raw: bytes) -> None:
-    types = (limits.BATCH_PAYLOAD_TYPE, limits.ANNOUNCEMENT_PAYLOAD_TYPE)
-    with contextlib.suppress(EnvelopeError):
-        assert open_envelope(raw, payload_types=types).payload_type in types
 
 
 GOOD_REF = pb.BatchRef(batch_id=NAME, publisher="p", sequence=1, num_bytes=1, num_groups=1)

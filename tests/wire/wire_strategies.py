@@ -192,3 +192,18 @@ BODIES: dict[type, st.SearchStrategy[m.Body]] = {
     ),
     m.Failure: st.builds(m.Failure, reason=texts, retryable=st.booleans()),
 }
+
+
+@st.composite
+def damaged(draw: st.DrawFn, originals: list[bytes]) -> bytes:
+    """Valid bytes with a few of them replaced, inserted or removed: most still nearly parse."""
+    data = bytearray(draw(st.sampled_from(originals)))
+    for _ in range(draw(st.integers(1, 4))):
+        position = draw(st.integers(0, max(0, len(data) - 1)))
+        removed = draw(st.integers(0, 3))
+        data[position : position + removed] = draw(st.binary(max_size=3))
+    return bytes(data)
+
+
+def hostile(*originals: bytes) -> st.SearchStrategy[bytes]:
+    return st.binary(max_size=200) | damaged(list(originals))

@@ -51,8 +51,8 @@ from shoal_wire.judge_messages import (
 from shoal_wire.limits import MAX_ROUND
 from shoal_wire.types import FinishReason, PeerId
 from tests.support import factories as make
-from tests.wire.test_hostile_bytes import hostile
 from tests.wire.test_judge_protocol import ANSWER, requests
+from tests.wire.wire_strategies import hostile
 
 ME = make.fresh_identity()
 SWARM = make.swarm()
