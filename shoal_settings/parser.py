@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse all arguments."""
         if _is_asked_for.get():
-            raise _Found(self)
+            raise _ParserFound(self)
         return super().parse_args(args, namespace)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -121,7 +121,7 @@ def is_text(word: str) -> bool:
     return word.isascii() or word.encode(errors="replace").decode() == word
 
 
-class _Found(BaseException):
+class _ParserFound(BaseException):
     """Ends a command where it would parse its flags."""
 
     def __init__(self, parser: Parser) -> None:
@@ -140,7 +140,7 @@ def parser_of(main: Callable[[Sequence[str]], int]) -> Parser:
     token = _is_asked_for.set(True)
     try:
         main([])
-    except _Found as found:
+    except _ParserFound as found:
         return found.parser
     finally:
         _is_asked_for.reset(token)

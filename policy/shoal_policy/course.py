@@ -28,7 +28,7 @@ from shoal_policy.model.from_settings import fresh_policy, lora_spec
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import LoraSpec, spec_of
 from shoal_policy.record.earlier_runs import set_aside
-from shoal_policy.record.progress import Progress
+from shoal_policy.record.progress import RunCounters
 from shoal_policy.update.grpo import optimizer_of
 from shoal_settings.schema import Settings
 from shoal_wire.types import GroupId
@@ -48,7 +48,7 @@ class Course:
     """Rounds completed."""
     policy_version: int = 0
     """Updates the policy has received."""
-    progress: Progress = field(default_factory=Progress)
+    progress: RunCounters = field(default_factory=RunCounters)
     consumed_ids: tuple[GroupId, ...] = ()
     """External groups whose effect the checkpoint contains that the course was taken up from."""
     has_checkpoint: bool = False
@@ -124,7 +124,7 @@ def _resumed(settings: Settings, path: Path, *, seed: int) -> Course:
         torch_rng=torch.Generator(),
         round=state.round,
         policy_version=state.policy_version,
-        progress=Progress.from_json(state.counters),
+        progress=RunCounters.from_json(state.counters),
         consumed_ids=tuple(GroupId(bytes.fromhex(one)) for one in state.consumed_ids),
         has_checkpoint=True,
     )

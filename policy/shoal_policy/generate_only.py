@@ -23,8 +23,8 @@ from shoal_policy.record.earlier_runs import STATE_FILE, set_aside
 from shoal_policy.record.metrics import METRICS_FILE, MetricsFile, reward_spread, round_metrics
 from shoal_policy.record.pause import Pause
 from shoal_policy.record.phases import Doing, Phase
-from shoal_policy.record.progress import Progress, RoundRecord, completion_figures
-from shoal_policy.record.status import Status
+from shoal_policy.record.progress import RoundRecord, RunCounters, completion_figures
+from shoal_policy.record.status import TrainerReport
 from shoal_policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
 from shoal_policy.surroundings import Surroundings
 from shoal_policy.watched import Watched
@@ -62,7 +62,7 @@ class GenerateOnly:
         seed: int,
         answer: Answer,
         author: Author,
-        on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
+        on_round: Callable[[RoundRecord, RunCounters], None] = lambda _record, _progress: None,
         why_none: Callable[[], str] = lambda: "no answers",
         on_news: Callable[[str], None] = log.warning,
     ) -> None:
@@ -184,7 +184,7 @@ class GenerateOnly:
         self._tell("generating", self._last_record)
 
     def _tell(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
-        status = Status(
+        status = TrainerReport(
             state=state,
             round=self.round,
             policy_version=0,
@@ -220,17 +220,17 @@ def _record(
     return RoundRecord(**known)
 
 
-def _load(path: Path) -> tuple[int, Progress]:
+def _load(path: Path) -> tuple[int, RunCounters]:
     try:
         document = json.loads(path.read_text())
-        return int(document["round"]), Progress.from_json(document["progress"])
+        return int(document["round"]), RunCounters.from_json(document["progress"])
     except FileNotFoundError:
-        return 0, Progress()
+        return 0, RunCounters()
     except (OSError, ValueError, LookupError, TypeError):
         # Spoilt: new questions must not repeat old ones, so count from the clock.
-        return int(time.time()), Progress()
+        return int(time.time()), RunCounters()
 
 
-def _save(path: Path, round_number: int, progress: Progress) -> None:
+def _save(path: Path, round_number: int, progress: RunCounters) -> None:
     state = {"round": round_number, "progress": progress.to_json()}
     write_atomically(path, json.dumps(state).encode())

@@ -67,7 +67,7 @@ class _Release:
     """Let go of them."""
 
 
-class _Snapshot:
+class _SnapshotOrder:
     """Gather weights and optimiser for rank 0."""
 
 
@@ -148,7 +148,7 @@ class ShardedLeader(Leading):
 
     def snapshot(self, policy: Policy, optimizer: Any) -> Snapshot:
         """See `Held`."""
-        self._ranks.tell(_Snapshot())
+        self._ranks.tell(_SnapshotOrder())
         return self._part.snapshot()
 
     def restore(self, policy: Policy, optimizer: Any, good: Policy, good_optimizer: Any) -> None:
@@ -211,7 +211,7 @@ def _obey(part: Part, order: Any, load: Callable[[], Policy]) -> None:
             part.take(load(), order, {})
         case _Take():
             part.put(order, {}, None)
-        case _Snapshot():
+        case _SnapshotOrder():
             part.snapshot()
         case GenerateOrder() if policy is not None:
             with gathered(policy.model):

@@ -28,10 +28,10 @@ from shoal_policy.model.loading import ModelError
 from shoal_policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
 from shoal_policy.record.pause import Pause
 from shoal_policy.record.phases import Doing, Phase
-from shoal_policy.record.progress import Progress, RoundRecord
+from shoal_policy.record.progress import RoundRecord, RunCounters
 from shoal_policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from shoal_policy.record.sinks import MetricSinks
-from shoal_policy.record.status import Status
+from shoal_policy.record.status import TrainerReport
 from shoal_policy.rollback import Watch
 from shoal_policy.rollouts import sampling_params
 from shoal_policy.sapo import THIS_PROCESS, Means, Outcome
@@ -59,7 +59,7 @@ class Trainer:
         around: Surroundings,
         *,
         seed: int,
-        on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
+        on_round: Callable[[RoundRecord, RunCounters], None] = lambda _record, _progress: None,
         on_news: Callable[[str], None] = log.warning,
         means: Means = THIS_PROCESS,
     ) -> None:
@@ -295,7 +295,7 @@ class Trainer:
 
     def _tell_status(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
         course = self.course
-        status = Status(
+        status = TrainerReport(
             state=state,
             round=course.round,
             policy_version=course.policy_version,

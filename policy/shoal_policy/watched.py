@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shoal_policy.record.learning import Learning
+from shoal_policy.record.learning import LearningMemory
 from shoal_policy.record.learning_rules import Check
 from shoal_policy.record.progress import RoundRecord
 from shoal_policy.record.wrong_answer import Unrewarded, commonest
@@ -43,7 +43,7 @@ class Watched:
         What stood before a restart is said again: who reads it may be another.
         """
         subject = _subject(settings, tasks)
-        self._learning = Learning.from_json(saved, subject=subject, trains=trains)
+        self._learning = LearningMemory.from_json(saved, subject=subject, trains=trains)
         self._tasks, self._on_news = tasks, on_news
         self._said: set[Check] = set()
 

@@ -23,7 +23,6 @@ from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import Refusals
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_ROWS: Final = 32
 """Publishers, families or reasons with samples of their own: the first, which weigh most."""
 
@@ -76,7 +75,6 @@ METRICS: Final = (
     *(_UP, _INFO, _FINDINGS),
     *(metric for kind in (Status, Ledger, Refusals) for metric in _named(kind)),
 )
-_BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 def metrics_text(shown: Shown, answers: Answers) -> str:

@@ -169,14 +169,14 @@ def test_a_judges_records_are_read(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_the_checkpoint_is_loaded_and_saved_as_it_was(node_dir: Path, tmp_path: Path) -> None:
     from shoal_policy.checkpoint.saving import latest_checkpoint, load_checkpoint, save_checkpoint
-    from shoal_policy.record.progress import Progress
+    from shoal_policy.record.progress import RunCounters
     from shoal_settings.schema import Settings
 
     found = latest_checkpoint(node_dir)
     assert found.skipped == ()
     assert found.path == newest_checkpoint(node_dir)
     loaded = load_checkpoint(found.path, Settings(learning_rate=1e-3))
-    progress = Progress.from_json(loaded.state.counters)
+    progress = RunCounters.from_json(loaded.state.counters)
     kept = {key: value for key, value in loaded.state.counters.items() if key not in GONE}
     assert progress.to_json() == kept
     assert progress.groups_external_used > 0

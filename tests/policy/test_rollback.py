@@ -13,7 +13,7 @@ import torch
 from shoal_policy.generation.local import NonFiniteError
 from shoal_policy.model.loading import Policy
 from shoal_policy.node.link import NodeLink
-from shoal_policy.record.progress import Progress, RoundRecord
+from shoal_policy.record.progress import RoundRecord, RunCounters
 from shoal_policy.record.quarantine import QUARANTINE_FILE
 from shoal_policy.rollback import GOOD_ROUNDS, MOST_ROLLBACKS, STEPS_IN_A_ROW, DivergedError, Watch
 from shoal_policy.sapo import Outcome
@@ -48,7 +48,7 @@ def test_weights_that_a_step_spoilt_are_taken_back(tmp_path: Path, model: str) -
         ready: list[int] = []
         good: dict[str, torch.Tensor] = {}
 
-        def on_round(record: RoundRecord, _progress: Progress) -> None:
+        def on_round(record: RoundRecord, _progress: RunCounters) -> None:
             link.drain()  # what was leased ahead and not chosen is released by then
             ready.append(node.node.buffer.ready())
             if record.round == 2:
@@ -97,7 +97,7 @@ class Overflow:
 def count_down(made: Trainer, overflow: Overflow) -> list[int]:
     rollbacks: list[int] = []
 
-    def on_round(_record: RoundRecord, progress: Progress) -> None:
+    def on_round(_record: RoundRecord, progress: RunCounters) -> None:
         overflow.left -= 1
         rollbacks.append(progress.rollbacks)
 

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from shoal.testing.host import FakeHost
-from shoal_p2p.net.announced import Announced
+from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.dial_error import KnockFailedError
 from shoal_p2p.net.streams import Stream
@@ -23,7 +23,7 @@ Partner = Callable[[Stream], Awaitable[object]]
 class RoutedHost(FakeHost):
     """What relays, hole punching and port mapping need of `Libp2pHost` beside a `Host`."""
 
-    announced: Announced = field(default_factory=Announced)
+    announced: AnnouncedAddresses = field(default_factory=AnnouncedAddresses)
     local_ports: dict[PeerId, int] = field(default_factory=dict)
     partner: Partner | None = None
     """Who is at the other end of a stream that this host opens."""

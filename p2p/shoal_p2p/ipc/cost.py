@@ -57,7 +57,7 @@ class GrowthRate:
         return grown / self.seconds if self.seconds > 0 else None
 
 
-class _Process:
+class _ProcessMeter:
     """One process of this machine."""
 
     def __init__(self, pid: int, at: float) -> None:
@@ -85,7 +85,7 @@ class CostMeter:
         self._in_thread = in_thread
         now = trio.current_time()
         self._in, self._out = GrowthRate(now, 0.0), GrowthRate(now, 0.0)
-        self._processes: dict[str, _Process] = {}
+        self._processes: dict[str, _ProcessMeter] = {}
         self._disk: tuple[float, int] | None = None
         """When it was counted, and the bytes."""
 
@@ -110,7 +110,7 @@ class CostMeter:
             if pid is None:
                 raise psutil.NoSuchProcess(0)
             if known is None or known.pid != pid:
-                known = self._processes[name] = _Process(pid, now)
+                known = self._processes[name] = _ProcessMeter(pid, now)
             return known.measure(now)
         except psutil.Error:
             self._processes.pop(name, None)

@@ -33,7 +33,7 @@ def parse_announced(text: str) -> str:
     return address
 
 
-class Announced:
+class AnnouncedAddresses:
     """The addresses of one host; all are transport addresses."""
 
     def __init__(self, given: tuple[str, ...] = ()) -> None:

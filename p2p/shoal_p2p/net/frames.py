@@ -20,7 +20,7 @@ from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.yamux.yamux import Yamux
 
-from shoal_p2p.net.turns import Turn
+from shoal_p2p.net.turns import Baton
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class FramedYamux(Yamux):
         """Read, and in no frame yet."""
         self._taken = 0
         self._written = 0
-        self._turn = Turn()
+        self._turn = Baton()
 
     async def _header_bytes(self, size: int) -> bytes:
         """Return the next bytes, once they have come. Raises ConnectionClosedError at the end."""
@@ -136,7 +136,7 @@ class FramedYamux(Yamux):
 class _Rest:
     """The rest of a frame that the socket did not take at once, and the turn that sends it."""
 
-    def __init__(self, below: Below, turn: Turn) -> None:
+    def __init__(self, below: Below, turn: Baton) -> None:
         self._below = below
         self._turn = turn
         self.is_sent = False

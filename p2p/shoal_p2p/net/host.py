@@ -36,7 +36,7 @@ from shoal_p2p.net.address import (
     to_libp2p_id,
 )
 from shoal_p2p.net.admission import Admission
-from shoal_p2p.net.announced import Announced, interfaces_of
+from shoal_p2p.net.announced import AnnouncedAddresses, interfaces_of
 from shoal_p2p.net.circuit import HOP, CircuitStream
 from shoal_p2p.net.connections import ConnectionInfo, ConnectionTable, Direction, Watcher
 from shoal_p2p.net.dial_error import DialError, KnockFailedError, dial_error
@@ -101,7 +101,7 @@ class Libp2pHost:
     def __init__(self, *, identity: Identity, settings: HostSettings | None = None) -> None:
         self._settings = settings or HostSettings()
         self._admission = Admission()
-        self.announced = Announced(self._settings.announce)
+        self.announced = AnnouncedAddresses(self._settings.announce)
         """Where this host tells others that it can be dialled."""
         self._host = build_host(
             identity,

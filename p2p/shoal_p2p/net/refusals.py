@@ -33,7 +33,7 @@ class NotListedError(SecurityUpgradeFailure):
         self.do = f"to let it in, start the swarm with --allow-peers {peer_id} too"
 
 
-class Refusals:
+class RefusalCounts:
     """Counts refusals, and remembers when each was last logged."""
 
     def __init__(self) -> None:

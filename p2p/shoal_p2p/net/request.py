@@ -34,7 +34,7 @@ PING_BYTES = 32
 _LENGTH = struct.Struct(">I")
 
 
-class OversizeFrameError(Exception):
+class LongFrameError(Exception):
     """The other side announced more bytes than it may send."""
 
 
@@ -79,12 +79,12 @@ async def read_frame(stream: INetStream, max_bytes: int) -> bytes:
     """Read one frame of at most `max_bytes`; the caller holds the deadline.
 
     Raises:
-        OversizeFrameError: the length says more.
+        LongFrameError: the length says more.
         libp2p's stream errors: reset, or closed before the end.
     """
     (length,) = _LENGTH.unpack(await _read_exactly(stream, _LENGTH.size))
     if length > max_bytes:
-        raise OversizeFrameError(f"{length} bytes announced, {max_bytes} allowed")
+        raise LongFrameError(f"{length} bytes announced, {max_bytes} allowed")
     return await _read_exactly(stream, length)
 
 
@@ -115,7 +115,7 @@ async def exchange(
         await stream.close()
         complete = True
         return response
-    except OversizeFrameError as error:
+    except LongFrameError as error:
         raise RequestError(RequestFailure.OVERSIZE, f"{peer_id}: {error}") from error
     except (IOException, EOFError) as error:
         raise RequestError(RequestFailure.RESET, f"{peer_id}: {error!r}") from error

@@ -47,7 +47,7 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_p2p.net.address import from_libp2p_id, host_and_port
 from shoal_p2p.net.admission import Admission
-from shoal_p2p.net.announced import Announced
+from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.channel import ChannelNoise
 from shoal_p2p.net.circuit import CircuitStream, CircuitTransport, RelayStreams
 from shoal_p2p.net.identify import identify_answer
@@ -58,7 +58,7 @@ from shoal_p2p.net.negotiation import BoundedMultiselect, BoundedMultiselectClie
 from shoal_p2p.net.own_port import Source, is_seen_through_a_router, open_from, source_for
 from shoal_p2p.net.peerstore import BoundedPeerStore
 from shoal_p2p.net.private import ClearStream, KeyedTCP, PrivateStream
-from shoal_p2p.net.refusals import NotListedError, Refusals
+from shoal_p2p.net.refusals import NotListedError, RefusalCounts
 from shoal_p2p.net.streams import log_failure, reset_stream
 from shoal_p2p.net.yamux import KeepaliveSettings, KeepaliveUpgrader, KeepaliveYamux, abort
 
@@ -128,7 +128,7 @@ class GuardedSwarm(Swarm):
         self._gate: InboundGate | None = None
         self._admission = admission
         self._serving: Counter[int] = Counter()
-        self.refusals = Refusals()
+        self.refusals = RefusalCounts()
         self.traffic = security.traffic
         self.on_full: Callable[[str], None] = lambda _network: None
         """Called when a connection is refused for want of a slot: `Host.set_full_callback`."""
@@ -301,7 +301,7 @@ class QuietHost(BasicHost):
     an address through a relay leaves the relay's own.
     """
 
-    def __init__(self, *, announced: Announced, **what: Any) -> None:
+    def __init__(self, *, announced: AnnouncedAddresses, **what: Any) -> None:
         self._announced = announced
         super().__init__(**what)
 
@@ -328,7 +328,7 @@ def build_host(
     agent: str,
     admission: Admission,
     relays: RelayStreams,
-    announced: Announced,
+    announced: AnnouncedAddresses,
 ) -> QuietHost:
     """Return a host that accepts noise over TCP with yamux and nothing else.
 

@@ -15,7 +15,7 @@ async def take(places: trio.Semaphore) -> None:
         await places.acquire()
 
 
-class Turn:
+class Baton:
     """A lock that is taken at once when it is free, and that any task may give back.
 
     `trio.Lock` lets every other task run first, also when nobody holds it: five of those in the way

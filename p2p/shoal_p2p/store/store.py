@@ -56,7 +56,7 @@ GROUP_REQUESTS = 64
 
 
 @dataclass(slots=True, eq=False)
-class _Request:
+class _Submitted:
     call: Callable[[StoreCore], Any]
     durable: bool
     finished: trio.Event = field(default_factory=trio.Event)
@@ -90,7 +90,7 @@ class Store:
         self.wall_ms = wall_ms
         # Its own limiter: a busy default pool of threads must not hold up an acknowledgement.
         self._limiter = trio.CapacityLimiter(1)
-        self._send, self._receive = trio.open_memory_channel[_Request](QUEUE_REQUESTS)
+        self._send, self._receive = trio.open_memory_channel[_Submitted](QUEUE_REQUESTS)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the database, then commit requests until cancelled; StoreError if unusable."""
@@ -115,7 +115,7 @@ class Store:
                     break
             await self._commit(core, requests)
 
-    async def _commit(self, core: StoreCore, requests: list[_Request]) -> None:
+    async def _commit(self, core: StoreCore, requests: list[_Submitted]) -> None:
         commit = partial(
             core.commit,
             [request.call for request in requests],
@@ -146,7 +146,7 @@ class Store:
             request.finish(Undone(_closed()))
 
     async def _submit(self, call: Callable[[StoreCore], T], *, durable: bool = False) -> T:
-        request = _Request(call=call, durable=durable)
+        request = _Submitted(call=call, durable=durable)
         try:
             await self._send.send(request)
         except trio.BrokenResourceError:

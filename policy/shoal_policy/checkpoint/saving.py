@@ -122,7 +122,7 @@ class Latest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedCheckpoint:
     """A trainer as it was."""
 
     policy: Policy
@@ -201,7 +201,7 @@ def latest_checkpoint(directory: Path) -> Latest:
     return Latest(path=path, skipped=tuple(skipped))
 
 
-def load_checkpoint(path: Path, settings: Settings) -> Loaded:
+def load_checkpoint(path: Path, settings: Settings) -> LoadedCheckpoint:
     """Load policy, optimiser and state of a checkpoint that `latest_checkpoint` found good.
 
     Device, types and the optimiser's rates are those of `settings`, not the checkpoint's.
@@ -230,7 +230,7 @@ def load_checkpoint(path: Path, settings: Settings) -> Loaded:
         raise
     except Exception as error:  # unpickling damaged bytes raises anything at all
         raise CheckpointError(f"cannot read {path.name}: {_cause(error)}") from error
-    return Loaded(policy=policy, optimizer=optimizer, state=state)
+    return LoadedCheckpoint(policy=policy, optimizer=optimizer, state=state)
 
 
 def _load_optimizer(path: Path, optimizer: Any, policy: Policy) -> None:

@@ -1,6 +1,6 @@
 """Whether a training learns: from what its rounds say to findings, each with what to do. Pure.
 
-RoundRecord, held-out ──▶ Learning ──▶ findings: begun, standing, over
+RoundRecord, held-out ──▶ LearningMemory ──▶ findings: begun, standing, over
                              │
                              └──▶ a checkpoint: a restart goes on with what it knew
 """
@@ -44,7 +44,7 @@ class Fault:
 
 
 @dataclass(slots=True, kw_only=True)
-class Learning:
+class LearningMemory:
     """The memory of a course. Changes in place, round by round."""
 
     subject: str = ""
@@ -181,7 +181,7 @@ class Learning:
     @classmethod
     def from_json(
         cls, saved: Mapping[str, Any] | None, *, subject: str, trains: bool = True
-    ) -> Learning:
+    ) -> LearningMemory:
         """Take over what a checkpoint saved; begin anew with another subject, or another form."""
         new = cls(subject=subject, trains=trains)
         if saved is None or saved.get("subject") != subject:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal_base.files import append_whole, is_full, write_atomically
-from shoal_policy.record.progress import Progress, RoundRecord
+from shoal_policy.record.progress import RoundRecord, RunCounters
 from shoal_policy.record.thinning import thinned
 
 log = logging.getLogger(__name__)
@@ -68,14 +68,14 @@ def metric_names() -> list[str]:
     return [*of_rounds, "num_tokens", *HELD_OUT_NAMES, *JUDGE_NAMES]
 
 
-def round_metrics(record: RoundRecord, progress: Progress) -> dict[str, Any]:
+def round_metrics(record: RoundRecord, progress: RunCounters) -> dict[str, Any]:
     """Return a round under its metrics' names; `progress` already counts it."""
     named = {metric_name(field): value for field, value in asdict(record).items()}
     return {**named, "num_tokens": progress.num_tokens}
 
 
 def held_out_metrics(held_out: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an evaluation, as `Progress.held_out` keeps it, under its metrics' names."""
+    """Return an evaluation, as `RunCounters.held_out` keeps it, under its metrics' names."""
     named = {
         f"held_out/{key}": held_out[key] for key in ("pass@1", "reward", "num_items", "seconds")
     }
@@ -84,7 +84,7 @@ def held_out_metrics(held_out: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class RewardSpread:
     """How the rewards of a training set spread within its groups."""
 
     std: float | None
@@ -93,13 +93,13 @@ class Spread:
     """Share of groups whose rewards are all equal, as TRL's `frac_reward_zero_std`."""
 
 
-def reward_spread(groups: Sequence[Sequence[float]]) -> Spread:
+def reward_spread(groups: Sequence[Sequence[float]]) -> RewardSpread:
     """Return the spread of the groups' rewards; None for both when there are no groups."""
     deviations = [statistics.stdev(rewards) for rewards in groups if len(rewards) > 1]
     if not deviations:
-        return Spread(std=None, zero_share=None)
+        return RewardSpread(std=None, zero_share=None)
     equal = sum(max(rewards) == min(rewards) for rewards in groups)
-    return Spread(std=statistics.fmean(deviations), zero_share=equal / len(groups))
+    return RewardSpread(std=statistics.fmean(deviations), zero_share=equal / len(groups))
 
 
 class MetricsFile:

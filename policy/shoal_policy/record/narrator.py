@@ -26,7 +26,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_policy.record.metrics import held_out_metrics, round_metrics
 from shoal_policy.record.phases import Doing
-from shoal_policy.record.progress import WINDOW, Progress, RoundRecord
+from shoal_policy.record.progress import WINDOW, RoundRecord, RunCounters
 from shoal_settings.schema import Settings
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Narrator:
         self._next_phase = float("-inf")
         self._has_played = False
 
-    def __call__(self, record: RoundRecord, progress: Progress) -> None:
+    def __call__(self, record: RoundRecord, progress: RunCounters) -> None:
         """Tell of a round, if it is time to."""
         self._has_played = True
         if self._settings.json_output:
@@ -116,7 +116,7 @@ class Narrator:
         if rounds and not self._has_played and not self._settings.json_output:
             self._console.print(f"{rounds} rounds are done: --rounds {2 * rounds} goes on")
 
-    def _say_json(self, record: RoundRecord, progress: Progress) -> None:
+    def _say_json(self, record: RoundRecord, progress: RunCounters) -> None:
         events = [("round", round_metrics(record, progress))]
         held_out = progress.held_out
         if held_out is not None and held_out["round"] != self._evaluated:
@@ -135,7 +135,7 @@ class Narrator:
         self._console.print(line, end="")
         self._open = True
 
-    def _line(self, record: RoundRecord, progress: Progress) -> Text:
+    def _line(self, record: RoundRecord, progress: RunCounters) -> Text:
         """Return the line of a round, no wider than the terminal: one that wraps breaks words."""
         line = self._line_without((), record, progress)
         if not self._console.is_terminal:
@@ -148,7 +148,9 @@ class Narrator:
         line.truncate(room, overflow="ellipsis")
         return line
 
-    def _line_without(self, spared: Sequence[str], record: RoundRecord, progress: Progress) -> Text:
+    def _line_without(
+        self, spared: Sequence[str], record: RoundRecord, progress: RunCounters
+    ) -> Text:
         total = f"/{self._settings.rounds}" if self._settings.rounds else ""
         line = Text("round ")
         line.append(f"{record.round}{total}", style="bold")

@@ -108,7 +108,7 @@ def completion_figures(lengths: Sequence[int], num_cut: int) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Progress:
+class RunCounters:
     """Counters of the whole run, kept in the checkpoint."""
 
     groups_external_used: int = 0
@@ -132,7 +132,7 @@ class Progress:
     held_out: dict[str, Any] | None = None
     """The latest held-out evaluation: `shoal_policy.evaluate.HeldOut.to_json`."""
     learning: dict[str, Any] | None = None
-    """Whether it learns: `record.learning.Learning.to_json`, as the checkpoint has it."""
+    """Whether it learns: `record.learning.LearningMemory.to_json`, as the checkpoint has it."""
 
     def add(self, record: RoundRecord) -> None:
         """Count a finished round."""
@@ -163,12 +163,12 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """Return the counters for a checkpoint."""
-        counters = {name: getattr(self, name) for name in Progress.__dataclass_fields__}
+        counters = {name: getattr(self, name) for name in RunCounters.__dataclass_fields__}
         # A checkpoint from before it was watched is saved again as it was.
         return {k: v for k, v in counters.items() if k != "learning" or v is not None}
 
     @classmethod
-    def from_json(cls, counters: Mapping[str, Any]) -> Progress:
+    def from_json(cls, counters: Mapping[str, Any]) -> RunCounters:
         """Restore counters; unknown ones of another version are left out."""
         known = {k: v for k, v in counters.items() if k in cls.__dataclass_fields__}
         return cls(**known)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal_policy.record.phases import Doing
-from shoal_policy.record.progress import Progress
+from shoal_policy.record.progress import RunCounters
 
 _COUNTED = ("reward_start", "reward_sum", "groups_not_shared", "tokens_generated")
-"""Of `Progress`, what every node is told."""
+"""Of `RunCounters`, what every node is told."""
 _OF_TRAINING = (
     "groups_external_used",
     "groups_local_used",
@@ -21,11 +21,11 @@ _OF_TRAINING = (
     "rollbacks",
     "held_out",
 )
-"""Of `Progress`, what a node that only generates leaves out."""
+"""Of `RunCounters`, what a node that only generates leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class TrainerReport:
     """One word to the node."""
 
     state: str
@@ -33,11 +33,11 @@ class Status:
     round: int
     policy_version: int
     model: str
-    progress: Progress
+    progress: RunCounters
     last_round: Mapping[str, Any] | None
     """The figures of the latest round, if it has just ended."""
     learning: Mapping[str, Any]
-    """Whether it learns: `shoal_policy.record.learning.Learning.view`."""
+    """Whether it learns: `shoal_policy.record.learning.LearningMemory.view`."""
     trains: bool = True
     paused: str = ""
     """Why no round is played for now."""

@@ -17,7 +17,6 @@ from shoal_wire.verdict import Reason
 from tests.support import factories as make
 
 ANN, BOB, EVE = PeerId("ann"), PeerId("bob"), PeerId("eve")
-PLENTY = Rate(burst=1e12, per_second=1e12)
 
 
 def job(

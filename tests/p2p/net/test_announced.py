@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from shoal_p2p.net.announced import Announced, parse_announced
+from shoal_p2p.net.announced import AnnouncedAddresses, parse_announced
 from shoal_p2p.net.host import HostSettings, Libp2pHost
 from tests.support.nodes import LOOPBACK, fresh_identity, open_test_host, until
 
@@ -15,7 +15,7 @@ RELAYED = f"/ip4/203.0.113.9/tcp/1/p2p/{fresh_identity().peer_id}/p2p-circuit"
 
 
 def test_what_the_user_says_takes_the_place_of_interfaces_and_router_but_not_of_relays() -> None:
-    of_machine, of_user = Announced(), Announced((PLACE,))
+    of_machine, of_user = AnnouncedAddresses(), AnnouncedAddresses((PLACE,))
     for announced in (of_machine, of_user):
         announced.forwarded, announced.relayed = ("/ip4/203.0.113.8/tcp/9",), (RELAYED,)
     assert of_machine.beside(HERE) == (*HERE, "/ip4/203.0.113.8/tcp/9", RELAYED)

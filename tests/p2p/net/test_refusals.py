@@ -12,7 +12,7 @@ from libp2p.io.exceptions import IOException
 
 from shoal_p2p.net.bars import GREETING, Bar, looks_enciphered
 from shoal_p2p.net.private import WrongSwarmKeyError
-from shoal_p2p.net.refusals import LONGEST_QUIET_SECONDS, NotListedError, Refusals, bar_of
+from shoal_p2p.net.refusals import LONGEST_QUIET_SECONDS, NotListedError, RefusalCounts, bar_of
 from shoal_p2p.peers.news import BarNews
 from shoal_wire.types import PeerId
 
@@ -41,7 +41,7 @@ def test_the_cause_is_found_below_what_hides_it() -> None:
 async def test_a_refusal_is_told_at_once_then_ever_less_often_for_each_reason(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    refusals = Refusals()
+    refusals = RefusalCounts()
     with caplog.at_level(logging.WARNING):
         for _ in range(24 * 360):
             assert refusals.note("192.0.2.1", WrongSwarmKeyError(Bar.KEY_MISSING))

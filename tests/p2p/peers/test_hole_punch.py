@@ -19,7 +19,7 @@ from libp2p.utils.varint import encode_varint_prefixed
 
 from shoal.testing.network import in_virtual_time
 from shoal_p2p.net.address import host_and_port, is_circuit
-from shoal_p2p.net.announced import Announced
+from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.connections import Direction
 from shoal_p2p.net.dcutr import answer, propose
 from shoal_p2p.parts import REAL, Libp2pNetwork, MapsPort, Punches
@@ -42,7 +42,7 @@ VICTIM = "/ip4/192.0.2.66/tcp/22"
 
 def behind(partner: Partner, **more: Any) -> RoutedHost:
     """A host that knows its own door, and to which a peer has come through a relay."""
-    host = RoutedHost(partner=partner, announced=Announced((DOOR,)), **more)
+    host = RoutedHost(partner=partner, announced=AnnouncedAddresses((DOOR,)), **more)
     host.connect(OTHER, address=CIRCUIT)
     return host
 

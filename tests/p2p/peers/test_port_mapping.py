@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from shoal.testing.identities import fresh_identity
-from shoal_p2p.net.announced import Announced
+from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.peers import port_mapping, upnp
 from shoal_p2p.peers.forwarded import Forwarded, RouterError
 from shoal_p2p.peers.port_mapping import LEASE_S, MappingState, PortMapping
@@ -154,7 +154,7 @@ async def test_what_nobody_gets_in_by_is_told_to_nobody(
         (laptop(interfaces=("/ip4/127.0.0.1/tcp/4001",)), True),
         (laptop(interfaces=("/ip4/9.9.9.9/tcp/4001", *LAPTOP)), True),
         (laptop(interfaces=("/ip6/fd00::1/tcp/4001",)), True),
-        (laptop(announced=Announced(("/ip4/9.9.9.9/tcp/4001",))), True),
+        (laptop(announced=AnnouncedAddresses(("/ip4/9.9.9.9/tcp/4001",))), True),
     ],
     ids=["off", "loopback", "public", "no IPv4", "announced by hand"],
 )

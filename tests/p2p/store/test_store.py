@@ -152,7 +152,7 @@ async def test_stopping_finishes_the_commit_in_hand_and_refuses_the_rest(tmp_pat
 async def test_a_request_taken_when_the_store_is_stopped_is_refused(tmp_path: Path) -> None:
     store = make(tmp_path)
     # Handed to the writer in the same step as the stop: it has left the queue but never runs.
-    request = store_module._Request(call=StoreCore.load, durable=False)
+    request = store_module._Submitted(call=StoreCore.load, durable=False)
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)

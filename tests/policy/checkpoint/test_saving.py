@@ -15,7 +15,7 @@ import torch
 
 from shoal_policy.checkpoint.saving import (
     CheckpointError,
-    Loaded,
+    LoadedCheckpoint,
     RngState,
     TrainerState,
     latest_checkpoint,
@@ -78,7 +78,7 @@ class Trainer:
     def save(self, directory: Path) -> Path:
         return save_checkpoint(directory, *self.parts())
 
-    def restore(self, loaded: Loaded) -> None:
+    def restore(self, loaded: LoadedCheckpoint) -> None:
         self.policy, self.optimizer = loaded.policy, loaded.optimizer
         self.round, self.seen = loaded.state.round, list(loaded.state.consumed_ids)
         loaded.state.rng.restore(self.python, self.sampling)
@@ -92,7 +92,7 @@ def names(directory: Path) -> list[str]:
     return sorted(entry.name for entry in (directory / "checkpoints").iterdir())
 
 
-def load(path: Path | None) -> Loaded:
+def load(path: Path | None) -> LoadedCheckpoint:
     assert path is not None
     return load_checkpoint(path, Settings(learning_rate=LR))
 

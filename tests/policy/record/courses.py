@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_policy.record.learning import Learning
+from shoal_policy.record.learning import LearningMemory
 from shoal_policy.record.progress import RoundRecord
 from tests.policy.record.test_progress import record
 
@@ -83,7 +83,7 @@ def rising(first: float, last: float, rounds: int) -> Skill:
     return lambda number: first + (last - first) * min(1.0, number / rounds)
 
 
-def found(learning: Learning, course: Iterator[tuple[Any, Any]]) -> dict[str, int]:
+def found(learning: LearningMemory, course: Iterator[tuple[Any, Any]]) -> dict[str, int]:
     """Play a course; return the findings that ever stood, and the first round of each."""
     seen: dict[str, int] = {}
     for one, held_out in course:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_policy.record.lately import CUT_ROUNDS, KEPT_ROUNDS, ROUNDS
-from shoal_policy.record.learning import Learning
+from shoal_policy.record.learning import LearningMemory
 from shoal_policy.record.learning_rules import LONG, RULES, SMOOTH, Check
-from shoal_policy.record.progress import Progress
+from shoal_policy.record.progress import RunCounters
 from shoal_policy.record.wrong_answer import Unrewarded, commonest
 from tests.policy.record.courses import Course, found, rising, steady
 
@@ -44,7 +44,7 @@ def test_of_a_healthy_course_nothing_is_said(
 ) -> None:
     own = rising(first, first + rise * (0.93 - first), pace)
     course = Course(own=own, alike=alike, cut=cut, drawn=drawn, used=used)
-    learning = Learning()
+    learning = LearningMemory()
     assert found(learning, course.play(ENOUGH, seed)) == {}
     assert learning.view()["state"] == "ok"
 
@@ -73,7 +73,7 @@ def test_of_a_healthy_course_nothing_is_said(
 def test_what_is_wrong_is_said_in_time_and_nothing_else_is(
     check: Check, course: Course, by: int
 ) -> None:
-    learning = Learning()
+    learning = LearningMemory()
     seen = found(learning, course.play(by))
     assert set(seen) == {check}
     for one in learning.findings():
@@ -82,11 +82,11 @@ def test_what_is_wrong_is_said_in_time_and_nothing_else_is(
 
 
 def test_a_course_that_earns_seldom_earns_something() -> None:
-    assert found(Learning(), Course(own=steady(0.02)).play(ENOUGH)) == {}
+    assert found(LearningMemory(), Course(own=steady(0.02)).play(ENOUGH)) == {}
 
 
 def test_it_is_over_when_the_course_is_well_again_and_not_at_the_first_sign() -> None:
-    learning = Learning()
+    learning = LearningMemory()
     found(learning, Course(own=steady(0.0), cut=1.0, used=0.0).play(40))
     assert set(learning.standing) == {
         *(Check.NOTHING_EARNED, Check.ALL_CUT, Check.OTHERS_PASSED_OVER)
@@ -103,7 +103,7 @@ def test_it_is_over_when_the_course_is_well_again_and_not_at_the_first_sign() ->
 @given(share=st.floats(0, 1), used=st.floats(0, 0.1), seed=st.integers(0, 1 << 16))
 def test_no_finding_comes_and_goes(share: float, used: float, seed: int) -> None:
     """Whatever the level: of a course that stays as it is, a finding begins at most twice."""
-    learning = Learning()
+    learning = LearningMemory()
     begun: list[str] = []
     before: set[Check] = set()
     for one, held_out in Course(own=steady(share), used=used).play(ENOUGH, seed):
@@ -115,11 +115,11 @@ def test_no_finding_comes_and_goes(share: float, used: float, seed: int) -> None
 
 def test_a_restart_goes_on_where_the_checkpoint_stood() -> None:
     course = Course(own=steady(0.0))
-    whole = Learning(subject="s")
+    whole = LearningMemory(subject="s")
     rounds = list(course.play(60))
     found(whole, iter(rounds[:40]))
-    saved = json.loads(json.dumps(Progress(learning=whole.to_json()).to_json()))
-    resumed = Learning.from_json(Progress.from_json(saved).learning, subject="s")
+    saved = json.loads(json.dumps(RunCounters(learning=whole.to_json()).to_json()))
+    resumed = LearningMemory.from_json(RunCounters.from_json(saved).learning, subject="s")
     assert resumed.view() == whole.view()
     found(whole, iter(rounds[40:]))
     found(resumed, iter(rounds[40:]))
@@ -129,15 +129,17 @@ def test_a_restart_goes_on_where_the_checkpoint_stood() -> None:
 
 @pytest.mark.parametrize("saved", [None, {}, {"subject": "s"}, {"subject": "s", "rounds": [[1]]}])
 def test_what_cannot_be_read_or_is_of_other_tasks_is_begun_anew(saved: dict[str, object]) -> None:
-    assert Learning.from_json(saved, subject="s") == Learning(subject="s")
-    known = Learning(subject="s")
+    assert LearningMemory.from_json(saved, subject="s") == LearningMemory(subject="s")
+    known = LearningMemory(subject="s")
     found(known, Course(own=steady(0.8)).play(60))
     assert known.best > 0.7
-    assert Learning.from_json(known.to_json(), subject="other") == Learning(subject="other")
+    assert LearningMemory.from_json(known.to_json(), subject="other") == LearningMemory(
+        subject="other"
+    )
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    learning = Learning(subject="s")
+    learning = LearningMemory(subject="s")
     course = Course(own=steady(0.5), evaluate_every=1)
     found(learning, course.play(2 * KEPT_ROUNDS))
     assert len(learning.rounds) == KEPT_ROUNDS
@@ -145,17 +147,17 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_a_node_that_only_generates_is_told_of_its_answers_alone() -> None:
-    generates = Learning(trains=False)
+    generates = LearningMemory(trains=False)
     seen = found(generates, Course(own=steady(0.0), cut=1.0, used=0.0).play(ENOUGH))
     assert set(seen) == {Check.NOTHING_EARNED, Check.ALL_CUT}
-    assert found(Learning(trains=False), Course(own=steady(1.0), used=0).play(ENOUGH)) == {}
+    assert found(LearningMemory(trains=False), Course(own=steady(1.0), used=0).play(ENOUGH)) == {}
 
 
 def test_an_evaluation_stands_beside_the_rounds_before_it_however_late_it_comes() -> None:
     """A run that is stopped before an evaluation makes it when it goes on, a round late."""
     rounds = [record for record, _ in Course(own=rising(0.1, 0.9, 40)).play(40)]
     evaluation = {"round": 39, "pass@1": 0.5, "num_items": 48}
-    at_once, late = Learning(), Learning()
+    at_once, late = LearningMemory(), LearningMemory()
     for record in rounds:
         at_once.after(record, evaluation if record.round >= 39 else None)
         late.after(record, evaluation if record.round >= 40 else None)
@@ -166,7 +168,7 @@ def test_an_evaluation_stands_beside_the_rounds_before_it_however_late_it_comes(
 def test_a_finding_of_evaluations_begins_with_one_however_late_it_comes(seed: int) -> None:
     """Killed between a round's checkpoint and its evaluation, a run ends as one never broken."""
     course = Course(own=steady(0.8), held_out=lambda n: 0.7 if n < 100 else 0.2)
-    at_once, late = Learning(), Learning()
+    at_once, late = LearningMemory(), LearningMemory()
     known = None
     for record, held_out in course.play(100 + 25 * SMOOTH + 1, seed):
         at_once.after(record, held_out)
@@ -177,7 +179,7 @@ def test_a_finding_of_evaluations_begins_with_one_however_late_it_comes(seed: in
 
 
 def test_before_there_is_enough_it_says_so() -> None:
-    learning = Learning()
+    learning = LearningMemory()
     assert learning.view()["state"] == "early"
     found(learning, Course(own=steady(0.0)).play(ROUNDS - 1))
     assert learning.view()["state"] == "early"
@@ -185,7 +187,7 @@ def test_before_there_is_enough_it_says_so() -> None:
 
 
 def test_counts_say_why_others_are_passed_over() -> None:
-    learning = Learning()
+    learning = LearningMemory()
     found(learning, Course(own=steady(0.5), used=0.0, drawn=8).play(ROUNDS))
     (one,) = learning.findings()
     assert "of 240 looked at in 30 rounds 0 were trained on; 240 earned nothing" in one.says
@@ -193,7 +195,7 @@ def test_counts_say_why_others_are_passed_over() -> None:
 
 
 def test_an_answer_is_shown_with_what_to_do_about_it() -> None:
-    learning = Learning()
+    learning = LearningMemory()
     found(learning, Course(own=steady(0.0), used=1.0).play(ROUNDS))
     assert learning.wants_example
     wrong = commonest(

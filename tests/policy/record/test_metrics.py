@@ -18,7 +18,7 @@ from shoal_policy.record.metrics import (
     reward_spread,
     round_metrics,
 )
-from shoal_policy.record.progress import Progress, RoundRecord
+from shoal_policy.record.progress import RoundRecord, RunCounters
 from tests.policy.record.test_progress import record
 
 HELD_OUT = {
@@ -41,7 +41,7 @@ def event(number: int, kind: str = "round") -> dict[str, object]:
 
 
 def test_a_round_is_written_under_trls_names() -> None:
-    progress = Progress()
+    progress = RunCounters()
     progress.add(record(1, 0.5, tokens_seen=30))
     second = record(2, 0.5, tokens_seen=12, num_tokens=7, clip_fraction=0.25, seconds=2.0)
     progress.add(second)
@@ -69,7 +69,7 @@ def test_the_spread_of_rewards_is_within_groups() -> None:
     spread = reward_spread([(0.0, 1.0), (1.0, 1.0), (0.0, 0.5, 1.0)])
     assert spread.std == pytest.approx((statistics.stdev((0, 1)) + 0 + 0.5) / 3)
     assert spread.zero_share == pytest.approx(1 / 3)
-    assert reward_spread([]) == metrics.Spread(std=None, zero_share=None)
+    assert reward_spread([]) == metrics.RewardSpread(std=None, zero_share=None)
 
 
 def test_rounds_that_will_be_played_again_leave_the_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from shoal_policy.record.narrator import (
     PeerCount,
 )
 from shoal_policy.record.phases import Doing, Phase
-from shoal_policy.record.progress import Progress
+from shoal_policy.record.progress import RunCounters
 from shoal_settings.schema import Settings
 from tests.policy.record.test_metrics import HELD_OUT
 from tests.policy.record.test_progress import record
@@ -43,8 +43,8 @@ def told(
     return made, output
 
 
-def play(narrator: Narrator, *numbers: int) -> Progress:
-    progress = Progress(held_out=dict(HELD_OUT))
+def play(narrator: Narrator, *numbers: int) -> RunCounters:
+    progress = RunCounters(held_out=dict(HELD_OUT))
     for number in numbers:
         one = record(
             number,

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from shoal_policy.record.progress import WINDOW, Progress, RoundRecord, completion_figures
+from shoal_policy.record.progress import WINDOW, RoundRecord, RunCounters, completion_figures
 
 
 def record(number: int, reward: float | None, **changes: object) -> RoundRecord:
@@ -26,7 +26,7 @@ def test_the_figures_of_completions_are_fields_of_a_round_and_all_of_their_kind(
 
 
 def test_counters_add_up() -> None:
-    progress = Progress()
+    progress = RunCounters()
     progress.add(record(1, 0.5, groups_external=3, groups_local=4, tokens_generated=10))
     progress.add(record(2, 0.25, groups_external=1, external_drawn=7, tokens_generated=5))
     assert progress.groups_external_used == 4
@@ -37,7 +37,7 @@ def test_counters_add_up() -> None:
 
 
 def test_start_and_now_are_the_first_and_the_latest_rounds() -> None:
-    progress = Progress()
+    progress = RunCounters()
     assert progress.reward_start is None
     assert progress.reward_now is None
     for number in range(3 * WINDOW):
@@ -48,7 +48,7 @@ def test_start_and_now_are_the_first_and_the_latest_rounds() -> None:
 
 
 def test_a_round_without_own_questions_has_no_own_reward() -> None:
-    progress = Progress()
+    progress = RunCounters()
     progress.add(record(1, 0.5))
     progress.add(record(2, None))
     assert progress.reward_now == 0.5
@@ -57,9 +57,9 @@ def test_a_round_without_own_questions_has_no_own_reward() -> None:
 
 
 def test_it_survives_a_checkpoint_and_counters_of_another_version() -> None:
-    progress = Progress(groups_not_shared=2)
+    progress = RunCounters(groups_not_shared=2)
     progress.add(record(1, 0.5))
     stored = json.loads(json.dumps(progress.to_json()))
-    assert Progress.from_json(stored) == progress
-    assert Progress.from_json({**stored, "unheard_of": 1}) == progress
-    assert Progress.from_json({}) == Progress()
+    assert RunCounters.from_json(stored) == progress
+    assert RunCounters.from_json({**stored, "unheard_of": 1}) == progress
+    assert RunCounters.from_json({}) == RunCounters()

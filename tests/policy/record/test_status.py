@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 from shoal_policy.record.phases import Doing, Phase
-from shoal_policy.record.progress import Progress
-from shoal_policy.record.status import Status
+from shoal_policy.record.progress import RunCounters
+from shoal_policy.record.status import TrainerReport
 from tests.policy.record.test_progress import record
 
 
 def told(**of: object) -> dict[str, object]:
-    progress = Progress()
+    progress = RunCounters()
     progress.add(record(1, 0.5))
     known = {"state": "training", "round": 1, "policy_version": 2, "model": "tiny"}
-    status = Status(**known, progress=progress, last_round=None, learning={}, **of)  # type: ignore[arg-type]
+    status = TrainerReport(**known, progress=progress, last_round=None, learning={}, **of)  # type: ignore[arg-type]
     found: dict[str, object] = json.loads(status.to_json())
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +23,6 @@ from shoal_ipc.answers.peer import (
     Topic,
     Topics,
 )
-
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 PEER = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
 ADDRESS = f"/ip6/2001:db8:85a3:8d3:1319:8a2e:370:7348/tcp/40001/p2p/{PEER}/p2p-circuit"

@@ -37,7 +37,7 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.model.shared_base import Bases
 from shoal_policy.node.link import NodeLink
 from shoal_policy.record.metrics import held_out_metrics, round_metrics
-from shoal_policy.record.progress import Progress
+from shoal_policy.record.progress import RunCounters
 from shoal_policy.rollouts import OwnGroup, sampling_params
 from shoal_policy.sapo import THIS_PROCESS, Learner, Rounds
 from shoal_policy.shots import with_shots
@@ -57,7 +57,7 @@ class _Node:
     learner: Learner
     rounds: Rounds
     said: Said
-    progress: Progress
+    progress: RunCounters
     version: int = 0
     weight_bytes: int = 0
     """Bytes that it has sent to average its weights with others'."""
@@ -216,7 +216,7 @@ class _Swarm:
             seed=settings.seed,
             means=THIS_PROCESS if journal is None else journal.means(index),
         )
-        return _Node(settings, learner, rounds, said, Progress())
+        return _Node(settings, learner, rounds, said, RunCounters())
 
     def _with_shots(self, policy: Policy, settings: Settings, around: Surroundings) -> Policy:
         how = (self._manifest.digest, settings.model, settings.shots, sampling_params(settings))
