@@ -48,7 +48,12 @@ from shoal_wire.judge_messages import (
     RecordList,
     RecordQuery,
 )
-from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, BATCH_PAYLOAD_TYPE
+from shoal_wire.limits import (
+    ANNOUNCEMENT_PAYLOAD_TYPE,
+    BATCH_PAYLOAD_TYPE,
+    MAX_SHARDS,
+    MAX_SHARDS_PER_PEER,
+)
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import (
     PeerAddresses,
@@ -56,6 +61,12 @@ from shoal_wire.peers import (
     decode_peer_query,
     encode_peer_list,
     encode_peer_query,
+)
+from shoal_wire.reach import (
+    decode_reach_reply,
+    decode_reach_request,
+    encode_reach_reply,
+    encode_reach_request,
 )
 from shoal_wire.rollout_codec import (
     RolloutProtocolError,
@@ -67,7 +78,7 @@ from shoal_wire.rollout_codec import (
 from shoal_wire.rules import check_batch
 from shoal_wire.types import PeerId
 from shoal_wire.v1 import swarm_pb2
-from tests.wire import ipc_golden, rollout_golden, wire_golden
+from tests.wire import ipc_golden, request_golden, rollout_golden, wire_golden
 from tests.wire import wire_samples as sample
 from tests.wire.test_judge_protocol import ANSWER, RECORD
 
@@ -139,6 +150,16 @@ def _peer_list(raw: bytes) -> None:
     for peer in decode_peer_list(raw):
         assert peer.addresses
         assert {f"{address}/p2p/{peer.peer_id}" for address in peer.addresses} <= told
+
+
+def _peer_query(raw: bytes) -> None:
+    shards = decode_peer_query(raw)
+    assert len(set(shards)) == len(shards) <= MAX_SHARDS_PER_PEER
+    assert all(0 <= shard < MAX_SHARDS for shard in shards)
+
+
+def _content_of(raw: bytes) -> None:
+    assert 1 <= len(decompress(raw, max_bytes=100_000)) <= 100_000
 
 
 def _again(
@@ -264,7 +285,7 @@ TARGETS: dict[str, Target] = {
         run=_signed, allowed=(Rejected,), valid=[encode_batch(sample.batch())]
     ),
     "compression": Target(
-        run=lambda raw: decompress(raw, max_bytes=100_000),
+        run=_content_of,
         allowed=(CorruptFrameError, OversizeFrameError),
         valid=[compress(_content()), encode_batch(sample.batch())],
     ),
@@ -277,7 +298,17 @@ TARGETS: dict[str, Target] = {
     ),
     "peer-list": Target(run=_peer_list, allowed=(RemoteError, DecodeError), valid=[_PEERS]),
     "peer-query": Target(
-        run=decode_peer_query, allowed=(RemoteError,), valid=[encode_peer_query([0, 5])]
+        run=_peer_query, allowed=(RemoteError,), valid=[encode_peer_query([0, 5])]
+    ),
+    "reach-request": Target(
+        run=_again(decode_reach_request, encode_reach_request),
+        allowed=(RemoteError,),
+        valid=[encode_reach_request([4001, 5])],
+    ),
+    "reach-reply": Target(
+        run=_again(decode_reach_reply, encode_reach_reply),
+        allowed=(RemoteError,),
+        valid=[encode_reach_reply(reply) for reply in request_golden.REACH_REPLIES.values()],
     ),
     "announcement": Target(
         run=_announcement,

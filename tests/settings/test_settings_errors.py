@@ -71,6 +71,7 @@ def test_an_unknown_variable() -> None:
         ("listen", "/ip4/127.0.0.1/tcp/4001 /ip4/0.0.0.0/tcp/1"),
         ("listen", ""),
         ("bootstrap", "/ip4/127.0.0.1/tcp/4001"),
+        ("allow_peers", "bob"),
         ("tasks", "x" * 5000),
         ("data_dir", ""),
         ("data_dir", " "),

@@ -13,7 +13,7 @@ from shoal_wire import digests
 from shoal_wire.codec import batch_to_bytes, decode_batch, encode_batch, group_size, group_to_bytes
 from shoal_wire.compression import compress
 from shoal_wire.limits import MAX_BATCH_BYTES
-from shoal_wire.types import GroupId, RolloutBatch, RolloutGroup
+from shoal_wire.types import RolloutBatch
 from tests.wire import wire_samples as sample
 from tests.wire import wire_strategies as make
 
@@ -49,20 +49,6 @@ def test_what_nobody_knows_in_a_group_counts_as_its_sender_sent_it() -> None:
     assert batch == sample.batch()
     group = batch.groups[0]
     assert group_size(group) == len(group_to_bytes(group)) + len(unknown)
-
-
-def test_a_group_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed: list[RolloutGroup] = []
-    content_id = digests._content_id
-
-    def count(group: RolloutGroup) -> GroupId:
-        hashed.append(group)
-        return content_id(group)
-
-    monkeypatch.setattr(digests, "_content_id", count)
-    group = sample.group()
-    assert digests.group_id(group) == digests.group_id(group)
-    assert len(hashed) == 1
 
 
 def test_what_is_known_is_no_part_of_the_value() -> None:

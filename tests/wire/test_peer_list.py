@@ -57,16 +57,6 @@ def test_a_query_names_shards_and_an_empty_one_none() -> None:
     assert len(decode_peer_query(encode_peer_query(range(4000)))) == MAX_SHARDS_PER_PEER
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_are_a_query_or_refused(raw: bytes) -> None:
-    try:
-        shards = decode_peer_query(raw)
-    except RemoteError:
-        return
-    assert len(set(shards)) == len(shards) <= MAX_SHARDS_PER_PEER
-    assert all(0 <= shard < MAX_SHARDS for shard in shards)
-
-
 def test_more_peers_and_addresses_than_the_bounds_are_cut() -> None:
     peers = [peer(number, num_addresses=20) for number in range(100)]
     read = decode_peer_list(encode_peer_list(peers))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 import textwrap
@@ -52,13 +51,6 @@ def test_content_survives(content: bytes) -> None:
 def test_one_byte_over_the_cap_is_refused(content: bytes) -> None:
     with pytest.raises(OversizeFrameError):
         decompress(compress(content), max_bytes=len(content) - 1)
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_give_content_within_the_cap_or_a_stated_error(frame: bytes) -> None:
-    for data in (frame, MAGIC + frame):
-        with contextlib.suppress(CorruptFrameError, OversizeFrameError):
-            assert 1 <= len(decompress(data, max_bytes=1000)) <= 1000
 
 
 def test_stored_frames_are_what_the_hand_made_ones_below_deviate_from() -> None:

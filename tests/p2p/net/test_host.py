@@ -11,7 +11,6 @@ import trio
 import trio.testing
 from libp2p.io.exceptions import ConnectionClosedError
 
-from shoal_p2p.net import address
 from shoal_p2p.net.address import expand_unspecified, parse_peer_address, parse_transport
 from shoal_p2p.net.host import (
     DialError,
@@ -295,10 +294,3 @@ def test_good_peer_addresses() -> None:
         text = f"{transport}/p2p/{peer_id}"
         assert str(parse_peer_address(text)) == text
     assert parse_transport("/ip6/0:0:0:0:0:0:0:1/tcp/9") == "/ip6/::1/tcp/9"
-
-
-def test_what_was_parsed_once_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "/ip4/203.0.113.77/tcp/4077"
-    assert parse_transport(text) == text
-    monkeypatch.setattr(address, "Multiaddr", lambda _text: pytest.fail("parsed again"))
-    assert parse_transport(text) == text

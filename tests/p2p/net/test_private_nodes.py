@@ -189,10 +189,3 @@ def test_a_key_that_cannot_be_used_is_one_line(
     error = capfd.readouterr().err
     assert "cannot read the swarm key" in error
     assert error.count("\n") == 1
-
-
-def test_a_list_with_something_else_in_it_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["node", "--allow-peers", "bob"]) == 2
-    error = capfd.readouterr().err
-    assert "'bob' is not a peer id" in error
-    assert error.count("\n") == 1
