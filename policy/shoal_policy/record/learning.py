@@ -29,7 +29,7 @@ from shoal_policy.record.wrong_answer import WrongAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class LearningFault:
     """Something that is not as it should be."""
 
     check: Check
@@ -123,11 +123,11 @@ class LearningMemory:
         """Take `wrong` for the answer that a finding shows."""
         self.wrong, self.wrong_round = wrong, self.rounds[-1].round
 
-    def findings(self) -> list[Fault]:
+    def findings(self) -> list[LearningFault]:
         """Return what stands, in the order in which a person should read it."""
         known = self._known(self._lately())
         return [
-            Fault(
+            LearningFault(
                 check=check,
                 state=rule.state,
                 since=self.standing[check],
@@ -153,7 +153,7 @@ class LearningMemory:
             "findings": [asdict(one) for one in findings],
         }
 
-    def _says(self, findings: list[Fault], lately: RecentRounds) -> str:
+    def _says(self, findings: list[LearningFault], lately: RecentRounds) -> str:
         if findings:
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
             return findings[0].says + more
