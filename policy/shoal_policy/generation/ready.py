@@ -1,13 +1,15 @@
-"""Before tokens are drawn: weights in the type that is computed in, and rows by memory.
+"""Before tokens are drawn: weights as they are computed with, and rows by memory.
 
 Autocast casts a matrix at every use while no gradient is kept, and a frozen one always: once a
 token, though it stays the same for all of them. So it is cast once, and put back afterwards.
+Adapters cost more operations a layer than the layer itself. Where memory holds one more copy of
+the matrices they adapt, they are added into such copies, in float32, before it is rounded.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,6 +26,8 @@ _SHARE = 0.8
 grow."""
 _UNASKED_BYTES = 1 << 28
 """Rows that hold less than this are not worth asking how much is free."""
+_ADAPTER = "default"
+"""peft's name of the one adapter that a policy has."""
 _LOGIT_COPIES = 4
 """Copies of a row's logits, float32, while one token of it is drawn."""
 
@@ -32,11 +36,18 @@ _LOGIT_COPIES = 4
 def cast_once(policy: Policy) -> Iterator[None]:
     """Within, the matrices of a policy that computes in another type are of that type.
 
-    The trained weights themselves are not touched: their places hold copies meanwhile.
+    Adapters are within them, where memory allows. The trained weights themselves are not touched:
+    their places hold copies meanwhile.
     """
     replaced: list[tuple[Any, str, Any]] = []
     copies: dict[int, torch.nn.Parameter] = {}
+    merged = _adapted(policy)
     try:
+        for layer in merged:
+            base = layer.get_base_layer()
+            replaced.append((base, "weight", base.weight))
+            base._parameters["weight"] = _with_adapter(policy, layer)
+            layer.merged_adapters.append(_ADAPTER)
         if policy.autocast_dtype is not None:
             for module in policy.model.modules():
                 if isinstance(module, torch.nn.Linear | Conv1D):
@@ -49,8 +60,39 @@ def cast_once(policy: Policy) -> Iterator[None]:
                         module._parameters[name] = copies[id(weight)]
         yield
     finally:
-        for module, name, weight in replaced:
+        for layer in merged:
+            layer.merged_adapters.clear()
+        for module, name, weight in reversed(replaced):
             module._parameters[name] = weight
+
+
+def _adapted(policy: Policy) -> list[Any]:
+    """The layers whose adapters are added into copies; none where memory does not hold these."""
+    if policy.adapter is None:
+        return []
+    found = [module for module in policy.model.modules() if _ADAPTER in _adapters_of(module)]
+    if any(layer.merged_adapters or layer.disable_adapters for layer in found):
+        return []
+    weights = [layer.get_base_layer().weight for layer in found]
+    # Twice, for rows want memory, too.
+    needed = 2 * sum(weight.numel() * _computed_in(policy, weight).itemsize for weight in weights)
+    is_small = needed <= _UNASKED_BYTES
+    return found if is_small or needed <= free_bytes(str(policy.device)) else []
+
+
+def _adapters_of(module: Any) -> Collection[str]:
+    return getattr(module, "lora_A", ()) if hasattr(module, "get_delta_weight") else ()
+
+
+def _with_adapter(policy: Policy, layer: Any) -> torch.nn.Parameter:
+    """A layer's matrix with its adapter in it, in the type that is computed in."""
+    weight = layer.get_base_layer().weight
+    whole = weight.detach().float() + layer.get_delta_weight(_ADAPTER).detach().float()
+    return _cast(whole, _computed_in(policy, weight))
+
+
+def _computed_in(policy: Policy, weight: torch.Tensor) -> torch.dtype:
+    return policy.autocast_dtype or weight.dtype
 
 
 def _cast(weight: torch.Tensor, dtype: torch.dtype) -> torch.nn.Parameter:

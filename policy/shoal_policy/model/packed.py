@@ -47,8 +47,6 @@ _LEAST_TREE = 128
 """Tokens below which a tree's mask costs more than it saves."""
 _ONE_CALL = 128
 """Tokens up to which attention over all of them at once costs less than a call for each length."""
-_GROUPED = ("cuda",)
-"""Devices whose kernels take fewer key heads than query heads as they are."""
 FIRST_PAYS = 0.9
 """A prompt is computed first when attention has at most this share of the work left by it."""
 FIRST_SAVES = 4096
@@ -136,12 +134,14 @@ class Packed:
             *((1, index, index, mask) for index, mask in self.trees),
         ]
         found = []
-        grouped = query.device.type in _GROUPED
         for num_rows, asking, seen, mask in calls:
             query_R, key_R, value_R = (
                 part.index_select(0, index).unflatten(0, (num_rows, -1)).transpose(1, 2)
                 for part, index in zip(flat, (asking, seen, seen), strict=True)
             )
+            # A card's fused kernels take fewer key heads, or a mask, but not both together: for
+            # both, most cards have only the kernel that holds every score, for the gradient too.
+            grouped = query.device.type != "cpu" and mask is None
             out = torch.nn.functional.scaled_dot_product_attention(
                 query_R,
                 key_R if grouped else repeat_kv(key_R, groups),

@@ -265,7 +265,7 @@ class _Update:
         sizes_B = torch.tensor(sizes, device=device)
         advantage_N, weight_N = torch.tensor(
             [[row.advantage for row in rows], [row.weight for row in rows]], device=device
-        ).repeat_interleave(sizes_B, dim=1)
+        ).repeat_interleave(sizes_B, dim=1, output_size=sum(sizes))
         unknown = torch.full((max(sizes),), math.nan, device=device)
         old = [
             unknown[:size] if row.old is None else row.old
@@ -315,23 +315,35 @@ class _Update:
         )
 
     def _keep_start(self, rows: list[Row], logprobs_N: torch.Tensor) -> None:
-        sizes = [len(row.said) for row in rows]
-        for row, part in zip(rows, logprobs_N.detach().split(sizes), strict=True):
-            if row.start is None:
-                row.start = part
-                if row.external:
-                    self._weigh_external(row, part)
-                elif row.claimed is not None:
-                    # Another version's, or another arithmetic's: truncated importance sampling.
-                    by_sequence, tally = self._config.sequence_ratio, self.totals.external
-                    row.importance = importance_weights(part, row.claimed, by_sequence=by_sequence)
-                    tally.served += len(part)
-                    tally.served_difference += float((part - row.claimed).abs().sum())
+        """Note own log-probabilities at the start, of rows that have none, and what follows."""
+        parts = logprobs_N.detach().split([len(row.said) for row in rows])
+        new = [(row, part) for row, part in zip(rows, parts, strict=True) if row.start is None]
+        for row, part in new:
+            row.start = part
+        from_outside = [(row, part) for row, part in new if row.external or row.claimed is not None]
+        if not from_outside:
+            return
+        sums = [
+            (part if row.claimed is None or row.external else (part - row.claimed).abs()).sum()
+            for row, part in from_outside
+        ]
+        # Read at once: each reading waits for the device.
+        for (row, part), total in zip(from_outside, torch.stack(sums).tolist(), strict=True):
+            if row.external:
+                self._weigh_external(row, part, total)
+            elif row.claimed is not None:
+                # Another version's, or another arithmetic's: truncated importance sampling.
+                by_sequence, tally = self._config.sequence_ratio, self.totals.external
+                row.importance = importance_weights(part, row.claimed, by_sequence=by_sequence)
+                tally.served += len(part)
+                tally.served_difference += total
 
-    def _weigh_external(self, row: Row, start_n: torch.Tensor) -> None:
-        """Fix, once an update, what an external row weighs; and count it."""
-        tally = self.totals.external
-        total, size = float(start_n.sum()), len(start_n)
+    def _weigh_external(self, row: Row, start_n: torch.Tensor, total: float) -> None:
+        """Fix, once an update, what an external row weighs, and count it.
+
+        `total` is the sum of its log-probabilities at the start.
+        """
+        tally, size = self.totals.external, len(start_n)
         unlikely = is_unlikely(total / size, self._config.likelihood_floor)
         if unlikely:
             row.weight = 0.0

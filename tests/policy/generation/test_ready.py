@@ -70,6 +70,51 @@ def test_what_is_drawn_is_what_autocast_draws(monkeypatch: pytest.MonkeyPatch) -
     assert draw(policy) == ours
 
 
+@pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
+@pytest.mark.parametrize("half", [False, True])
+def test_adapters_are_in_the_matrices_while_tokens_are_drawn(architecture: str, half: bool) -> None:
+    pytest.importorskip("peft")
+    policy = tiny_models.policy(architecture)
+    policy = add_adapter(in_bfloat16(policy) if half else policy, LoraSpec(rank=2), seed=1)
+    for name, weight in policy.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.2)
+    before = {name: (id(w), w.clone()) for name, w in policy.model.named_parameters()}
+    ids = torch.tensor([[1, 20, 21, 22, 23]])
+
+    def logprobs() -> torch.Tensor:
+        with torch.inference_mode(), policy.autocast():
+            return policy.model(input_ids=ids).logits.float().log_softmax(-1)
+
+    calls: list[Any] = []
+    layer = next(module for module in policy.model.modules() if hasattr(module, "lora_A"))
+    hook = layer.lora_A["default"].register_forward_hook(lambda *given: calls.append(given))
+    with ready.cast_once(policy):
+        within = logprobs()
+    assert not calls, "the adapter's own matrices are not used"
+    outside = logprobs()
+    assert calls
+    hook.remove()
+    assert float((within - outside).abs().mean()) < (0.05 if half else 1e-5)
+    with policy.adapter.disable_adapter():
+        assert float((outside - logprobs()).abs().mean()) > 0.1, "it says something"
+        with ready.cast_once(policy):
+            assert float((outside - logprobs()).abs().mean()) > 0.1, "and not where it is off"
+    for name, weight in policy.model.named_parameters():
+        assert before[name][0] == id(weight) and torch.equal(before[name][1], weight), name
+
+
+def test_adapters_stay_apart_where_memory_holds_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("peft")
+    policy = add_adapter(tiny_models.policy(), LoraSpec(rank=2), seed=1)
+    monkeypatch.setattr(ready, "_UNASKED_BYTES", 0)
+    for free, merged in ((1_000_000_000, True), (1_000, False)):
+        monkeypatch.setattr(ready, "free_bytes", lambda _device, free=free: free)
+        with ready.cast_once(policy):
+            found = [m.merged_adapters for m in policy.model.modules() if hasattr(m, "lora_A")]
+            assert all(bool(one) is merged for one in found)
+
+
 def test_weights_come_back_when_generation_breaks_off() -> None:
     policy = in_bfloat16(tiny_models.policy("qwen2"))
     before = {name: id(weight) for name, weight in policy.model.named_parameters()}

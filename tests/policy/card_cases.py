@@ -1,0 +1,100 @@
+"""What a pretended card counts of one kind of work, as JSON: a process of its own for each.
+
+PyTorch asks once how many devices there are, at the first backward pass. So the card has to be
+there before, and no other test may run in its process.
+
+    python -m tests.policy.card_cases update 4
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from shoal_policy.generation.local import generate
+from shoal_policy.model.loading import Policy
+from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_wire.types import SamplingParams
+from tests.policy import tiny_models
+from tests.support.pretended_device import Pretended
+
+PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 31, 32, 4], [1, 9, 9, 14, 4]]
+LONG = [1, *(20 + n % 30 for n in range(60)), 4]
+
+
+def _groups(count: int) -> list[TrainGroup]:
+    """So many groups of two answers, every other one of another node, on one long prompt."""
+    return [
+        TrainGroup(
+            prompt_ids=LONG,
+            completions=[[30, 31 + number, 2], [33, 34, 35, 36, 2]],
+            advantages=[1.0, -1.0],
+            external=bool(number % 2),
+        )
+        for number in range(count)
+    ]
+
+
+def _updated(policy: Policy, count: int) -> list[float]:
+    config = GrpoConfig(likelihood_floor=-50.0)
+    stats = update(policy, make_optimizer(policy, lr=1e-3), _groups(count), config)
+    return [stats.loss, stats.grad_norm, stats.external.logprob_mean or 0.0]
+
+
+def _answered(policy: Policy, tokens: int) -> list[float]:
+    made = generate(
+        policy,
+        PROMPTS,
+        num_completions=2,
+        params=SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=tokens),
+        generator=torch.Generator().manual_seed(3),
+    )
+    return [float(one) for samples in made for sample in samples for one in sample.ids]
+
+
+def _plain() -> Policy:
+    """One that the decoder of small models leaves to transformers, and that ends nothing early."""
+    policy = tiny_models.policy("qwen2")
+    return dataclasses.replace(policy, logit_form=None, eos_ids=frozenset({-1}))
+
+
+def _with_adapter() -> Policy:
+    policy = add_adapter(_plain(), LoraSpec(rank=2), seed=1)
+    for name, weight in policy.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.05)
+    return policy
+
+
+KINDS: dict[str, tuple[Callable[[], Policy], Callable[[Policy, int], list[float]]]] = {
+    "update": (lambda: tiny_models.policy("qwen2"), _updated),
+    "answer": (_plain, _answered),
+    "answer with an adapter": (_with_adapter, _answered),
+}
+
+
+def main(kind: str, size: int) -> dict[str, Any]:
+    """Do the work on the card and on the host; return what was counted."""
+    make, work = KINDS[kind]
+    with Pretended() as card:
+        policy = card.moved(make())
+        card.clear()
+        found = work(policy, size)
+    return {
+        "card": found,
+        "host": work(make(), size),
+        "waits": card.waits,
+        "launches": card.launches,
+        "from_host": card.from_host,
+        "math_attention": card.math_attention,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], int(sys.argv[2]))))
