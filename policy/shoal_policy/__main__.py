@@ -265,7 +265,8 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, pha
         loading = settings.model_copy(update={"device": "cpu"})  # no device need hold all of it
     means = replace(means, generator=_server(settings, stop))
     with _only_trainer(settings, stop):
-        refuse_wrong_model(settings)  # before it waits for a node and starts a worker
+        # Before it waits for a node and starts a worker.
+        refuse_wrong_model(settings, parts=ranks.size if ranks is not None and sharded else 1)
         make = partial(Trainer, means=means)
         code = _with_tasks(loading, stop, supervision, phases, make)
     if leader is not None:

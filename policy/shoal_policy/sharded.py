@@ -31,7 +31,7 @@ from shoal_policy.distributed import (
     together,
 )
 from shoal_policy.model.from_settings import fresh_policy
-from shoal_policy.model.loading import Policy, device_of
+from shoal_policy.model.loading import Policy, compute_dtype, device_of
 from shoal_policy.model.prefix_cache import forget
 from shoal_policy.model.sharding import (
     deal_optimizer,
@@ -95,7 +95,9 @@ class Part:
         self.ranks.send_weights(policy)
         device = device_of(self._settings.device)
         mesh = init_device_mesh(device.type, (self.ranks.size,))
-        self.policy = shard(policy, mesh, device)
+        # It was loaded onto the host, which computes in another type than the device.
+        dtype = compute_dtype(self._settings.dtype, device)
+        self.policy = shard(dataclasses.replace(policy, autocast_dtype=dtype), mesh, device)
         self.optimizer = optimizer_of(self._settings, self.policy)
         self.put(order, state, None)
         return self.policy, self.optimizer

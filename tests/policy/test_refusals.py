@@ -16,6 +16,7 @@ from shoal_policy.__main__ import main
 from shoal_policy.checkpoint.saving import CheckpointError
 from shoal_policy.distributed import RankError
 from shoal_policy.model import loading, memory
+from shoal_policy.model.from_settings import refuse_wrong_model
 from shoal_policy.model.loading import ModelError
 from shoal_policy.refusals import refusal_of
 from shoal_settings.schema import Settings
@@ -108,6 +109,26 @@ def test_a_model_that_memory_does_not_hold(
     line = refused(capsys, *flags(model))
     assert "needs at least 0.0 GiB, of which 0.0 GiB are free" in line
     assert main(flags("tiny")) == 0, "an embedded model is not asked"
+
+
+def test_weights_dealt_out_need_their_part_on_each_device_and_all_of_them_on_the_host(
+    model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = case.settings(tmp_path, model)
+    total = sum(one.numel() for one in loading.load_policy(model, device="cpu").model.parameters())
+    for parts, here, free, refused_for in (
+        (1, 1, 16 * total - 1, "GiB, of which"),
+        (4, 1, 4 * total, None),
+        (4, 1, 4 * total - 1, "GiB on each of 4 devices"),
+        (4, 4, 16 * total - 1, "GiB on this machine, for 4 processes"),
+    ):
+        monkeypatch.setattr(loading, "free_bytes", lambda _device, free=free: free)
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(here))
+        if refused_for is None:
+            refuse_wrong_model(settings, parts=parts)
+            continue
+        with pytest.raises(loading.ModelError, match=refused_for):
+            refuse_wrong_model(settings, parts=parts)
 
 
 def test_what_training_needs_is_weights_gradients_and_two_moments() -> None:

@@ -13,10 +13,11 @@ from transformers import AutoModelForCausalLM
 
 from shoal_policy.checkpoint.export import export_model
 from shoal_policy.checkpoint.saving import latest_checkpoint
-from shoal_policy.distributed import RankError, join
+from shoal_policy.distributed import RankError, Ranks, join
 from shoal_policy.generation.local import generate
 from shoal_policy.model.from_settings import fresh_policy
-from shoal_policy.sharded import ShardedLeader, follow_sharded, refuse_unsharded
+from shoal_policy.model.loading import compute_dtype
+from shoal_policy.sharded import Part, ShardedLeader, _Take, follow_sharded, refuse_unsharded
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import resume_cases
 from tests.policy import training_cases as case
@@ -161,6 +162,40 @@ def test_parts_are_gathered_stepped_and_taken_back(tmp_path: Path) -> None:
     for process in made:
         process.start()
     assert [resume_cases.finish(process) for process in made] == [0, 0]
+
+
+def test_parts_are_computed_in_the_device_s_type_though_the_host_loaded_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host computes float32 weights as they are, a card in bfloat16."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    assert compute_dtype("auto", torch.device("cuda", 3)) is torch.bfloat16
+    assert compute_dtype("auto", torch.device("cpu")) is None
+    assert compute_dtype("float32", torch.device("cuda", 3)) is None
+    asked: list[tuple[str, torch.device]] = []
+
+    def of_a_card(dtype: str, device: torch.device) -> torch.dtype | None:
+        asked.append((dtype, device))
+        return torch.bfloat16
+
+    monkeypatch.setattr("shoal_policy.sharded.compute_dtype", of_a_card)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1
+    )
+    try:
+        settings = case.settings(tmp_path, "tiny", device="cpu")
+        order = _Take(known={}, weights_too=False)
+        loaded = fresh_policy(settings, seed=1)
+        assert loaded.autocast_dtype is None
+        policy, _ = Part(Ranks(0, 1), settings).take(loaded, order, {})
+    finally:
+        torch.distributed.destroy_process_group()
+    assert asked == [(settings.dtype, torch.device("cpu"))]
+    assert policy.autocast_dtype is torch.bfloat16
+    mixed = policy.model._get_fsdp_state()._mp_policy
+    assert (mixed.param_dtype, mixed.reduce_dtype) == (torch.bfloat16, torch.float32)
+    weights = list(policy.model.parameters())
+    assert all(isinstance(one, DTensor) and one.dtype == torch.float32 for one in weights)
 
 
 @pytest.mark.parametrize("changes", [{"lora_rank": 4}, {"kl_beta": 0.1}, {"generator": "vllm"}])

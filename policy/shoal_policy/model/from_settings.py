@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from shoal_policy.model.loading import ModelError, Policy, check_device, check_model, load_policy
 from shoal_policy.model.lora import LoraSpec, add_adapter
 from shoal_settings.schema import Settings
@@ -16,12 +18,12 @@ def lora_spec(settings: Settings) -> LoraSpec | None:
     )
 
 
-def refuse_wrong_model(settings: Settings) -> None:
+def refuse_wrong_model(settings: Settings, *, parts: int = 1) -> None:
     """Raise ModelError if no run can begin with the model that is asked for.
 
     float16 is none to train in: its gradients vanish or overflow, in silence, without a scale of
     the loss. Takes milliseconds. Of a run that resumes it looks at the device: its checkpoint holds
-    the model.
+    the model. Weights dealt out over processes have so many `parts`.
     """
     if settings.dtype == "float16":
         raise ModelError("--dtype float16 cannot be trained: use bfloat16, float32 or auto")
@@ -33,6 +35,8 @@ def refuse_wrong_model(settings: Settings) -> None:
         device=settings.device,
         dtype=settings.dtype,
         num_trained_copies=None if settings.lora_rank else int(settings.kl_beta > 0),
+        parts=parts,
+        parts_here=min(parts, int(os.environ.get("LOCAL_WORLD_SIZE", parts))),
     )
 
 

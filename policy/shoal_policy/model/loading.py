@@ -166,7 +166,7 @@ def load_policy(
         raise _unloadable(model, local=local, error=error) from error
     if info["missing_keys"]:
         raise ModelError(f"cannot use model {model!r}: it {lacks_weights(info)}")
-    autocast = autocast_dtype(where) if dtype == "auto" else None
+    autocast = compute_dtype(dtype, where)
     try:
         tokenizer("1 + 1")
         return wrap_policy(
@@ -199,12 +199,20 @@ def check_device(device: str) -> None:
 
 
 def check_model(
-    model: str, *, device: str = "auto", dtype: str = "auto", num_trained_copies: int | None = None
+    model: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    num_trained_copies: int | None = None,
+    parts: int = 1,
+    parts_here: int = 1,
 ) -> None:
     """Raise ModelError for what `load_policy` would refuse without looking at any weight.
 
     With `num_trained_copies`, which is 0 unless a reference is held too, also for a model whose
-    weights cannot all be trained in the memory that is free.
+    weights cannot all be trained in the memory that is free. Weights that are dealt out over
+    processes have so many `parts`, each on a device of its own; `parts_here` processes of this
+    machine load them whole onto the host before.
     """
     check_device(device)
     _pick_dtype(dtype)
@@ -220,13 +228,30 @@ def check_model(
         raise _unloadable(model, local=local, error=error) from error
     _check_causal(model, config)
     if embedded_folder(model) is None:
-        _check_memory(model, config, device, _pick_dtype(dtype), num_trained_copies)
+        weights_dtype = _pick_dtype(dtype)
+        # On the host, the processes of this machine share one memory.
+        sharing = parts_here if device_of(device).type == "cpu" else 1
+        _check_memory(
+            model, config, device, weights_dtype, num_trained_copies, parts=parts, copies=sharing
+        )
+        if parts > 1:
+            _check_memory(model, config, "cpu", weights_dtype, None, copies=parts_here)
 
 
 def _check_memory(
-    model: str, config: Any, device: str, dtype: torch.dtype, num_trained_copies: int | None
+    model: str,
+    config: Any,
+    device: str,
+    dtype: torch.dtype,
+    num_trained_copies: int | None,
+    *,
+    parts: int = 1,
+    copies: int = 1,
 ) -> None:
-    """Raise ModelError where the weights, trained or not, need more than there is."""
+    """Raise ModelError where the weights, trained or not, need more than there is.
+
+    Each process holds one of so many `parts`, and `copies` of them share the device's memory.
+    """
     try:
         with torch.device("meta"):  # counts without a byte of them
             empty = AutoModelForCausalLM.from_config(config)
@@ -238,11 +263,17 @@ def _check_memory(
         needed = training_bytes(
             num_weights, bytes_each=dtype.itemsize, num_copies=num_trained_copies
         )
+    needed = -(-needed // parts) * copies
     free = free_bytes(device)
     if needed > free:
+        where = ""
+        if copies > 1:
+            where = f" on this machine, for {copies} processes"
+        elif parts > 1:
+            where = f" on each of {parts} devices"
         raise ModelError(
             f"model {model!r} has {num_weights / 1e6:,.0f} million weights and needs at least "
-            f"{gibibytes(needed)}, of which {gibibytes(free)} are free: a smaller --model, "
+            f"{gibibytes(needed)}{where}, of which {gibibytes(free)} are free: a smaller --model, "
             "--lora-rank 16 or --dtype bfloat16 need less"
         )
 
@@ -368,6 +399,11 @@ def _pick_dtype(dtype: str) -> torch.dtype:
     if found is None:
         raise ModelError(f"unknown dtype {dtype!r}: use auto, {', '.join(_DTYPES)}")
     return found
+
+
+def compute_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
+    """Return the type that a setting's weights are computed in on a device; None for their own."""
+    return autocast_dtype(device) if dtype == "auto" else None
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
