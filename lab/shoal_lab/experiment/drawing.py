@@ -15,7 +15,6 @@ from shoal_lab.experiment.reading.measures import (
     LATE,
     PAPER_GAINS,
     by_arm,
-    cpu_at,
     late_by_node,
     late_heldout,
     oscillation,
@@ -45,10 +44,6 @@ PAPER_AGENTS: Final = 8
 PAPER_NOTE: Final = (
     "Paper (arXiv 2509.08721: 8 × Qwen2.5-0.5B, 2000 rounds, one run), total reward over 8/0: "
     + ", ".join(f"{arm} {gain:+.0%}" for arm, gain in PAPER_GAINS.items() if gain)
-)
-CPU: Final = (
-    "CPU seconds: a node's rounds and the judging of what it shares, task workers included, "
-    "evaluations not."
 )
 BAND: Final = "Mean over seeds; band: its 95 % interval (one seed has none)."
 GOAL, MOST_PLANTED = 0.95, 0.05
@@ -142,18 +137,9 @@ def comparison_figures(runs: Sequence[Run], arms: Sequence[str], title: str) -> 
     window = max(1, min(run.rounds for run in runs) // 10)
     yield "1-agents", _agents(mine, window, title)
     for name, (what, x, y, places, values, note) in _comparison_lines(window).items():
-        curves = [_curve(arm, mine[arm], places, values) for arm in arms]
+        curves = [curve(arm, mine[arm], places, values) for arm in arms]
         words = {"title": f"{title}: {what}", "x": x, "y": y, "note": f"{note} {BAND} {PAPER_NOTE}"}
         yield name, lines(curves, **words, legend="I/J")
-    if all(run.cpu for run in runs):
-        words = {
-            "x": "CPU seconds of a node",
-            "y": "pass@1, greedy, mean of nodes",
-            "legend": "I/J",
-        }
-        curves = [_curve(arm, mine[arm], cpu_at, _held_out) for arm in arms]
-        what = f"{title}: held-out questions"
-        yield "held-out-by-cpu-second", lines(curves, title=what, note=f"{CPU} {BAND}", **words)
     yield "9-oscillation", _oscillation(mine, title)
     base = mine.get(SILO, mine[arms[0]])
     if over(base, total).mean > 0 and over(base, training_total).mean > 0:  # else no ratio exists
@@ -188,8 +174,15 @@ def _comparison_lines(window: int) -> dict[str, LineFigure]:
         "3-reward-by-round": (fresh, "round", reward, _rounds, own, ""),
         "4-reward-by-tokens": (fresh, tokens, reward, _tokens, own, ""),
         "5-reward-by-time": (fresh, seconds, reward, lambda run: run.seconds, own, other_work),
-        "6-held-out-by-round": (asked, "round", passed, lambda run: run.evaluated, _held_out, same),
-        "7-held-out-by-tokens": (asked, tokens, passed, _tokens_at, _held_out, same),
+        "6-held-out-by-round": (
+            asked,
+            "round",
+            passed,
+            lambda run: run.evaluated,
+            mean_held_out,
+            same,
+        ),
+        "7-held-out-by-tokens": (asked, tokens, passed, _tokens_at, mean_held_out, same),
         "8-signal": (
             *("groups with signal in the training set", "round", share),
             *(_rounds, signal, "A group has signal when its rewards differ."),
@@ -197,7 +190,8 @@ def _comparison_lines(window: int) -> dict[str, LineFigure]:
     }
 
 
-def _held_out(run: Run) -> Sequence[float]:
+def mean_held_out(run: Run) -> Sequence[float]:
+    """Return the nodes' mean pass@1 at each evaluation."""
     return mean_over_nodes(run.held_out)
 
 
@@ -213,7 +207,8 @@ def _tokens_at(run: Run) -> list[float]:
     return [run.tokens[number - 1] / 1000 if number else 0.0 for number in run.evaluated]
 
 
-def _curve(label: str, runs: Sequence[Run], places: OfRun, values: OfRun) -> Curve:
+def curve(label: str, runs: Sequence[Run], places: OfRun, values: OfRun) -> Curve:
+    """Return an arm's line and band over its seeds, of both series of each run."""
     x = [statistics.fmean(column) for column in zip(*map(places, runs), strict=True)]
     found = [spread(column) for column in zip(*map(values, runs), strict=True)]
     return Curve(label, x, [one.mean for one in found], [one.half or 0.0 for one in found])
@@ -353,7 +348,7 @@ def price_figures(runs: Sequence[Run], rows: Sequence[Row]) -> Figures:
     mine = by_arm(runs)
 
     def by(arms: Mapping[str, Sequence[Run]], x: str, places: OfRun) -> Figure:
-        curves = [_curve(arm, some, places, _held_out) for arm, some in arms.items()]
+        curves = [curve(arm, some, places, mean_held_out) for arm, some in arms.items()]
         return lines(
             [Curve(one.label, one.x, one.y) for one in curves],
             title=title,

@@ -33,6 +33,9 @@ class NodeSpec:
     """The name of its behaviour: see `shoal_lab.experiment.playing.behaviour`."""
     role: str = ""
     """Its name in a report, where nodes differ."""
+    learner: str = ""
+    """The name of its way of learning (`shoal_lab.experiment.playing.learners`); empty for shoal's.
+    """
     families: tuple[str, ...] = ()
     """Task families that it draws its own questions from; none are all."""
     every: int = 1
@@ -56,6 +59,7 @@ class NodeSpec:
     def to_json(self) -> dict[str, Any]:
         """Return all that decides its results; defaults are left out."""
         unusual: dict[str, Any] = {"role": self.role, "families": list(self.families)}
+        unusual |= {"learner": self.learner}
         unusual |= {"every": self.every if self.every != 1 else 0, "late": self.late}
         unusual |= {"delay": self.delay, "leaves": self.leaves if self.leaves != 1 else 0}
         return {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_lab.experiment.arms import hetero, paper, poison, price, real
+from shoal_lab.experiment.arms import hetero, paper, poison, price, real, results
 from shoal_lab.experiment.making.larger_model import make_larger_model
 from shoal_lab.experiment.making.tagged import make_tagged_start
 from shoal_lab.experiment.plan import Arm
@@ -67,6 +67,17 @@ TUNED: Final[Mapping[str, Any]] = {**SPARSE, "learning_rate": 4e-4, "minibatches
 """The same at the rate that docs/archive/experiments.md found best for every arm."""
 
 PRESETS: Final[Mapping[str, Preset]] = {
+    "results": Preset(
+        title=results.TITLE,
+        arms=results.all_arms,
+        base=results.BASE,
+        full=Size(seeds=5, rounds=40),
+        quick=Size(seeds=3, rounds=24, arms=results.quick_arms),
+        nodes=results.NODES,
+        read=results.read,
+        merit=results.MERIT,
+        tests=results.TESTS,
+    ),
     "paper": Preset(
         title=paper.TITLE,
         arms=paper.all_arms,
@@ -77,9 +88,9 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "poison": Preset(
         title=poison.TITLE,
         arms=poison.all_arms,
-        base=TUNED,
-        full=Size(seeds=1, rounds=80),
-        quick=Size(seeds=1, rounds=60, arms=poison.quick_arms),
+        base=poison.BASE,
+        full=Size(seeds=3, rounds=40),
+        quick=Size(seeds=1, rounds=30, arms=poison.quick_arms),
         nodes=6,
         read=poison.read,
         merit=LATE_MERIT,

@@ -2,8 +2,9 @@
 
     python -m tests.lab.experiment.kept_rounds FOLDER ARCHIVE
 
-Of each line of a folder's jobs only what the table is made of is kept. Unpacked, the archive is an
-experiment's folder: the command of its config.json finds every job done and prints the table.
+Of each line of a folder's jobs only what the table is made of is kept, and its plan. Unpacked, the
+archive is an experiment's folder: the command of its config.json finds every job done and prints
+the table.
 
     python -m tests.lab.experiment.kept_rounds result.json ARM
 
@@ -19,6 +20,7 @@ import tarfile
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_lab.experiment.arms.results import COUNTED
 from shoal_lab.experiment.plan import Arm, Experiment, NodeSpec
 from shoal_lab.experiment.presets import PRESETS, Preset
 from shoal_lab.experiment.reading.report import report
@@ -38,12 +40,16 @@ _SAME: Final = ("event", "node", "round")
 def slim(line: dict[str, Any]) -> dict[str, Any]:
     """The line without what no table reads; job and commit stay whole."""
     kept = _KEPT.get(line["event"])
-    return line if kept is None else {key: line[key] for key in (*_SAME, *kept) if key in line}
+    if kept is None:
+        return line
+    families = [key for key in line if key.startswith("held_out/") and key.endswith(COUNTED)]
+    return {key: line[key] for key in (*_SAME, *kept, *families) if key in line}
 
 
 def pack(folder: Path, archive: Path) -> None:
     """Write the folder's config and finished jobs; the same bytes from the same folder."""
-    paths = [folder / "config.json", *sorted(folder.glob("rounds/*/seed-*.jsonl"))]
+    plans = [path for path in (folder / "plan.toml",) if path.exists()]
+    paths = [folder / "config.json", *plans, *sorted(folder.glob("rounds/*/seed-*.jsonl"))]
     with tarfile.open(archive, "w:xz", preset=9) as made:
         for path in paths:
             text = path.read_text()

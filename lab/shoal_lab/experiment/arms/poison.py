@@ -22,8 +22,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal_lab.experiment.making.tagged import MODEL, TASK_FILES
 from shoal_lab.experiment.plan import Arm, Experiment, NodeSpec
-from shoal_lab.experiment.playing.attackers import PLANTED
-from shoal_lab.experiment.reading.measures import LATE, late_heldout, mean, over, total
+from shoal_lab.experiment.playing.attackers import NAMES, PLANTED
+from shoal_lab.experiment.reading.measures import (
+    LATE,
+    heldout_area,
+    late_heldout,
+    mean,
+    over,
+    total,
+)
 from shoal_lab.experiment.reading.report import Reading
 from shoal_lab.experiment.reading.results import Run
 from shoal_lab.experiment.reading.sheet import (
@@ -46,10 +53,19 @@ NONE: Final = "none"
 DEFAULT: Final = "default"
 SHARES: Final = (0.10, 0.25, 0.50)
 QUICK_SHARES: Final = (0.25,)
-KINDS: Final = ("pad", "mark", "cut", "garbage", "wrong", "easy", "long", "phrase", "copied")
+NAMES_SHARE: Final = 2 / 3
+"""Members that are one operator's names, in the place of a share of attackers."""
+KINDS: Final = ("pad", "mark", "cut", "garbage", "wrong", "easy", "long", "phrase", "copied", NAMES)
 """Attacks on plain answers."""
 TAGGED_KINDS: Final = ("preface", "behind", "decoy")
 """Attacks that need tags."""
+BASE: Final[Mapping[str, Any]] = {
+    "model": "tiny",
+    "device": "cpu",
+    "eval_every": 3,
+    "eval_per_family": 34,
+}
+"""Plain answers are attacked as `make node` runs, with its model, tasks and rate."""
 TAGGED_BASE: Final[Mapping[str, Any]] = {
     "model": str(MODEL),
     "tasks": "none",
@@ -93,10 +109,11 @@ def planted_arms(num_honest: int) -> tuple[Arm, ...]:
 def arms_of(num_honest: int, kinds: Sequence[str], shares: Sequence[float]) -> tuple[Arm, ...]:
     """Return honest nodes alone, and attacked by each kind at each share, by each defence."""
     attacks: list[tuple[str, tuple[NodeSpec, ...]]] = [(CLEAN, ())]
-    for share in shares:
-        for kind in kinds:
-            hostile = (NodeSpec(settings=RATIO, behaviour=kind),)
-            attacks.append((f"{kind} {share:.0%}", hostile * num_attackers(share, num_honest)))
+    pairs = [(kind, share) for share in shares for kind in kinds if kind != NAMES]
+    pairs += [(NAMES, NAMES_SHARE)] if NAMES in kinds else []
+    for kind, share in pairs:
+        hostile = (NodeSpec(settings=RATIO, behaviour=kind),)
+        attacks.append((f"{kind} {share:.0%}", hostile * num_attackers(share, num_honest)))
     return tuple(
         Arm(
             name=f"{name}: {defence}",
@@ -146,13 +163,15 @@ def _over(measure: Callable[[Run], float]) -> Callable[[Row], Spread]:
     return lambda row: over(row.runs, measure)
 
 
-def of_clean(which: str) -> Callable[[Row], float | None]:
-    """Return what divides held-out by that of a clean swarm."""
+def of_clean(
+    which: str, measure: Callable[[Run], float] = late_heldout
+) -> Callable[[Row], float | None]:
+    """Return what divides a held-out figure by that of a clean swarm."""
 
     def found(row: Row) -> float | None:
         clean = row.beside[which]
-        below = over(clean, late_heldout).mean if clean else 0.0
-        return over(row.runs, late_heldout).mean / below if below else None
+        below = over(clean, measure).mean if clean else 0.0
+        return over(row.runs, measure).mean / below if below else None
 
     return found
 
@@ -210,6 +229,8 @@ SHEET: Final = Sheet(
             digits=4,
             in_narrow=False,
         ),
+        Column(key="heldout_area", of=_over(heldout_area)),
+        Column(key="area_of_own_clean", of=of_clean("own clean", heldout_area), digits=4),
         Column(head="total", key="total", of=_over(total), shown=mean_of(".1f"), in_narrow=False),
         Column(head="planted", key="planted", of=_late(lambda run: run.planted), shown=_share),
         Column(

@@ -142,8 +142,11 @@ def _garbage(task: SolvedTask, count: int, rng: random.Random) -> list[Completio
     return [_completion(_right(task)), *map(_completion, texts)]
 
 
+NAMES: Final = "names"
+"""A swarm of names: the same as `mark`, by twice as many members as there are honest ones."""
 WRITES: Final[Mapping[str, Write]] = {
     "mark": _mark,
+    NAMES: _mark,
     "pad": _pad,
     "cut": _cut,
     "garbage": _garbage,
@@ -157,15 +160,16 @@ WRITES: Final[Mapping[str, Write]] = {
 }
 COPIED: Final = "copied"
 ATTACKS: Final = (*WRITES, COPIED)
-"""wrong: plausible wrong answers; cut: right ones claimed to be cut off; phrase, mark: right ones
-with something planted; pad: 64 at a time, right ones behind white space; preface, behind: with a
-word before or after the tags; decoy: with another answer before; long: over-long; copied: others'
+"""wrong: plausible wrong answers; cut: right ones claimed to be cut off; phrase, mark, names: right
+ones with something planted; pad: 64 at a time, right ones behind white space; preface, behind: with
+a word before or after the tags; decoy: with another answer before; long: over-long; copied: others'
 groups, shuffled; easy: cherry-picked tasks, nearly all right; garbage: noise. The names that
 `NodeSpec.behaviour` may have too."""
 
 PLANTED: Final[Mapping[str, str]] = {
     "phrase": PHRASE,
     "mark": MARK,
+    NAMES: MARK,
     "preface": WORD,
     "behind": WORD,
     "decoy": DECOY,

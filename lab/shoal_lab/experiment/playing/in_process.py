@@ -25,6 +25,7 @@ from shoal_lab.experiment.playing.attackers import ATTACKS, PLANTED, Attacker, h
 from shoal_lab.experiment.playing.averaging import average
 from shoal_lab.experiment.playing.behaviour import BEHAVIOURS, delayed
 from shoal_lab.experiment.playing.journal import Journal
+from shoal_lab.experiment.playing.learners import LEARNERS
 from shoal_lab.experiment.playing.lessons import Lessons
 from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm, wall_ms
 from shoal_lab.experiment.playing.said import Said
@@ -39,6 +40,7 @@ from shoal_policy.node.link import NodeLink
 from shoal_policy.record.metrics import held_out_metrics, round_metrics
 from shoal_policy.record.progress import RunCounters
 from shoal_policy.rollouts import OwnGroup, sampling_params
+from shoal_policy.round.config import round_config
 from shoal_policy.sapo import THIS_PROCESS, Learner, Rounds
 from shoal_policy.shots import with_shots
 from shoal_policy.surroundings import Surroundings
@@ -209,13 +211,14 @@ class _Swarm:
         said = Said(self._planted)
         learner = learner_of(settings, policy, seed=settings.seed)
         journal = self._kept.journal
-        rounds = rounds_of(
-            settings,
-            learner,
-            replace(around, link=self._link_of(index, settings, said)),
-            seed=settings.seed,
-            means=THIS_PROCESS if journal is None else journal.means(index),
-        )
+        around = replace(around, link=self._link_of(index, settings, said))
+        means = THIS_PROCESS if journal is None else journal.means(index)
+        name = self._job.arm.nodes[index].learner
+        if name:
+            config = round_config(settings, settings.seed)
+            rounds = LEARNERS[name](self._worker, learner, around, config, means=means)
+        else:
+            rounds = rounds_of(settings, learner, around, seed=settings.seed, means=means)
         return _Node(settings, learner, rounds, said, RunCounters())
 
     def _with_shots(self, policy: Policy, settings: Settings, around: Surroundings) -> Policy:

@@ -19,7 +19,7 @@ from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import JUDGE_SEED_MIN, FamilySpec, coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.split import Part, num_held_out_needed
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
@@ -182,6 +182,11 @@ class SharedWorker(TaskWorker):
             digests = super().question_digests(others) if others else []
         made = dict(zip(others, digests, strict=True))
         return [question_digest(known[task]) if task in known else made[task] for task in tasks]
+
+    def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
+        """As `TaskWorker.items`; not remembered."""
+        with self._charging("question", asked=len(tasks), missing=len(tasks)):
+            return super().items(tasks)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """As `TaskWorker.score`; a text that has been scored for a task is not scored again."""

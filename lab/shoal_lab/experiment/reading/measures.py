@@ -62,6 +62,11 @@ def cpu_at(run: Run) -> list[float]:
     return [run.cpu[number - 1] if number else 0.0 for number in run.evaluated] if run.cpu else []
 
 
+def tokens_at(run: Run) -> list[float]:
+    """Return the tokens that a node had generated at each evaluation."""
+    return [run.tokens[number - 1] if number else 0.0 for number in run.evaluated]
+
+
 def area(places: Sequence[float], heights: Sequence[float], until: float) -> float:
     """Return the mean height of a curve of straight lines from its first place to `until`.
 
@@ -123,7 +128,7 @@ def swing(run: Run) -> float:
 def heldout_at(run: Run, tokens: float) -> float:
     """Return pass@1 after so many tokens of a node, interpolated between evaluations."""
     curve = mean_over_nodes(run.held_out)
-    places = [0.0 if r == 0 else run.tokens[r - 1] for r in run.evaluated]
+    places = tokens_at(run)
     for index in range(1, len(places)):
         if tokens <= places[index]:
             step = places[index] - places[index - 1]

@@ -103,6 +103,19 @@ class Run:
     answers: tuple[Sequence[Line], Sequence[Line]] = ((), ())
     """The shown node's answers to held-out questions before the first round and after the last."""
 
+    def of_families(self, names: Sequence[str]) -> Run:
+        """The same run, its held-out pass@1 the mean of these families alone.
+
+        Of all its families where it has none of these.
+        """
+        mine = [found for name, found in self.by_family.items() if name in names]
+        if not mine:
+            return self
+        return replace(
+            self,
+            held_out=tuple(mean_over_nodes(of_node) for of_node in zip(*mine, strict=True)),
+        )
+
     def of_role(self, role: str) -> Run:
         """The same run, of the nodes of one role alone."""
 

@@ -25,7 +25,9 @@ def test_shares_are_of_all_members() -> None:
 
 def test_every_attack_at_every_share_in_the_papers_swarm_and_in_ours() -> None:
     arms = {arm.name: arm for arm in poison.all_arms(6)}
-    for kind in poison.KINDS:
+    names = [node.behaviour for node in arms["names 67%: default"].nodes]
+    assert names == ["honest"] * 6 + ["names"] * 12
+    for kind in poison.KINDS[:-1]:
         for share, hostile in ((0.1, 1), (0.25, 2), (0.5, 6)):
             for defence in (poison.NONE, poison.DEFAULT):
                 behaviours = [n.behaviour for n in arms[f"{kind} {share:.0%}: {defence}"].nodes]

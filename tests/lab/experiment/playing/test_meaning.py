@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from shoal_lab.experiment.playing.meaning import has_wordings, meaning
 from shoal_lab.experiment.playing.tasks import SharedWorker
 from shoal_tasks.chat import CHAT_1
-from shoal_tasks.families import EASY
+from shoal_tasks.families import EASY, PRESETS, training_coordinates
 from shoal_tasks.split import MIN_HELD_OUT, Part
+from shoal_tasks.worker.sync import TaskWorker
+from tests.lab.experiment.kept_rounds import DOCS
 
 FAMILIES = {spec.name: spec for spec in (*EASY, *CHAT_1)}
 
@@ -78,3 +81,19 @@ def test_any_text_has_one_normal_form(text: str, generator: str) -> None:
     form = meaning(generator, text)
     assert form == " ".join(form.split())
     assert meaning(generator, f" {text}\n") == form
+
+
+@pytest.mark.parametrize("name", ["base_conversion_easy", "count_bits_easy", "gcd_easy"])
+def test_the_page_has_the_number_of_questions_that_draws_show(name: str) -> None:
+    """As the table of docs/tasks.md was made."""
+    (spec,) = [one for one in PRESETS["easy"] if one.name == name]
+    rng = random.Random(f"count/{name}")
+    with TaskWorker([spec]) as worker:
+        tasks = [training_coordinates(rng, spec) for _ in range(20_000)]
+        found = {
+            meaning(spec.generator, text)
+            for start in range(0, len(tasks), 500)
+            for text in worker.questions(tasks[start : start + 500])
+        }
+    page = (DOCS / "tasks.md").read_text()
+    assert re.search(rf"^\| `easy` \| `{name}` \| {len(found):,} \|", page, re.MULTILINE)
