@@ -97,7 +97,7 @@ def write_result(
         "jobs": len(experiment.jobs()),
         "jobs_finished": len(done),
         **document,
-        "made_by": (made := {**made_by.made_by(out, done, _config(out)), **registered(out)}),
+        "made_by": (made := {**made_by.made_by(out, done, _config(out)), **registered(out, done)}),
     }
     (out / RESULT).write_text(json.dumps(whole, indent=1) + "\n")
     if table is not None:

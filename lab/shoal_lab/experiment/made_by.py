@@ -89,6 +89,8 @@ def _planned(made: Mapping[str, Any]) -> str:
         return ""
     when = "after some rounds" if made["rounds_before_plan"] else "before the first round"
     lines = [f"\nPlanned {when} in `plan.toml` (SHA-256 `{made['plan_sha256']}`).\n"]
+    if made["not_played"]:
+        lines.append(f"Planned and not among these: {'; '.join(made['not_played'])}.\n")
     for one in made["added"]:
         what = "; ".join(
             f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"

@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from shoal_lab.experiment.plan import Arm, Experiment
+from shoal_lab.experiment.plan import Arm, Experiment, Job
 
 PLAN: Final = "plan.toml"
 _ADDED: Final = "\n[[added]]\n"
@@ -54,9 +54,10 @@ def register(
             file.write(_ADDED + _lines({"finished_jobs": _finished(out), **new}))
 
 
-def registered(out: Path) -> dict[str, Any]:
+def registered(out: Path, done: Sequence[Job] = ()) -> dict[str, Any]:
     """Return the hash of the plan as first written, and everything added since.
 
+    `done` are the jobs that a result is made from: how many of the planned ones it lacks is told.
     Empty where a folder has no plan, as those of earlier versions.
     """
     try:
@@ -69,7 +70,12 @@ def registered(out: Path) -> dict[str, Any]:
         "plan_sha256": hashlib.sha256(planned.encode()).hexdigest(),
         "rounds_before_plan": bool(found.get("finished_jobs_before")),
         "added": [_brief(one) for one in found.get("added", ())],
-        "planned_jobs": len(found["seeds"]) * len(found["arms"]),
+        "not_played": sorted(
+            f"{arm}, seed {seed}"
+            for arm in found["arms"]
+            for seed in found["seeds"]
+            if (arm, seed) not in {(job.arm.name, job.seed) for job in done}
+        ),
     }
 
 

@@ -106,6 +106,8 @@ def test_a_result_states_the_hash_of_its_plan_and_what_was_added(tmp_path: Path)
         f"Planned before the first round in `plan.toml` (SHA-256 `{made['plan_sha256']}`)" in text
     )
     assert "Added" not in text
+    assert made["not_played"] == sorted(f"{arm.name}, seed 1" for arm in experiment.arms)
+    assert "Planned and not among these: 2/6, seed 1; 4/4, seed 1;" in text
     planned(tmp_path, "--seeds", "2")
     write_result(tmp_path, experiment, {}, "| t |\n")
     assert "Added after 0 jobs were finished: seeds 2." in (tmp_path / "table.md").read_text()

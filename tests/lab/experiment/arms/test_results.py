@@ -83,5 +83,5 @@ def test_it_plays_and_draws_held_out_by_cpu_second(
     assert set(document["area_by_cpu"]) == {SILO, results.OURS, results.ANSWERS}
     assert document["figures"][0] == "figures/held-out-by-cpu-second.png"
     assert len(document["pairs"]) == 4
-    assert document["made_by"]["planned_jobs"] == 6
+    assert document["made_by"]["not_played"] == []
     assert "area by CPU second" in (tmp_path / "table.md").read_text()
