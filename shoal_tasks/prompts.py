@@ -59,3 +59,8 @@ def plain_prompt(
     head = f"{before}\n\n" if before else ""
     shown = "".join(f"{one.question}\nAnswer: {one.answer}\n\n" for one in examples)
     return f"{head}{shown}{question}\nAnswer:"
+
+
+def plain_turn(observation: str) -> str:
+    """Return what stands between two messages of a game, for models without a chat template."""
+    return f"\n\n{observation}\nAnswer:"

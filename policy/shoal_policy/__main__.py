@@ -52,7 +52,6 @@ from shoal_settings.loader import (
 )
 from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
-from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
@@ -306,7 +305,7 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
         remote = remote_generator(settings, stop)
         make = partial(
             GenerateOnly,
-            answer=lambda questions, _round: remote.answer(questions, phases.step),
+            answer=lambda questions, play: remote.answer(questions, phases.step, play),
             why_none=lambda: remote.why_none,
             author=Author(
                 model_name=public_model_name(remote_model(settings)), tokenizer_digest=Digest(b"")
@@ -315,16 +314,6 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
         return _with_tasks(settings, stop, supervision, phases, make)
     except RemoteError as error:
         raise SettingsError(str(error)) from None
-
-
-def _refuse_games(families: Sequence[FamilySpec], settings: Settings) -> None:
-    """Raise SettingsError where a server is to play games: it answers questions once."""
-    games = [family.name for family in families if family.is_environment]
-    if games and settings.generator != "self":
-        raise SettingsError(
-            f"{games[0]} is a game of several turns, and --generator {settings.generator} answers "
-            "a question once: leave --generator out, or take --tasks without games"
-        )
 
 
 def _with_tasks(
@@ -345,7 +334,6 @@ def _with_tasks(
     if manifest is None:
         return EXIT_OK
     families = specs_of(manifest, settings.task_file)
-    _refuse_games(families, settings)
     narrator = Narrator(settings, supervised=supervision.by_node, peers=PeerCount(client))
     phases.listen(narrator.hear)
     worker = TaskWorker(families)  # started by its first question

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal_base.files import is_full, write_atomically
+from shoal_policy.generation.talk import PlayGames
 from shoal_policy.record.earlier_runs import STATE_FILE, set_aside
 from shoal_policy.record.metrics import METRICS_FILE, MetricsFile, reward_spread, round_metrics
 from shoal_policy.record.pause import Pause
@@ -38,8 +39,8 @@ _EMPTY_PAUSE_SECONDS = 2.0
 """After the first try without any answer; doubles from there on."""
 _MAX_EMPTY_PAUSE_SECONDS = 60.0
 
-Answer = Callable[[Sequence[Question], int], list[OwnGroup]]
-"""Questions and a round's number → groups; fewer than asked, where answers failed."""
+Answer = Callable[[Sequence[Question], PlayGames], list[OwnGroup]]
+"""Questions, and who answers for environments → groups; fewer than asked, where answers failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +129,7 @@ class GenerateOnly:
         wanted = settings.local * settings.completions
         self._phases.enter(Phase.ANSWERING, round=number, of=wanted)
         rng = random.Random(hashlib.sha256(f"{self._seed}/{number}/tasks".encode()).digest())
-        own = self._answer(self._tasks.draw(rng, settings.local), number)
+        own = self._answer(self._tasks.draw(rng, settings.local), self._tasks.play)
         generated = time.monotonic()
         if self._should_stop():
             return None

@@ -61,7 +61,7 @@ class ModelServer(ThreadingHTTPServer):
         )
         with self._model:
             generator = torch.Generator().manual_seed(len(self.requests))
-            ids = encode_text(self.policy, prompt.lower())
+            ids = encode_text(self.policy, prompt.lower() or " ")  # a template is never empty
             return generate(
                 self.policy, [ids], num_completions=1, params=params, generator=generator
             )[0][0]

@@ -17,6 +17,7 @@ from shoal_policy import trainer as trainer_module
 from shoal_policy.checkpoint import saving
 from shoal_policy.checkpoint.saving import CheckpointError, NoRoomError, latest_checkpoint
 from shoal_policy.generate_only import Author, GenerateOnly
+from shoal_policy.generation.talk import PlayGames
 from shoal_policy.record import pause
 from shoal_policy.record.earlier_runs import STATE_FILE
 from shoal_policy.record.metrics import METRICS_FILE
@@ -183,8 +184,8 @@ def test_a_checkpoint_that_would_not_fit_is_not_begun(
 def test_a_node_that_only_generates_pauses_too(tmp_path: Path) -> None:
     asked: list[int] = []
 
-    def answer(questions: Sequence[Question], number: int) -> list[OwnGroup]:
-        asked.append(number)
+    def answer(questions: Sequence[Question], _play: PlayGames) -> list[OwnGroup]:
+        asked.append(made.round + 1)
         one = Answer(ids=(1,), text="1", finish_reason=FinishReason.STOP, logprobs=())
         return [OwnGroup(question=question, answers=(one, one)) for question in questions]
 

@@ -29,7 +29,6 @@ from shoal_wire.manifest import decode_manifest, make_manifest
 from tests.policy import training_cases as case
 from tests.support import factories as make
 from tests.support.local_node import NodeThread
-from tests.tasks.games import game_file
 
 PATIENCE_S = 20.0
 
@@ -141,17 +140,6 @@ def test_what_it_cannot_use_is_one_line_and_exit_code_2(
     assert len(lines) == 1
     assert lines[0].startswith("shoal trainer: ")
     assert said in lines[0]
-
-
-@pytest.mark.parametrize("generator", ["openai", "vllm"])
-def test_a_server_is_not_asked_to_play_games(
-    model: str, generator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    game = f"--task-file={game_file(tmp_path)}"
-    server = (f"--generator={generator}", "--base-url=http://127.0.0.1:9/v1")
-    assert main(flags(model, "--alone", game, *server)) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "guess is a game of several turns" in line and "leave --generator out" in line
 
 
 @pytest.mark.usefixtures("shared_worker")

@@ -3,6 +3,9 @@
     version behind? ─▶ push weights ─▶ compare ─▶ POST /v1/completions, token ids in, n = L
          └ cannot, or differs: no question is asked; the round has the groups of others alone
 
+A game's later messages are asked for one by one, behind the tokens of all before: each game at its
+own pace. What the server has computed of a conversation it finds again by its prefix cache.
+
 Every answer is stamped with the version that made it. What the server says of its tokens'
 log-probabilities weighs them in the update (truncated importance sampling): its arithmetic is
 another than the policy's.
@@ -14,14 +17,17 @@ import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from shoal_policy.generation.game import Game, go_on, message_seed
+from shoal_policy.generation.local import Sample
 from shoal_policy.generation.probe import bound, difference, probing
 from shoal_policy.generation.questions import Askable
 from shoal_policy.generation.remote import remote_model
 from shoal_policy.generation.remote_replies import Fault
-from shoal_policy.generation.requests import BUSY, RemoteError, Server, in_parallel, said
+from shoal_policy.generation.requests import BUSY, Parallel, RemoteError, Server, said
 from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
 from shoal_policy.generation.token_replies import TokenAnswer, Wanted, read_token_answers
@@ -30,7 +36,7 @@ from shoal_policy.model.prompting import decode_completion
 from shoal_policy.rollouts import Answer, Origin, OwnGroup, Question, public_model_name
 from shoal_settings.schema import Settings
 from shoal_settings.trainer_settings import API_KEY_VARIABLE
-from shoal_wire.types import PolicyInfo
+from shoal_wire.types import PolicyInfo, SamplingParams
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +75,14 @@ class Following:
         Raises ModelError when the server refuses and has never answered before.
         """
         questions, prompts = self._askable(asking.questions)
-        found: dict[int, list[TokenAnswer]] = {}
+        found: dict[int, dict[int, Answer]] = {}
         faults: Counter[str] = Counter()
         for _ in range(_PASSES):
             try:
                 if self._follow(asking):
                     found.clear()  # a round's answers are of one version, and stamped with it
                 missing = [number for number in range(len(prompts)) if number not in found]
-                again, faults = self._ask(asking, prompts, missing, found)
+                again, faults = self._ask(asking, questions, prompts, missing, found)
             except (Fault, RemoteError) as error:
                 if isinstance(error, RemoteError) and not self._answered:
                     raise ModelError(str(error)) from None
@@ -107,7 +113,13 @@ class Following:
         Raises RemoteError when they are others, Fault when the server does not say.
         """
         asked, prompt = probing(asking)
-        answers = self._request(asked, prompt, name)
+        errand = _Errand(
+            number=0,
+            prompt=prompt,
+            num_completions=asked.num_completions,
+            seed=f"{asked.seed}/{prompt}",
+        )
+        answers = self._request(asked, errand, name)
         temperature = asked.sampling.temperature
         self.server_difference = difference(asking.policy, prompt, answers, temperature)
         url, remedy = self._server.base_url, self._pusher.remedy
@@ -123,45 +135,64 @@ class Following:
     def _ask(
         self,
         asking: Asking,
+        questions: Sequence[Question],
         prompts: Sequence[Sequence[int]],
         missing: Sequence[int],
-        found: dict[int, list[TokenAnswer]],
+        found: dict[int, dict[int, Answer]],
     ) -> tuple[bool, Counter[str]]:
         """Ask what is missing; return whether the server lacks the weights, and what went wrong."""
         faults: Counter[str] = Counter()
         lacks, total = False, len(prompts) * asking.num_completions
-        outcomes = in_parallel(
-            len(missing),
-            lambda place: self._request(asking, prompts[missing[place]], self._name),
+        asked: Parallel[_Errand, list[TokenAnswer]] = Parallel(
+            lambda errand: self._request(asking, errand, self._name),
             at_once=self._at_once,
             should_stop=self._should_stop,
         )
-        for place, outcome in outcomes:
+        for number in missing:
+            first = _Errand(
+                number=number,
+                prompt=prompts[number],
+                num_completions=asking.num_completions,
+                seed=f"{asking.seed}/{list(prompts[number])}",
+            )
+            asked.add(first)
+        for errand, outcome in asked.outcomes():
             if isinstance(outcome, Exception):
                 faults[said(outcome)] += 1
                 lacks = lacks or isinstance(outcome, _UnknownModelError)
                 if isinstance(outcome, RemoteError) and not self._answered:
                     raise outcome
                 continue
-            found[missing[place]] = outcome
             self._answered = True
+            question = questions[errand.number]
+            samples = [_sample(asking.policy, one) for one in outcome]
+            over = found.setdefault(errand.number, {})
+            if not question.max_turns:
+                over |= enumerate(sample.as_answer() for sample in samples)
+            else:
+                games = [errand.game] if errand.game else _games(question, errand, len(samples))
+                for game, sample in zip(games, samples, strict=True):
+                    game.add_message(asking.policy, sample)
+                for game in go_on(asking.policy, games, asking.play):
+                    asked.add(_next_message(asking, errand.number, game))
+                over |= {game.place: game.answer() for game in games if game.ended is not None}
             done = sum(map(len, found.values()))
             asking.on_step(done, min(1.0, done / total))
         if lacks:
             self._name = ""
         return lacks, faults
 
-    def _request(self, asking: Asking, prompt: Sequence[int], name: str) -> list[TokenAnswer]:
-        policy = asking.policy
+    def _request(self, asking: Asking, errand: _Errand, name: str) -> list[TokenAnswer]:
+        policy, prompt = asking.policy, errand.prompt
         wanted = Wanted(
             model=name,
             prompt_ids=prompt,
-            num_completions=asking.num_completions,
+            num_completions=errand.num_completions,
             max_tokens=min(asking.sampling.max_new_tokens, policy.max_positions - len(prompt)),
             vocabulary=int(policy.model.config.get_text_config().vocab_size),
             eos_ids=policy.eos_ids,
         )
-        document = _document(asking, wanted)
+        document = _document(asking.sampling, wanted, errand.seed)
 
         def once() -> list[TokenAnswer]:
             address = f"{self._server.base_url}/completions"
@@ -180,21 +211,12 @@ class Following:
             raise _UnknownModelError(f"{self._server.base_url} has no model {name}")
         return answers
 
-    def _group(
-        self, asking: Asking, question: Question, answers: Sequence[TokenAnswer]
-    ) -> OwnGroup:
+    def _group(self, asking: Asking, question: Question, answers: Mapping[int, Answer]) -> OwnGroup:
         policy = asking.policy
         return OwnGroup(
             question=question,
-            answers=tuple(
-                Answer(
-                    ids=one.ids,
-                    text=decode_completion(policy, list(one.ids)),
-                    finish_reason=one.finish_reason,
-                    logprobs=one.logprobs,
-                )
-                for one in answers
-            ),
+            # Games end in any order; a round that is played again has them in the same.
+            answers=tuple(answers[place] for place in sorted(answers)),
             origin=Origin.FOLLOWER,
             author=PolicyInfo(
                 model_name=public_model_name(policy.name),
@@ -213,10 +235,48 @@ class Following:
             log.warning("no answers: %s; this round has the groups of others alone", reason)
 
 
-def _document(asking: Asking, wanted: Wanted) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Errand:
+    """One request: a question's first answers, or the next message of one game."""
+
+    number: int
+    """The question's place among all that are asked."""
+    prompt: Sequence[int]
+    num_completions: int
+    seed: str
+    game: Game | None = None
+
+
+def _games(question: Question, errand: _Errand, count: int) -> list[Game]:
+    """Return the games that begin with the answers to an errand."""
+    first = errand.number * errand.num_completions
+    return [
+        Game(question=question, prompt=errand.prompt, place=first + one) for one in range(count)
+    ]
+
+
+def _next_message(asking: Asking, number: int, game: Game) -> _Errand:
+    # By its own seed: two games may have come to the same conversation.
+    return _Errand(
+        number=number,
+        prompt=[*game.prompt, *game.ids],
+        num_completions=1,
+        seed=str(message_seed(asking.seed, game.place, len(game.messages))),
+        game=game,
+    )
+
+
+def _sample(policy: Policy, one: TokenAnswer) -> Sample:
+    return Sample(
+        ids=list(one.ids),
+        text=decode_completion(policy, list(one.ids)),
+        finish_reason=one.finish_reason,
+        logprobs=list(one.logprobs),
+    )
+
+
+def _document(sampling: SamplingParams, wanted: Wanted, seed: str) -> dict[str, Any]:
     """A request for completions, by vLLM's OpenAI-compatible server."""
-    sampling = asking.sampling
-    text = f"{asking.seed}/{list(wanted.prompt_ids)}"
     document: dict[str, Any] = {
         "model": wanted.model,
         "prompt": list(wanted.prompt_ids),
@@ -224,7 +284,7 @@ def _document(asking: Asking, wanted: Wanted) -> dict[str, Any]:
         "max_tokens": wanted.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        "seed": int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1,
+        "seed": int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") >> 1,
         "stop_token_ids": sorted(wanted.eos_ids),
         "logprobs": 1,
         "return_token_ids": True,

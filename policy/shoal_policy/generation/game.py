@@ -6,19 +6,17 @@ So what is trained on is what was sampled.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shoal_policy.generation.local import Sample
+from shoal_policy.generation.talk import PlayGames, how_ended
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import decode_completion, turn_ids
 from shoal_policy.rollouts import Answer, Question
 from shoal_tasks.turns import SEPARATOR, join_messages
 from shoal_tasks.types import Play, PlayRequest
 from shoal_wire.types import FinishReason
-
-PlayGames = Callable[[Sequence[PlayRequest]], list[Play]]
-"""Returns environments' answers to the beginnings of games: `tasks.TaskSource.play`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,8 +41,7 @@ class Game:
         if SEPARATOR in text:
             # Nobody could tell it from two messages: only what stands before it was said.
             self.ended = FinishReason.LENGTH
-            ids = _before_separator(policy, ids)
-            text = decode_completion(policy, ids)
+            ids, text = _before_separator(policy, ids)
         self.said += range(len(self.ids), len(self.ids) + len(ids))
         self.ids += ids
         self.logprobs += sample.logprobs[: len(ids)]
@@ -53,15 +50,10 @@ class Game:
     def add_answer(self, policy: Policy, play: Play) -> None:
         """Append what the environment answered, or end the game.
 
-        STOP says that the environment ended it, LENGTH that it did not: the messages that a game
-        has are used up, the model has no positions left, or the environment failed.
+        It ends too where the model has no positions left for another message.
         """
-        answered = not play.error and len(play.observations) >= len(self.messages)
-        if answered and play.done:
-            self.ended = FinishReason.STOP
-        elif not answered or len(self.messages) >= self.question.max_turns:
-            self.ended = FinishReason.LENGTH
-        else:
+        self.ended = how_ended(play, len(self.messages), self.question.max_turns)
+        if self.ended is None:
             heard = turn_ids(policy, play.observations[-1])
             if len(self.prompt) + len(self.ids) + len(heard) >= policy.max_positions:
                 self.ended = FinishReason.LENGTH
@@ -79,16 +71,21 @@ class Game:
             ids=tuple(self.ids),
             text=join_messages(self.messages),
             finish_reason=self.ended or FinishReason.LENGTH,
-            logprobs=tuple(self.logprobs),
+            # A server may have given them of some messages alone.
+            logprobs=tuple(self.logprobs) if len(self.logprobs) == len(self.said) else (),
             said=tuple(self.said),
         )
 
 
-def _before_separator(policy: Policy, ids: Sequence[int]) -> list[int]:
+def _before_separator(policy: Policy, ids: Sequence[int]) -> tuple[list[int], str]:
+    """Return the tokens that end before the separator, and the text that they say before it.
+
+    The first token stays, whatever it says: the policy chose it, and the game ended by it.
+    """
     kept = list(ids)
-    while SEPARATOR in decode_completion(policy, kept):
+    while len(kept) > 1 and SEPARATOR in decode_completion(policy, kept):
         kept.pop()
-    return kept
+    return kept, decode_completion(policy, kept).split(SEPARATOR, 1)[0]
 
 
 def go_on(policy: Policy, games: Sequence[Game], play: PlayGames) -> list[Game]:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import torch
 
-from shoal_policy.generation.game import Game, PlayGames, go_on, message_seed
+from shoal_policy.generation.game import Game, go_on, message_seed
 from shoal_policy.generation.held_rows import HeldRows
 from shoal_policy.generation.local import (
     COMPACT_BELOW,
@@ -30,6 +30,7 @@ from shoal_policy.generation.local import (
     uniforms,
 )
 from shoal_policy.generation.ready import MAX_ROWS, rows_at_once
+from shoal_policy.generation.talk import PlayGames
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Question
 from shoal_wire.types import SamplingParams

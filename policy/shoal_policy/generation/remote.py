@@ -1,8 +1,8 @@
 """Answers from any server that speaks OpenAI's protocol: vLLM, SGLang, llama.cpp, an API.
 
     question × L ──▶ bounded workers ──▶ POST /chat/completions ──▶ Answer
-                        │ busy, slow, garbage: again, later        (or /completions)
-                        └ given up: the answer is missing, the round goes on
+       ▲                │ busy, slow, garbage: again, later        (or /completions)
+       └ a game's turn  └ given up: the answer is missing, the round goes on
 
 What a server says is untrusted: sizes are bounded, every field is checked, and text that is no
 text does not count. No tensors: a node that only generates needs no torch.
@@ -22,16 +22,17 @@ from shoal_policy.generation.requests import (
     BUSY,
     FIRST_PAUSE_SECONDS,
     REQUEST_SECONDS,
+    Parallel,
     RemoteError,
     Reply,
     Server,
-    in_parallel,
     said,
 )
+from shoal_policy.generation.talk import PlayGames, Talk, no_games
 from shoal_policy.rollouts import Answer, OwnGroup, Question, sampling_params
 from shoal_settings.schema import Settings
 from shoal_settings.trainer_settings import API_KEY_VARIABLE
-from shoal_tasks.prompts import messages_for, plain_prompt
+from shoal_tasks.prompts import messages_for, plain_prompt, plain_turn
 from shoal_wire.types import SamplingParams
 
 log = logging.getLogger(__name__)
@@ -86,8 +87,11 @@ class RemoteGenerator:
         self,
         questions: Sequence[Question],
         on_step: Callable[[int, float], None] = lambda _done, _fraction: None,
+        play: PlayGames = no_games,
     ) -> list[OwnGroup]:
         """Return a group for every question that got at least two answers.
+
+        `play` answers for environments; each game goes on at its own pace.
 
         Tells `on_step` how many answers there are, and which part of all that is. What is missing
         is said in one line, or where all are in `why_none`.
@@ -99,20 +103,26 @@ class RemoteGenerator:
         refused: RemoteError | None = None
         faults: Counter[str] = Counter()
         num_wanted = len(questions) * self._num_completions
-        outcomes = in_parallel(
-            num_wanted,
-            lambda number: self._ask(questions[number // self._num_completions]),
-            at_once=self._config.concurrency,
-            should_stop=self._should_stop,
-        )
-        for num_heard, (number, answer) in enumerate(outcomes, start=1):
-            if isinstance(answer, Answer):
-                answers[number // self._num_completions].append(answer)
+        asked = Parallel(self._ask, at_once=self._config.concurrency, should_stop=self._should_stop)
+        for number, question in enumerate(questions):
+            for _ in range(self._num_completions):
+                asked.add(Talk(question=question, number=number))
+        num_over = 0
+        for talk, outcome in asked.outcomes():
+            if isinstance(outcome, Answer):
                 self._answered = True
+                talk.add_message(outcome)
+                if talk.ended is None:
+                    talk.add_play(*play([talk.request]))
+                if talk.ended is None:
+                    asked.add(talk)
+                    continue
+                answers[talk.number].append(talk.answer())
             else:
-                faults[said(answer)] += 1
-                refused = answer if isinstance(answer, RemoteError) else refused
-            on_step(num_heard - faults.total(), num_heard / num_wanted)
+                faults[said(outcome)] += 1
+                refused = outcome if isinstance(outcome, RemoteError) else refused
+            num_over += 1
+            on_step(num_over - faults.total(), num_over / num_wanted)
         self.num_failed += faults.total()
         if refused is not None and not self._answered:
             raise refused
@@ -134,13 +144,13 @@ class RemoteGenerator:
         else:
             self.why_none = f"no answer from {self._config.base_url}: {reason}"
 
-    def _ask(self, question: Question) -> Answer:
+    def _ask(self, talk: Talk) -> Answer:
         """Ask until there is an answer. Raises Fault or RemoteError once that is hopeless."""
 
         def once() -> Answer | None:
             dialect = self._dialect
             address = self._server.base_url + dialect.path
-            reply = self._server.post(address, self._request(question, dialect))
+            reply = self._server.post(address, self._request(talk, dialect))
             if reply.status == 200:
                 return read_answer(reply.body, chat=dialect.chat)
             self._refused(reply, dialect)
@@ -150,7 +160,7 @@ class RemoteGenerator:
 
         return self._server.persist(once)
 
-    def _request(self, question: Question, dialect: _Dialect) -> dict[str, Any]:
+    def _request(self, talk: Talk, dialect: _Dialect) -> dict[str, Any]:
         sampling = self._sampling
         request: dict[str, Any] = {
             "model": self._config.model,
@@ -160,14 +170,21 @@ class RemoteGenerator:
         }
         if sampling.top_k:
             request["top_k"] = sampling.top_k
+        question = talk.question
+        heard = zip(talk.messages, talk.observations, strict=True)
         if dialect.chat:
             request["messages"] = messages_for(
                 question.text, tagged=question.tagged, system=question.system
             )
+            for message, observation in heard:
+                request["messages"].append({"role": "assistant", "content": message})
+                request["messages"].append({"role": "user", "content": observation})
         else:
             request["prompt"] = plain_prompt(
                 question.text, tagged=question.tagged, system=question.system
             )
+            for message, observation in heard:
+                request["prompt"] += message + plain_turn(observation)
         return request
 
     def _refused(self, reply: Reply, dialect: _Dialect) -> None:

@@ -20,13 +20,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import httpx
 
 from shoal_policy.generation.remote_replies import Fault
 
 T = TypeVar("T")
+W = TypeVar("W")
 
 REQUEST_SECONDS = 120.0
 """Deadline of one request, from its first byte to its reply's last: a guess, long enough for some
@@ -154,42 +155,53 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def in_parallel(
-    count: int, work: Callable[[int], T], *, at_once: int, should_stop: Callable[[], bool]
-) -> Iterator[tuple[int, T | Exception]]:
-    """Yield the outcome of `work` for every number below `count`, as each is there.
+class Parallel(Generic[W, T]):
+    """Work done in several threads, to which more may be added while its outcomes are read."""
 
-    Ends early when told to stop; what is under way then is left to itself.
-    """
-    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[int, T | Exception]] = queue.SimpleQueue()
-    for number in range(count):
-        todo.put(number)
+    def __init__(
+        self, work: Callable[[W], T], *, at_once: int, should_stop: Callable[[], bool]
+    ) -> None:
+        """`at_once` is how many threads there are at most."""
+        self._work, self._should_stop = work, should_stop
+        self._threads_left, self._num_open = at_once, 0
+        self._todo: queue.SimpleQueue[W | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[W, T | Exception]] = queue.SimpleQueue()
+        self._num_threads = 0
 
-    def run() -> None:
-        while not should_stop():
+    def add(self, item: W) -> None:
+        """Have one more done."""
+        self._num_open += 1
+        self._todo.put(item)
+        if self._threads_left:
+            self._threads_left -= 1
+            self._num_threads += 1
+            # Daemons: a request that hangs must not hold up the end of the program.
+            threading.Thread(target=self._run, daemon=True).start()
+
+    def outcomes(self) -> Iterator[tuple[W, T | Exception]]:
+        """Yield each item with its outcome, as it is there, until nothing is left to do.
+
+        Ends early when told to stop; what is under way then is left to itself.
+        """
+        try:
+            while self._num_open and not self._should_stop():
+                try:
+                    found = self._done.get(timeout=_POLL_SECONDS)
+                except queue.Empty:
+                    continue
+                self._num_open -= 1
+                yield found
+        finally:
+            for _ in range(self._num_threads):
+                self._todo.put(None)
+
+    def _run(self) -> None:
+        while (item := self._todo.get()) is not None and not self._should_stop():
             try:
-                number = todo.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                outcome: T | Exception = work(number)
+                outcome: T | Exception = self._work(item)
             except Exception as error:  # noqa: BLE001 - a lost outcome would hold up the round
                 outcome = error
-            done.put((number, outcome))
-
-    for _ in range(min(at_once, count)):
-        # Daemons: a request that hangs must not hold up the end of the program.
-        threading.Thread(target=run, daemon=True).start()
-    for _ in range(count):
-        while not should_stop():
-            try:
-                yield done.get(timeout=_POLL_SECONDS)
-                break
-            except queue.Empty:
-                continue
-        else:
-            return
+            self._done.put((item, outcome))
 
 
 def named(error: Exception) -> str:

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import torch
 
-from shoal_policy.generation.game import PlayGames
 from shoal_policy.generation.local import OnStep, generate
 from shoal_policy.generation.questions import Askable
+from shoal_policy.generation.talk import PlayGames
 from shoal_policy.generation.turns import Generate, answer_all
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import OwnGroup, Question

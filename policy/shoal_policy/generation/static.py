@@ -14,8 +14,11 @@ from shoal_policy.generation.requests import RemoteError
 from shoal_policy.generation.seam import Asking
 from shoal_policy.model.loading import ModelError
 from shoal_policy.model.prompting import reencode
+from shoal_policy.model.reading import game_reading
 from shoal_policy.rollouts import Origin, OwnGroup, public_model_name
-from shoal_wire.types import Digest, PolicyInfo
+from shoal_tasks.turns import split_messages
+from shoal_tasks.types import PlayRequest
+from shoal_wire.types import Completion, Digest, PolicyInfo
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +38,34 @@ class Static:
     def answer(self, asking: Asking) -> list[OwnGroup]:
         """See `Generator`. Raises ModelError when the server refuses and never has answered."""
         try:
-            groups = self._remote.answer(asking.questions, asking.on_step)
+            groups = self._remote.answer(asking.questions, asking.on_step, asking.play)
         except RemoteError as error:
             raise ModelError(str(error)) from None
         if self._remote.why_none:
             log.warning("%s; this round has the groups of others alone", self._remote.why_none)
-        read = [reencode(asking.policy, group) for group in groups]
+        read = [_read(asking, group) for group in groups]
         return [
             replace(group, origin=Origin.ANOTHER, author=self._author)
             for group in read
             if group is not None
         ]
+
+
+def _read(asking: Asking, group: OwnGroup) -> OwnGroup | None:
+    """Another model's answers in the policy's own tokens; None with fewer than two of them."""
+    if not group.question.max_turns:
+        return reencode(asking.policy, group)
+    requests = [
+        PlayRequest(task=group.question.coordinates, messages=split_messages(one.text))
+        for one in group.answers
+    ]
+    read = []
+    for one, play in zip(group.answers, asking.play(requests), strict=True):
+        completion = Completion(
+            text=one.text, num_tokens=one.num_tokens, finish_reason=one.finish_reason
+        )
+        room = asking.policy.max_positions
+        found = game_reading(asking.policy, completion, play.observations, room)
+        if found is not None:
+            read.append(replace(one, ids=found.ids, said=found.said))
+    return replace(group, answers=tuple(read)) if len(read) > 1 else None

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from shoal_policy.generation.game import Game, PlayGames, go_on, message_seed
+from shoal_policy.generation.game import Game, go_on, message_seed
 from shoal_policy.generation.held_rows import can_hold
 from shoal_policy.generation.local import OnStep, Sample, generate, uniforms
 from shoal_policy.generation.playing import play_held
+from shoal_policy.generation.talk import PlayGames
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, Question
 from shoal_wire.types import SamplingParams

@@ -94,8 +94,9 @@ def off(policy: Policy, groups: list[OwnGroup]) -> float:
                 logits = policy.model(input_ids=torch.tensor([[*prompt, *answer.ids]])).logits[0]
             own = logits.log_softmax(-1)[len(prompt) - 1 : -1]
             ids = torch.tensor(answer.ids)[:, None]
-            said = torch.tensor(answer.logprobs)
-            worst = max(worst, float((own.gather(-1, ids)[:, 0] - said).abs().max()))
+            places = list(range(len(answer.ids)) if answer.said is None else answer.said)
+            told = torch.tensor(answer.logprobs)
+            worst = max(worst, float((own.gather(-1, ids)[places, 0] - told).abs().max()))
     return worst
 
 

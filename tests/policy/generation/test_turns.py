@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -261,6 +262,9 @@ class Separating:
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
+    def __call__(self, *given: object, **how: object) -> object:
+        return self._inner(*given, **how)  # type: ignore[operator]
+
     def decode(self, *given: object, **how: object) -> str:
         return str(self._inner.decode(*given, **how)).replace("7", SEPARATOR)  # type: ignore[attr-defined]
 
@@ -344,3 +348,76 @@ def test_a_reading_says_what_the_messages_say(
 
 
 READER = policy_of("llama")
+
+
+def test_a_message_that_begins_with_the_separator_is_one_token_and_says_nothing() -> None:
+    policy = policy_of("tiny")
+    policy = replace(policy, tokenizer=Separating(policy.tokenizer))
+    for before in ([], [sample(policy, "a")]):
+        game = Game(question=question(), prompt=[1, 2], place=0)
+        for one in before:
+            game.add_message(policy, one)
+            game.add_answer(policy, Play(observations=("b",), done=False, reward=0.0))
+        drawn = sample(policy, "7cd")
+        game.add_message(policy, replace(drawn, text=f"{SEPARATOR}cd"))
+        answer = game.answer()
+        assert split_messages(answer.text) == (*(one.text for one in before), "")
+        assert answer.finish_reason is FinishReason.LENGTH
+        assert answer.ids[-1] == drawn.ids[0] and (answer.said or ())[-1] == len(answer.ids) - 1
+        assert len(answer.logprobs) == answer.num_said == sum(len(o.ids) for o in before) + 1
+
+
+QUICK = """
+class Game:
+    def reset(self, seed):
+        self.turn = 0
+        return "" if seed % 2 else "go"
+
+    def step(self, message):
+        self.turn += 1
+        return "", float(message == ""), True
+"""
+"""Says nothing, and is over whatever is said first."""
+
+
+def test_a_game_that_is_over_at_once_and_messages_that_are_empty(
+    tmp_path: Path,
+) -> None:
+    policy = replace(policy_of("tiny"), eos_ids=frozenset({2, *range(5, 30)}))
+    spec = game_family(tmp_path, QUICK, max_turns=3)
+    with TaskWorker([spec]) as worker:
+        source = TaskSource(worker, [spec])
+        groups = played(policy, source, num=24)
+        rewards = source.verify_own(groups)
+    answers = answers_of(groups)
+    assert {len(split_messages(one.text)) for one in answers} == {1}
+    empty = [one for one in answers if len(one.ids) == 1 and not one.text]
+    assert empty and all(one.finish_reason is FinishReason.STOP for one in empty)
+    earned = [one for row in rewards for one in row]
+    # One that was cut ends its game, and the environment had ended it, too.
+    for answer, reward in zip(answers, earned, strict=True):
+        assert reward == float(answer.text == "")
+
+
+def test_empty_messages_go_on(tasks: TaskSource) -> None:
+    policy = policy_of("chatml")
+    policy = replace(policy, eos_ids=frozenset(range(policy.model.config.vocab_size)))
+    for answer in answers_of(played(policy, tasks)):
+        assert split_messages(answer.text) == ("", "", "")
+        assert answer.finish_reason is FinishReason.STOP and answer.num_said == 3
+
+
+def test_positions_run_out_in_the_middle_of_a_game(tasks: TaskSource) -> None:
+    """Wherever they do: in the message, in what the environment says, or exactly behind it."""
+    ends = set()
+    for positions in range(12, 60):
+        policy = policy_of("tiny", positions=positions)
+        policy = replace(policy, eos_ids=frozenset({2, *range(5, 16)}))
+        (group,) = played(policy, tasks, count=1, num=8)
+        prompt = prompt_of(policy, group.question) or []
+        for answer in group.answers:
+            assert len(prompt) + len(answer.ids) <= positions
+            assert (answer.said or ())[-1] == len(answer.ids) - 1
+            ends.add((answer.finish_reason, answer.ids[-1] in policy.eos_ids))
+    stop, cut = FinishReason.STOP, FinishReason.LENGTH
+    assert ends == {(stop, True), (cut, True), (cut, False)}

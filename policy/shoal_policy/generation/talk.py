@@ -1,0 +1,77 @@
+"""A game in text alone, for servers that speak no token ids. No tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from shoal_policy.rollouts import Answer, Question
+from shoal_tasks.turns import SEPARATOR, join_messages
+from shoal_tasks.types import Play, PlayRequest
+from shoal_wire.types import FinishReason
+
+PlayGames = Callable[[Sequence[PlayRequest]], list[Play]]
+"""Returns environments' answers to the beginnings of games: `tasks.TaskSource.play`."""
+
+
+def no_games(requests: Sequence[PlayRequest]) -> list[Play]:
+    """The `PlayGames` of a swarm without games."""
+    return [Play(observations=(), done=False, reward=0.0, error="no games") for _ in requests]
+
+
+def how_ended(play: Play, num_messages: int, max_turns: int) -> FinishReason | None:
+    """Return how a game of so many messages has ended by what the environment answered.
+
+    None where it goes on. STOP says that the environment ended it, LENGTH that it did not: the
+    messages that a game has are used up, or the environment failed.
+    """
+    answered = not play.error and len(play.observations) >= num_messages
+    if answered and play.done:
+        return FinishReason.STOP
+    return None if answered and num_messages < max_turns else FinishReason.LENGTH
+
+
+@dataclass(slots=True, kw_only=True)
+class Talk:
+    """One answer of a server: a question's, or a game's while it is played."""
+
+    question: Question
+    number: int
+    """The question's place among all that are asked."""
+    messages: list[str] = field(default_factory=list)
+    observations: list[str] = field(default_factory=list)
+    ended: FinishReason | None = None
+    """How it ended; None while it goes on."""
+    counted: int = 0
+    """Tokens, by the server's count."""
+
+    def add_message(self, answer: Answer) -> None:
+        """Append what the server's model said."""
+        text, self.counted = answer.text, self.counted + answer.num_tokens
+        if not self.question.max_turns or answer.finish_reason is FinishReason.LENGTH:
+            self.ended = answer.finish_reason
+        if self.question.max_turns and SEPARATOR in text:
+            # Nobody could tell it from two messages: only what stands before it was said.
+            text, self.ended = text.split(SEPARATOR, 1)[0], FinishReason.LENGTH
+        self.messages.append(text)
+
+    def add_play(self, play: Play) -> None:
+        """Append what the environment answered, or end the game."""
+        self.ended = how_ended(play, len(self.messages), self.question.max_turns)
+        if self.ended is None:
+            self.observations.append(play.observations[-1])
+
+    @property
+    def request(self) -> PlayRequest:
+        """The request to its environment."""
+        return PlayRequest(task=self.question.coordinates, messages=tuple(self.messages))
+
+    def answer(self) -> Answer:
+        """Return it as one of a group's answers."""
+        return Answer(
+            ids=(),
+            text=join_messages(self.messages),
+            finish_reason=self.ended or FinishReason.LENGTH,
+            logprobs=(),
+            counted=self.counted,
+        )

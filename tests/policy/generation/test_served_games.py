@@ -1,0 +1,337 @@
+"""Games of several turns played through servers: token ids in and out, or text alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_policy import __main__ as command
+from shoal_policy.generation.game import Game
+from shoal_policy.generation.questions import prompt_of
+from shoal_policy.generation.remote import RemoteConfig, RemoteGenerator
+from shoal_policy.generation.requests import Parallel
+from shoal_policy.generation.seam import Asking
+from shoal_policy.generation.static import Static
+from shoal_policy.generation.talk import Talk
+from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.prompting import decode_completion, turn_ids
+from shoal_policy.rollouts import Answer, Origin, OwnGroup
+from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
+from shoal_tasks.types import Play, PlayRequest
+from shoal_wire.types import FinishReason
+from tests.policy import tiny_models
+from tests.policy import training_cases as case
+from tests.policy.generation.following_cases import adapted, base, follower, off, stir
+from tests.policy.generation.test_playing import SAMPLING, questions, world
+from tests.policy.generation.test_turns import CHATML
+from tests.policy.model_server import Handler, ModelServer
+from tests.policy.vllm_server import VllmServer
+from tests.tasks.games import game_file
+
+
+def ending(policy: Policy) -> Policy:
+    """The same, with many end tokens: messages end before they are cut."""
+    return replace(policy, eos_ids=frozenset({2, *range(5, 16)}))
+
+
+def asking(policy: Policy, games: int = 3, once: int = 1, **changes: Any) -> Asking:
+    made = Asking(
+        questions=questions(games, once),
+        policy=policy,
+        policy_version=1,
+        num_completions=4,
+        sampling=SAMPLING,
+        seed=1,
+        play=world,
+    )
+    return replace(made, **changes)
+
+
+def assert_appended(policy: Policy, groups: Sequence[OwnGroup]) -> int:
+    """Each game is its messages' own ids with the environment's between; return their number."""
+    turns = 0
+    for group in groups:
+        if not group.question.max_turns:
+            continue
+        for answer in group.answers:
+            messages = split_messages(answer.text)
+            turns += len(messages) - 1
+            request = PlayRequest(task=group.question.coordinates, messages=messages)
+            (play,) = world([request])
+            said = set(answer.said or ())
+            ids, at = list(answer.ids), 0
+            for number, message in enumerate(messages):
+                end = at
+                while end in said:
+                    end += 1
+                assert decode_completion(policy, ids[at:end]) == message
+                if number < len(messages) - 1:
+                    between = turn_ids(policy, play.observations[number])
+                    assert ids[end : end + len(between)] == between
+                    end += len(between)
+                at = end
+            assert at == len(ids) and said <= set(range(len(ids)))
+            is_over = play.done and len(play.observations) == len(messages)
+            is_cut = answer.ids[-1] not in policy.eos_ids
+            assert (answer.finish_reason is FinishReason.STOP) == (is_over and not is_cut)
+    return turns
+
+
+def test_a_server_that_follows_plays(tmp_path: Path) -> None:
+    policy = ending(adapted())
+    stir(policy, 3)
+    with VllmServer(lambda: ending(base())) as server:
+        one = follower(policy, server, tmp_path / "served")
+        this = asking(policy)
+        groups = one.answer(this)
+        assert [len(group.answers) for group in groups] == [4] * 4
+        assert {group.origin for group in groups} == {Origin.FOLLOWER}
+        assert assert_appended(policy, groups) > 4
+        assert off(policy, groups) < 1e-4, "what it says of its tokens is true of every message"
+        asked = server.questions
+        assert sum(request["n"] == 4 for request in asked) == 4
+        assert len({(tuple(r["prompt"]), r["seed"]) for r in asked}) == len(asked)
+        again = follower(policy, server, tmp_path / "served").answer(this)
+        assert [group.answers for group in again] == [group.answers for group in groups]
+
+
+def test_a_game_whose_server_fails_in_the_middle_is_left_out(tmp_path: Path) -> None:
+    policy = ending(adapted())
+    longest: list[int] = []
+
+    def fate(handler: Handler, request: dict[str, Any]) -> bool:
+        if request.get("n") == 1:
+            longest.append(len(request["prompt"]))
+            if len(longest) % 3 == 0:
+                handler.reply(400, {"error": "no"})
+                return True
+        return False
+
+    with VllmServer(lambda: ending(base()), fate=fate) as server:
+        one = follower(policy, server, tmp_path / "served")
+        groups = one.answer(asking(policy, once=0, num_completions=8))
+    assert assert_appended(policy, groups) > 0 and len(longest) > 5
+    assert 0 < sum(len(group.answers) for group in groups) < 24
+
+
+def test_each_game_goes_on_at_its_own_pace(tmp_path: Path) -> None:
+    """A request that hangs holds up its own game alone."""
+    policy = ending(adapted())
+    held, first = threading.Event(), threading.Semaphore(1)
+    after: list[int] = []
+
+    def fate(_handler: Handler, request: dict[str, Any]) -> bool:
+        if request.get("n") != 1:
+            return False
+        if first.acquire(blocking=False):
+            held.wait(20)
+        elif not held.is_set():
+            after.append(len(request["prompt"]))
+            if len(after) == 4:
+                held.set()
+        return False
+
+    with VllmServer(lambda: ending(base()), fate=fate) as server:
+        one = follower(policy, server, tmp_path / "served")
+        groups = one.answer(asking(policy, once=0, num_completions=8))
+    assert held.is_set() and len(after) == 4
+    assert sum(len(group.answers) for group in groups) == 24
+
+
+def remote(server: ModelServer, **config: Any) -> RemoteGenerator:
+    return RemoteGenerator(
+        RemoteConfig(
+            base_url=server.base_url,
+            model="theirs",
+            request_seconds=20.0,
+            first_pause_seconds=0.001,
+            **config,
+        ),
+        num_completions=4,
+        sampling=SAMPLING,
+        should_stop=lambda: False,
+    )
+
+
+def talking(server: ModelServer) -> ModelServer:
+    server.policy = ending(server.policy)
+    return server
+
+
+def test_a_server_of_text_plays_as_a_chat() -> None:
+    with ModelServer() as server:
+        groups = remote(talking(server)).answer(questions(3, 1), play=world)
+    assert [len(group.answers) for group in groups] == [4] * 4
+    heard = [request["messages"] for request in server.requests]
+    turns = 0
+    for messages in heard:
+        assert [one["role"] for one in messages] == ["user", "assistant"] * (len(messages) // 2) + [
+            "user"
+        ]
+        turns += len(messages) > 1
+        said = [one["content"] for one in messages if one["role"] == "assistant"]
+        for number in range(len(said)):
+            found = [
+                play.observations[number]
+                for group in groups
+                for (play,) in [
+                    world([PlayRequest(task=group.question.coordinates, messages=tuple(said))])
+                ]
+            ]
+            assert messages[2 * number + 2]["content"] in found
+    assert turns > 3
+    for group in groups:
+        for answer in group.answers:
+            assert answer.ids == () and answer.num_tokens > 0
+            if group.question.max_turns:
+                messages = split_messages(answer.text)
+                (play,) = world([PlayRequest(task=group.question.coordinates, messages=messages)])
+                assert play.done or answer.finish_reason is not FinishReason.STOP
+
+
+def test_a_server_without_a_chat_gets_the_game_as_one_text() -> None:
+    with ModelServer() as server:
+        remote(talking(server), chat=False).answer(questions(3), play=world)
+    prompts = [request["prompt"] for request in server.requests]
+    later = [prompt for prompt in prompts if prompt.count("Answer:") > 1]
+    assert later and all(prompt.endswith("\nAnswer:") for prompt in prompts)
+    for prompt in later:
+        before = prompt[: prompt.rindex("\n\n")]
+        assert any(before.startswith(one) for one in prompts if len(one) < len(prompt)), (
+            "it is appended to"
+        )
+
+
+def chat_policy() -> Policy:
+    tokenizer = tiny_models.tokenizer(answer_token=False)
+    tokenizer.chat_template = CHATML
+    return wrap_policy(tiny_models.model("llama", positions=400), tokenizer, name="chat")
+
+
+def test_text_is_encoded_anew_and_trained_on_only_as_the_same_text() -> None:
+    policy = chat_policy()
+    said = iter(["ab", "cd", "ab", "c\u00e9", "ab", "ab", "ab", "ab"] * 40)
+
+    def fate(handler: Handler, _request: dict[str, Any]) -> bool:
+        choice = {"message": {"content": next(said)}, "finish_reason": "stop"}
+        handler.reply(200, {"choices": [choice]})
+        return True
+
+    def play(requests: Sequence[PlayRequest]) -> list[Play]:
+        return [
+            Play(
+                observations=tuple(f"{n} <eos>" for n in range(len(one.messages))),
+                done=len(one.messages) == 2,
+                reward=0.0,
+            )
+            for one in requests
+        ]
+
+    with ModelServer(fate) as server:
+        this = asking(policy, games=2, once=0, play=play)
+        groups = Static(remote(server, concurrency=1), "theirs").answer(this)
+    assert {group.origin for group in groups} == {Origin.ANOTHER}
+    answers = [answer for group in groups for answer in group.answers]
+    assert 2 <= len(answers) < 8, "what this tokenizer does not know is no answer"
+    for answer in answers:
+        messages = split_messages(answer.text)
+        first = [*policy.tokenizer(messages[0], add_special_tokens=False)["input_ids"], 2]
+        between = turn_ids(policy, "0 <eos>")
+        assert list(answer.ids[: len(first) + len(between)]) == first + between
+        assert answer.said is not None
+        assert [answer.ids[at] for at in answer.said[: len(first)]] == first
+        assert set(range(len(first), len(first) + len(between))).isdisjoint(answer.said)
+
+
+@pytest.mark.parametrize("generator", ["vllm", "openai"])
+def test_a_swarm_with_games_is_played_by_a_server(
+    generator: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The command itself: it was refused."""
+    model = case.model_folder(tmp_path / "model")
+    game = game_file(tmp_path, max_turns=3)
+    folder = tmp_path / "data"
+
+    def served(make: Callable[[], ModelServer]) -> ModelServer:
+        with make() as server:
+            code = command.main(
+                [
+                    *("--alone", "--data-dir", str(folder), "--model", model, "--rounds", "2"),
+                    *("--local", "2", "--external", "0", "--completions", "2"),
+                    *("--max-new-tokens", "4", "--generator", generator, "--eval-every", "0"),
+                    *("--base-url", server.base_url, "--tasks", "none", "--task-file", str(game)),
+                ]
+            )
+        assert code == 0, caplog.text
+        return server
+
+    if generator == "openai":
+        server = served(ModelServer)
+    else:
+        from shoal_policy.model.loading import load_policy
+
+        server = served(
+            lambda: VllmServer(lambda: load_policy(model), folder=folder / "served" / "model")
+        )
+    assert server.requests
+
+
+def test_a_message_of_text_with_the_separator_ends_its_game() -> None:
+    talk = Talk(question=questions(1)[0], number=0)
+    said = Answer(
+        ids=(), text=f"ab{SEPARATOR}c", finish_reason=FinishReason.STOP, logprobs=(), counted=3
+    )
+    talk.add_message(said)
+    assert talk.ended is FinishReason.LENGTH
+    assert talk.answer().text == "ab" and talk.answer().num_tokens == 3
+
+
+def test_work_may_bring_more_work_and_ends_when_told_to() -> None:
+    stop = threading.Event()
+    crew: Parallel[int, int] = Parallel(lambda n: n * n, at_once=3, should_stop=stop.is_set)
+    for number in range(5):
+        crew.add(number)
+    found = []
+    for number, outcome in crew.outcomes():
+        found.append((number, outcome))
+        if number < 10:
+            crew.add(number + 10)
+    assert sorted(found) == [(n, n * n) for n in (*range(5), *range(10, 15))]
+    hung = threading.Event()
+    slow: Parallel[int, bool] = Parallel(
+        lambda _n: hung.wait(20), at_once=1, should_stop=stop.is_set
+    )
+    slow.add(1)
+    stop.set()
+    assert list(slow.outcomes()) == []
+    hung.set()
+
+
+def test_a_servers_numbers_count_only_where_every_message_has_them() -> None:
+    policy = ending(tiny_models.policy("llama"))
+    from tests.policy.generation.test_turns import sample
+
+    game = Game(question=questions(1)[0], prompt=[1, 2], place=0)
+    game.add_message(policy, sample(policy, "a"))
+    game.ids += [7, 8]
+    game.add_message(policy, replace(sample(policy, "bc"), logprobs=[]))
+    answer = game.answer()
+    assert answer.logprobs == () and answer.num_said == 5
+    assert answer.text == join_messages(["a", "bc"])
+
+
+def test_positions_that_run_out_in_the_middle_end_a_served_game(tmp_path: Path) -> None:
+    policy = ending(replace(adapted(), max_positions=24))
+    with VllmServer(lambda: ending(base())) as server:
+        one = follower(policy, server, tmp_path / "served")
+        groups = one.answer(asking(policy, num_completions=12))
+    for group in groups:
+        prompt = prompt_of(policy, group.question) or []
+        for answer in group.answers:
+            assert len(prompt) + len(answer.ids) <= 24
+    assert assert_appended(policy, groups) > 0
