@@ -122,7 +122,7 @@ COMMANDS = {
     ),
     "completion": Command(
         module="shoal.completion",
-        does="what makes the TAB key complete shoal's words, in your shell",
+        does="shell completion: the TAB key knows shoal's words",
         group="this program",
     ),
 }

@@ -6,6 +6,7 @@ line ─▶ the turns so far ─▶ shoal_policy.serving (as `shoal serve` asks 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +52,10 @@ def _talk(policy: Policy, arguments: argparse.Namespace, console: Terminal) -> N
     from shoal_policy.model.loading import PromptFormat
     from shoal_policy.serving import RequestError, chat_reply
 
+    prompt = styled(("you:", "bold"), " ") if sys.stdin.isatty() else ""
     turns: list[dict[str, str]] = []
     while True:
-        line = console.input(styled(("you:", "bold"), " "))
+        line = console.input(prompt)
         if not line.strip():
             turns.clear()
             continue

@@ -19,7 +19,7 @@ from shoal_tasks.families import PRESETS
 from shoal_tasks.generators import ALLOWED_GENERATORS
 
 DESCRIPTION = """\
-Print what makes the TAB key complete shoal's commands, views, flags, their choices, presets, task
+Print the shell completion of shoal's commands, views, flags, their choices, presets, task
 families and files. Put it where your shell looks; a new shell has it.
 
   shoal completion bash > ~/.local/share/bash-completion/completions/shoal
