@@ -4,13 +4,16 @@ Whole nodes on loopback in two processes, one shard, each publishing a batch of 
 completions of 200 characters) every five seconds. *calm*: nothing in the way. *faulty*: every
 connection through a proxy that delays each way by 200 ms and drops 5 % of the connections a minute.
 *parted*: eight nodes, four on each side of a link that passes nothing for 60 s, while all publish;
-then the time until they are one mesh again, and until everybody has what it missed. Latency runs
-from the call that puts a batch on the publisher's disk to its first group's entry into another
-node's buffer.
+then the time until they are one mesh again, and until everybody has what it missed. *overload*: as
+many nodes as in *calm*, each making batches at a pace for which the machine would need twice the
+cores that it has, by what a delivery cost in *calm*. Latency runs from the call that puts a batch
+on the publisher's disk to its first group's entry into another node's buffer. A publisher whose
+node tells it to wait tries again twice a second, as a trainer does.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 import time
@@ -18,7 +21,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Goal, Options, Report, at_most, main, median, note, percentile
+from benchmarks.harness import (
+    Goal,
+    Options,
+    Report,
+    at_most,
+    environment,
+    main,
+    median,
+    note,
+    percentile,
+)
 from benchmarks.link_proxies import Proxies
 from benchmarks.settling import LATE_S
 from benchmarks.swarm_fleet import Fleet, Run, open_fleet
@@ -30,30 +43,45 @@ DELAY_S = 0.2
 DROPS_PER_MINUTE = 0.05
 PARTED_NODES = 8
 PARTED_SECONDS = 60.0
+OVERLOAD = 2.0
+"""Cores that the overload would need, of those that are there."""
 _HEAL_LIMIT_S = 120.0
 _MESH_LOW = 4
 
 
 def measure(options: Options) -> Report:
-    """Run the three cases."""
+    """Run the cases."""
     nodes, seconds = (8, 10.0) if options.quick else (32, 60.0)
+    calm = _case("calm", nodes, seconds, Proxies)
     results: dict[str, Any] = {
-        "calm": _case("calm", nodes, seconds, Proxies),
+        "calm": calm,
         "faulty": _case(
             "faulty",
             nodes,
             seconds,
             lambda: Proxies(delay_s=DELAY_S, drops_per_minute=DROPS_PER_MINUTE),
         ),
+        "overload": _case("overload", nodes, max(30.0, seconds), Proxies, _overload_every_s(calm)),
         "parted": _parted(20.0 if options.quick else PARTED_SECONDS),
     }
     return Report(results=results, goals=_goals(results))
 
 
+def _overload_every_s(calm: dict[str, Any]) -> float:
+    """Return a publisher's pace at which all deliveries would need twice the cores there are."""
+    cores = environment()["cpus_usable"] or environment()["cpu_count"]
+    cost_s = (calm["cpu_ms_per_delivery"] + calm["task_worker_cpu_ms_per_delivery"]) / 1000
+    return float(calm["nodes"] * (calm["nodes"] - 1) * cost_s / (OVERLOAD * cores))
+
+
 def _case(
-    name: str, nodes: int, seconds: float, make_proxies: Callable[[], Proxies]
+    name: str,
+    nodes: int,
+    seconds: float,
+    make_proxies: Callable[[], Proxies],
+    every_s: float = EVERY_S,
 ) -> dict[str, Any]:
-    note(f"{name}: {nodes} nodes …")
+    note(f"{name}: {nodes} nodes, a batch each {every_s:.2f} s …")
     with (
         tempfile.TemporaryDirectory(prefix="shoal-") as folder,
         make_proxies() as proxies,
@@ -65,21 +93,27 @@ def _case(
         fleet.publish(every_s=EVERY_S, seconds=EVERY_S, groups=GROUPS, chars=CHARS)
         before = fleet.usage()
         run = fleet.publish(
-            every_s=EVERY_S, seconds=seconds, groups=GROUPS, chars=CHARS, drain_s=30
+            every_s=every_s, seconds=seconds, groups=GROUPS, chars=CHARS, drain_s=30
         )
-        after = fleet.usage()
-        delivered = len(run.latencies())
         return {
             "nodes": nodes,
+            "batches_made": nodes * math.ceil(seconds / every_s),
             **_delivered(run),
+            "told_to_wait": run.told_to_wait,
             "publisher_late_s": round(run.late_s, 2),
-            "cpu_ms_per_delivery": round(
-                1000 * (after["cpu_s"] - before["cpu_s"]) / max(1, delivered), 2
-            ),
-            "task_worker_cpu_ms_per_delivery": round(
-                1000 * (after["worker_cpu_s"] - before["worker_cpu_s"]) / max(1, delivered), 2
-            ),
+            **_cost(run, before, fleet.usage()),
         }
+
+
+def _cost(run: Run, before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """Return what a delivery took of the cores, the wait for the last ones included."""
+    delivered = max(1, len(run.latencies()))
+    return {
+        "cpu_ms_per_delivery": round(1000 * (after["cpu_s"] - before["cpu_s"]) / delivered, 2),
+        "task_worker_cpu_ms_per_delivery": round(
+            1000 * (after["worker_cpu_s"] - before["worker_cpu_s"]) / delivered, 2
+        ),
+    }
 
 
 def _settle(fleet: Fleet) -> None:
@@ -112,6 +146,7 @@ def _parted(seconds: float) -> dict[str, Any]:
     ):
         _settle(fleet)
         fleet.publish(every_s=EVERY_S, seconds=EVERY_S, groups=GROUPS, chars=CHARS)
+        before = fleet.usage()
         proxies.part()
         run = fleet.publish(every_s=EVERY_S, seconds=seconds, groups=GROUPS, chars=CHARS, drain_s=0)
         parted_share = len(run.latencies()) / run.num_due()
@@ -131,6 +166,7 @@ def _parted(seconds: float) -> dict[str, Any]:
             "full_mesh_after_s": round(mesh_s, 1),
             "missed_fetched_after_s": round(fetched_s, 1),
             "delivered_share_in_the_end": round(len(run.latencies()) / run.num_due(), 6),
+            **_cost(run, before, fleet.usage()),
         }
 
 
@@ -146,6 +182,7 @@ def _is_one_mesh(fleet: Fleet) -> bool:
 
 def _goals(results: dict[str, Any]) -> list[Goal]:
     calm, faulty, parted = results["calm"], results["faulty"], results["parted"]
+    overload = results["overload"]
 
     def share(name: str, case: dict[str, Any], least: float) -> Goal:
         return Goal(
@@ -163,6 +200,8 @@ def _goals(results: dict[str, Any]) -> list[Goal]:
         p99("calm", calm, 2.0),
         share("faulty", faulty, 0.99),
         p99("faulty", faulty, 5.0),
+        share("overload", overload, 1.0),
+        p99("overload", overload, 10.0),
         at_most("full mesh after a parting (s)", parted["full_mesh_after_s"], 15),
         Goal(
             what="missed batches fetched after a parting",

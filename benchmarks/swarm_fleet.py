@@ -51,6 +51,8 @@ class Run:
     """Batch → publisher and the wall clock at the call."""
     late_s: float
     """Greatest delay of a publisher behind its pace, in seconds."""
+    told_to_wait: int = 0
+    """Batches that a node took only after it had told its publisher to wait."""
     arrivals: dict[str, dict[str, float]] = field(default_factory=dict)
     """Node → batch → wall clock."""
 
@@ -114,6 +116,7 @@ class Fleet:
         ):
             run.published.update({k: (v[0], v[1]) for k, v in answer["published"].items()})
             run.late_s = max(run.late_s, answer["late_s"])
+            run.told_to_wait += answer["told_to_wait"]
         self.collect(run, drain_s)
         return run
 
@@ -201,9 +204,19 @@ def open_fleet(
         yield Fleet(workers[1:], num_nodes)
 
 
+_PORTS = range(20_000, 32_000)
+"""Ports that no system gives to outgoing connections by default: what is free here stays free but
+for another program that asks for the same number."""
+
+
 def free_ports(count: int) -> list[int]:
     """Return ports that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    sockets: list[socket.socket] = []
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        if len(sockets) == count:
+            break
+        with contextlib.suppress(OSError):
+            sockets.append(socket.create_server(("127.0.0.1", port)))
     ports: list[int] = [sock.getsockname()[1] for sock in sockets]
     for sock in sockets:
         sock.close()

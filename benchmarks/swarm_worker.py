@@ -23,6 +23,7 @@ from libp2p.io.trio import TrioTCPStream
 from benchmarks.groups import draw_tasks, make_group, publish_request
 from benchmarks.texts import reasoning
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
+from shoal_ipc import messages as m
 from shoal_p2p.collector import spare_collector
 from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.host import HostSettings, Libp2pHost
@@ -30,13 +31,18 @@ from shoal_p2p.net.identity import Identity, identity_from_seed
 from shoal_p2p.net.pipes import SocketPipe
 from shoal_p2p.node import Node
 from shoal_p2p.parts import Libp2pNetwork, Network, Parts
+from shoal_p2p.rollouts.outbox import MAX_PACED_GROUPS, OutboxFullError
 from shoal_settings.schema import Settings
 from shoal_tasks.families import EASY
+from shoal_tasks.wire_tasks import coordinates_of
 from shoal_tasks.worker.trio_client import TaskWorker
 from shoal_wire.digests import sha256
 from shoal_wire.types import PeerId, PublishedGroup, Task
 
 _NUM_TASKS = 128
+_TASKS_SEED = 1
+_RETRY_S = 0.5
+"""Pause of a publisher that its node has told to wait, as a trainer's."""
 
 
 class SharedWorker:
@@ -145,8 +151,9 @@ def network_through(proxies: dict[str, int]) -> Callable[[Identity, HostSettings
 class Fleet:
     """The nodes of this process."""
 
-    def __init__(self, config: dict[str, Any], parts: Parts) -> None:
+    def __init__(self, config: dict[str, Any], parts: Parts, worker: TaskWorker) -> None:
         self.config = config
+        self._worker = worker
         self._parts = parts
         self.nodes: list[LiveNode] = []
         self._arrivals: dict[str, Arrivals] = {}
@@ -154,6 +161,8 @@ class Fleet:
         self.rng = random.Random(config["seed"])
         self.tasks: list[Task] = []
         self.published: dict[str, tuple[str, float]] = {}
+        self.num_told_to_wait = 0
+        """Batches of the latest pace that their node took only after a refusal."""
         self._keys = itertools.count(config["seed"] << 32)
         self._late = 0.0
 
@@ -169,7 +178,11 @@ class Fleet:
             peer = await self._start_one(nursery, identity, settings)
             addresses.append(peer.member.host.listen_addrs()[0])
         if not self.config["is_bootstrap"]:
-            self.tasks = await trio.to_thread.run_sync(draw_tasks, self.rng, _NUM_TASKS)
+            # The same in every process, and known to the worker that its nodes share: one that
+            # answers for many nodes in turn would be the first thing to be overloaded.
+            rng = random.Random(_TASKS_SEED)
+            self.tasks = await trio.to_thread.run_sync(draw_tasks, rng, _NUM_TASKS)
+            await self._worker.question_digests([coordinates_of(task) for task in self.tasks])
         return addresses
 
     def _settings(self, port: int) -> dict[str, Any]:
@@ -202,6 +215,7 @@ class Fleet:
     async def publish(self, *, every_s: float, seconds: float, groups: int, chars: int) -> Any:
         """Publish from every node at an even pace, the nodes spread over it."""
         self.published = {}
+        self.num_told_to_wait = 0
         self._late = 0.0
         start = trio.current_time() + 0.5
         offset = self.config["offset"]
@@ -211,7 +225,11 @@ class Fleet:
                 nursery.start_soon(
                     self._publish_one, node, first, every_s, start + seconds, groups, chars
                 )
-        return {"published": self.published, "late_s": self._late}
+        return {
+            "published": self.published,
+            "late_s": self._late,
+            "told_to_wait": self.num_told_to_wait,
+        }
 
     async def _publish_one(
         self, node: LiveNode, first: float, every_s: float, end: float, groups: int, chars: int
@@ -227,12 +245,25 @@ class Fleet:
             )
             await trio.sleep_until(due)
             self._late = max(self._late, trio.current_time() - due)
+            await self._accept(node, request, end)
+            due += every_s
+
+    async def _accept(self, node: LiveNode, request: m.Publish, end: float) -> None:
+        """Hand a batch over as a trainer does: again and again, while the node cannot take it."""
+        is_told = False
+        while trio.current_time() < end:
             called = time.time()
-            own = await node.outbox.accept(request)
+            try:
+                own = await node.outbox.accept(request, max_groups=MAX_PACED_GROUPS)
+            except OutboxFullError:
+                self.num_told_to_wait += not is_told
+                is_told = True
+                await trio.sleep(_RETRY_S)
+                continue
             assert own.signed is not None
             self.published[own.batch_id.hex()] = (node.member.peer_id, called)
             node.pool.keep_own(own.signed)
-            due += every_s
+            return
 
     async def snapshot(self) -> Any:
         """Return CPU, bytes, and each node's connections and mesh."""
@@ -257,6 +288,7 @@ class Fleet:
                     "shards": list(node.member.shards.shards),
                     "own_shard": node.member.shards.own_shard,
                     "unsent": node.outbox.num_unsent,
+                    "late_s": node.outbox.late_s,
                     "received": node.member.gossip.stats().pubsub.get("received", 0),
                     "forwarded": node.member.gossip.stats().pubsub.get("forwarded", 0),
                     "verdicts": node.member.guard.verdicts.totals(),
@@ -277,7 +309,7 @@ class Fleet:
             node.member.peer_id: {
                 "peers": sorted(node.member.host.connected_peers()),
                 "mesh": [
-                    m.peer_id for members in node.member.gossip.mesh().values() for m in members
+                    one.peer_id for members in node.member.gossip.mesh().values() for one in members
                 ],
             }
             for node in self.nodes
@@ -293,7 +325,7 @@ async def main(config: dict[str, Any]) -> None:
             network=network_through(config["proxies"]),
             worker=lambda _families, _patience_s: SharedWorker(worker),
         )
-        fleet = Fleet(config, parts)
+        fleet = Fleet(config, parts, worker)
         async with trio.open_nursery() as lives:
             addresses = await fleet.start(lives)
             print(json.dumps({"addresses": addresses}), flush=True)

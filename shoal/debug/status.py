@@ -90,7 +90,7 @@ def _trainer_rows(rows: Table, view: Status, trainer: Trainer) -> None:
         rows.add_row(
             "looked at", f"{looked_at:.0f} groups in the last round, {own:.0f} of them its own"
         )
-    if view.outbox is not None and view.outbox.unsent:
+    if view.outbox is not None and (view.outbox.unsent or view.outbox.late_s):
         rows.add_row("outbox", _outbox(view.outbox))
     if (buffered := view.buffer) is not None:
         rows.add_row(
@@ -104,6 +104,11 @@ def _trainer_rows(rows: Table, view: Status, trainer: Trainer) -> None:
 
 
 def _outbox(outbox: Outbox) -> str:
+    if outbox.late_s:
+        return (
+            f"the swarm is {outbox.late_s:.0f} s behind: this node shares less until it has"
+            " caught up, and the trainer keeps the newest groups"
+        )
     if not outbox.batches_put_off:
         return f"{outbox.unsent} batches wait for a peer"
     return (

@@ -95,7 +95,8 @@ class SimulatedGossip(MeshGossip):
         self._refuse_oversize(data)
         await trio.lowlevel.checkpoint()
         self._sequence += 1
-        return self.send(say(self._host.peer_id, self._sequence, topic, data))
+        now = trio.current_time()
+        return self.send(say(self._host.peer_id, self._sequence, topic, data, sent_s=now))
 
     def send(self, message: Message) -> int:
         """Send any message, also one that is not this node's, as an attacker may."""

@@ -10,9 +10,17 @@ FORGED = "forged"
 """What stands for a signature that does not hold."""
 
 
-def say(author: PeerId, sequence: int, topic: str, data: bytes) -> Message:
+def say(
+    author: PeerId, sequence: int, topic: str, data: bytes, *, sent_s: float | None = None
+) -> Message:
     """Return a message, the same object wherever it comes to."""
-    return Message(id=f"{author}/{sequence}".encode(), author=author, topics=(topic,), data=data)
+    return Message(
+        id=f"{author}/{sequence}".encode(),
+        author=author,
+        topics=(topic,),
+        data=data,
+        sent_s=sent_s,
+    )
 
 
 def forged(message: Message) -> Message:

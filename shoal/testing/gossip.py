@@ -29,6 +29,8 @@ class FakeGossip:
 
     peers: int = 1
     """How many hear what is published; with 0 it is not kept."""
+    late: float = 0.0
+    """How many seconds late messages arrive."""
     published: list[tuple[str, bytes]] = field(default_factory=list)
     """Topic and data, in order."""
     listening: dict[str, tuple[PeerId, ...]] = field(default_factory=dict)
@@ -61,6 +63,10 @@ class FakeGossip:
         if self.peers:
             self.published.append((topic, data))
         return self.peers
+
+    def late_s(self, sent_since: float = 0.0) -> float | None:
+        """Return how late the test says that messages are."""
+        return self.late
 
     def mesh(self) -> dict[str, list[MeshPeer]]:
         """Return a mesh of all who listen."""

@@ -281,8 +281,11 @@ class SimulatedNode:
             for _ in range(self.settings.local)
         ]
         key = f"{self.life}-{self.rounds}".encode()
-        answer = await self._ask(service, make.publish(groups, key=key, round=self.rounds))
-        assert isinstance(answer, m.PublishReply)
+        batch = make.publish(groups, key=key, round=self.rounds)
+        answer = await service.handle(HOLDER, m.Role.TRAINER, batch)
+        if isinstance(answer, m.Failure) and answer.retryable:
+            return  # the swarm is behind: a trainer shares the newest later
+        assert isinstance(answer, m.PublishReply), answer
         assert answer.is_new
         envelope = await self.live.store.envelope_part(answer.batch_id, 0, 1 << 20)
         assert envelope is not None

@@ -11,6 +11,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils.varint import encode_uvarint
 
 from shoal_p2p.gossip.control import SPAM_ENTRIES
+from shoal_p2p.gossip.lateness import sent_s_of
 from shoal_p2p.gossip.messages import message_id, refuse_hollow
 from shoal_p2p.gossip.rpc import Message, Rpc
 from shoal_p2p.gossip.settings import GossipLimits
@@ -69,6 +70,7 @@ def message_of(signed: rpc_pb2.Message) -> Message:
         topics=tuple(signed.topicIDs),
         data=signed.data,
         signed=signed,
+        sent_s=sent_s_of(int.from_bytes(signed.seqno[:8], "big")),
     )
 
 

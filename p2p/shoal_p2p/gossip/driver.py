@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -87,6 +88,10 @@ class MeshGossip(ABC):
         await trio.lowlevel.checkpoint()
         self._validators.pop(topic, None)
         self._perform(self._mesh.leave(topic, trio.current_time()))
+
+    def late_s(self, sent_since: float = -math.inf) -> float | None:
+        """Return how many seconds late messages arrive that were sent since then, if it shows."""
+        return self._mesh.late_s(trio.current_time(), sent_since)
 
     def mesh(self) -> dict[str, list[MeshPeer]]:
         """Return each topic's mesh, the oldest member first."""

@@ -15,9 +15,11 @@ Of py-libp2p only hosts and streams are used. For each peer there is one reader 
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
+from statistics import median
 from typing import Any
 
 import trio
@@ -132,6 +134,13 @@ class Libp2pGossip(MeshGossip):
         num_queued = self._perform((sent,))
         self._mesh.counts["publish_skipped"] += len(sent.peers) - num_queued
         return num_queued
+
+    def late_s(self, sent_since: float = -math.inf) -> float | None:
+        """Return how many seconds late messages arrive, or wait for most peers, if that is more."""
+        now = trio.current_time()
+        waits = [queue.waited_s(now) for queue in self._queues.values()]
+        arriving, waiting = super().late_s(sent_since), median(waits) if waits else 0.0
+        return arriving if not waiting else max(arriving or 0.0, waiting)
 
     def _send(self, peer: PeerId, rpc: Rpc) -> None:
         queue = self._queues.get(peer)

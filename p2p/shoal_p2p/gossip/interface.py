@@ -7,6 +7,7 @@ bytes, so nothing of it is malformed and nobody reads slowly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -114,6 +115,10 @@ class Gossip(Protocol):
         Raises:
             OversizeError: `data` is longer than the limit, and would vanish on its way.
         """
+
+    def late_s(self, sent_since: float = -math.inf) -> float | None:
+        """Return how many seconds later than in quiet times messages arrive, of those that were
+        sent lately and since then by Trio's clock; None where too few were heard to say."""
 
     def mesh(self) -> dict[str, list[MeshPeer]]:
         """Return the mesh of each topic of this node, the oldest member first."""

@@ -26,6 +26,7 @@ from shoal_p2p.gossip.blame import COPY, BlameBook
 from shoal_p2p.gossip.control import MAX_ENTRIES, MAX_IDS, ControlBudget
 from shoal_p2p.gossip.flood_gate import FloodGate, SenderFlow
 from shoal_p2p.gossip.interface import OVERLOAD
+from shoal_p2p.gossip.lateness import Lateness
 from shoal_p2p.gossip.meshes import Meshes
 from shoal_p2p.gossip.message_cache import FrameCache
 from shoal_p2p.gossip.offers import OfferBook
@@ -103,6 +104,7 @@ class Mesh:
         self._judging: set[bytes] = set()
         self._blame = BlameBook(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
         self._floods = FloodGate(limits.flood)
+        self._lateness = Lateness()
         self.counts: Counter[str] = Counter()
         """received, duplicate, own_echo, forwarded, unknown_topic; the driver counts its own."""
 
@@ -119,6 +121,10 @@ class Mesh:
     def ignores(self, peer: PeerId) -> bool:
         """True if nothing that `peer` sends is read (graylisted)."""
         return self._score(peer) < self._shape.graylist_threshold
+
+    def late_s(self, now: float, sent_since: float) -> float | None:
+        """Return how many seconds late messages arrive that were sent since then, if it shows."""
+        return self._lateness.late_s(now, sent_since)
 
     @property
     def members(self) -> Mapping[str, Mapping[PeerId, float]]:
@@ -290,9 +296,13 @@ class Mesh:
         self._wants.came(forwarder, message.id)
         if judged.reason not in OVERLOAD:
             self._seen.add(message.id, now)
+        elif message.sent_s is not None:
+            self._lateness.dropped(message.author, message.sent_s, now)
         events: list[Event] = [JudgedMessage(forwarder, message.author, judged)]
         if judged.outcome is Outcome.ACCEPT:
             self.counts["forwarded"] += 1
+            if message.sent_s is not None:
+                self._lateness.arrived(message.author, message.sent_s, now)
             for holder in (forwarder, message.author):
                 self._offers.note_holder(holder, message.id)
             targets = self._mesh_targets(message, forwarder)

@@ -19,6 +19,8 @@ class _Lane:
 
     def __init__(self, max_frames: int, max_bytes: int) -> None:
         self.frames: deque[bytes] = deque()
+        self.since: deque[float] = deque()
+        """When each frame came."""
         self.num_bytes = 0
         self._max_frames = max_frames
         self._max_bytes = max_bytes
@@ -28,15 +30,18 @@ class _Lane:
 
     def append(self, frame: bytes) -> None:
         self.frames.append(frame)
+        self.since.append(trio.current_time())
         self.num_bytes += len(frame)
 
     def pop(self) -> bytes:
         frame = self.frames.popleft()
+        self.since.popleft()
         self.num_bytes -= len(frame)
         return frame
 
     def clear(self) -> None:
         self.frames.clear()
+        self.since.clear()
         self.num_bytes = 0
 
 
@@ -56,6 +61,10 @@ class OutboundQueue:
     def num_data_bytes(self) -> int:
         """Bytes of messages that wait to be written."""
         return self._data.num_bytes
+
+    def waited_s(self, now: float) -> float:
+        """Return for how long the oldest message has waited, in seconds."""
+        return now - self._data.since[0] if self._data.since else 0.0
 
     def has_room(self, size: int) -> bool:
         """True if a message's frame of `size` bytes would be taken."""

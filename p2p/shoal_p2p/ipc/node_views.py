@@ -97,6 +97,7 @@ class NodeViews(CoreViews):
                 batches_announced=outbox.num_batches_announced,
                 batches_expired=outbox.num_batches_expired,
                 batches_put_off=outbox.num_batches_put_off,
+                late_s=round(outbox.late_s, 2),
             ),
             buffer=BufferTotals(**self._buffer_totals()),
             one_network=self._learning.origins.one_network(self._member.peer.parts.wall_ms()),

@@ -5,7 +5,8 @@
 They go out at a pace under the quota that peers allow a publisher, so an honest node is never over
 it. A trainer that makes more than that is told to wait before its batch has a number: a number that
 never went out is a gap, which every neighbour would ask for. While nobody is there to hear, the
-oldest are given up.
+oldest are given up. While the swarm is behind, a node sends less (`restraint`), and its trainer
+waits likewise.
 
 A batch too big to be gossiped whole is announced by its digest; peers pull it (`fetch.server`).
 Batches go out in order. One that nobody was there to hear waits; after a restart the unsent ones
@@ -28,6 +29,7 @@ from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.validation import Rejected, reopen_batch
 from shoal_p2p.net.identity import Identity
+from shoal_p2p.rollouts.restraint import Restraint
 from shoal_p2p.store.store import OwnBatch, Store, StoreError
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import batch_to_bytes
@@ -112,9 +114,10 @@ class Outbox:
         store: Store,
         publish: Callable[[str, bytes], Awaitable[int]],
         wall_ms: Callable[[], int],
+        late_s: Callable[[float], float | None] = lambda _sent_since: None,
     ) -> None:
-        """`publish` is gossip's: it queues a message for the peers of a topic, and says for how
-        many."""
+        """`publish` and `late_s` are gossip's: one queues a message for the peers of a topic, and
+        says for how many, the other says how late messages are."""
         self._manifest = manifest
         self._me = identity.peer_id
         self._topic = manifest.topic(manifest.shard_of(identity.peer_id))
@@ -122,6 +125,8 @@ class Outbox:
         self._store = store
         self._publish = publish
         self._wall_ms = wall_ms
+        self._late_s = late_s
+        self._restraint = Restraint()
         self._unsent: deque[_Waiting] = deque()
         self._pace: TokenBucket | None = None
         self._heard = False
@@ -138,6 +143,11 @@ class Outbox:
         self.num_batches_expired = 0
         self.num_batches_put_off = 0
         """Times that the trainer was told to wait, since it makes more than peers take."""
+
+    @property
+    def late_s(self) -> float:
+        """By how many seconds the swarm is behind, while own batches wait for it; else 0."""
+        return self._restraint.late_s if self._restraint.is_slowed else 0.0
 
     @property
     def num_unsent(self) -> int:
@@ -172,15 +182,12 @@ class Outbox:
             OutboxFullError: it has no number, and may be tried again.
         """
         sealed: list[SignedBatch] = []
-        is_full = self._is_full(len(request.groups), max_groups)
+        full = self._full(len(request.groups), max_groups)
 
         def make_envelope(sequence: int, previous: int) -> bytes:
-            if is_full:
+            if full:
                 # Here, for a batch that has a number already is given its answer.
-                raise OutboxFullError(
-                    f"{self.num_unsent} batches wait to go out: peers take"
-                    f" {LedgerLimits().groups_per_second:.0f} groups a second of one node"
-                )
+                raise OutboxFullError(full)
             # Called again under another number if its transaction is: the last is on disk.
             sealed[:] = [self.seal(request, sequence, previous)]
             return sealed[0].envelope
@@ -197,12 +204,27 @@ class Outbox:
             self._wake.set()
         return Accepted(sequence=own.sequence, batch_id=own.batch_id, signed=signed)
 
-    def _is_full(self, num_groups: int, max_groups: int | None) -> bool:
-        if not self._heard or not self._unsent:
-            return False
+    def _full(self, num_groups: int, max_groups: int | None) -> str:
+        """Return why no batch is accepted now, for people; empty if one is."""
+        now = trio.current_time()
+        self._restraint.note(self._late_s(self._restraint.judged_since), now)
+        if not self._heard:
+            return ""
+        if self._restraint.is_slowed and (self._unsent or not self._restraint.is_soon(now)):
+            return (
+                f"the swarm is {self._restraint.late_s:.0f} s behind, and this node shares less"
+                " until it has caught up"
+            )
+        if not self._unsent:
+            return ""
         waiting = sum(own.num_groups for own in self._unsent)
         too_many = max_groups is not None and waiting + num_groups > max_groups
-        return too_many or len(self._unsent) >= MAX_UNSENT
+        if not too_many and len(self._unsent) < MAX_UNSENT:
+            return ""
+        return (
+            f"{self.num_unsent} batches wait to go out: peers take"
+            f" {LedgerLimits().groups_per_second:.0f} groups a second of one node"
+        )
 
     async def _take_up(self) -> None:
         """Queue what an earlier run left; batches of a swarm that was left are given up."""
@@ -295,7 +317,9 @@ class Outbox:
     async def _send_first(self) -> None:
         pace = self._pace = self._pace or await self._first_pace()
         own = self._unsent[0]
-        await trio.sleep(wait_s_of(pace, own.num_groups, trio.current_time()))
+        now = trio.current_time()
+        self._restraint.note(self._late_s(self._restraint.judged_since), now)
+        await trio.sleep(max(wait_s_of(pace, own.num_groups, now), self._restraint.wait_s(now)))
         if not self._unsent or self._unsent[0] is not own:
             return  # given up meanwhile, by `_bound`
         if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
@@ -307,6 +331,7 @@ class Outbox:
             self.num_batches_sent += 1
             self._heard = True
             pace.take(own.num_groups, trio.current_time())
+            self._restraint.sent(trio.current_time())
             if own.announces is not None:
                 self.num_batches_announced += 1
                 self.announced.append(own.announces)

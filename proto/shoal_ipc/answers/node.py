@@ -20,7 +20,13 @@ class Outbox:
     """Those of the sent that were too big to gossip whole."""
     batches_expired: int = 0
     batches_put_off: int = 0
-    """Times that the trainer was told to wait, since it makes more than peers take of one node."""
+    """Times that the trainer was told to wait, since it makes more than peers take of one node, or
+    the swarm is behind."""
+    late_s: float = measured(
+        "shoal_swarm_late_seconds",
+        "How late batches arrive, while this node shares less because of it; else 0.",
+        default=0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ import trio
 import trio.testing
 
 from shoal.testing.gossip import FakeGossip
+from shoal.testing.store import open_store
 from shoal_p2p.fair.buckets import Rate
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.validation import open_announcement, open_message, open_payload
@@ -48,6 +49,7 @@ class Bench:
             identity=PEER,
             store=store,
             publish=gossip.publish,
+            late_s=gossip.late_s,
             wall_ms=lambda: wall_ms() + self.skew_ms,
         )
 
@@ -207,6 +209,33 @@ async def test_a_trainer_that_makes_more_than_peers_take_leaves_no_gap(
         assert [batch.previous_sequence for batch in sent] == list(range(120 - refused))
         again = await bench.outbox.accept(make.publish([make.group(1)], key=b"key 0"), max_groups=0)
         assert (again.sequence, again.is_new) == (1, False)
+
+
+async def test_while_the_swarm_is_behind_the_trainer_waits_and_nothing_accepted_is_lost(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    gossip = FakeGossip()
+    async with open_store(tmp_path / "node.db") as store, trio.open_nursery() as nursery:
+        bench = Bench(store, gossip)
+        await nursery.start(bench.outbox.run)
+        accepted, told = 0, []
+        for number in range(240):
+            gossip.late = 8.0 if 40 <= number < 100 else 0.0
+            try:
+                await bench.share(number)
+                accepted += 1
+            except OutboxFullError as error:
+                told.append((number, str(error)))
+            await trio.sleep(0.5)
+        with trio.fail_after(60):
+            await bench.outbox.drained()
+        assert {"s behind" in text for _, text in told} == {True}
+        assert 40 < len(told) < 160
+        assert min(number for number, _ in told) >= 40
+        assert bench.outbox.num_batches_expired == 0
+        assert [batch.sequence for batch in bench.sent()] == list(range(1, accepted + 1))
+        assert bench.outbox.late_s == 0
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_node_that_was_restarted_does_not_begin_a_new_burst(tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""How late messages are, whatever the clocks of their authors say."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal_p2p.gossip.lateness import Lateness, sent_s_of
+from shoal_wire.types import PeerId
+
+AUTHORS = [PeerId(f"author {number}") for number in range(9)]
+CLOCKS = st.lists(st.floats(-1e6, 1e6), min_size=9, max_size=9)
+
+
+def heard(
+    lateness: Lateness, clocks: list[float], late: list[float], now: float, *, delay_s: float = 0.1
+) -> None:
+    """Each author sends a message that arrives at `now`, so much later than its way takes."""
+    for author, clock, late_s in zip(AUTHORS, clocks, late, strict=True):
+        lateness.arrived(author, now - delay_s - late_s + clock, now)
+
+
+@given(CLOCKS, st.lists(st.floats(0, 30), min_size=9, max_size=9))
+@settings(max_examples=200)
+def test_clocks_that_are_wrong_by_any_amount_change_nothing(
+    clocks: list[float], late: list[float]
+) -> None:
+    lateness = Lateness()
+    heard(lateness, clocks, [0.0] * 9, 100.0)
+    assert lateness.late_s(100.0) == 0
+    heard(lateness, clocks, late, 110.0)
+    found = lateness.late_s(110.0)
+    fresh = sorted(one for one in late if one < 19)
+    if len(fresh) == len(late):
+        assert found is not None
+        assert math.isclose(found, fresh[4], abs_tol=0.02)
+
+
+@given(CLOCKS, st.lists(st.floats(-1e9, 1e9), min_size=4, max_size=4))
+@settings(max_examples=200)
+def test_less_than_half_of_the_authors_can_make_nobody_late(
+    clocks: list[float], claims: list[float]
+) -> None:
+    lateness = Lateness()
+    for now in (100.0, 101.0):
+        heard(lateness, clocks, [0.0] * 9, now)
+    for liar, claim in zip(AUTHORS, claims, strict=False):
+        lateness.arrived(liar, claim, 102.0)
+    found = lateness.late_s(102.0)
+    assert found is not None and found < 0.1
+
+
+def test_a_message_that_was_dropped_is_late_and_a_strangers_does_not_count() -> None:
+    lateness = Lateness()
+    heard(lateness, [0.0] * 9, [0.0] * 9, 100.0)
+    for number in range(90):
+        lateness.dropped(PeerId(f"stranger {number}"), 100.0, 101.0)
+    assert lateness.late_s(101.0) == 0
+    for author in AUTHORS:
+        lateness.dropped(author, 100.5, 101.0)
+    found = lateness.late_s(101.0)
+    assert found is not None and found > 2
+
+
+def test_what_was_sent_before_or_long_ago_says_nothing_and_so_do_two_authors() -> None:
+    lateness = Lateness()
+    heard(lateness, [0.0] * 9, [0.0] * 9, 100.0)
+    heard(lateness, [0.0] * 9, [5.0] * 9, 110.0)
+    found = lateness.late_s(110.0)
+    assert found is not None and found > 4
+    assert lateness.late_s(110.0, sent_since=106.0) is None
+    assert lateness.late_s(140.0) is None
+    two = Lateness()
+    for now, sent_s in ((100.0, 100.0), (110.0, 104.0)):
+        for author in AUTHORS[:2]:
+            two.arrived(author, sent_s, now)
+    assert two.late_s(110.0) is None
+
+
+def test_a_number_is_a_clock_where_it_could_be_one() -> None:
+    assert sent_s_of(1_790_000_000_500_000_000) == 1_790_000_000.5
+    assert sent_s_of(7) is None
+    assert sent_s_of((1 << 64) - 1) is None
