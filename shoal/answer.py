@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shoal.answer_games import play_games
 from shoal.nearby import running_node
 from shoal.node_link import NodeLink, check_author, open_link
 from shoal_base.lines import say_json
@@ -17,11 +18,12 @@ from shoal_settings.parser import Parser, data_dir_flag, did_you_mean, task_file
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import AnswerFormat, FamilySpec
+from shoal_tasks.turns import split_messages
 from shoal_tasks.types import ScoreRequest, TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.rules import check_completion
-from shoal_wire.types import Completion, FinishReason, RolloutGroup
+from shoal_wire.types import Completion, RolloutGroup
 
 DESCRIPTION = """\
 Answer questions of the swarm yourself. Each is shown, you type answers, a line each, and an empty
@@ -29,6 +31,8 @@ line ends it; policies learn from the difference between right and wrong ones, s
 many as are asked for, and the wrong ones honestly. What you typed is signed by the node that runs
 in --data-dir and shared like any rollout; you are told what your own verifier makes of it.
 An empty line at once passes on to the next question; Ctrl-D ends.
+A game is played turn by turn, a line each, several times from the same start; an empty line leaves
+a game unfinished.
 
   shoal answer --count 3   three questions of any family
 
@@ -102,7 +106,10 @@ def _ask_all(
         while not arguments.count or asked < arguments.count:
             [(task, question)] = worker.draw(random.SystemRandom(), 1)
             one = _Asked(task, question, specs[task.family])
-            completions = _answers(link, one, console)
+            if one.spec.is_environment:
+                completions = play_games(link, worker, one.spec, one.coordinates, question, console)
+            else:
+                completions = _answers(link, one, console)
             asked += 1
             if completions:
                 link.publish([_group(one, completions)], author=author)
@@ -162,13 +169,16 @@ def _show_rewards(
 ) -> None:
     results = worker.score(
         [
-            ScoreRequest(task=asked.coordinates, text=c.text, finish_reason=FinishReason.STOP)
+            ScoreRequest(task=asked.coordinates, text=c.text, finish_reason=c.finish_reason)
             for c in completions
         ]
     )
     rewards = [result.reward for result in results]
     for completion, reward in zip(completions, rewards, strict=True):
-        console.print(f"{reward:5.2f}  {completion.text}", soft_wrap=True)
+        text = completion.text
+        if asked.spec.is_environment:
+            text = " › ".join(split_messages(text))
+        console.print(f"{reward:5.2f}  {text}", soft_wrap=True)
     if min(rewards) == max(rewards):
         console.print("all earn the same: shared, but nobody can learn from it", style="dim")
     if as_json:

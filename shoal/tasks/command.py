@@ -14,6 +14,7 @@ from rich.table import Table
 
 from shoal.layout import print_wrapped
 from shoal.prompt_shown import prompt_of
+from shoal.tasks.model_play import play_by_model
 from shoal.tasks.play import play
 from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
@@ -50,6 +51,7 @@ this model sees.
   shoal tasks                                  every family, by preset
   shoal tasks show gcd_easy --model smollm2    one, as a model sees it
   shoal tasks frozen_lake --play               a game, played by you
+  shoal tasks frozen_lake --play --model M     a game, played by a model
 
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
@@ -94,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
             }
             _show(view, _list_families, as_json=arguments.json)
         elif arguments.play:
-            play(Terminal(), _choose(listed, arguments.family).spec, arguments.seed)
+            _play(_choose(listed, arguments.family).spec, arguments)
         else:
             chosen = _choose(listed, arguments.family)
             sample = _sample(chosen, arguments.seed)
@@ -109,6 +111,15 @@ def main(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
     return EXIT_OK
+
+
+def _play(spec: FamilySpec, arguments: argparse.Namespace) -> None:
+    if arguments.model is None:
+        play(Terminal(), spec, arguments.seed)
+        return
+    if arguments.shots is not None:
+        raise fail("tasks", "--shots is of questions: a game has no worked examples")
+    play_by_model(Terminal(), spec, arguments.seed, model=arguments.model, prompt=arguments.prompt)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -126,8 +137,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--task-file", action="append", default=[], metavar="FILE", help="a family of your own"
     )
-    parser.add_argument("--play", action="store_true", help="play it here, if it is a game")
-    parser.add_argument("--model", help="show the text that this model sees, as --model of a node")
+    parser.add_argument(
+        "--play",
+        action="store_true",
+        help="play it here, if it is a game; with --model the model plays",
+    )
+    parser.add_argument(
+        "--model",
+        help="show what this model sees (as --model of a node); to play also a checkpoint",
+    )
     parser.add_argument(
         "--shots",
         type=whole(0, MAX_SHOTS),
@@ -310,7 +328,11 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
         _show_prompt(console, view["seen"])
     if is_game:
         console.print()
-        console.print(f"`shoal tasks {visible_name(view['name'])} --play` plays it here")
+        console.print(
+            f"`shoal tasks {visible_name(view['name'])} --play` plays it here; with --model a "
+            "model does",
+            soft_wrap=True,
+        )
         return
     _head(console, "answer")
     stated = "any that the scorer accepts" if sample["answer"] is None else sample["answer"]

@@ -14,15 +14,14 @@ from shoal_tasks.worker.sync import TaskWorker
 
 def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
     """Show what the environment says, and read a message a line until the game is over."""
-    if not spec.is_environment:
-        raise fail("tasks", f"{spec.name!r} does not answer back; --play needs an environment")
+    require_game(spec)
     task = coordinates(spec, seed)
     messages: list[str] = []
-    earned = 0.0
+    earned, is_over = 0.0, False
     with TaskWorker([spec]) as worker:
         (first,) = worker.questions([task])
-        _show(console, first)
-        while len(messages) < spec.max_turns:
+        show(console, first)
+        while len(messages) < spec.max_turns and not is_over:
             console.print()
             console.print("> ", end="")
             line = sys.stdin.readline()
@@ -32,23 +31,26 @@ def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
             (answer,) = worker.play([PlayRequest(task=task, messages=tuple(messages))])
             if answer.error:
                 raise fail("tasks", answer.error)
-            _show(console, answer.observations[-1])
-            earned = answer.reward
-            if answer.done:
-                _end(console, f"The game is over after {_turns(messages)}. Reward {earned:.2f}")
-                return
-    _end(console, f"The game ends unfinished after {_turns(messages)}. Reward {earned:.2f}")
+            show(console, answer.observations[-1])
+            earned, is_over = answer.reward, answer.done
+    end_line(console, len(messages), earned, is_over=is_over)
 
 
-def _end(console: Terminal, line: str) -> None:
+def require_game(spec: FamilySpec) -> None:
+    """Raise UsageExit for a family that does not answer back."""
+    if not spec.is_environment:
+        raise fail("tasks", f"{spec.name!r} does not answer back; --play needs an environment")
+
+
+def end_line(console: Terminal, num_messages: int, reward: float, *, is_over: bool) -> None:
+    """Say how a game ended and what it earned."""
+    turns = f"{num_messages} turn{'' if num_messages == 1 else 's'}"
+    ended = f"is over after {turns}" if is_over else f"ends unfinished after {turns}"
     console.print()
-    console.print(line)
+    console.print(f"The game {ended}. Reward {reward:.2f}")
 
 
-def _turns(messages: list[str]) -> str:
-    return f"{len(messages)} turn{'' if len(messages) == 1 else 's'}"
-
-
-def _show(console: Terminal, text: str) -> None:
-    for line in visible_lines(text):
-        console.print(line, soft_wrap=True)
+def show(console: Terminal, text: str, *, head: str = "") -> None:
+    """Print a text of one side; `head` stands before its first line."""
+    for number, line in enumerate(visible_lines(text)):
+        console.print(f"{'' if number else head}{line}", soft_wrap=True)

@@ -21,6 +21,7 @@ from shoal_settings.parser import Parser, whole
 from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.task_file import load_task_files
+from shoal_tasks.turns import SEPARATOR
 from shoal_tasks.worker.sync import TaskWorker
 
 DESCRIPTION = """\
@@ -135,13 +136,14 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _show(console: Terminal, view: dict[str, Any]) -> None:
     for row in view["rows"]:
         console.print(_short(row["question"]), style="bold", soft_wrap=True)
+        is_game = any(SEPARATOR in answer["text"] for answer in row["answers"])
         if row["expected"] is not None:
             console.print(f"  expected  {_short(row['expected'])}", soft_wrap=True)
         for answer in sorted(row["answers"], key=lambda one: -one["reward"]):
-            ending = "" if answer["finish_reason"] == "stop" else "  (cut by --max-new-tokens)"
-            console.print(
-                f"  {answer['reward']:8.2f}  {_short(answer['text'])}{ending}", soft_wrap=True
-            )
+            cut = "unfinished" if is_game else "cut by --max-new-tokens"
+            ending = "" if answer["finish_reason"] == "stop" else f"  ({cut})"
+            text = _short(answer["text"].replace(SEPARATOR, " › "))
+            console.print(f"  {answer['reward']:8.2f}  {text}{ending}", soft_wrap=True)
     console.print()
     console.print(
         f"mean reward {view['reward']:.2f} · {view['signal']:.0%} of {len(view['rows'])} questions "

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
 
 from shoal.__main__ import main
+from tests.support.tree import ROOT
 from tests.tasks.games import game_file
 
 
@@ -42,3 +44,41 @@ def test_a_game_is_shown_with_the_command_that_plays_it(
 ) -> None:
     assert main(["tasks", "guess", "--task-file", str(game_file(tmp_path))]) == 0
     assert "`shoal tasks guess --play` plays it here" in capsys.readouterr().out
+
+
+def test_a_model_plays_a_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Turn by turn, with the reward that its messages earn when they are replayed."""
+    file = game_file(tmp_path, max_turns=3)
+    command = ["tasks", "guess", "--task-file", str(file), "--play", "--model", "tiny"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Guess a number from 1 to 6.\n\n> ")
+    said = len(re.findall(r"^> ", text, re.MULTILINE))
+    assert 1 <= said <= 3
+    ended = re.search(r"The game .* after (\d) turns?\. Reward (\d\.\d\d)\n$", text)
+    assert ended is not None and int(ended[1]) == said
+    heard = len(re.findall(r"^(It is|That is|Right)", text, re.MULTILINE))
+    assert heard in (said, said - 1), "a last message that was cut has no answer"
+
+
+def test_a_checkpoint_plays_and_what_is_none_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(game_file(tmp_path))
+    (tmp_path / "node" / "checkpoints").mkdir(parents=True)
+    play = ["tasks", "guess", "--task-file", file, "--play", "--model"]
+    assert main([*play, str(tmp_path / "node")]) == 2
+    assert "has no checkpoint yet" in capsys.readouterr().err
+    assert main([*play, "tiny", "--shots", "2"]) == 2
+    assert "no worked examples" in capsys.readouterr().err
+    assert main(["tasks", "gcd_easy", "--play", "--model", "tiny"]) == 2
+    assert "does not answer back" in capsys.readouterr().err
+
+
+def test_a_nodes_folder_plays_with_its_newest_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = ROOT / "tests" / "fixtures" / "old_folder" / "node"
+    file = str(game_file(tmp_path, max_turns=2))
+    assert main(["tasks", "guess", "--task-file", file, "--play", "--model", str(old)]) == 0
+    assert "The game " in capsys.readouterr().out

@@ -1,0 +1,117 @@
+"""`shoal tasks GAME --play --model M`: a model plays one game of an environment in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from shoal.tasks.play import end_line, require_game, show
+from shoal_base.extras import missing_for_trainer
+from shoal_base.terminal import Terminal
+from shoal_settings.exits import fail
+from shoal_tasks.families import FamilySpec, coordinates
+from shoal_tasks.turns import split_messages
+from shoal_tasks.types import Play, PlayRequest
+from shoal_tasks.wire_tasks import make_task
+from shoal_tasks.worker.sync import TaskWorker
+
+if TYPE_CHECKING:
+    from shoal_policy.model.loading import Policy
+
+_MAX_NEW_TOKENS: Final = 64
+"""Longest message of the model, tokens: as `shoal tasks try` has it."""
+
+
+def play_by_model(
+    console: Terminal, spec: FamilySpec, seed: int, *, model: str, prompt: str
+) -> None:
+    """Show a game as it is played. Raises UsageExit: the model cannot be used, or it is no game."""
+    require_game(spec)
+    if (missing := missing_for_trainer()) is not None:
+        raise fail("tasks", missing)
+    with Terminal(stderr=True).status("loading the model"):
+        policy = _policy(model, prompt)
+    # Late: torch takes seconds to import, and only this needs it.
+    from shoal_policy.generation.local import generate
+    from shoal_policy.generation.seam import Asking, ThisProcess
+    from shoal_policy.tasks import TaskSource
+    from shoal_wire.types import SamplingParams
+
+    with TaskWorker([spec]) as worker:
+        tasks = TaskSource(worker, [spec])
+        at = coordinates(spec, seed)
+        (first,) = worker.questions([at])
+        task = make_task(
+            at,
+            question=first,
+            verifier=spec.verifier,
+            verifier_version=spec.verifier_version,
+        )
+        shown = _Shown(console, tasks.play)
+        show(console, first)
+        groups = ThisProcess(policy, generate).answer(
+            Asking(
+                questions=tasks.questions([task]),
+                policy=policy,
+                play=shown.play,
+                policy_version=0,
+                num_completions=1,
+                sampling=SamplingParams(
+                    temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=_MAX_NEW_TOKENS
+                ),
+                seed=seed,
+            )
+        )
+        if not groups:
+            raise fail("tasks", f"{model} has no room for this game's first observation")
+        (answer,) = groups[0].answers
+        messages = split_messages(answer.text)
+        shown.said(messages)
+        ((reward,),) = tasks.verify_own(groups)
+        end_line(console, len(messages), reward, is_over=str(answer.finish_reason) == "stop")
+
+
+class _Shown:
+    """Prints each turn when the environment is asked for its answer."""
+
+    def __init__(self, console: Terminal, play: Any) -> None:
+        self._console = console
+        self._play = play
+        self._num_said = 0
+
+    def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
+        self.said(requests[0].messages)
+        plays: list[Play] = self._play(requests)
+        if plays[0].error:
+            raise fail("tasks", plays[0].error)
+        show(self._console, plays[0].observations[-1])
+        return plays
+
+    def said(self, messages: Sequence[str]) -> None:
+        """Print the messages that were not printed yet: the last one may have no answer."""
+        for message in messages[self._num_said :]:
+            self._console.print()
+            show(self._console, message, head="> ")
+        self._num_said = len(messages)
+
+
+def _policy(name: str, prompt: str) -> Policy:
+    """Load a model, a checkpoint, or the newest checkpoint of a node's folder."""
+    from shoal_policy.checkpoint.saving import CheckpointError, latest_checkpoint, load_checkpoint
+    from shoal_policy.model.loading import ModelError, load_policy
+    from shoal_settings.schema import Settings
+
+    try:
+        folder: Path | None = Path(name)
+        if (Path(name) / "checkpoints").is_dir():
+            folder = latest_checkpoint(Path(name)).path
+            if folder is None:
+                raise fail("tasks", f"{name} has no checkpoint yet")
+        if folder is not None and (folder / "state.json").is_file():
+            return load_checkpoint(folder, Settings()).policy
+        return load_policy(name, device="auto", dtype="auto", prompt=prompt)
+    except (ModelError, CheckpointError) as error:
+        raise fail("tasks", str(error)) from None
+    except OSError as error:
+        raise fail("tasks", f"cannot read {name} ({error.strerror})") from None
