@@ -9,14 +9,16 @@ from typing import Any
 
 from shoal.nearby import answers_at, running_node
 from shoal.node_link import ask_view
+from shoal.view.invitation import chosen, encoded
 from shoal_base.lines import say, say_json
 from shoal_base.node_folders import NODE_FOLDER
+from shoal_ipc.answers.form import read, to_json
+from shoal_ipc.answers.peer import Addresses
 from shoal_ipc.client import SOCKET_NAME
 from shoal_p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag
-from shoal_wire.invite import Invite, InviteError, encode_invite
-from shoal_wire.types import Digest
+from shoal_wire.invite import InviteError
 
 DESCRIPTION = """\
 Print one line with which others join the swarm of the node or bootstrap peer that runs in
@@ -29,7 +31,6 @@ What it says beside the line goes to standard error, so that the line alone can 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 
 _BOOTSTRAP_FOLDER = NODE_FOLDER.with_name("bootstrap")
-_MAX_PUBLIC, _MAX_PRIVATE, _MAX_BOOTSTRAPS = 4, 2, 2
 
 Row = dict[str, Any]
 """A row of the view `addresses`."""
@@ -40,36 +41,17 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     try:
         answer = ask_view("invite", _folder(arguments.data_dir), "addresses")
-        rows = chosen(answer["addresses"])
-        if not rows:
+        told = read(Addresses, answer, shown=False)
+        ways = chosen(told.addresses)
+        if not ways:
             raise fail("invite", "it listens nowhere and is at no relay", EXIT_FAILED)
         key = _key(answer["swarm_key"]) if arguments.with_key else None
-        line = encode_invite(
-            Invite(
-                swarm=Digest(bytes.fromhex(answer["swarm"]["digest"])),
-                addresses=tuple(row["address"] for row in rows),
-                private=answer["swarm_key"] is not None,
-                swarm_key=key,
-            )
-        )
+        line = encoded(told, ways, key)
+        rows = [to_json(way) for way in ways]
         _print(line, rows, answer, with_key=key is not None, as_json=arguments.json)
     except (InviteError, SwarmKeyError) as error:
         return fail("invite", str(error), EXIT_FAILED).code
     return EXIT_OK
-
-
-def chosen(rows: Sequence[Row]) -> list[Row]:
-    """Return the few addresses of the view that go into an invitation, the best first.
-
-    Loopback leads others nowhere: it is named where nothing else is known.
-    """
-    far = [row for row in rows if row["scope"] != "loopback"] or list(rows)
-    own = [row for row in far if row["whose"] == "self"]
-    public = [row for row in own if row["scope"] == "public"][:_MAX_PUBLIC]
-    others = [row for row in own if row["scope"] != "public"][:_MAX_PRIVATE]
-    bootstraps = [row for row in far if row["whose"] == "bootstrap"][:_MAX_BOOTSTRAPS]
-    picked = [*public, *others, *bootstraps]
-    return [row for row in far if row in picked]
 
 
 def _print(

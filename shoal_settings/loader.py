@@ -219,7 +219,7 @@ def _negative_flag(field: str) -> str:
 def _metavar(field: str) -> str:
     names = {"local": "I", "external": "J", "completions": "L", "data_dir": "DIR"}
     names |= dict.fromkeys(("listen", "bootstrap", "announce", "judge"), "MULTIADDR")
-    names |= {"http": "HOST:PORT"}
+    names |= {"http": "HOST:PORT", "http_name": "NAME"}
     names |= dict.fromkeys(("task_file", "swarm_key"), "FILE")
     if (choices := choices_of(field)) and field not in LISTS:
         return f"{{{','.join(choices)}}}"

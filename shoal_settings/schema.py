@@ -13,7 +13,7 @@ from pydantic import field_validator
 from shoal_settings.key import Command, key
 from shoal_settings.node_settings import DEFAULT_LISTEN, TASK_PRESETS
 from shoal_settings.trainer_settings import TrainerSettings
-from shoal_settings.web_address import AUTO, NONE, parse_web_address
+from shoal_settings.web_address import AUTO, NONE, parse_web_address, parse_web_name
 
 __all__ = ["DEFAULT_LISTEN", "TASK_PRESETS", "Command", "Settings", "fields_of", "public_name"]
 
@@ -36,6 +36,12 @@ class Settings(TrainerSettings):
             "127.0.0.1:7462, or a free port where that is taken; none is no page."
         },
         off=NONE,
+    )
+    http_name: str = key(
+        "",
+        "node bootstrap swarm",
+        "Name by which browsers reach the web page, where it is not this machine's: that of the "
+        "machine in a network, or https://NAME of a proxy before it.",
     )
     json_output: bool = key(
         False, "node bootstrap trainer swarm debug", "Print JSON for programs, one object a line."
@@ -64,6 +70,12 @@ class Settings(TrainerSettings):
     @classmethod
     def _an_address(cls, value: str) -> str:
         parse_web_address(value)
+        return value
+
+    @field_validator("http_name")
+    @classmethod
+    def _a_name(cls, value: str) -> str:
+        parse_web_name(value)
         return value
 
     @field_validator("log")

@@ -9,6 +9,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 AUTO: Final = "auto"
 NONE: Final = "none"
@@ -42,6 +43,34 @@ def parse_web_address(text: str) -> WebAddress | None:
         if number <= 65_535:
             return WebAddress(host=bare, port=number, may_move=False)
     raise ValueError(f"{text!r} is not HOST:PORT (as 127.0.0.1:{DEFAULT_PORT}), auto or none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebName:
+    """A name by which browsers reach the page, beside the address where it listens."""
+
+    host: str
+    origin: str
+    """The proxy's address as browsers write it, `https://NAME`; empty where there is none."""
+
+
+def parse_web_name(text: str) -> WebName | None:
+    """Return a name, or a proxy's address; None for nothing. Raises ValueError, in one line."""
+    if not text:
+        return None
+    try:
+        parts = urlsplit(text if "://" in text else f"//{text}")
+        host, port = (parts.hostname or ""), parts.port
+    except ValueError:
+        host, port, parts = "", None, urlsplit("")
+    plain = not (parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc)
+    if parts.scheme in ("", "http", "https") and plain and _NAME.fullmatch(host):
+        if not parts.scheme and port is None:
+            return WebName(host=host, origin="")
+        if parts.scheme:
+            where = host if port is None else f"{host}:{port}"
+            return WebName(host=host, origin=f"{parts.scheme}://{where}")
+    raise ValueError(f"{text!r} is not a name (as box.example), nor https://NAME of a proxy")
 
 
 def _is_host(host: str, *, bracketed: bool) -> bool:

@@ -48,12 +48,13 @@ async def run_page(
     http: str,
     say_url: Callable[[str], None],
     *,
+    name: str = "",
     task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the page of the peers in `folder` until cancelled; `say_url` is told its address.
 
-    `http` is the setting. A page that cannot be had, or that ends, costs a line in the log,
-    nothing else.
+    `http` and `name` are the settings `http` and `http_name`. A page that cannot be had, or that
+    ends, costs a line in the log, nothing else.
     """
     task_status.started()
     if http == NONE:
@@ -63,6 +64,7 @@ async def run_page(
         return
     command = python("-m", "shoal", "page", "--supervised", "--json")
     command += ["--data-dir", str(folder), "--http", http]
+    command += ["--http-name", name] if name else []
     try:
         process = await trio.lowlevel.open_process(
             command,

@@ -166,7 +166,8 @@ async def _serve_once(
 async def _show_page(settings: Settings, is_ready: trio.Event) -> None:
     """Serve the peer's page from the moment it is ready, and say where."""
     await is_ready.wait()
-    await run_page(settings.data_dir, settings.http, partial(say_page, settings.json_output))
+    say = partial(say_page, settings.json_output)
+    await run_page(settings.data_dir, settings.http, say, name=settings.http_name)
 
 
 def say_page(as_json: bool, url: str) -> None:

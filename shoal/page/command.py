@@ -56,7 +56,7 @@ def _serve(folders: Sequence[Path], address: WebAddress, arguments: argparse.Nam
             except OSError as error:
                 reason = f"cannot use {folders[0]} ({error.strerror})"
                 return fail("page", reason, EXIT_FAILED).code
-        door = open_door(address)
+        door = open_door(address, arguments.http_name)
         board = Board(folders, program=called())
         announce = partial(_announce, door, folders[0], arguments)
         trio.run(_run, board, door, announce, arguments.supervised)

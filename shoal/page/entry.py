@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from shoal_base.extras import missing_for_page
 from shoal_settings.exits import fail
 from shoal_settings.parser import Parser, path
-from shoal_settings.web_address import AUTO, WebAddress, parse_web_address
+from shoal_settings.web_address import (
+    AUTO,
+    WebAddress,
+    WebName,
+    parse_web_address,
+    parse_web_name,
+)
 
 DESCRIPTION = """\
 Serve a web page of the node in a folder: whether it is all right, whether it learns, from whom, at
@@ -40,6 +46,13 @@ def _address(text: str) -> WebAddress | None:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _name(text: str) -> WebName | None:
+    try:
+        return parse_web_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="shoal page", description=DESCRIPTION)
     parser.add_argument(
@@ -56,6 +69,13 @@ def _parser() -> argparse.ArgumentParser:
         type=_address,
         default=AUTO,
         help="where to serve (default: auto, which is 127.0.0.1:7462 or a free port)",
+    )
+    parser.add_argument(
+        "--http-name",
+        metavar="NAME",
+        type=_name,
+        default=None,
+        help="name by which browsers reach it, or https://NAME of a proxy before it",
     )
     parser.add_argument(
         "--json",

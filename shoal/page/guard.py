@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from shoal_settings.web_address import WebName
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -54,6 +56,8 @@ class Rules:
     """The token that a request must show: random, of this process alone."""
     cookie: str = "shoal_page"
     """Name of the cookie in which the browser keeps the token."""
+    name: WebName | None = None
+    """The name, or the proxy, by which its owner says that browsers reach it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +87,7 @@ def refusal(asked: PageRequest, rules: Rules) -> RequestRefusal | None:
     host = asked.headers.get("host", "")
     if not _may_be_called(host, rules):
         return _no(421, "this page does not go by that name")
-    if not _is_own(asked, host):
+    if not _is_own(asked, host, rules):
         return _no(403, "another website asks; open the page by its own address")
     if not _shows_token(asked, rules):
         return _no(403, _WHERE_THE_TOKEN_IS)
@@ -154,7 +158,8 @@ def _may_be_called(host: str, rules: Rules) -> bool:
     name = _name_of(host)
     if name is None:
         return False
-    return name in _LOCAL_NAMES or name == rules.host or _is_address(name)
+    given = "" if rules.name is None else rules.name.host
+    return name in _LOCAL_NAMES or name in (rules.host, given) or _is_address(name)
 
 
 def _name_of(host: str) -> str | None:
@@ -176,10 +181,11 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _is_own(asked: PageRequest, host: str) -> bool:
+def _is_own(asked: PageRequest, host: str, rules: Rules) -> bool:
     """Whether the page itself asks, or a person who typed or followed its address."""
     origin = asked.headers.get("origin")
-    if origin is not None and origin.lower() != f"http://{host}".lower():
+    own = {f"http://{host}".lower(), "" if rules.name is None else rules.name.origin}
+    if origin is not None and origin.lower() not in own - {""}:
         return False
     site = asked.headers.get("sec-fetch-site", "none")
     if site in ("none", "same-origin"):

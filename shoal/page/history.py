@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from shoal.view.measured import within_of
 from shoal_base.visible import visible_name
 
 MAX_POINTS: Final = 2_000
@@ -47,6 +48,12 @@ class _Mean:
             self._latest.append(value)
         return sum(self._latest) / len(self._latest) if self._latest else math.nan
 
+    @property
+    def within(self) -> float:
+        """Half of the mean's 95 % interval; NaN before there are two values."""
+        found = within_of(self._latest)
+        return math.nan if found is None else found
+
 
 class History:
     """One run's curves. Its methods block: for a thread, one at a time."""
@@ -67,6 +74,9 @@ class History:
         self._columns = {
             column: array("d") for name in SERIES.values() for column in (name, f"{name}_mean")
         }
+        self._columns["own_within"] = array("d")
+        self._held_out_items = 0
+        self._held_out_families = 0
         self._held_out: dict[str, list[tuple[float, float]]] = {}
         self.version = 0
         """Grows with every row."""
@@ -121,12 +131,13 @@ class History:
                 value = _number(event.get(metric))
                 self._columns[name].append(value)
                 self._columns[f"{name}_mean"].append(self._means[name].add(value))
+            self._columns["own_within"].append(self._means["own"].within)
             self.version += 1
             if len(self._rounds) > MAX_ROWS:
                 self._halve()
 
     def _add_held_out(self, event: Mapping[str, Any]) -> None:
-        at = float(event["round"])
+        at, families = float(event["round"]), 0
         for key, value in event.items():
             name = visible_name(key.removeprefix("held_out/"))
             if not key.startswith("held_out/") or name in ("num_items", "seconds", "reward"):
@@ -134,11 +145,15 @@ class History:
             number = _number(value)
             if math.isnan(number):
                 continue
+            families += name != "pass@1"
             if name not in self._held_out and len(self._held_out) >= MAX_FAMILIES:
                 continue
             marks = self._held_out.setdefault(name, [])
             marks.append((at, number))
             del marks[:-MAX_POINTS]
+        items = _number(event.get("held_out/num_items"))
+        self._held_out_items = 0 if math.isnan(items) else int(items)
+        self._held_out_families = families
         self.version += 1
 
     def _halve(self) -> None:
@@ -150,7 +165,8 @@ class History:
         """Return the curves as JSON values, each of at most so many points.
 
         `x` are rounds, `seconds` the training time until then; a curve has None where it has no
-        value. `held_out` is pass@1 and each family's, as pairs of round and share.
+        value. `held_out` is pass@1 and each family's, as pairs of round and share; `held_out_items`
+        and `held_out_of_family` say of how many questions, 0 where that is not known.
         """
         columns = self._columns
         places = _stretches(len(self._rounds), max(4, min(max_points, MAX_POINTS)))
@@ -171,7 +187,14 @@ class History:
             "seconds": seconds,
             "series": shown,
             "held_out": {name: _spread(self._held_out[name], max_points) for name in names},
+            "held_out_items": self._held_out_items,
+            "held_out_of_family": self._of_family(),
         }
+
+    def _of_family(self) -> int:
+        """Return the held-out questions of each family; 0 where that is not known."""
+        each, rest = divmod(self._held_out_items, max(1, self._held_out_families))
+        return 0 if rest else each
 
 
 def _quick(line: bytes) -> dict[str, float | None] | None:

@@ -18,7 +18,7 @@ from shoal.page.app import make_app
 from shoal.page.board import Board
 from shoal.page.connections import Http1Config, serve_connections
 from shoal.page.guard import Guard, Rules
-from shoal_settings.web_address import WebAddress
+from shoal_settings.web_address import WebAddress, WebName
 
 if TYPE_CHECKING:
     from hypercorn.typing import ASGIFramework
@@ -47,15 +47,21 @@ class Door:
     """The token that opens it. Each process makes its own: to the port's next owner a browser still
     sends the cookie, which is worth nothing then."""
 
+    name: WebName | None = None
+    """How browsers reach it otherwise than by its address."""
+
     @property
     def url(self) -> str:
         """The address that people open, with the token."""
+        if self.name is not None:
+            origin = self.name.origin or f"http://{self.name.host}:{self.port}"
+            return f"{origin}/?token={self.token}"
         host = {"0.0.0.0": _own_address(), "::": "[::1]"}.get(self.host, self.host)
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
         return f"http://{host}:{self.port}/?token={self.token}"
 
 
-def open_door(address: WebAddress) -> Door:
+def open_door(address: WebAddress, name: WebName | None = None) -> Door:
     """Listen; raises BindError where that cannot be."""
     try:
         sock = _bound(address.host, address.port)
@@ -67,7 +73,8 @@ def open_door(address: WebAddress) -> Door:
         except OSError as again:
             raise BindError(_why(address, again)) from None
     port = sock.getsockname()[1]
-    return Door(sock=sock, host=address.host, port=port, token=secrets.token_urlsafe(32))
+    token = secrets.token_urlsafe(32)
+    return Door(sock=sock, host=address.host, port=port, token=token, name=name)
 
 
 async def serve_board(
@@ -84,7 +91,12 @@ async def serve_board(
     config.keep_alive_timeout = _KEEP_ALIVE_S
     config.h11_max_incomplete_size = _MAX_HEAD_BYTES
     config.accesslog = config.errorlog = None
-    rules = Rules(host=door.host.lower(), token=door.token, cookie=f"shoal_page_{door.port}")
+    rules = Rules(
+        host=door.host.lower(),
+        token=door.token,
+        cookie=f"shoal_page_{door.port}",
+        name=door.name,
+    )
     guard = cast("ASGIFramework", Guard(make_app(board), rules))
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(door.sock))
     await serve_connections(guard, config, listener, stop, task_status=task_status)

@@ -6,6 +6,7 @@ bootstrap process ─address─▶ node processes ─their sockets─▶ table, 
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import Literal
 
 import trio
@@ -57,7 +58,12 @@ async def _run(settings: Settings, key: str) -> int:
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(call_on_signal, swarm.stop)
-            nursery.start_soon(run_page, settings.data_dir, settings.http, swarm.say_page)
+            nursery.start_soon(
+                partial(run_page, name=settings.http_name),
+                settings.data_dir,
+                settings.http,
+                swarm.say_page,
+            )
             await swarm.run(nursery)
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:

@@ -22,7 +22,7 @@ from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.form import read, to_json
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Buffer, Rollouts, Status
-from shoal_ipc.answers.peer import Peers, Refusals, Scores
+from shoal_ipc.answers.peer import Addresses, Peers, Refusals, Scores
 from shoal_ipc.answers.views import VIEWS
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_p2p.data_dir import LAST_STATUS_FILE
@@ -40,6 +40,7 @@ _ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     "scores": {},
     "buffer": {},
     "ledger": {},
+    "addresses": {},
     "refusals": {},
     "rollouts": {"limit": 50, "questions": False, "texts": False},
 }
@@ -58,6 +59,7 @@ class Answers:
     rollouts: Rollouts | None = None
     ledger: Ledger | None = None
     refusals: Refusals | None = None
+    addresses: Addresses | None = None
     down_since_unix: float | None = None
     """It does not answer since then; None while it does. 0 where it was never seen."""
     run: Run = field(default_factory=Run)

@@ -9,6 +9,8 @@ import shlex
 from typing import Final
 
 from shoal.view.asking import Answers
+from shoal.view.invitation import chosen, line_of
+from shoal.view.measured import within_of_share
 from shoal.view.model import Kind, LearningShown, MarkShown, NowShown, Shown
 from shoal.view.publishers import me_of, publishers_of, short
 from shoal.view.right import right_of
@@ -16,11 +18,12 @@ from shoal.view.worth import worth_of
 from shoal_base.visible import visible_name
 from shoal_ipc.answers.learning import Learning, Ledger, Mark
 from shoal_ipc.answers.node import Rollouts, Status, Trainer
-from shoal_ipc.answers.peer import Refusals, RefusedCount
+from shoal_ipc.answers.peer import Addresses, Peers, Refusals, RefusedCount
 
 _MAX_MARKS: Final = 256
 """As many as a node keeps: more come of none."""
 _MAX_ABOUT: Final = 4
+_MAX_HERE: Final = 256
 
 
 def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "shoal") -> Shown:
@@ -31,6 +34,8 @@ def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "sh
     status = answers.status or Status()
     kind: Kind = status.role or "node"
     me = me_of(answers)
+    is_up = answers.down_since_unix is None
+    ways = chosen((answers.addresses or Addresses()).addresses)
     marks = () if answers.ledger is None else answers.ledger.marks[-_MAX_MARKS:]
     return Shown(
         kind=kind,
@@ -48,6 +53,9 @@ def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "sh
         said=(answers.rollouts or Rollouts()).rollouts[::-1],
         refused=answers.refusals or _counted(status),
         now=_now(answers, kind, data_dir, program),
+        met_at=tuple(one.address for one in ways) if kind != "node" else (),
+        invitation=line_of(answers.addresses or Addresses()) if is_up else "",
+        here=(answers.peers or Peers()).peers[:_MAX_HERE] if kind != "node" and is_up else (),
     )
 
 
@@ -69,6 +77,10 @@ def _learning(answers: Answers) -> LearningShown:
         reward_start=trainer.reward_start,
         held_out=held_out,
         held_out_start=run.held_out_start,
+        answer=run.answer,
+        reward_own_within=run.reward_own_within,
+        held_out_within=None if held_out is None else within_of_share(held_out, run.held_out_items),
+        held_out_items=run.held_out_items,
         findings=learning.findings,
         families=(answers.ledger or Ledger()).families,
     )

@@ -15,7 +15,7 @@ from shoal_ipc.answers.doctor import Finding
 from shoal_ipc.answers.form import Versioned
 from shoal_ipc.answers.learning import Lately, LearningFinding, LearntFamily
 from shoal_ipc.answers.node import Rollout
-from shoal_ipc.answers.peer import Cost, Refusals, Swarm
+from shoal_ipc.answers.peer import Connection, Cost, Refusals, Swarm
 
 Kind = Literal["node", "bootstrap", "judge"]
 Health = Literal["ok", "warn", "bad", "down"]
@@ -64,6 +64,14 @@ class LearningShown:
     held_out_start: float | None
     findings: tuple[LearningFinding, ...]
     families: tuple[LearntFamily, ...]
+    answer: str = ""
+    """Yes, no or not clear, with its numbers; empty while it is too early."""
+    reward_own_within: float | None = None
+    """Half of the 95 % interval of `reward_own`."""
+    held_out_within: float | None = None
+    """Half of the 95 % interval of `held_out`."""
+    held_out_items: int = 0
+    """Questions that `held_out` is a share of; 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,3 +157,9 @@ class Shown(Versioned):
     """The newest first, without texts: those come from the `rollouts` view."""
     refused: Refusals = field(default_factory=Refusals)
     now: tuple[NowShown, ...] = ()
+    met_at: tuple[str, ...] = ()
+    """Addresses at which a bootstrap or judge is met, the best first."""
+    invitation: str = ""
+    """The line with which others join; empty where the peer has no address."""
+    here: tuple[Connection, ...] = ()
+    """Who is connected, of a peer that does not learn."""

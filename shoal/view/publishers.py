@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final
 
@@ -11,6 +12,7 @@ from shoal_ipc.answers.learning import LearntFrom, Ledger
 from shoal_ipc.answers.node import Buffer, PublisherRow, Rollouts, Status, Trainer
 from shoal_ipc.answers.peer import Connection, Peers, Score, Scores
 
+_PEER_ID: Final = re.compile(r"\b12D3KooW[1-9A-HJ-NP-Za-km-z]{44}\b")
 MAX_PUBLISHERS: Final = 256
 DOUBTED_WEIGHT: Final = 0.5
 """Below this factor on its groups' chance of being drawn a peer is doubted."""
@@ -21,6 +23,11 @@ DOUBTED_SCORE: Final = -1.0
 def short(peer_id: str) -> str:
     """Return the end of a peer id, as tables print it."""
     return peer_id[-10:]
+
+
+def with_short_ids(text: str) -> str:
+    """Return a sentence with the ends of the peer ids in it, by which commands find them, too."""
+    return _PEER_ID.sub(lambda found: f"…{short(found[0])}", text)
 
 
 def me_of(answers: Answers) -> str:

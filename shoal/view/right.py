@@ -11,6 +11,7 @@ from typing import Final
 from shoal.layout import duration
 from shoal.view.asking import Answers
 from shoal.view.model import Kind, Phase, Right
+from shoal.view.publishers import with_short_ids
 from shoal_ipc.answers.doctor import GRAVITY, Finding
 from shoal_ipc.answers.learning import Learning
 from shoal_ipc.answers.node import Buffer, Progress, Status, Trainer
@@ -40,7 +41,7 @@ def right_of(answers: Answers, *, at_unix: float, kind: Kind) -> Right:
         says = f"{says}. {worst.check}: {worst.says}"
     return Right(
         state=worst.state,
-        says=says,
+        says=with_short_ids(says),
         do="" if worst.state == "ok" else worst.do,
         findings=findings,
         phase=phase,

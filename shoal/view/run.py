@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from shoal.view.measured import is_it_learning, within_of
+
 METRICS_FILE: Final = "metrics.jsonl"
 LATEST: Final = 20
 """Rounds in a mean of own rewards, as the trainer's own."""
@@ -29,9 +31,15 @@ class Run:
     """The latest on disk; 0 before the first."""
     reward_own: float | None = None
     """Mean own reward of the latest rounds."""
+    reward_own_within: float | None = None
+    """Half of that mean's 95 % interval."""
     held_out: float | None = None
     """Share of held-out questions that passed, in the latest evaluation."""
     held_out_start: float | None = None
+    held_out_items: int = 0
+    """Questions of the latest evaluation; 0 where that is not known."""
+    answer: str = ""
+    """Whether it learns, in a sentence; empty where too few rounds are known."""
 
 
 def read_run(path: Path) -> Run:
@@ -48,12 +56,28 @@ def read_run(path: Path) -> Run:
     rewards = [
         one for one in (_number(event, "reward_local") for event in rounds) if one is not None
     ]
-    marks = [one for one in (_number(event, _HELD_OUT) for event in events) if one is not None]
+    evaluated = [event for event in events if _number(event, _HELD_OUT) is not None]
+    marks = [one for event in evaluated if (one := _number(event, _HELD_OUT)) is not None]
+    items = _number(evaluated[-1], "held_out/num_items") if evaluated else None
+    number = int(_number(rounds[-1], "round") or 0) if rounds else 0
+    # A file that was cut no longer has the run's beginning.
+    is_whole = bool(rounds) and (_number(rounds[0], "round") or 0) <= 1
     return Run(
-        round=int(_number(rounds[-1], "round") or 0) if rounds else 0,
+        round=number,
         reward_own=fmean(rewards[-LATEST:]) if rewards else None,
+        reward_own_within=within_of(rewards[-LATEST:]),
         held_out=marks[-1] if marks else None,
         held_out_start=marks[0] if marks else None,
+        held_out_items=int(items or 0),
+        answer=is_it_learning(
+            rewards[:LATEST],
+            rewards[-LATEST:],
+            number,
+            held_out=marks,
+            num_held_out=int(items or 0),
+        )
+        if is_whole
+        else "",
     )
 
 

@@ -7,6 +7,7 @@ import math
 from shoal.layout import duration, local_time, size
 from shoal.view.asking import Answers
 from shoal.view.model import Kind, Worth
+from shoal.view.publishers import with_short_ids
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import Cost
@@ -35,7 +36,7 @@ def _says(answers: Answers, status: Status) -> str:
         until = f"until {at}" if at else "before it stopped"
         when = f"{window} {until}" if is_down else f"last {window}"
         cost = "" if lately.bytes_in is None else f" ({size(lately.bytes_in)} received)"
-        look = f". Look: {status.one_network}" if status.one_network else ""
+        look = f". Look: {with_short_ids(status.one_network)}" if status.one_network else ""
         return f"In the {when}, {percent}% of the training signal came from other nodes{cost}{look}"
     listed = sum(one.trained for one in ledger.publishers if not one.own)
     if trained := max(status.groups_external_used or 0, listed):

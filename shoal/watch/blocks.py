@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from shoal.layout import duration, number
-from shoal.view.model import Phase, PublisherShown, Shown
+from shoal.view.model import LearningShown, Phase, PublisherShown, Shown
 from shoal.view.worth import flows, on_disk, used
 from shoal_base.terminal import Part, styled
 
@@ -71,8 +71,10 @@ def learning(shown: Shown, _room: int) -> Iterator[Text]:
         return
     held_out = (
         "" if one.held_out is None
-        else f"  held-out {number(one.held_out)} (start {number(one.held_out_start)})"
+        else f"  held-out {number(one.held_out)}{_within(one)} (start {number(one.held_out_start)})"
     )  # fmt: skip
+    if one.answer:
+        yield styled(one.answer)
     yield styled(
         f"own reward {number(one.reward_own)} (start {number(one.reward_start)}){held_out}"
     )
@@ -87,8 +89,17 @@ def learning(shown: Shown, _room: int) -> Iterator[Text]:
         yield _row(f"{number(family.reward)} (start {start})  {family.name}")
 
 
+def _within(one: LearningShown) -> str:
+    if one.held_out_within is None:
+        return ""
+    return f" ± {one.held_out_within:.2f} of {one.held_out_items}"
+
+
 def publishers(shown: Shown, room: int) -> Iterator[Text]:
-    """From whom?"""
+    """From whom? Of a peer that does not learn: who is here, and where it is met."""
+    if shown.kind != "node" and (shown.here or shown.met_at):
+        yield from _here(shown)
+        return
     if not shown.publishers:
         yield styled(("nobody answers here", "dim"))
         return
@@ -107,6 +118,16 @@ def publishers(shown: Shown, room: int) -> Iterator[Text]:
         )
         standing = (_standing(one), COLOURS[one.verdict_state])
         yield _row(line, standing, f"  {one.model}" if wide and one.model else "")
+
+
+def _here(shown: Shown) -> Iterator[Text]:
+    for one in shown.here:
+        relayed = ", relay" if one.relayed else ""
+        yield _row(f"…{one.peer_id[-10:]}  for {duration(one.connected_s)}{relayed}")
+    if not shown.here:
+        yield styled(("nobody is connected", "dim"))
+    for address in shown.met_at:
+        yield styled(f"met at {address}")
 
 
 def _columns(

@@ -45,6 +45,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "off_policy": "sequence",
     "likelihood_floor": -3.5,
     "http": "[::1]:7463",
+    "http_name": "https://box.example:8443",
     "log": "wandb,trackio",
     "strategy": "uniform",
     "draws": "uniform",

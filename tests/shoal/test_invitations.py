@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from shoal import joined
 from shoal.__main__ import main
-from shoal.invite import chosen
+from shoal.view.invitation import chosen
+from shoal_ipc.answers.peer import Way
 from shoal_p2p.net.swarm_key import SwarmKeyError, format_swarm_key, load_swarm_key
 from shoal_p2p.node import Node, NodeEnd
 from shoal_p2p.parts import Tuning
@@ -218,8 +219,8 @@ async def test_a_node_that_waits_for_its_swarm_ends_when_it_is_told_to(tmp_path:
     assert ended == [NodeEnd.STOPPED]
 
 
-def row(scope: str, number: int, whose: str = "self") -> dict[str, Any]:
-    return {"address": f"{scope}-{whose}-{number}", "scope": scope, "whose": whose}
+def row(scope: Any, number: int, whose: Any = "self") -> Way:
+    return Way(address=f"{scope}-{whose}-{number}", scope=scope, whose=whose)
 
 
 def test_loopback_is_named_only_where_nothing_else_is_known() -> None:

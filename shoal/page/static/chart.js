@@ -17,7 +17,7 @@ export class Chart {
     this.marks = [];
     new ResizeObserver(() => this.resize()).observe(place);
     dark.addEventListener("change", () => this.build());
-    note.append(key("c-own", "own answers, mean of 20 rounds"), key("c-others", "others’ answers"), key("c-held", "held out", "mark-point"), key("c-start", "first 20 rounds", "dashed"));
+    note.append(key("c-own", "own reward, mean of 20 rounds with its 95 % band"), key("c-others", "others’ answers"), key("c-held", "held out, with its 95 % interval", "mark-point"), key("c-start", "first 20 rounds", "dashed"));
     this.keys = KEYS.map(([kinds, text, shape]) => [kinds, key("c-start", text, shape)]);
     note.append(...this.keys.map(([, label]) => label));
   }
@@ -58,22 +58,24 @@ export class Chart {
     const from = this.span === "hour" ? Math.max(0, last - HOUR_S) : -1;
     const points = new Map();
     const point = (place) => {
-      if (!points.has(place)) points.set(place, [null, null, null, null]);
+      if (!points.has(place)) points.set(place, [null, null, null, null, null]);
       return points.get(place);
     };
     x.forEach((round, place) => {
       if (seconds[place] < from) return;
       const values = point(this.axis === "x" ? round : seconds[place]);
-      values[0] = series.own[place] ?? values[0];
-      values[1] = series.others_mean[place] ?? values[1];
-      values[2] = series.own_mean[place] ?? values[2];
+      const [mean, within] = [series.own_mean[place], series.own_within[place] ?? 0];
+      values[0] = mean === null ? values[0] : mean + within;
+      values[1] = mean === null ? values[1] : Math.max(0, mean - within);
+      values[2] = series.others_mean[place] ?? values[2];
+      values[3] = mean ?? values[3];
     });
     for (const [round, value] of held["pass@1"] ?? []) {
       const when = secondsAt(x, seconds, round);
-      if (when >= from) point(this.axis === "x" ? round : when)[3] = value;
+      if (when >= from) point(this.axis === "x" ? round : when)[4] = value;
     }
     const places = [...points.keys()].sort((a, b) => a - b);
-    return [places, ...[0, 1, 2, 3].map((line) => places.map((place) => points.get(place)[line]))];
+    return [places, ...[0, 1, 2, 3, 4].map((line) => places.map((place) => points.get(place)[line]))];
   }
 
   build() {
@@ -95,17 +97,42 @@ export class Chart {
         ],
         series: [
           {},
-          { ...line("--accent", 1), alpha: 0.22 },
+          { ...line("--accent", 0), width: 0 },
+          { ...line("--accent", 0), width: 0 },
           line("--second", 1.75),
           line("--accent", 2.25),
           { stroke: colour("--third"), width: 0, paths: () => null, points: { show: true, size: 6, fill: colour("--third") } },
         ],
-        hooks: { draw: [(plot) => this.drawStart(plot, colour("--soft")), (plot) => drawMarks(plot, this.clusters(plot), colour("--soft"))] },
+        bands: [{ series: [1, 2], fill: colour("--band") }],
+        hooks: { draw: [(plot) => this.drawSure(plot, colour("--third")), (plot) => this.drawStart(plot, colour("--soft")), (plot) => drawMarks(plot, this.clusters(plot), colour("--soft"))] },
       },
       this.data(),
       this.place,
     );
     this.describe();
+  }
+
+  // How sure each mark of held-out questions is: a 95 % interval, by the number of questions.
+  drawSure(plot, stroke) {
+    const num = this.history.held_out_items;
+    if (!num) return;
+    const { ctx, data } = plot;
+    const [places, held] = [data[0], data[5]];
+    ctx.save();
+    ctx.strokeStyle = stroke;
+    ctx.lineWidth = devicePixelRatio;
+    ctx.globalAlpha = 0.5;
+    ctx.beginPath();
+    held.forEach((value, at) => {
+      if (value === null) return;
+      const middle = (value * num + 2) / (num + 4);
+      const within = 1.96 * Math.sqrt((middle * (1 - middle)) / (num + 4));
+      const x = plot.valToPos(places[at], "x", true);
+      ctx.moveTo(x, plot.valToPos(Math.min(1, middle + within), "y", true));
+      ctx.lineTo(x, plot.valToPos(Math.max(0, middle - within), "y", true));
+    });
+    ctx.stroke();
+    ctx.restore();
   }
 
   drawStart(plot, stroke) {
@@ -136,9 +163,10 @@ export class Chart {
 
   describe() {
     for (const [kinds, label] of this.keys) label.hidden = !this.marks.some((mark) => kinds.includes(mark.kind) && isDrawn(mark));
-    const own = this.history.series.own.filter((value) => value !== null);
+    const own = this.history.series.own_mean.filter((value) => value !== null);
+    const first = typeof this.start === "number" ? this.start : own[0];
     const curve = own.length
-      ? `Own reward over ${this.history.rows} rounds: ${own[0].toFixed(2)} at first, ${own.at(-1).toFixed(2)} at last, ${Math.max(...own).toFixed(2)} at most.`
+      ? `Own reward over ${this.history.rows} rounds, as means of 20: ${first.toFixed(2)} at first, ${own.at(-1).toFixed(2)} at last, ${Math.max(...own).toFixed(2)} at most.`
       : "No rounds yet.";
     const text = [curve, spoken(this.marks)].join(" ").trim();
     if (this.place.getAttribute("aria-label") !== text) this.place.setAttribute("aria-label", text);

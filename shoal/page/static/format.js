@@ -3,7 +3,10 @@ const DASH = "–";
 
 export const has = (value) => typeof value === "number" && Number.isFinite(value);
 
-export const reward = (value) => (has(value) ? value.toFixed(3) : DASH);
+// Rewards and shares of right answers have one scale, 0 to 1; `within` is half of a 95 % interval.
+export const reward = (value) => (has(value) ? value.toFixed(2) : DASH);
+
+export const sure = (value, within) => (has(value) && has(within) ? `${reward(value)} ± ${reward(within)}` : reward(value));
 
 export const share = (value) => (has(value) ? `${Math.round(value * 100)} %` : DASH);
 

@@ -2,6 +2,7 @@
 import { at, say, show } from "./dom.js";
 import { clock } from "./format.js";
 import { curves, learning, setAxis, setSpan } from "./learning.js";
+import { meeting } from "./meeting.js";
 import { now } from "./now.js";
 import { overview } from "./overview.js";
 import { link, read } from "./place.js";
@@ -38,7 +39,8 @@ function render() {
   if (document.title !== title) document.title = title;
   say(at("title"), title);
   say(at("top-swarm"), `${chosen.name} of swarm ${chosen.swarm.name || "–"} ${chosen.swarm.digest.slice(0, 8)}`);
-  for (const block of [right, learning, whom, worth, refused, now]) block(chosen);
+  for (const block of [right, learning, meeting, worth, refused, now]) block(chosen);
+  whom(chosen, whole_);
   overview(whole_, chosen);
   renderSaid(place);
   if (curvesOf !== chosen.name || curvesRows !== chosen.rows) loadCurves(chosen);
@@ -51,7 +53,7 @@ function renderSaid(place) {
     saidMark = mark;
     said(chosen);
   }
-  whole(chosen, place.group);
+  if (place.group) whole(chosen, place.group);
 }
 
 // The curve is asked for when it has grown, at most every two seconds.

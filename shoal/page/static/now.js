@@ -4,7 +4,8 @@ import { at, foreign, make, rows, say } from "./dom.js";
 const COPIED_MS = 2_000;
 
 export function now(peer) {
-  rows(at("now-list"), peer.now, (one) => one.command, item);
+  const invited = peer.invitation ? [{ says: "send this to a friend, who joins with it", command: `shoal join ${peer.invitation}` }] : [];
+  rows(at("now-list"), [...invited, ...peer.now], (one) => one.command, item);
 }
 
 function item({ says, command }) {

@@ -9,6 +9,7 @@ const EARNED = { mixed: "some answers", some: "all the same", none: "nothing", u
 let busy = false;
 let again = false;
 let shown = "";
+let opened = "";
 
 // The list is asked for when something new was said, and never twice at the same time.
 export async function said(peer) {
@@ -20,8 +21,10 @@ export async function said(peer) {
   }
   busy = true;
   try {
-    const { filters } = read();
-    list(peer, await ask("/api/groups", { peer: peer.name, ...filters }));
+    const { filters, group } = read();
+    const found = await ask("/api/groups", { peer: peer.name, ...filters });
+    list(peer, found);
+    if (!group) await whole(peer, telling(found.rows), true);
   } catch {
     // The banner says that the page is lost; what stands there stays.
   } finally {
@@ -31,6 +34,13 @@ export async function said(peer) {
     again = false;
     await said(peer);
   }
+}
+
+// Where none is chosen: the newest whose answers earned unlike rewards, and it stays open while it is listed.
+function telling(found) {
+  if (found.some((one) => `${one.group_id}` === opened)) return opened;
+  opened = (found.find((one) => one.earned === "mixed") ?? found[0])?.group_id ?? "";
+  return opened;
 }
 
 export function chooseFilters(filters) {
@@ -56,6 +66,7 @@ function list(peer, found) {
   say(at("said-count"), gone ? "" : `${plural(found.rows.length, "group")} of the latest ${found.of}`);
   say(at("said-none"), gone ? "The list ends with the node; shoal export writes what is on disk." : "No answers of this kind yet.");
   show(at("said-none"), found.rows.length === 0);
+  show(at("group"), !gone || Boolean(group));
   const items = found.rows.map((one) => ({
     id: one.group_id, family: one.family, mine: one.own, publisher: one.publisher, round: one.round, reward: one.reward,
     earned: one.earned, used: one.used ?? null, why: one.why_unused ?? "",
@@ -85,19 +96,19 @@ function row(one) {
 }
 
 // One group, whole. `group` is empty where none is chosen.
-export async function whole(peer, group) {
+export async function whole(peer, group, isNewest = false) {
   const place = at("group");
   const which = `${peer.name} ${group}`;
   if (which === shown) return;
   shown = which;
   if (!group) {
-    place.replaceChildren(make("p", { class: "empty" }, "Choose a group to read its question and answers."));
+    place.replaceChildren(make("p", { class: "empty" }, "Questions and answers stand here."));
     return;
   }
   place.replaceChildren(make("p", { class: "empty" }, "Asking the node for it …"));
   try {
     const found = await ask("/api/group", { peer: peer.name, id: group });
-    if (which === shown) place.replaceChildren(...texts(found));
+    if (which === shown) place.replaceChildren(...(isNewest ? [make("p", { class: "fine" }, "The latest whose answers earned unlike rewards. Choose another on the left.")] : []), ...texts(found));
   } catch (error) {
     if (which === shown) place.replaceChildren(make("p", { class: "empty" }, `It cannot be shown: ${error.message}.`));
   }
@@ -141,6 +152,6 @@ function dialogue(turns) {
   return make(
     "ol",
     { class: "dialogue" },
-    ...turns.map((turn) => make("li", { "data-by": turn.by }, make("b", { class: "by" }, turn.by), foreign(turn.text || "(nothing)", "span", { class: "text mono" }))),
+    ...turns.map((turn) => make("li", { "data-by": turn.by }, make("b", { class: "by" }, turn.by), " ", foreign(turn.text || "(nothing)", "span", { class: "text mono" }))),
   );
 }

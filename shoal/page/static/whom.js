@@ -1,40 +1,47 @@
-// From whom? The ring, and the same as a table; oneself is a row of it.
+// From whom? What each taught, as a picture and as a table; oneself is a row of it.
 import { at, foreign, make, rows, say, show } from "./dom.js";
-import { count, has, latency, reward, signal } from "./format.js";
-import { ring } from "./ring.js";
+import { flow, taught } from "./flow.js";
+import { count, has, latency, reward, share, signal } from "./format.js";
 
 const STANDING = { fine: "fine", doubted: "doubted", banned: "banned", blocked: "blocked", me: "me" };
 let drawn = "";
 
-export function whom(peer) {
+// `peers` are all of this page: a swarm's picture has each of them as a learner.
+export function whom(peer, peers) {
   show(at("whom"), peer.kind === "node");
-  const known = peer.publishers;
-  const mark = JSON.stringify(known.map((one) => [one.peer_id, one.connected, one.relayed, one.verdict_state, one.trained_10m]));
+  const names = new Map(peers.filter((one) => one.peer_id).map((one) => [one.peer_id, one.name]));
+  const learners = peers.filter((one) => one.kind === "node").map((one) => [one.name, taught(one, names)]).filter(([, parts]) => parts.length);
+  const mark = JSON.stringify(learners);
   if (mark !== drawn) {
     drawn = mark;
-    at("ring").replaceChildren(ring(known));
+    at("flow").replaceChildren(...(learners.length ? [flow(learners)] : []));
   }
-  rows(at("whom-rows"), known.map(still), (one) => one.peer_id, row);
+  say(at("flow-note"), learners.length ? "A band is as thick as the signal that was learnt from, since the run began." : "");
+  show(at("flow").parentElement, learners.length > 0);
+  const sum = peer.publishers.reduce((all, one) => all + one.signal, 0);
+  const items = peer.publishers.map((one) => still(one, names, sum, peer.right.state === "down"));
+  rows(at("whom-rows"), items, (one) => one.peer_id, row);
   say(at("whom-none"), peer.right.state === "down" ? "Nobody else is on record here." : "Nobody else has answered yet.");
-  show(at("whom-none"), known.every((one) => one.mine));
+  show(at("whom-none"), peer.publishers.every((one) => one.mine));
 }
 
 // Without what changes at every look: a row is made anew only when it says something else.
-function still(one) {
+// What a stopped node had received is on no record.
+function still(one, names, sum, isDown) {
   const away = one.mine ? "" : one.connected ? latency(has(one.latency_ms) ? Math.round(one.latency_ms) : null) : "gone";
-  return { ...one, latency_ms: null, last_s: null, banned_s: has(one.banned_s), away };
+  const who = (one.mine && "this node") || names.get(one.peer_id) || one.name || one.short;
+  return { ...one, latency_ms: null, last_s: null, banned_s: has(one.banned_s), away, who, part: sum > 0 ? one.signal / sum : null, given: isDown && !one.received ? "" : count(one.received) };
 }
 
 function row(one) {
-  const who = one.mine ? make("span", {}, one.name || "this node") : foreign(one.name || one.short, "span", { title: one.peer_id });
   return make(
     "tr",
     { class: one.mine ? "me" : "" },
-    make("th", { scope: "row" }, who),
+    make("th", { scope: "row" }, one.mine ? make("span", {}, one.who) : foreign(one.who, "span", { title: one.peer_id })),
     one.model ? foreign(one.model, "td") : make("td", { class: "fine" }, one.mine ? "" : "no answers yet"),
-    make("td", { class: "n" }, signal(one.signal)),
+    make("td", { class: "n", title: `${signal(one.signal)} in all` }, one.signal > 0 ? share(one.part) : ""),
     make("td", { class: "n" }, count(one.trained)),
-    make("td", { class: "n" }, count(one.received)),
+    make("td", { class: "n" }, one.given),
     make("td", { class: "n" }, one.received || has(one.reward) ? reward(one.reward) : ""),
     make("td", { class: "n" }, one.away + (one.relayed ? " (relay)" : "")),
     make("td", {}, make("span", { class: "tag", "data-state": one.verdict_state }, STANDING[one.verdict_state] ?? one.verdict_state)),

@@ -9,13 +9,11 @@ export function worth(peer) {
   const { says, lately, cost, judge_score: judged } = peer.worth;
   const { node, trainer } = cost.processes;
   const down = peer.right.state === "down";
-  say(at("worth-says"), says ? `${says}.` : "What it costs to run this peer.");
+  say(at("worth-says"), says ? `${says}.` : "");
   const known = has(lately.others_signal_share);
   say(at("worth-came-head"), known ? `What came, in ${duration(lately.window_s)}` : "What came");
   const measured = has(cost.window_s) ? `, in ${down ? "its" : "the"} last ${duration(cost.window_s)}` : "";
   say(at("worth-costs-head"), `What it ${down ? "cost" : "costs"}${measured}`);
-  show(at("worth-share"), known);
-  at("worth-share-bar").style.width = `${Math.round((lately.others_signal_share ?? 0) * 100)}%`;
   show(at("worth-gain"), peer.kind === "node");
   facts(at("worth-came"), [
     ["learnt from others", share(lately.others_signal_share), null],

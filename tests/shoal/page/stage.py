@@ -18,12 +18,17 @@ import trio
 from shoal_p2p.parts import wall_ms
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
+from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
+from shoal_tasks.task_file import load_task_file
+from shoal_tasks.turns import join_messages
+from shoal_tasks.wire_tasks import make_task
 from shoal_wire.types import PeerId, PublishedGroup
 from tests.shoal.page.browser import PageProcess, open_browser, page_of
 from tests.support import factories as make
 from tests.support.hostile_text import ALL_THAT_UTF8_HOLDS
 from tests.support.nodes import open_test_host
 from tests.support.running_node import RunningNode
+from tests.tasks.games import game_file
 
 PATIENCE_MS = 30_000
 LONG_LINE = "x" * (32 * 1024)
@@ -59,6 +64,8 @@ class Stage:
     node: RunningNode
     folder: Path
     group: str
+    games: str
+    """A group of a family that answers back."""
     life: ExitStack
     """Closed, it ends the node."""
 
@@ -123,6 +130,21 @@ def hostile_group(node: RunningNode) -> PublishedGroup:
     return node.node.recent.after(0, limit=1)[0].group
 
 
+def games_of(node: RunningNode, spec: FamilySpec) -> PublishedGroup:
+    """Games of another, one of them with markup for messages."""
+    task = make_task(
+        coordinates(spec, TRAIN_SEED_MIN),
+        question="Guess a number from 1 to 6.",
+        verifier=spec.verifier,
+        verifier_version=spec.verifier_version,
+    )
+    author = make.Author(node.node.member.manifest, now_ms=wall_ms())
+    texts = (join_messages(MARKUP), join_messages(["x", "1"]))
+    signed = author.signed(author.batch([make.group(of=task, texts=texts)]))
+    node.call(node.node.pool.keep_external, signed)
+    return node.node.recent.after(1, limit=1)[0].group
+
+
 @contextmanager
 def guest_of(node: RunningNode) -> Iterator[str]:
     """A peer that is connected, and has nothing but its id."""
@@ -165,7 +187,10 @@ def open_stage(root: Path) -> Iterator[Stage]:
     with ExitStack() as stack:
         browser = stack.enter_context(open_browser())
         life = stack.enter_context(ExitStack())
-        node = life.enter_context(RunningNode(folder))
+        games = game_file(root, max_turns=20)
+        node = life.enter_context(RunningNode(folder, task_file=(str(games),)))
         group = hostile_group(node)
+        played = games_of(node, load_task_file(games))
         process = stack.enter_context(page_of(folder, log=root / "page.txt"))
-        yield Stage(browser, process, node, folder, group.group_id.hex(), life)
+        ids = group.group_id.hex(), played.group_id.hex()
+        yield Stage(browser, process, node, folder, *ids, life)

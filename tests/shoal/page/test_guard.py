@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.page.guard import HEADERS, LET_IN, MAX_REQUESTS, Guard, PageRequest, Rules, refusal
+from shoal_settings.web_address import parse_web_name
 
 OWN = "127.0.0.1:7462"
 TOKEN = "t0k-en_" * 6
@@ -62,6 +64,41 @@ def test_of_all_names_only_its_own_are_answered(host: str) -> None:
     if status(asked(host=host)) is None:
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         assert name.lower() == "localhost" or ipaddress.ip_address(name.strip("[]")), host
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "origin", "answered"),
+    [
+        ("box.example", "box.example:7462", "http://box.example:7462", True),
+        ("box.example", "BOX.example", None, True),
+        ("box.example", "127.0.0.1:7462", None, True),
+        ("box.example", "other.example", None, False),
+        ("box.example", "a.box.example", None, False),
+        ("box.example", "box.example:7462", "https://box.example:7462", False),
+        ("https://box.example", "box.example", "https://box.example", True),
+        ("https://box.example", "127.0.0.1:7462", "https://box.example", True),
+        ("https://box.example", "box.example", "https://box.example:9", False),
+        ("https://box.example", "box.example", "https://evil.example", False),
+        ("https://box.example", "evil.example", "https://box.example", False),
+    ],
+)
+def test_it_goes_by_the_name_that_its_owner_gave(
+    name: str, host: str, origin: str | None, answered: bool
+) -> None:
+    rules = replace(RULES, name=parse_web_name(name))
+    one = asked(host=host, **({} if origin is None else {"origin": origin}))
+    assert (refusal(one, rules) is None) == answered
+    without = PageRequest(method="GET", path="/", query="", headers={"host": host})
+    refused = refusal(without, rules)
+    assert refused is not None and refused.status in (403, 421), "a name is no token"
+
+
+@pytest.mark.parametrize(
+    "text", ["a b", "ftp://box", "https://", "box:80", "http://u@box", "https://box/x", "-", "a?b"]
+)
+def test_what_is_no_name_is_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a name"):
+        parse_web_name(text)
 
 
 def test_no_website_asks_for_its_reader() -> None:

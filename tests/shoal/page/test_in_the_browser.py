@@ -54,7 +54,7 @@ def page(window: Any, stage: Stage) -> Iterator[Any]:
     assert window.said == []
 
 
-def test_the_first_four_questions_stand_above_the_fold(page: Any) -> None:
+def test_whether_it_learns_and_from_whom_stands_above_the_fold(page: Any) -> None:
     page.wait_for_selector("#chart canvas")
     questions = page.locator(".card:visible h2")
     assert questions.all_text_contents() == [
@@ -66,7 +66,7 @@ def test_the_first_four_questions_stand_above_the_fold(page: Any) -> None:
         "What was refused?",
         "What now?",
     ]
-    for name in ("right", "learning", "whom", "worth"):
+    for name in ("right", "learning", "whom"):
         box = page.locator(f"#{name}").bounding_box()
         assert box is not None and box["y"] + box["height"] <= 768, name
     assert "400 rounds" in page.locator("#chart").get_attribute("aria-label")
@@ -118,6 +118,22 @@ def test_what_a_stranger_wrote_only_stands_there(stage: Stage, page: Any) -> Non
         direction = "getComputedStyle(document.querySelector('#group .text')).unicodeBidi"
         assert page.evaluate(direction) == "isolate"
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+
+
+def test_a_game_is_a_dialogue_that_says_whose_each_message_is(stage: Stage, page: Any) -> None:
+    page.goto(stage.process.at(f"#/node/group/{stage.games}"))
+    page.wait_for_selector("#group .dialogue", timeout=PATIENCE_MS)
+    games = page.locator("#group .dialogue")
+    assert games.count() == 2
+    turns = games.nth(1).locator("li").all_inner_texts()
+    assert [turn.split()[0] for turn in turns] == ["policy", "environment"] * 2
+    assert turns[:2] == ["policy x", "environment That is no number."]
+    shown = games.nth(0).inner_text()
+    for one in MARKUP[:2]:
+        assert one in shown
+    assert page.evaluate("window.taken") is None
+    assert page.locator("#group script, #group img, #group svg, #group style").count() == 0
+    assert violations(page) == []
 
 
 def test_no_text_becomes_markup_whatever_it_is(page: Any) -> None:
@@ -203,7 +219,6 @@ def test_a_peer_is_shown_within_three_seconds_of_its_joining(stage: Stage, page:
         with guest_of(stage.node) as peer_id:
             row = page.locator(f"#whom-rows tr:has([title='{peer_id}'])")
             row.wait_for(timeout=PATIENCE_MS)
-            assert page.locator(f"#ring title:text-is('{peer_id[-10:]} · fine')").count() == 1
             shown_at = page.evaluate("(peer) => window.shownAt[peer]", peer_id)
             late_s.append(shown_at - connected_at(stage.node, peer_id))
         row.wait_for(state="detached", timeout=PATIENCE_MS)

@@ -34,7 +34,7 @@ def test_commands_can_be_copied(stage: Stage) -> None:
     page = stage.open()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.wait_for_selector("#now-list button")
-    page.locator("#now-list button").first.click()
+    page.locator("#now-list button").nth(1).click()
     page.wait_for_selector("#now-list button:text('copied')")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert f"--data-dir {stage.folder}" in copied

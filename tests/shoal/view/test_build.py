@@ -15,6 +15,7 @@ from shoal.view.model import Shown
 from shoal.view.run import Run
 from shoal_base.visible import visible
 from shoal_ipc.answers.form import to_json
+from shoal_wire.invite import decode_invite
 from tests.shoal.view.node_answers import (
     AT_UNIX,
     FOE,
@@ -131,6 +132,17 @@ def test_a_peer_without_a_trainer(role: str) -> None:
     assert one.right.state == "ok"
     assert "2 connected" in one.right.says
     assert one.publishers == ()
+    assert one.here == () and one.met_at == () and one.invitation == ""
+    way = {"address": f"/ip4/192.0.2.7/tcp/4001/p2p/{ME}", "whose": "self", "scope": "public"}
+    met = typed(
+        status={**bare, "role": role},
+        peers={"peers": [{"peer_id": FRIEND, "connected_s": 5.0}]},
+        addresses={"swarm": {"name": "s", "digest": "00" * 32}, "addresses": [way]},
+    )
+    two = build(met, data_dir="/somewhere/it", at_unix=AT_UNIX)
+    assert [row.peer_id for row in two.here] == [FRIEND]
+    assert two.met_at == (way["address"],)
+    assert decode_invite(two.invitation).addresses == (way["address"],)
     # It keeps no ring: its counters stand for it.
     assert {(row.reason, row.count) for row in one.refused.counts} == {
         ("duplicate", 3),

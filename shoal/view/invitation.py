@@ -1,0 +1,53 @@
+"""The line with which others join, from what a peer says of its addresses. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from shoal_ipc.answers.peer import Addresses, Way
+from shoal_wire.invite import Invite, InviteError, encode_invite
+from shoal_wire.types import Digest
+
+_MAX_PUBLIC: Final = 4
+_MAX_PRIVATE: Final = 2
+_MAX_BOOTSTRAPS: Final = 2
+
+
+def chosen(ways: Sequence[Way]) -> list[Way]:
+    """Return the few addresses that go into an invitation, the best first.
+
+    Loopback leads others nowhere: it is named where nothing else is known.
+    """
+    far = [way for way in ways if way.scope != "loopback"] or list(ways)
+    own = [way for way in far if way.whose == "self"]
+    public = [way for way in own if way.scope == "public"][:_MAX_PUBLIC]
+    others = [way for way in own if way.scope != "public"][:_MAX_PRIVATE]
+    bootstraps = [way for way in far if way.whose == "bootstrap"][:_MAX_BOOTSTRAPS]
+    picked = [*public, *others, *bootstraps]
+    return [way for way in far if way in picked]
+
+
+def encoded(answer: Addresses, ways: Sequence[Way], swarm_key: bytes | None = None) -> str:
+    """Return the line with these addresses. Raises InviteError."""
+    try:
+        swarm = Digest(bytes.fromhex(answer.swarm.digest))
+    except ValueError:
+        raise InviteError("the peer names no swarm") from None
+    return encode_invite(
+        Invite(
+            swarm=swarm,
+            addresses=tuple(way.address for way in ways),
+            private=answer.swarm_key is not None,
+            swarm_key=swarm_key,
+        )
+    )
+
+
+def line_of(answer: Addresses) -> str:
+    """Return the line without a private swarm's key; empty where none can be made."""
+    ways = chosen(answer.addresses)
+    try:
+        return encoded(answer, ways) if ways else ""
+    except InviteError:
+        return ""
