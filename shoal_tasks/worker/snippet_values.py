@@ -1,0 +1,251 @@
+"""The values of `snippets`: what programs may do with numbers, texts, lists and dictionaries. Pure.
+
+Each operation is bounded: none makes a large value, takes long, or differs between machines.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+MAX_SIZE: Final = 1000
+"""Most items or characters of one value."""
+_MAX_BITS: Final = 3000
+"""Longest whole number: some 900 digits."""
+_MAX_TUPLE: Final = 8
+"""Most items of a tuple within another value."""
+UNREADABLE: Final = "this is not Python as it is known here"
+"""Said of all that cannot be run, whether this Python reads it or not: versions differ in that."""
+
+
+class SnippetError(Exception):
+    """A program that cannot go on; its text is what the model sees."""
+
+
+OPERATORS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.RShift: operator.rshift,
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda item, items: item in _searched(items),
+    ast.NotIn: lambda item, items: item not in _searched(items),
+    ast.Is: lambda item, other: item is None if other is None else item == other,
+    ast.IsNot: lambda item, other: item is not None if other is None else item != other,
+}
+METHODS: Final[Mapping[type, frozenset[str]]] = {
+    str: frozenset(
+        [
+            "count",
+            "endswith",
+            "find",
+            "isalpha",
+            "isdigit",
+            "join",
+            "lower",
+            "replace",
+            "split",
+            "startswith",
+            "strip",
+            "upper",
+        ]
+    ),
+    list: frozenset(
+        ["append", "copy", "count", "extend", "index", "insert", "pop", "remove", "reverse", "sort"]
+    ),
+    dict: frozenset(["get", "items", "keys", "pop", "setdefault", "values"]),
+    tuple: frozenset(("count", "index")),
+}
+CONSTANTS: Final[Mapping[str, Any]] = {"pi": math.pi, "inf": math.inf}
+
+
+def _power(base: Any, exponent: Any, modulus: Any = None) -> Any:
+    whole = isinstance(base, int) and isinstance(exponent, int) and exponent >= 0
+    if not whole or not isinstance(modulus, int | None):
+        # Of other powers, a machine's library decides the last digit.
+        raise SnippetError("a power must be of whole numbers")
+    if modulus is None and abs(base) > 1 and exponent * abs(base).bit_length() > _MAX_BITS:
+        raise SnippetError("number too long")
+    return pow(base, exponent, modulus)
+
+
+def _product(left: Any, right: Any) -> Any:
+    for items, times in ((left, right), (right, left)):
+        is_repeated = isinstance(items, str | list | tuple) and isinstance(times, int)
+        if is_repeated and len(items) * times > MAX_SIZE:
+            raise SnippetError("value too large")
+    return left * right
+
+
+def _remainder(left: Any, right: Any) -> Any:
+    if isinstance(left, str):  # a format: its width may be anything
+        raise SnippetError("% is of numbers here")
+    return left % right
+
+
+def _shift(left: Any, right: Any) -> Any:
+    if not isinstance(right, int) or right > _MAX_BITS:
+        raise SnippetError("number too long")
+    return left << right
+
+
+def _searched(items: Any) -> Any:
+    if not isinstance(items, str | list | tuple | dict):  # a range may be endless
+        raise SnippetError("not a sequence")
+    return items
+
+
+def _scalar(item: Any) -> Any:
+    if not isinstance(item, str | int | float | None):
+        raise SnippetError("a value within another is a number or a text here")
+    return item
+
+
+def held(item: Any) -> Any:
+    """Return what another value may hold; lists of lists could grow without bound by sharing."""
+    if isinstance(item, tuple) and len(item) <= _MAX_TUPLE:
+        return tuple(map(_scalar, item))
+    return _scalar(item)
+
+
+def few(items: Any) -> list[Any]:
+    if not isinstance(items, str | list | tuple | dict | range | Iterator):
+        raise SnippetError("not a sequence")
+    found = list(islice(items, MAX_SIZE + 1))
+    if len(found) > MAX_SIZE:
+        raise SnippetError("value too large")
+    return found
+
+
+def _total(items: list[Any]) -> Any:
+    """Add one by one: Python's own sum of numbers with a point depends on its version."""
+    total: Any = 0
+    for item in items:
+        if not isinstance(item, int | float):
+            raise SnippetError("sum of numbers alone")
+        total += item
+    return total
+
+
+def _factorial(number: Any) -> int:
+    if not isinstance(number, int) or not 0 <= number <= 400:
+        raise SnippetError("factorial of 0 to 400 alone")
+    return math.factorial(number)
+
+
+def _combinations(items: Any, chosen: Any) -> int:
+    if not isinstance(items, int) or not isinstance(chosen, int) or not 0 <= items <= 2000:
+        raise SnippetError("comb of 0 to 2000 alone")
+    return math.comb(items, chosen)
+
+
+def text_of(value: Any = "") -> str:
+    if isinstance(value, str | int | float | list | tuple | dict | range | None):
+        return str(value)
+    return "<function>"
+
+
+def _rounded(value: Any, digits: Any = None) -> Any:
+    if digits is not None and (not isinstance(digits, int) or abs(digits) > 20):
+        raise SnippetError("round to at most 20 digits")
+    return round(value, digits)
+
+
+def _character(number: Any) -> str:
+    if not isinstance(number, int) or not 0 <= number < 128:
+        raise SnippetError("chr of 0 to 127 alone")
+    return chr(number)
+
+
+def _whole(value: Any = 0, base: Any = None) -> int:
+    if isinstance(value, str) and len(value) > 1000:
+        raise SnippetError("number too long")
+    return int(value) if base is None else int(value, base)
+
+
+FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "abs": abs,
+    "all": lambda items: all(few(items)),
+    "any": lambda items: any(few(items)),
+    "bool": bool,
+    "ceil": math.ceil,
+    "chr": _character,
+    "comb": _combinations,
+    "divmod": divmod,
+    "enumerate": lambda items, start=0: [(n, _scalar(i)) for n, i in enumerate(few(items), start)],
+    "factorial": _factorial,
+    "float": float,
+    "floor": math.floor,
+    "gcd": math.gcd,
+    "int": _whole,
+    "isqrt": math.isqrt,
+    "len": len,
+    "list": lambda items=(): few(items),
+    "max": lambda *items: max(*(items if len(items) > 1 else (few(*items),))),
+    "min": lambda *items: min(*(items if len(items) > 1 else (few(*items),))),
+    "ord": ord,
+    "pow": _power,
+    "range": range,
+    "reversed": lambda items: few(items)[::-1],
+    "round": _rounded,
+    "sorted": lambda items, reverse=False: sorted(few(items), reverse=reverse),
+    "sqrt": math.sqrt,
+    "str": text_of,
+    "sum": lambda items: _total(few(items)),
+    "tuple": lambda items=(): tuple(few(items)),
+    "zip": lambda *rows: [held(one) for one in zip(*map(few, rows), strict=False)],
+}
+"""What a program may call. Each returns numbers, texts, lists and dictionaries alone."""
+
+
+def joined(op: ast.operator, left: Any, right: Any) -> Any:
+    match op:
+        case ast.Pow():
+            return _power(left, right)
+        case ast.Mult():
+            return _product(left, right)
+        case ast.Mod():
+            return _remainder(left, right)
+        case ast.LShift():
+            return _shift(left, right)
+    if type(op) not in OPERATORS:
+        raise SnippetError(UNREADABLE)
+    return OPERATORS[type(op)](left, right)
+
+
+def called(value: Any, name: str, given: list[Any]) -> Any:
+    if name == "replace" and len(value) * max(len(str(one)) for one in given) > MAX_SIZE * 10:
+        raise SnippetError("value too large")
+    if name in ("join", "extend"):
+        given = [few(one) for one in given]
+        if name == "join" and len(value) * len(given[0]) > MAX_SIZE:
+            raise SnippetError("value too large")
+    elif name in ("append", "insert", "setdefault"):
+        given = [held(one) for one in given]
+    found = getattr(value, name)(*given)
+    sized(value)
+    return list(found) if name in ("items", "keys", "values") else found
+
+
+def sized(value: Any) -> Any:
+    if isinstance(value, str | list | tuple | dict) and len(value) > MAX_SIZE:
+        raise SnippetError("value too large")
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise SnippetError("number too long")
+    return value

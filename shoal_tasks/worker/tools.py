@@ -1,0 +1,214 @@
+"""Tools that an environment may offer: a call in a message, its result in what is seen next. Pure.
+
+    class Game:
+        def reset(self, seed):
+            return "What is 3 * 4?\n" + offer(CALCULATOR)
+
+        def step(self, message):
+            result = answer_call(message, (CALCULATOR,))
+            if result is not None:
+                return result, 0.0, False
+            return "", float(message.strip() == "12"), True
+
+A call stands in a message in the form that the model has learnt, or between the tool's tags:
+
+    Qwen, Hermes   <tool_call>{"name": "calculator", "arguments": {"expression": "3 * 4"}}
+    Llama          <|python_tag|>{"name": "calculator", "parameters": {"expression": "3 * 4"}}
+    any other      <calculator>3 * 4</calculator>
+
+The result comes in the form of the call. Every peer that replays a game computes it anew, so
+nothing here may depend on the machine, the clock or chance, and what a call gives must not change.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shoal_tasks.scorers.expressions import ExpressionError, evaluate, parse_expression
+from shoal_tasks.worker.snippets import run_snippet
+
+CALCULATOR: Final = "calculator"
+PYTHON: Final = "python"
+
+MAX_CALL_CHARS: Final = 4000
+"""Longest argument of a call: more than a model says in one message of a game."""
+_MAX_NUMBER: Final = 10**200
+"""Bound of every number on the way to a result."""
+_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "abs": abs,
+    "factorial": math.factorial,
+    "gcd": math.gcd,
+    "max": max,
+    "min": min,
+    "round": round,
+    "sqrt": math.sqrt,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call of a tool."""
+
+    name: str
+    argument: str
+    is_tagged: bool
+    """It stood between the tool's own tags, and not in a template's form."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One tool; it returns text whatever it is given."""
+
+    run: Callable[[str], str]
+    parameter: str
+    """The name of its one argument in a template's form."""
+    offer: str
+    """What it does, in one line."""
+
+
+def offer(*names: str) -> str:
+    """Return what a first observation says of tools, one line for each."""
+    return "\n".join(TOOLS[name].offer for name in names)
+
+
+def answer_call(message: str, names: Sequence[str]) -> str | None:
+    """Return the result of the first call in a message; None where it calls none of these tools."""
+    call = call_in(message, names)
+    if call is None:
+        return None
+    too_long = len(call.argument) > MAX_CALL_CHARS
+    result = "error: too long" if too_long else TOOLS[call.name].run(call.argument)
+    if call.is_tagged:
+        return f"<result>{result}</result>"
+    return f"<tool_response>\n{result}\n</tool_response>"
+
+
+def call_in(message: str, names: Sequence[str]) -> Call | None:
+    """Return the first call of one of these tools, by where it begins."""
+    found: list[tuple[int, Call]] = []
+    for name in names:
+        start = message.find(f"<{name}>")
+        end = message.find(f"</{name}>", start)
+        if start >= 0 and end >= 0:
+            argument = message[start + len(name) + 2 : end]
+            found.append((start, Call(name=name, argument=argument, is_tagged=True)))
+    for place in _FORMS.finditer(message):
+        call = _from_json(message[place.end() :], names)
+        if call is not None:
+            found.append((place.start(), call))
+            break
+    return min(found, key=lambda one: one[0])[1] if found else None
+
+
+_FORMS: Final = re.compile(r"<tool_call>|<\|python_tag\|>|\A\s*(?=\{)")
+"""What stands before a call in the templates of Qwen, Hermes and Llama; Llama's may be bare."""
+_ARGUMENTS: Final = ("arguments", "parameters")
+
+
+def _from_json(text: str, names: Sequence[str]) -> Call | None:
+    try:
+        document, _ = json.JSONDecoder().raw_decode(text[: 2 * MAX_CALL_CHARS].lstrip())
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    name = document.get("name")
+    if not isinstance(name, str) or name not in names:
+        return None
+    arguments: Any = next((document[key] for key in _ARGUMENTS if key in document), None)
+    if isinstance(arguments, dict):
+        values = list(arguments.values())
+        arguments = arguments.get(TOOLS[name].parameter, values[0] if len(values) == 1 else None)
+    if not isinstance(arguments, str | int | float):
+        return None
+    return Call(name=name, argument=str(arguments), is_tagged=False)
+
+
+class _Arithmetic:
+    """Numbers as Python has them; see `shoal_tasks.scorers.expressions.Algebra`."""
+
+    def number(self, number: float) -> float:
+        return _bounded(number)
+
+    def name(self, name: str) -> float:
+        if name == "pi":
+            return math.pi
+        raise ExpressionError(f"no name {name[:20]}")
+
+    def negative(self, value: float) -> float:
+        return -value
+
+    def join(self, operator: str, left: float, right: float) -> float:
+        match operator:
+            case "+":
+                return _bounded(left + right)
+            case "-":
+                return _bounded(left - right)
+            case "*":
+                return _bounded(left * right)
+            case "^":
+                return self.power(left, right)
+        if right == 0:
+            raise ExpressionError("division by zero")
+        if operator == "%":
+            return _bounded(left % right)
+        is_whole = isinstance(left, int) and isinstance(right, int) and left % right == 0
+        return _bounded(left // right if is_whole or operator == "//" else left / right)
+
+    def power(self, base: float, exponent: float) -> float:
+        if exponent == 0.5 and base >= 0:
+            return math.sqrt(base)
+        # Of other powers, a machine's library decides the last digit.
+        if not isinstance(exponent, int) or not isinstance(base, int) or exponent < 0:
+            raise ExpressionError("a power must be of whole numbers")
+        if abs(base) > 1 and exponent * abs(base).bit_length() > 2 * _MAX_NUMBER.bit_length():
+            raise ExpressionError("number too long")
+        return _bounded(base**exponent)
+
+    def call(self, name: str, arguments: list[float]) -> float:
+        if name not in _FUNCTIONS:
+            raise ExpressionError(f"no function {name[:20]}")
+        if name == "factorial" and arguments[0] > 120:
+            raise ExpressionError("number too long")
+        if name == "round" and not all(one in range(20) for one in arguments[1:]):
+            raise ExpressionError("round does not take this")
+        try:
+            return _bounded(_FUNCTIONS[name](*arguments))
+        except (TypeError, ValueError, OverflowError):
+            raise ExpressionError(f"{name} does not take this") from None
+
+
+def _bounded(number: float) -> float:
+    if not abs(number) < _MAX_NUMBER:
+        raise ExpressionError("number too long")
+    return number
+
+
+def calculate(expression: str) -> str:
+    """Return the value of an expression as text, or an error in one line."""
+    try:
+        value = evaluate(parse_expression(expression), _Arithmetic())
+    except ExpressionError as error:
+        return f"error: {error}"
+    except (OverflowError, ValueError, ZeroDivisionError):
+        return "error: not a number"
+    return str(value)
+
+
+TOOLS: Final[Mapping[str, Tool]] = {
+    CALCULATOR: Tool(
+        run=calculate,
+        parameter="expression",
+        offer="You may calculate: <calculator>12 * 34</calculator>",
+    ),
+    PYTHON: Tool(
+        run=run_snippet,
+        parameter="code",
+        offer="You may run Python: <python>print(12 * 34)</python>",
+    ),
+}
