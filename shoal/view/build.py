@@ -66,8 +66,10 @@ def _learning(answers: Answers) -> LearningShown:
     learning = trainer.learning or Learning()
     held_out = (trainer.held_out or {}).get("pass@1", run.held_out)
     round_number, reward_own = status.round or 0, trainer.reward_local
-    if answers.down_since_unix is not None and run.round:
-        # Its status may be of an earlier end: a node that is killed leaves none.
+    is_down = answers.down_since_unix is not None
+    if run.round and (is_down or (run.answer and run.round >= round_number)):
+        # The same rounds as the answer's. Of a node that is down the status may be of an earlier
+        # end: one that is killed leaves none.
         round_number, reward_own = run.round, run.reward_own
     return LearningShown(
         state=learning.state,

@@ -117,6 +117,12 @@ def test_its_last_rounds_are_those_on_disk_where_it_was_killed() -> None:
     assert shown(run=run).learning.round == STATUS["round"]
 
 
+def test_its_figures_are_of_the_same_rounds_as_its_answer() -> None:
+    run = Run(round=STATUS["round"] + 1, reward_own=0.405, answer="Yes: own reward rose")
+    one = shown(run=run).learning
+    assert (one.answer, one.reward_own, one.round) == (run.answer, 0.405, run.round)
+
+
 def test_its_json_holds_all_of_it_and_a_version() -> None:
     found = to_json(shown())
     assert found["schema_version"] == 1
