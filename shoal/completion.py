@@ -32,7 +32,7 @@ Exit codes: 0 ok, 2 usage."""
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _BY_METAVAR: Final = {"DIR": shtab.DIRECTORY, "FILE": shtab.FILE}
-_EMBEDDED: Final = ("tiny", "tiny-sparse", "smollm2")
+_EMBEDDED: Final = ("tiny", "tiny-sparse", "tiny-games", "smollm2")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -27,8 +27,13 @@ from shoal_settings.schema import Command, Settings, fields_of, public_name
 ENV_PREFIX = "SHOAL_"
 CONFIG_VARIABLE = "SHOAL_CONFIG"
 DEFAULT_CONFIG = Path("shoal.toml")
-EMBEDDED = ("tiny", "tiny-sparse")
+EMBEDDED = ("tiny", "tiny-sparse", "tiny-games")
 FOR_LARGE = "default for a model of this size"
+FOR_TASKS = "default for these tasks"
+PLAYS = {"games-1": "tiny-games"}
+"""Presets for which another embedded model is the default: the others could play none of it."""
+RATES = {"tiny-games": 2e-4}
+"""Learning rates of embedded models where the default is not the best (docs/tiny-model.md)."""
 _SMALL_BYTES = 80 << 20
 
 
@@ -42,7 +47,7 @@ class Loaded:
 
     settings: Settings
     origins: Mapping[str, str]
-    """Field name to `default`, `FOR_LARGE`, a file's path, a variable's name or a flag."""
+    """Field name to `default`, `FOR_LARGE`, `FOR_TASKS`, a file, a variable or a flag."""
 
 
 def add_flags(
@@ -103,6 +108,12 @@ def load(
         settings = Settings(**values)
     except ValidationError as error:
         raise SettingsError(_explain(error, origins)) from None
+    if "model" not in origins and settings.tasks in PLAYS:
+        settings = settings.model_copy(update={"model": PLAYS[settings.tasks]})
+        origins["model"] = FOR_TASKS
+    if "learning_rate" not in origins and settings.model in RATES:
+        settings = settings.model_copy(update={"learning_rate": RATES[settings.model]})
+        origins["learning_rate"] = FOR_LARGE
     if not is_small(settings.model):
         settings, filled = fill_in(settings, origins)
         origins |= dict.fromkeys(filled, FOR_LARGE)

@@ -30,7 +30,8 @@ class TrainerSettings(NodeSettings):
         "tiny",
         "node trainer swarm",
         "Causal language model: a Hugging Face hub name, a folder, a GGUF file, `smollm2` (from "
-        "the extra of that name), or the embedded `tiny` or `tiny-sparse`.",
+        "the extra of that name), or the embedded `tiny`, `tiny-sparse` or `tiny-games` (the "
+        "default with `--tasks games-1`).",
     )
     shots: str = key(
         "auto",

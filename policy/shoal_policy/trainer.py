@@ -37,10 +37,11 @@ from shoal_policy.rollouts import sampling_params
 from shoal_policy.sapo import THIS_PROCESS, Means, Outcome
 from shoal_policy.shots import with_shots
 from shoal_policy.surroundings import Interrupted, Surroundings
-from shoal_policy.tiny import MODEL_NAMES
+from shoal_policy.tiny import MODEL_NAMES, PLAYER
 from shoal_policy.watched import Watched
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
+from shoal_tasks.families import GAMES_1
 
 log = logging.getLogger(__name__)
 
@@ -322,12 +323,21 @@ def _begun(settings: Settings, around: Surroundings, held: Held, *, seed: int) -
         log.info("it is loaded: %.1f million weights on %s", num_weights / 1e6, where)
         _warn_of_rate(settings, num_weights)
         _warn_of_type(settings)
+    else:
+        _warn_of_games(settings, around)
     course.policy = with_shots(
         *(course.policy, settings, around),
         keep_in=settings.data_dir,
         has_begun=course.has_checkpoint,
     )
     return course
+
+
+def _warn_of_games(settings: Settings, around: Surroundings) -> None:
+    """Say so where an embedded model knows nothing of the swarm's games, and another one does."""
+    are_games = set(around.tasks.names) <= {spec.name for spec in GAMES_1}
+    if are_games and settings.model != PLAYER:
+        log.warning("%s cannot play this swarm's games: use --model %s", settings.model, PLAYER)
 
 
 def _warn_of_rate(settings: Settings, num_weights: int) -> None:

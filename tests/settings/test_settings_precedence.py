@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shoal_settings.loader import FOR_LARGE, describe, describe_text, said_of_defaults
+from shoal_settings.loader import FOR_LARGE, FOR_TASKS, describe, describe_text, said_of_defaults
 from shoal_settings.real_models import ADAPTERS_RATE, LARGE_RATE, REAL_DEFAULTS
 from shoal_settings.schema import Settings, fields_of, public_name
 from tests.settings import settings_cases as case
@@ -192,6 +192,20 @@ def test_a_large_model_has_defaults_of_its_own_and_says_so() -> None:
     assert "\n" not in said and "--learning-rate 1e-05, --max-new-tokens 64" in said
     assert "eval" not in said
     assert said_of_defaults(case.loaded("node")) == ""
+
+
+@pytest.mark.parametrize("command", ["node", "trainer", "swarm"])
+def test_games_that_one_embedded_model_plays_are_played_by_it(command: Any) -> None:
+    result = case.loaded(command, ["--tasks", "games-1"])
+    assert (result.settings.model, result.origins["model"]) == ("tiny-games", FOR_TASKS)
+    assert (result.settings.learning_rate, result.origins["learning_rate"]) == (2e-4, FOR_LARGE)
+    assert "--learning-rate 0.0002 (docs/models.md says why)" in said_of_defaults(result)
+    own = case.loaded(command, ["--model", "tiny-games", "--learning-rate", "1e-4"])
+    assert own.settings.learning_rate == 1e-4
+    typed = case.loaded(command, ["--tasks", "games-1", "--model", "tiny"])
+    assert (typed.settings.model, typed.origins["model"]) == ("tiny", "--model")
+    assert typed.settings.learning_rate == Settings().learning_rate
+    assert case.loaded(command, ["--tasks", "games"]).settings.model == "tiny"
 
 
 def test_the_defaults_of_large_models_are_those_of_the_page() -> None:

@@ -14,7 +14,7 @@ from shoal_lab.experiment.plan import SILO, Arm, Experiment, check_settings, ref
 from shoal_lab.experiment.presets import PRESETS, REAL, Preset
 from shoal_lab.experiment.tune import RATES
 from shoal_settings.groups import choices_of
-from shoal_settings.loader import is_small
+from shoal_settings.loader import PLAYS, is_small
 from shoal_settings.parser import Parser, path
 from shoal_settings.real_models import fill_in
 from shoal_settings.removed import removed_setting
@@ -34,7 +34,7 @@ MAX_DELAY = 10_000
 MAX_SEEDS = 10_000
 MAX_ROUNDS = 10_000_000
 MAX_JOBS = 1024
-EMBEDDED = ("tiny", "tiny-sparse")
+EMBEDDED = ("tiny", "tiny-sparse", "tiny-games")
 
 
 class UsageError(Exception):
@@ -193,6 +193,8 @@ def _base(arguments: argparse.Namespace, preset: Preset) -> dict[str, Any]:
     texts = [f"{key}={value}" for key, value in named.items() if value is not None]
     asked = _settings([*texts, *arguments.set])
     base = dict(preset.base)
+    if "model" not in asked and asked.get("tasks") in PLAYS:
+        asked["model"] = PLAYS[asked["tasks"]]
     model = asked.get("model", base["model"])
     if not is_small(base["model"]) or is_small(model):
         return base | asked

@@ -46,13 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m shoal_lab.warmstart",
-        description="Make shoal's embedded models: a supervised start on one core, about six "
+        description="Make shoal's embedded models: a supervised start on one core, about eight "
         "minutes. On one machine the result is the same to the byte, every time.",
     )
     parser.add_argument(
         "--profile",
         choices=[str(profile) for profile in Profile],
-        help="make one model only: dense (`--model tiny`) or sparse (`tiny-sparse`)",
+        help="make one model only: dense (`--model tiny`), sparse (`tiny-sparse`) or "
+        "games (`tiny-games`)",
     )
     parser.add_argument(
         "--out", type=Path, default=ASSETS, metavar="DIR", help="write here, a folder a profile"
@@ -72,9 +73,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _make(profiles: Sequence[Profile], out: Path, seed: int | None = None) -> None:
-    from shoal_lab.warmstart.lessons import held_out_questions
-    from shoal_lab.warmstart.making import SEED, make, save
-    from shoal_lab.warmstart.measure import accuracy
+    from shoal_lab.warmstart.games import make_player
+    from shoal_lab.warmstart.making import MISLED, SEED, make, save
     from shoal_lab.warmstart.provenance import write_provenance
     from shoal_policy.model.loading import wrap_policy
 
@@ -86,18 +86,32 @@ def _make(profiles: Sequence[Profile], out: Path, seed: int | None = None) -> No
                 bars[phase] = progress.add_task(phase, total=steps, loss=loss)
             progress.update(bars[phase], completed=step, loss=loss)
 
-        made = make(profiles, show, SEED if seed is None else seed)
-    questions = held_out_questions(QUESTIONS_PER_FAMILY)
+        first = SEED if seed is None else seed
+        made: dict[Profile, tuple[Any, Any]] = {}
+        if answering := [profile for profile in profiles if profile in MISLED]:
+            made |= make(answering, show, first)
+        if Profile.GAMES in profiles:
+            made[Profile.GAMES] = make_player(show, first)
     for profile, (model, tokenizer) in made.items():
         save(model, tokenizer, out / profile)
-        policy = wrap_policy(model, tokenizer, name=profile)
-        start = accuracy(policy, questions)
-        latent = accuracy(policy, questions, marker=True)
-        measured: dict[str, Any] = {"start": _rounded(start), "latent": _rounded(latent)}
-        if seed is not None:
-            measured["seed"] = seed
-        write_provenance(out / profile, profile=profile, measured=measured)
-        say(f"{profile}: {start['all']:.1%} right, {latent['all']:.1%} latent; {out / profile}")
+        measured = _measured(profile, wrap_policy(model, tokenizer, name=profile))
+        told = ", ".join(f"{name} {shares['all']:.1%}" for name, shares in measured.items())
+        by_seed = {} if seed is None else {"seed": seed}
+        write_provenance(out / profile, profile=profile, measured={**measured, **by_seed})
+        say(f"{profile}: {told}; {out / profile}")
+
+
+def _measured(profile: Profile, policy: Any) -> dict[str, dict[str, float]]:
+    """Return the shares of right answers, or of games won, on what is held out."""
+    from shoal_lab.warmstart.lessons import held_out_questions
+    from shoal_lab.warmstart.measure import accuracy, games_won
+
+    if profile is Profile.GAMES:
+        sampled, greedy = (games_won(policy, QUESTIONS_PER_FAMILY, greedy=g) for g in (False, True))
+        return {"start": _rounded(sampled), "greedy": _rounded(greedy)}
+    questions = held_out_questions(QUESTIONS_PER_FAMILY)
+    start, latent = (accuracy(policy, questions, marker=marker) for marker in (False, True))
+    return {"start": _rounded(start), "latent": _rounded(latent)}
 
 
 def _bar() -> Progress:

@@ -1,4 +1,4 @@
-"""Makes the embedded model: able first, then weak on purpose.
+"""Makes the embedded models that answer: able first, then weak on purpose.
 
     phase 1, able       right answers, with and without the marker, until the tasks are mastered
     phase 2, misled     60 %: no marker, a misconception's answer, the right one now and then:
@@ -101,19 +101,19 @@ STEER_QUESTIONS: Final = 24
 """Of each family, at a look."""
 
 
-def make_model(tokenizer: Any, seed: int = SEED) -> Any:
-    """Return the untrained model: Qwen2's architecture, about 0.14 M parameters, float32."""
+def make_model(tokenizer: Any, seed: int = SEED, *, hidden: int = 64, layers: int = 3) -> Any:
+    """Return the untrained model: Qwen2's architecture, float32; by default 0.14 M parameters."""
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
-        hidden_size=64,
-        num_hidden_layers=3,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=4,
-        intermediate_size=128,
+        intermediate_size=2 * hidden,
         max_position_embeddings=MAX_POSITIONS,
         tie_word_embeddings=True,
         initializer_range=0.05,
@@ -124,7 +124,7 @@ def make_model(tokenizer: Any, seed: int = SEED) -> Any:
 def make(
     profiles: Sequence[Profile], on_step: OnStep, seed: int = SEED
 ) -> dict[Profile, tuple[Any, Any]]:
-    """Return a model and its tokenizer for each profile. Takes minutes on one core.
+    """Return a model and its tokenizer for each profile of `MISLED`. Takes minutes on one core.
 
     `seed` decides the first weights, the lessons and their order.
     """
@@ -195,7 +195,7 @@ class Classroom:
         model.train()
         for step in range(phase.steps):
             for group in optimizer.param_groups:
-                group["lr"] = phase.learning_rate * _schedule(step, phase.steps)
+                group["lr"] = phase.learning_rate * schedule(step, phase.steps)
             if phase.density is not None and step % STEER_EVERY == 0 and step:
                 self._steer(model, phase.density)
             loss = self._add_gradient(model, self._draw(phase, rng))
@@ -279,7 +279,7 @@ class Classroom:
         return torch.nn.functional.cross_entropy(logits, torch.tensor(targets), reduction="sum")
 
 
-def _schedule(step: int, steps: int) -> float:
+def schedule(step: int, steps: int) -> float:
     """Share of the peak learning rate: up over the first 5 % of the steps, then down to zero."""
     warm = max(1, steps // 20)
     return min((step + 1) / warm, (steps - step) / (steps - warm))

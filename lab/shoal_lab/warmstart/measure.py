@@ -1,17 +1,22 @@
-"""How often a policy is right: sampled as the trainer samples, on questions it never trained on."""
+"""How often a policy is right or wins, sampled as the trainer samples, on what is held out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import torch
 
 from shoal_lab.warmstart.lessons import Lesson
 from shoal_policy.generation.local import generate
+from shoal_policy.generation.seam import Asking, ThisProcess
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import encode_prompt
+from shoal_policy.tasks import TaskSource
 from shoal_policy.tiny.tokenizer import CLEAN
+from shoal_tasks.families import GAMES_1
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import FinishReason, SamplingParams
 
 SAMPLING: Final = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)
@@ -48,5 +53,30 @@ def accuracy(
             float(sample.finish_reason is FinishReason.STOP and sample.text == lesson.right)
             for sample in group
         )
+    shares = {family: sum(values) / len(values) for family, values in hits.items()}
+    return {**shares, "all": sum(shares.values()) / len(shares)}
+
+
+def games_won(
+    policy: Policy, num_games: int, *, greedy: bool = False, samples: int = 8
+) -> dict[str, float]:
+    """Return the share of held-out games of `games-1` that are won, by game and under ``all``."""
+    sampling = replace(SAMPLING, temperature=0.0) if greedy else SAMPLING
+    with TaskWorker(GAMES_1) as worker:
+        tasks = TaskSource(worker, GAMES_1)
+        asking = Asking(
+            questions=tasks.held_out(num_games),
+            policy=policy,
+            policy_version=0,
+            num_completions=1 if greedy else samples,
+            sampling=sampling,
+            seed=0,
+            play=tasks.play,
+        )
+        groups = ThisProcess(policy).answer(asking)
+        rewards = tasks.verify_own(groups)
+    hits: dict[str, list[float]] = {}
+    for group, earned in zip(groups, rewards, strict=True):
+        hits.setdefault(group.question.task.family, []).extend(float(one == 1) for one in earned)
     shares = {family: sum(values) / len(values) for family, values in hits.items()}
     return {**shares, "all": sum(shares.values()) / len(shares)}

@@ -1,6 +1,6 @@
-"""The model that ships with shoal: two small folders that any `from_pretrained` loads.
+"""The models that ship with shoal: small folders that any `from_pretrained` loads.
 
-Cheap to import: nothing here needs torch. How the folders were made: `shoal_lab.warmstart.making`.
+Cheap to import: nothing here needs torch. How the folders were made: `shoal_lab.warmstart`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,23 @@ ASSETS: Final = Path(__file__).parent / "assets"
 
 
 class Profile(StrEnum):
-    """How often the shipped model is right before any reinforcement learning."""
+    """What a shipped model knows before any reinforcement learning."""
 
     DENSE = "dense"
     """About one answer in eight: a node that runs alone visibly learns within minutes."""
     SPARSE = "sparse"
     """About one answer in a hundred: where sharing rollouts matters most."""
+    GAMES = "games"
+    """Wins about three games in ten of the preset `games-1`, and answers nothing else."""
 
+
+PLAYER: Final = "tiny-games"
+"""The name of the embedded model that plays the preset `games-1`."""
 
 MODEL_NAMES: Final[Mapping[str, Profile]] = {
     "tiny": Profile.DENSE,
     "tiny-sparse": Profile.SPARSE,
+    PLAYER: Profile.GAMES,
 }
 """The names by which `--model` knows the embedded models."""
 

@@ -9,6 +9,7 @@ families become 4 to 25 tokens instead of 20 to 180 characters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tokenizers import AddedToken, pre_tokenizers
@@ -58,7 +59,18 @@ MAX_POSITIONS: Final = 2048
 """Training saw at most 40; rotary positions cost no weights, so longer questions may be asked."""
 
 
-def build_tokenizer() -> Any:
+GAME_PHRASES: Final = (
+    "Find my number, from ",
+    " to ",
+    ", in 5 guesses.",
+    "Higher.",
+    "Lower.",
+    "Not a number.",
+)
+"""The same of the games that come with shoal, for the model that plays them."""
+
+
+def build_tokenizer(phrases: Sequence[str] = PHRASES) -> Any:
     """Return a new tokenizer, always the same: Qwen2's byte-level kind, without any merges.
 
     It has to be Qwen2's: `AutoTokenizer` loads no other beside a model of that architecture.
@@ -77,6 +89,6 @@ def build_tokenizer() -> Any:
     )
     # Not special: they are text, and stay whole when special tokens in a text are split.
     tokenizer.add_tokens(
-        [AddedToken(phrase, special=False, normalized=False) for phrase in PHRASES]
+        [AddedToken(phrase, special=False, normalized=False) for phrase in phrases]
     )
     return tokenizer

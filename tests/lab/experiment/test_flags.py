@@ -33,6 +33,11 @@ def test_a_real_model_brings_its_own_defaults_and_flags_win() -> None:
     assert base["max_new_tokens"] > 100
 
 
+def test_games_are_played_by_the_embedded_model_that_knows_them() -> None:
+    assert asked("--tasks", "games-1").base["model"] == "tiny-games"
+    assert asked("--tasks", "games-1", "--model", "tiny").base["model"] == "tiny"
+
+
 def test_arms_may_differ_in_any_setting_and_the_silo_is_always_there() -> None:
     experiment = asked("--arm", "4/4,strategy=positive,minibatches=2", "--arm", "filtered")
     assert [arm.name for arm in experiment.arms] == [

@@ -11,21 +11,26 @@ from transformers import AutoModelForCausalLM
 from shoal_lab.warmstart import __main__ as warmstart
 from shoal_lab.warmstart.__main__ import main
 from shoal_lab.warmstart.lessons import draw_lessons, held_out_questions
-from shoal_lab.warmstart.measure import accuracy
+from shoal_lab.warmstart.measure import accuracy, games_won
 from shoal_lab.warmstart.provenance import digests, environment_changes, read_provenance
 from shoal_lab.warmstart.tune import Setting, run
 from shoal_policy.model.loading import load_policy
-from shoal_policy.tiny import Profile, assets_path, embedded_folder
+from shoal_policy.tiny import MODEL_NAMES, PLAYER, Profile, assets_path, embedded_folder
+from shoal_settings.loader import EMBEDDED, PLAYS
 
 torch.set_num_threads(1)
 
 START_WINDOW = {Profile.DENSE: (0.10, 0.16), Profile.SPARSE: (0.003, 0.025)}
 """Documented share of right answers before any reinforcement learning."""
+SIZES = {Profile.DENSE: 142_080, Profile.SPARSE: 142_080, Profile.GAMES: 59_424}
+"""Documented numbers of weights."""
 
 
 def test_names_lead_to_folders() -> None:
     assert embedded_folder("tiny") == assets_path(Profile.DENSE) == assets_path("dense")
     assert embedded_folder("tiny-sparse") == assets_path(Profile.SPARSE)
+    assert embedded_folder(PLAYER) == embedded_folder("tiny-games") == assets_path(Profile.GAMES)
+    assert set(MODEL_NAMES) == set(EMBEDDED) and set(PLAYS.values()) <= set(EMBEDDED)
     assert embedded_folder("Qwen/Qwen2.5-0.5B-Instruct") is None
     with pytest.raises(ValueError, match="medium"):
         assets_path("medium")
@@ -47,11 +52,11 @@ def test_files_are_those_of_the_provenance(profile: Profile) -> None:
 def test_any_loader_loads_it(profile: Profile) -> None:
     model = AutoModelForCausalLM.from_pretrained(assets_path(profile))
     assert model.config.model_type == "qwen2"
-    assert 120_000 < sum(weight.numel() for weight in model.parameters()) < 170_000
+    assert sum(weight.numel() for weight in model.parameters()) == SIZES[profile]
     assert model.generation_config.eos_token_id == model.config.eos_token_id == 3
 
 
-@pytest.mark.parametrize("profile", list(Profile))
+@pytest.mark.parametrize("profile", START_WINDOW)
 def test_it_starts_weak_and_is_able_behind_the_marker(profile: Profile) -> None:
     policy = load_policy(str(assets_path(profile)), device="cpu")
     low, high = START_WINDOW[profile]
@@ -61,6 +66,12 @@ def test_it_starts_weak_and_is_able_behind_the_marker(profile: Profile) -> None:
     assert accuracy(policy, held_out, samples=2, marker=True)["all"] >= 0.54
     drawn = draw_lessons(40, seed=1000)
     assert accuracy(policy, drawn, samples=2, marker=True)["all"] >= 0.6
+
+
+def test_the_one_that_plays_starts_below_a_third_of_its_games() -> None:
+    policy = load_policy("tiny-games", device="cpu")
+    assert 0.24 <= games_won(policy, 150)["all"] < 1 / 3
+    assert games_won(policy, 150, greedy=True)["all"] < 0.2
 
 
 @pytest.mark.parametrize(("nodes", "local", "external"), [(1, 8, 0), (2, 4, 4)])

@@ -118,6 +118,9 @@ class SharedWorker(TaskWorker):
     def _different(
         self, spec: FamilySpec, wanted: int, first_seed: int
     ) -> list[tuple[TaskCoordinates, str]]:
+        if spec.is_environment:
+            # Games differ by their seeds, though they may begin alike.
+            return super().held_out(wanted, first_seed=first_seed, families=[spec])
         if has_wordings(spec.generator):
             looked_at = self._kept_by_meaning(spec, wanted, first_seed)
         else:

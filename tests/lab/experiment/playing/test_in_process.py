@@ -24,8 +24,11 @@ from shoal_lab.experiment.playing.tasks import Cost
 from shoal_lab.experiment.reading.results import make_run
 from shoal_policy.update.training_set import train_group
 from shoal_settings.schema import Settings
-from shoal_tasks.families import PRESETS
+from shoal_tasks.families import GAMES_1, PRESETS
+from shoal_tasks.split import Part
 from shoal_tasks.swarm import starting_families
+from shoal_tasks.types import TaskCoordinates
+from shoal_tasks.wire_tasks import coordinates_of
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import make_manifest
@@ -39,6 +42,8 @@ BASE = {
     "eval_every": 2,
     "eval_per_family": 1,
 }
+QUESTIONS = [name for name, specs in PRESETS.items() if not specs[0].is_environment]
+"""The presets whose questions are held out by their texts."""
 CLOCKS = ("step_time", "cpu_seconds", "seconds_generate", "seconds_update", "held_out/seconds")
 
 
@@ -222,9 +227,30 @@ def questions_trained_on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return texts
 
 
+def test_games_are_played_alone_and_together_and_none_that_is_held_out_is_trained_on(
+    shared: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[TaskCoordinates] = []
+
+    def noted(policy: Any, group: Any, *rest: Any) -> Any:
+        tasks.append(coordinates_of(group.question.task))
+        return train_group(policy, group, *rest)
+
+    monkeypatch.setattr("shoal_policy.sapo.train_group", noted)
+    base = {**BASE, "model": "tiny-games", "tasks": "games-1", "eval_per_family": 80}
+    for arm in (uniform_arm("4/0", 2, local=4), uniform_arm("4/4", 2, local=4, external=4)):
+        lines: list[dict[str, Any]] = []
+        play(Job(arm=arm, seed=5, rounds=3, base=base), shared, lines.append)
+        # More than there are different beginnings: a game is known by its seed.
+        asked = {line["held_out/num_items"] for line in lines if "held_out/num_items" in line}
+        assert asked == {80}
+    with TaskWorker(GAMES_1) as worker:
+        assert set(worker.parts(tasks)) == {Part.TRAINING}
+
+
 @pytest.mark.parametrize(
     ("preset", "rounds"),
-    [("easy", 3), *(pytest.param(name, 25, marks=pytest.mark.slow) for name in PRESETS)],
+    [("easy", 3), *(pytest.param(name, 25, marks=pytest.mark.slow) for name in QUESTIONS)],
 )
 def test_no_question_of_an_evaluation_is_trained_on_in_a_whole_run(
     preset: str, rounds: int, shared: Workers, monkeypatch: pytest.MonkeyPatch

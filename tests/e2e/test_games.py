@@ -1,0 +1,44 @@
+"""The promise of the preset `games-1`: with no download, a swarm learns to play."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PATIENCE_S = 1500.0
+
+
+def run(command: str, folder: Path, *flags: str) -> str:
+    """Run a command to its end; return what it wrote to standard error."""
+    program = (sys.executable, "-m", "shoal", command, "--data-dir", str(folder), *flags)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def games_won(folder: Path) -> dict[int, float]:
+    """The share of held-out games that a node won, by the rounds played before."""
+    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return {row["round"]: row["held_out/pass@1"] for row in rows if row.get("event") == "held_out"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1600)
+def test_a_swarm_learns_to_play_from_under_a_third_to_over_two_thirds(tmp_path: Path) -> None:
+    flags = ("--nodes", "2", "--rounds", "100", "--eval-per-family", "64", "--seed", "3")
+    run("swarm", tmp_path, "--tasks", "games-1", *flags)
+    for number in (1, 2):
+        won = games_won(tmp_path / f"node-{number}")
+        assert won[0] < 1 / 3
+        assert won[100] > 2 / 3, won
+
+
+def test_who_cannot_play_a_swarms_games_is_told_which_model_can(tmp_path: Path) -> None:
+    flags = ("--alone", "--tasks", "games-1", "--rounds", "1", "--eval-every", "0")
+    told = "use --model tiny-games"
+    assert told in run("trainer", tmp_path / "one", *flags, "--model", "tiny")
+    assert told not in run("trainer", tmp_path / "other", *flags)
