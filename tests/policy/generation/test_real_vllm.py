@@ -30,11 +30,13 @@ from shoal_policy.model.loading import Policy, wrap_policy
 from shoal_policy.model.lora import LoraSpec, add_adapter
 from tests.policy import tiny_models
 from tests.policy.generation.following_cases import ask, off, stamps, stir
+from tests.policy.generation.test_served_games import asking, assert_appended, ending
 
 VLLM = os.environ.get("VLLM") or shutil.which("vllm")
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(900),  # a server takes minutes to be up on a busy machine
     pytest.mark.skipif(VLLM is None, reason="no vLLM: name its executable in VLLM"),
 ]
 
@@ -202,3 +204,15 @@ def write_tied(folder: Path) -> Path:
     policy.model.save_pretrained(place)
     policy.tokenizer.save_pretrained(place)
     return place
+
+
+def test_it_plays_games_of_several_turns(tmp_path: Path) -> None:
+    """Each message is asked for behind all tokens of its game, and its numbers are true of it."""
+    policy, served = ending(tied()), tmp_path / "served"
+    with vllm(write(policy, served), tmp_path / "log") as base_url:
+        one = following(policy, base_url, WholePusher(http(base_url), served, "whole"))
+        groups = one.answer(asking(policy, num_completions=4))
+        assert [len(group.answers) for group in groups] == [4] * 4
+        assert assert_appended(policy, groups) > 4
+        assert off(policy, groups) < 1e-3
+        print(f"games: {off(policy, groups):.1e} nats a token at most")
