@@ -17,7 +17,8 @@ RESULTS = DOCS / "results.md"
 OF_CHOICE = DOCS / "strategies.md"
 VERSIONS = ARCHIVES / "versions.tar.xz"
 KEPT = sorted({*ARCHIVES.glob("*.tar.xz")} - {VERSIONS})
-BESIDE = {
+BESIDE: dict[str, tuple[Path, str | None]] = {
+    "results.tar.xz": (RESULTS, None),
     "ceiling-rates.tar.xz": (PAGE, "24/0 nodes=1"),
     "law.tar.xz": (DOCS / "archive" / "how-many-how-late.md", "8/0"),
     "long.tar.xz": (PAGE, "8/0"),
