@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from shoal.api.groups import Group, LeasedGroup, SwarmError
 from shoal.api.swarm import Swarm
@@ -33,7 +36,12 @@ STATE_FILE: Final = "shoal-groups.json"
 _LOOK: Final = 4
 """Groups looked at for each place, at most: many have nothing to learn from."""
 
+_AHEAD: Final = 2
+"""Groups that are drawn ahead for each place: many have nothing to learn from."""
+
 Prompt = str | list[dict[str, str]]
+_Scored = tuple[LeasedGroup, list[float]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reads:
+class Reads:
     """The part of a policy that `shoal_policy.model.reading` uses."""
 
     tokenizer: Any
@@ -86,6 +94,13 @@ class Rollouts:
         self._questions: dict[str, Question] = {}
         self._pending: list[GroupId] = []
         """Trained on, in no checkpoint yet."""
+        self._calls = ThreadPoolExecutor(1, thread_name_prefix="shoal")
+        """Makes the swarm's calls one after another. TRL computes while the node answers."""
+        self._later: list[Future[Any]] = []
+        """Calls that nobody has waited for yet."""
+        self._ahead: Future[list[_Scored]] | None = None
+        """Groups of others that are drawn for the next batch while TRL trains on this one."""
+        self._ready: deque[_Scored] = deque()
         self._has_begun = False
         self.num_external = 0
         """Groups of others that were trained on."""
@@ -93,7 +108,7 @@ class Rollouts:
     def dataset(self, count: int, *, seed: int | None = None) -> Any:
         """Return `count` questions of the swarm as a `datasets.Dataset` with a column `prompt`."""
         rows = []
-        for question in self._swarm.tasks(count, seed=seed):
+        for question in self._do(self._swarm.tasks, count, seed=seed):
             prompt = self._prompt(question)
             self._questions[_key(prompt)] = question
             rows.append({"prompt": prompt})
@@ -123,7 +138,18 @@ class Rollouts:
         others = self._others(places, size, trainer)
         kept = len(prompts) - len(others)
         own = self._own(prompts[:kept], trainer, size, share=True) if kept else []
+        missing = _AHEAD * places - len(self._ready)
+        if missing > 0:
+            self._ahead = self._calls.submit(self._draw, missing)
         return _output([*own, *others])
+
+    def _do(self, call: Callable[..., T], *given: Any, **named: Any) -> T:
+        """Make a call of the swarm after those that were put off; raises what one of them did."""
+        found = self._calls.submit(call, *given, **named).result()
+        later, self._later = self._later, []
+        for one in later:
+            one.result()
+        return found
 
     def _begin(self, trainer: Any) -> None:
         """Listen for checkpoints, and tell the node again what the one that was loaded has."""
@@ -131,25 +157,27 @@ class Rollouts:
             return
         self._has_begun = True
         path = Path(trainer.args.output_dir) / STATE_FILE
-        trainer.add_callback(_callback(self, path))
-        try:
-            state = json.loads(path.read_text())
-            if state["step"] <= trainer.state.global_step:
-                self._swarm.acknowledge([GroupId(bytes.fromhex(one)) for one in state["groups"]])
-        except (OSError, ValueError, LookupError, TypeError):
-            return
+        trainer.add_callback(settling(self, path))
+        self.begin(path, trainer.state.global_step)
+
+    def begin(self, path: Path, step: int) -> None:
+        """Tell the node again what the checkpoint has that a training goes on from."""
+        self._do(confirm, self._swarm, path, step)
 
     def note(self, path: Path, step: int) -> None:
         """Write which groups the checkpoint of a step is about to have."""
-        self._swarm.publish([])  # waits for the disk: no round in a checkpoint is made again
-        path.parent.mkdir(parents=True, exist_ok=True)
-        ids = [one.hex() for one in (*self._swarm.unconfirmed, *self._pending)]
-        write_atomically(path, json.dumps({"step": step, "groups": ids}).encode())
+        self._do(note_groups, self._swarm, path, step, self._pending)
 
     def settle(self) -> None:
         """Acknowledge what was trained on: a checkpoint has it."""
-        self._swarm.acknowledge(self._pending)
+        self._do(self._swarm.acknowledge, self._pending)
         self._pending.clear()
+
+    def end(self) -> None:
+        """Give back what was drawn ahead and not trained on."""
+        self._take_ahead()
+        self._do(self._swarm.release, [group for group, _ in self._ready])
+        self._ready.clear()
 
     def _own(
         self, prompts: Sequence[Prompt], trainer: Any, size: int, *, share: bool
@@ -161,13 +189,13 @@ class Rollouts:
         groups = [
             Group(
                 self._question(prompts[at]),
-                [_completion(reads, ids) for ids in found[at : at + size]],
+                [completion_of_ids(reads, ids) for ids in found[at : at + size]],
             )
             for at in range(0, len(prompts), size)
         ]
+        rewards = [reward for group in self._do(self._swarm.verify, groups) for reward in group]
         if share:
             self._share(groups, trainer)
-        rewards = [reward for group in self._swarm.verify(groups) for reward in group]
         return [
             _Row(prompt_ids[n], list(ids), rewards[n], [1] * len(ids), logprobs and logprobs[n])
             for n, ids in enumerate(found)
@@ -181,7 +209,8 @@ class Rollouts:
             for group in groups
         ]
         config = getattr(trainer.model, "config", None)
-        self._swarm.publish(
+        publish = partial(
+            self._swarm.publish,
             [
                 Group(group.question, group.completions[: rules.max_completions])
                 for group in fit
@@ -198,26 +227,45 @@ class Rollouts:
             ),
             wait=False,
         )
+        self._later.append(self._calls.submit(publish))
 
     def _others(self, places: int, size: int, trainer: Any) -> list[_Row]:
         """Draw groups of others until the places are filled, or nothing more is there."""
         rows: list[_Row] = []
         left = _LOOK * places
         while len(rows) < places * size and left > 0:
-            drawn = self._swarm.draw(min(left, places - len(rows) // size))
+            drawn = self._next(min(left, places - len(rows) // size))
             if not drawn:
                 break
             left -= len(drawn)
             of_no_use = []
-            for group, rewards in zip(drawn, self._swarm.verify(drawn), strict=True):
+            for group, rewards in drawn:
                 if found := self._rows(group, rewards, size, trainer):
                     rows += found
                     self._pending.append(group.id)
                     self.num_external += 1
                 else:
                     of_no_use.append(group)
-            self._swarm.acknowledge(of_no_use)
+            if of_no_use:
+                self._later.append(self._calls.submit(self._swarm.acknowledge, of_no_use))
         return rows
+
+    def _next(self, count: int) -> list[_Scored]:
+        """Return up to so many groups: those that were drawn ahead, or else new ones."""
+        self._take_ahead()
+        if not self._ready:
+            self._ready.extend(self._do(self._draw, count))
+        return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
+
+    def _take_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            self._ready.extend(ahead.result())
+
+    def _draw(self, count: int) -> list[_Scored]:
+        """Draw and verify; within the thread of the swarm's calls."""
+        drawn = self._swarm.draw(count)
+        return list(zip(drawn, self._swarm.verify(drawn), strict=True)) if drawn else []
 
     def _rows(
         self, group: LeasedGroup, rewards: Sequence[float], size: int, trainer: Any
@@ -283,12 +331,12 @@ def _output(rows: Sequence[_Row]) -> dict[str, Any]:
     }
 
 
-def _reads(trainer: Any) -> _Reads:
+def _reads(trainer: Any) -> Reads:
     ids = list(trainer.eos_token_ids)
-    return _Reads(trainer._tokenizer, frozenset(ids), ids[0])
+    return Reads(trainer._tokenizer, frozenset(ids), ids[0])
 
 
-def _completion(reads: _Reads, ids: Sequence[int]) -> Completion:
+def completion_of_ids(reads: Reads, ids: Sequence[int]) -> Completion:
     """Return what was sampled as text, special tokens visible but for the end."""
     is_ended = bool(ids) and ids[-1] in reads.eos_ids
     text = reads.tokenizer.decode(
@@ -304,11 +352,48 @@ def _key(prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
 
 
-def _callback(rollouts: Rollouts, path: Path) -> Any:
-    """Return what settles groups as checkpoints are written."""
+def note_groups(swarm: Swarm, path: Path, step: int, groups: Sequence[GroupId]) -> None:
+    """Write which groups of others the checkpoint of a step is about to have."""
+    swarm.publish([])  # waits for the disk: no round in a checkpoint is made again
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ids = [one.hex() for one in (*swarm.unconfirmed, *groups)]
+    write_atomically(path, json.dumps({"step": step, "groups": ids}).encode())
+
+
+def confirm(swarm: Swarm, path: Path, step: int) -> None:
+    """Tell the node again which groups the checkpoint has that a training goes on from."""
+    try:
+        state = json.loads(path.read_text())
+        if state["step"] <= step:
+            swarm.acknowledge([GroupId(bytes.fromhex(one)) for one in state["groups"]])
+    except (OSError, ValueError, LookupError, TypeError):
+        return
+
+
+class Settles(Protocol):
+    """What has groups of others to settle as checkpoints are written."""
+
+    def begin(self, path: Path, step: int) -> None:
+        """Tell the node again what the checkpoint has that a training goes on from."""
+
+    def note(self, path: Path, step: int) -> None:
+        """Write which groups the checkpoint of a step is about to have."""
+
+    def settle(self) -> None:
+        """Acknowledge these groups: the checkpoint has them."""
+
+    def end(self) -> None:
+        """Give back what will not be trained on."""
+
+
+def settling(rollouts: Settles, path: Path) -> Any:
+    """Return the callback of `transformers` that settles groups as checkpoints are written."""
     base: Any = importlib.import_module("transformers").TrainerCallback
 
     class Settling(base):
+        def on_train_begin(self, _args: Any, state: Any, *_given: Any, **_: Any) -> None:
+            rollouts.begin(path, state.global_step)
+
         def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
             if control.should_save:  # before the weights are: it may die between the two
                 rollouts.note(path, state.global_step)
@@ -318,5 +403,6 @@ def _callback(rollouts: Rollouts, path: Path) -> Any:
 
         def on_train_end(self, *_given: Any, **_: Any) -> None:
             rollouts.settle()
+            rollouts.end()
 
     return Settling()

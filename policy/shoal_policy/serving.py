@@ -4,8 +4,8 @@
 
 The shapes are those of OpenAI's `/v1/chat/completions` and `/v1/completions` (platform.openai.com,
 API reference), as far as evaluation tools use them: several answers, sampling, `stop`, `seed`,
-log-probabilities, and `echo` with those of the prompt. What is not supported and would change the
-answer is refused.
+log-probabilities, and `echo` with those of the prompt. `return_token_ids` is vLLM's. What is not
+supported and would change the answer is refused.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Wanted:
     stops: tuple[str, ...]
     logprobs: bool
     echo: bool
+    token_ids: bool
+    """Give answers to a text in token ids, too, by vLLM's words."""
 
 
 def chat_reply(policy: Policy, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,14 +91,15 @@ def text_reply(policy: Policy, body: Mapping[str, Any]) -> dict[str, Any]:
         for sample in samples:
             text, reason = _cut(sample, wanted.stops)
             echoed = _decoded(policy, prompt) if wanted.echo else ""
-            choices.append(
-                {
-                    "index": len(choices),
-                    "text": echoed + text,
-                    "finish_reason": reason,
-                    "logprobs": _text_logprobs(policy, prompt, sample, wanted),
-                }
-            )
+            choice = {
+                "index": len(choices),
+                "text": echoed + text,
+                "finish_reason": reason,
+                "logprobs": _text_logprobs(policy, prompt, sample, wanted),
+            }
+            if wanted.token_ids:
+                choice |= {"token_ids": list(sample.ids), "prompt_token_ids": list(prompt)}
+            choices.append(choice)
     return _reply("text_completion", "cmpl", policy, prompts, made, choices)
 
 
@@ -127,6 +130,7 @@ def _wanted(body: Mapping[str, Any]) -> Wanted:
         stops=tuple(stops),
         logprobs=bool(body.get("logprobs")) or body.get("logprobs") == 0,
         echo=body.get("echo") is True,
+        token_ids=body.get("return_token_ids") is True,
     )
 
 

@@ -23,7 +23,7 @@ VALUES = st.recursive(
 )
 KEYS = (
     *("messages", "prompt", "n", "max_tokens", "max_completion_tokens", "temperature", "top_p"),
-    *("seed", "stop", "logprobs", "echo", "stream", "tools"),
+    *("seed", "stop", "logprobs", "echo", "return_token_ids", "stream", "tools"),
 )
 MESSAGES = st.lists(
     st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "assistant"]) | VALUES}
@@ -51,6 +51,16 @@ def test_the_same_seed_gives_the_same_answers_and_another_seed_others(tiny: Poli
         return [choice["message"]["content"] for choice in reply["choices"]]
 
     assert said(1) == said(1) != said(2)
+
+
+def test_answers_come_in_token_ids_where_these_are_asked_for(tiny: Policy) -> None:
+    body = {"prompt": "12 + 7", "max_tokens": 3, "n": 2, "seed": 4, "logprobs": 0}
+    assert "token_ids" not in text_reply(tiny, body)["choices"][0]
+    for choice in text_reply(tiny, {**body, "return_token_ids": True})["choices"]:
+        assert choice["prompt_token_ids"] == encode_text(tiny, "12 + 7")
+        assert len(choice["token_ids"]) == len(choice["logprobs"]["token_logprobs"])
+        kept = [one for one in choice["token_ids"] if one not in tiny.eos_ids]
+        assert tiny.tokenizer.decode(kept) == choice["text"]
 
 
 def test_log_probabilities_are_those_of_a_plain_forward_pass(tiny: Policy) -> None:

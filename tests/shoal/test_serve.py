@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import pytest
 
 from shoal.__main__ import main
 from shoal.serve import MAX_BODY_BYTES
+from shoal_policy.tiny import embedded_folder
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE
 from tests.support.schemas import check
 
@@ -74,3 +77,38 @@ def test_what_cannot_be_served_is_one_line(
         assert main(["serve", "--port", "0", *flags]) == EXIT_USAGE
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert said in line, line
+
+
+LM_EVAL = os.environ.get("LM_EVAL") or shutil.which("lm_eval")
+TASK = """\
+task: sums
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {rows}}}}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{question}}}}"
+doc_to_choice: ["5", "6"]
+doc_to_target: "{{{{answer}}}}"
+metric_list: [{{metric: acc}}]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(LM_EVAL is None, reason="no lm-eval: name its lm_eval in LM_EVAL")
+def test_lm_eval_evaluates_what_is_served(url: str, tmp_path: Path) -> None:
+    """A multiple choice, which lm-eval scores by the log-probabilities of an echoed prompt."""
+    assert LM_EVAL is not None
+    rows, tokenizer = tmp_path / "rows.jsonl", str(embedded_folder("tiny"))
+    rows.write_text('{"question": "2 + 3", "answer": 0}\n{"question": "3 + 3", "answer": 1}\n')
+    (tmp_path / "sums.yaml").write_text(TASK.format(rows=rows))
+    model = f"base_url={url}/completions,model=tiny,tokenizer={tokenizer},tokenized_requests=True"
+    command = [LM_EVAL, "--model", "local-completions", "--model_args", model]
+    command += ["--tasks", "sums", "--include_path", str(tmp_path), "--output_path", str(tmp_path)]
+    environment = {name: one for name, one in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"HF_DATASETS_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (found,) = tmp_path.rglob("results_*.json")
+    assert json.loads(found.read_text())["results"]["sums"]["acc,none"] in (0.0, 0.5, 1.0)

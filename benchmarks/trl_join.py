@@ -1,0 +1,255 @@
+"""A `GRPOTrainer` of TRL in a swarm: what joining costs it, and what it gains from others.
+
+**Share.** Its training's wall time, and how long it stood still for what a trainer alone would not
+do: sharing own groups, drawing and verifying those of others, acknowledging. (Own answers are
+verified alone, too.) These calls are made in a thread while TRL computes, so what counts is how
+long TRL waits for them. CPU time of that thread, and of the node, stand beside TRL's. The others
+are a node that trains on this machine.
+
+**Gain.** The mean own reward of the last rounds, with groups of others and without, less each
+other, of TRL and of a node with our trainer: the same model, rate, questions and answers a round,
+and the same kind of neighbour. One seed: a rough figure, and not in a quick pass.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import psutil
+
+import shoal
+from benchmarks.harness import Goal, Options, Report, at_least, at_most, main, note
+from shoal.api.started_node import StartedNode
+from shoal.trl import Rollouts
+from shoal_policy.model.loading import load_policy
+from shoal_policy.tiny.tokenizer import ANSWER, BOS
+from shoal_wire.invite import Invite, encode_invite
+from shoal_wire.types import Digest
+
+GROUPS, SIZE = 4, 8
+"""Own groups a round, and as many of others; answers to each."""
+STEPS, QUICK_STEPS, GAIN_STEPS = 120, 40, 150
+LAST = 30
+"""Rounds at the end whose rewards are averaged."""
+MOST_SHARE, LEAST_GAIN = 0.05, 0.9
+RATE, TOKENS = "4e-4", 24
+LOOPBACK = ("--listen", "/ip4/127.0.0.1/tcp/0", "--no-mdns")
+TRAINS = (
+    *("--model=tiny", f"--local={GROUPS}", f"--completions={SIZE}", f"--learning-rate={RATE}"),
+    *(f"--max-new-tokens={TOKENS}", "--eval-every=0", "--threads=1", "--log=none"),
+)
+
+
+class Clock:
+    """Adds up what joining takes of TRL's time."""
+
+    def __init__(self, swarm: shoal.Swarm, joined: Rollouts) -> None:
+        self.waited: dict[str, float] = defaultdict(float)
+        """Seconds that TRL stood still, by what it waited for."""
+        self.cpu: dict[str, float] = defaultdict(float)
+        """CPU seconds of the thread that makes the calls."""
+        self.own_rewards: list[float] = []
+        """Mean reward of each call's own groups."""
+        for name in ("publish", "draw", "acknowledge", "release"):
+            setattr(swarm, name, self._counted(name, getattr(swarm, name)))
+        self._verify, self._of_others = swarm.verify, self._counted("verify", swarm.verify)
+        swarm.verify = self._judged  # type: ignore[method-assign]
+        self._do = joined._do
+        joined._do = self._waited  # type: ignore[method-assign]
+        joined._take_ahead = self._timed("ahead", joined._take_ahead)  # type: ignore[method-assign]
+
+    def _judged(self, groups: Sequence[Any]) -> list[list[float]]:
+        if groups and isinstance(groups[0], shoal.LeasedGroup):
+            found: list[list[float]] = self._of_others(groups)
+            return found
+        rewards = self._verify(groups)
+        self.own_rewards.append(fmean(one for group in rewards for one in group))
+        return rewards
+
+    def _waited(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if call == self._judged:  # a trainer alone verifies its own answers, too
+            return self._do(call, *given, **named)
+        name = getattr(call, "__name__", "call")
+        return self._timed(name, self._do)(call, *given, **named)
+
+    def _timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*given: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return call(*given, **named)
+            finally:
+                self.waited[name] += time.perf_counter() - began
+
+        return timed
+
+    def _counted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any, **named: Any) -> Any:
+            began = time.thread_time()
+            try:
+                return call(*given, **named)
+            finally:
+                self.cpu[name] += time.thread_time() - began
+
+        return counted
+
+
+@contextmanager
+def neighbour(folder: Path) -> Iterator[tuple[str, str]]:
+    """A node that trains; an invitation to its swarm, and its address."""
+    flags = [*LOOPBACK, *TRAINS, f"--data-dir={folder}", "--seed=7"]
+    node = StartedNode("", flags, trains=True)
+    try:
+        with shoal.connect(node.data_dir) as swarm:
+            status = swarm.status()
+            while status["groups_published"] < 10 * GROUPS:
+                time.sleep(0.5)
+                status = swarm.status()
+        address = status["addresses"][0]
+        digest = Digest(bytes.fromhex(status["swarm"]["digest"]))
+        yield encode_invite(Invite(swarm=digest, addresses=(address,))), address
+    finally:
+        node.stop()
+
+
+def train(swarm: shoal.Swarm, out: Path, steps: int, *, others: int) -> dict[str, Any]:
+    """Let TRL train in a swarm; what it took, and what it got."""
+    trl: Any = importlib.import_module("trl")
+    importlib.import_module("torch").set_num_threads(1)
+    policy = load_policy("tiny", device="cpu", seed=1)
+    joined = Rollouts(swarm, external=others, prompt=lambda one: f"{BOS}{one.text}{ANSWER}")
+    trainer = trl.GRPOTrainer(
+        model=policy.model,
+        processing_class=policy.tokenizer,
+        reward_funcs=joined.reward,
+        rollout_func=joined,
+        train_dataset=joined.dataset(steps * (GROUPS + others), seed=1),
+        args=trl.GRPOConfig(
+            output_dir=str(out),
+            per_device_train_batch_size=(GROUPS + others) * SIZE,
+            num_generations=SIZE,
+            max_completion_length=TOKENS,
+            max_steps=steps,
+            save_strategy="no",
+            learning_rate=float(RATE),
+            lr_scheduler_type="constant",
+            gradient_checkpointing=False,
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            disable_tqdm=True,
+            logging_steps=1000,
+        ),
+    )
+    clock = Clock(swarm, joined)
+    node = psutil.Process(swarm._node.pid) if swarm._node is not None else None
+    before = _cpu(node)
+    wall, cpu = time.perf_counter(), time.process_time()
+    trainer.train()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    spent = _cpu(node) - before
+    return {
+        "steps": steps,
+        "groups_of_others": joined.num_external,
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "waited_s": dict(clock.waited),
+        "api_cpu_s": dict(clock.cpu),
+        "api_share_of_wall": sum(clock.waited.values()) / wall,
+        "api_share_of_cpu": sum(clock.cpu.values()) / cpu,
+        "node_cpu_s": spent,
+        "node_share_of_cpu": spent / cpu,
+        "own_reward_last": fmean(clock.own_rewards[-LAST:]),
+    }
+
+
+def _cpu(process: psutil.Process | None) -> float:
+    """CPU seconds that a process has taken so far."""
+    if process is None:
+        return 0.0
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _trl(folder: Path, line: str, steps: int, *, others: int) -> dict[str, Any]:
+    """Train in a process of its own, so that no run warms up the next."""
+    command = [sys.executable, "-m", "benchmarks.trl_join", "--child", line, str(folder)]
+    done = subprocess.run(
+        [*command, str(steps), str(others)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def child(line: str, folder: str, steps: str, others: str) -> None:
+    """Print what one training of TRL's took."""
+    flags = list(LOOPBACK)
+    with shoal.connect(line, data_dir=folder, node_flags=flags) as swarm:
+        while int(others) and swarm.status()["groups_received"] < 4 * GROUPS:
+            time.sleep(0.2)
+        print(json.dumps(train(swarm, Path(folder) / "out", int(steps), others=int(others))))
+
+
+def _native(folder: Path, address: str, *, others: int) -> float:
+    """Train a node of ours; its mean own reward at the end."""
+    flags = [*LOOPBACK, *TRAINS, f"--data-dir={folder}", f"--external={others}", "--seed=11"]
+    flags += [f"--rounds={GAIN_STEPS}", f"--bootstrap={address}"]
+    command = [sys.executable, "-m", "shoal", "node", "--no-http", *flags]
+    subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rewards = [one["reward_local"] for one in lines if one.get("event") == "round"]
+    return fmean(rewards[-LAST:])
+
+
+def measure(options: Options) -> Report:
+    """Measure the share and, unless in haste, the gain."""
+    steps = QUICK_STEPS if options.quick else STEPS
+    results: dict[str, Any] = {}
+    goals: list[Goal] = []
+    with tempfile.TemporaryDirectory(prefix="shoal-") as root:
+        place = Path(root)
+        with neighbour(place / "neighbour") as (line, address):
+            note("TRL, joined")
+            joined = results["joined"] = _trl(place / "joined", line, steps, others=GROUPS)
+            share = joined["api_share_of_cpu"] + joined["node_share_of_cpu"]
+            results["api_and_node_share_of_cpu"] = share
+            goals.append(
+                at_most("API's share of TRL's wall time", joined["api_share_of_wall"], MOST_SHARE)
+            )
+            goals.append(at_most("API and node, CPU time beside TRL's", share, MOST_SHARE))
+            if not options.quick:
+                results |= _gain(place, line, address, goals)
+    return Report(results=results, goals=goals)
+
+
+def _gain(place: Path, line: str, address: str, goals: list[Goal]) -> dict[str, Any]:
+    rewards: dict[str, float] = {}
+    for others in (0, GROUPS):
+        note(f"{others} groups of others a round")
+        found = _trl(place / f"trl-{others}", line, GAIN_STEPS, others=others)
+        rewards[f"trl_{others}"] = found["own_reward_last"]
+        rewards[f"native_{others}"] = _native(place / f"native-{others}", address, others=others)
+    trl = rewards[f"trl_{GROUPS}"] - rewards["trl_0"]
+    native = rewards[f"native_{GROUPS}"] - rewards["native_0"]
+    share = trl / native if native > 0 else float("nan")
+    goals.append(at_least("TRL's gain from others beside a node's", share, LEAST_GAIN))
+    return {"own_reward": rewards, "gain_trl": trl, "gain_native": native}
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        child(*sys.argv[2:])
+        sys.exit(0)
+    sys.exit(main("trl_join", __doc__ or "", measure))

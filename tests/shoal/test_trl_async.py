@@ -1,0 +1,166 @@
+"""TRL's asynchronous trainer in a swarm, beside one of our nodes.
+
+Three parts of its surroundings need a GPU and are stood in for: FlashAttention 3, by torch's own
+attention over the same segments; the transfer of weights to vLLM, by a copy to a server; and the
+speed of the card, which it looks up for a metric.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import shoal
+from shoal.serve import Server
+from shoal.trl import STATE_FILE
+from shoal.trl_async import AsyncRollouts
+from shoal_policy.model.loading import Policy, load_policy
+from shoal_policy.serving import text_reply
+from shoal_policy.tiny import embedded_folder
+from tests.support.processes import LOOPBACK, Stage, wait_for
+
+STEPS, SIZE = 6, 4
+PAGE = Path(__file__).resolve().parents[2] / "docs/python-api.md"
+
+
+def test_the_page_s_example_is_short() -> None:
+    example = re.search(r"```python\n(import shoal.trl_async.*?)```", PAGE.read_text(), re.S)
+    assert example is not None
+    assert len([line for line in example[1].splitlines() if line.strip()]) <= 15
+
+
+def varlen(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    starts_q: torch.Tensor,
+    starts_k: torch.Tensor,
+    *_lengths: int,
+    softmax_scale: float | None,
+    **_options: Any,
+) -> torch.Tensor:
+    """Attention of each segment over its path, causal from the end: [tokens, heads, d]."""
+    found = []
+    bounds_q, bounds_k = starts_q.tolist(), starts_k.tolist()
+    for number in range(len(bounds_q) - 1):
+        asked = query[bounds_q[number] : bounds_q[number + 1]].transpose(0, 1)
+        seen = slice(bounds_k[number], bounds_k[number + 1])
+        keys, values = key[seen].transpose(0, 1), value[seen].transpose(0, 1)
+        rows, columns = asked.shape[1], keys.shape[1]
+        mask = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
+        out = torch.nn.functional.scaled_dot_product_attention(
+            asked[None],
+            keys[None],
+            values[None],
+            attn_mask=mask,
+            scale=softmax_scale,
+            enable_gqa=asked.shape[0] != keys.shape[0],
+        )
+        found.append(out[0].transpose(0, 1))
+    return torch.cat(found)
+
+
+@contextmanager
+def served(policy: Policy) -> Iterator[str]:
+    """An inference server of a policy; its URL without `/v1`."""
+    with Server(0) as server:
+        server.answers = {"/v1/completions": lambda body: text_reply(policy, body)}
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class Copies:
+    """Gives a server's policy the trainer's weights: TRL's `WeightTransferProtocol`."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._weights = dict(policy.model.named_parameters())
+        self.sent = 0
+
+    def init_weight_transfer(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def destroy(self) -> None: ...
+
+    def send_weights(self, iterator: Iterator[tuple[str, torch.Tensor]]) -> None:
+        with torch.no_grad():
+            for name, weight in iterator:
+                if name in self._weights:  # of tied ones vLLM is given both names
+                    self._weights[name].copy_(weight)
+        self.sent += 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_trl_trains_asynchronously_beside_a_node(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asynchronous: Any = importlib.import_module("trl.experimental.async_grpo")
+    packing: Any = importlib.import_module("trl.experimental.async_grpo.packing")
+    monkeypatch.setattr(
+        packing, "_flash_attn", lambda: SimpleNamespace(flash_attn_varlen_func=varlen)
+    )
+    inside: Any = importlib.import_module("trl.experimental.async_grpo.async_grpo_trainer")
+    monkeypatch.setattr(inside, "get_peak_flops_per_device", lambda *_: None)
+    node = stage.node(
+        "one", "--model", "tiny", "--local", "4", "--completions", "6", "--round-seconds", "0.2"
+    )
+    flags = ["--listen", LOOPBACK, "--no-mdns", f"--bootstrap={node.address}"]
+    policy = load_policy("tiny", device="cpu", seed=1)
+    with shoal.connect(tmp_path / "two", node_flags=flags) as swarm, served(policy) as url:
+        wait_for(lambda: swarm.status()["groups_received"] >= 40, 90.0, "groups of the node")
+        args = asynchronous.AsyncGRPOConfig(
+            output_dir=str(tmp_path / "out"),
+            num_generations=SIZE,
+            max_completion_length=24,
+            per_device_train_batch_size=8 * SIZE,
+            token_budget=0,
+            max_steps=STEPS,
+            save_steps=3,
+            learning_rate=1e-3,
+            vllm_server_base_url=url,
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            disable_tqdm=True,
+        )
+        joined = AsyncRollouts(swarm, str(embedded_folder("tiny")), args, author="by-trl")
+        transfer = Copies(policy)
+        trainer = asynchronous.AsyncGRPOTrainer(
+            str(embedded_folder("tiny")),
+            args=args,
+            train_dataset=joined.dataset(64),
+            rollout_worker=joined,
+            weight_transfer=transfer,
+            callbacks=[joined.callback],
+        )
+        before = [one.detach().clone() for one in trainer.model.parameters()]
+        trainer.train()
+        assert transfer.sent == STEPS + 1
+        assert joined.num_external >= STEPS
+        assert any(
+            not one.equal(was) for one, was in zip(trainer.model.parameters(), before, strict=True)
+        )
+        first = next(one for one in trainer.state.log_history if "ratio" in one)
+        assert first["ratio"] == pytest.approx(1.0, abs=1e-3), "others' tokens, too"
+        assert first["kl"] == pytest.approx(0.0, abs=1e-4)
+        state = json.loads((tmp_path / "out" / STATE_FILE).read_text())
+        assert state["step"] == STEPS and state["groups"]
+        assert swarm.unconfirmed == ()
+        assert swarm.status()["groups_published"] >= STEPS
+        node.wait_status(lambda s: s["groups_received"] >= STEPS, "groups of TRL's")
+        node.wait_status(lambda s: s["groups_external_used"] >= 1, "learning from them")
