@@ -34,10 +34,7 @@ from shoal_wire.types import Completion, FinishReason, GroupId, SamplingParams
 STATE_FILE: Final = "shoal-groups.json"
 """Beside TRL's checkpoints: the groups of others that the newest one has learnt from."""
 _LOOK: Final = 4
-"""Groups looked at for each place, at most: many have nothing to learn from."""
-
-_AHEAD: Final = 2
-"""Groups that are drawn ahead for each place: many have nothing to learn from."""
+"""Groups drawn ahead and looked at for each place, at most: many have nothing to learn from."""
 
 Prompt = str | list[dict[str, str]]
 _Scored = tuple[LeasedGroup, list[float]]
@@ -135,13 +132,19 @@ class Rollouts:
         size = trainer.num_generations
         num_groups = len(prompts) // size
         places = num_groups // 2 if self._external is None else min(self._external, num_groups)
+        if self._ahead is None and not self._ready:
+            self._draw_ahead(places)  # the first batch: it waits for them
         others = self._others(places, size, trainer)
         kept = len(prompts) - len(others)
         own = self._own(prompts[:kept], trainer, size, share=True) if kept else []
-        missing = _AHEAD * places - len(self._ready)
+        self._draw_ahead(places)
+        return _output([*own, *others])
+
+    def _draw_ahead(self, places: int) -> None:
+        """Draw what the next batch may need, while TRL computes."""
+        missing = _LOOK * places - len(self._ready)
         if missing > 0:
             self._ahead = self._calls.submit(self._draw, missing)
-        return _output([*own, *others])
 
     def _do(self, call: Callable[..., T], *given: Any, **named: Any) -> T:
         """Make a call of the swarm after those that were put off; raises what one of them did."""
@@ -251,10 +254,8 @@ class Rollouts:
         return rows
 
     def _next(self, count: int) -> list[_Scored]:
-        """Return up to so many groups: those that were drawn ahead, or else new ones."""
+        """Return up to so many groups of those that were drawn ahead; none to wait for."""
         self._take_ahead()
-        if not self._ready:
-            self._ready.extend(self._do(self._draw, count))
         return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
 
     def _take_ahead(self) -> None:
