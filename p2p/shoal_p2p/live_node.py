@@ -156,6 +156,7 @@ class LiveNode:
             identity=self.peer.host.identity,
             store=self.store,
             publish=self.peer.gossip.publish,
+            topic=lambda: self.member.shards.own_topic,
             late_s=self.peer.gossip.late_s,
             wall_ms=self.peer.parts.wall_ms,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -14,6 +14,7 @@ from shoal_wire.base58 import is_peer_id_text
 from shoal_wire.digests import sha256
 from shoal_wire.errors import ManifestError
 from shoal_wire.fields import Wires
+from shoal_wire.shard_tree import MAX_DEPTH, first_of, path_to
 from shoal_wire.types import Digest, PeerId
 from shoal_wire.v1 import swarm_pb2 as pb
 
@@ -84,11 +85,11 @@ class Manifest:
         return self.digest.hex()[:12]
 
     def topic(self, shard: int) -> str:
-        """Return the gossip topic of `shard`, 0 ≤ shard < shard_count."""
+        """Return the gossip topic of `shard`: below shard_count, or one of the tree."""
         return f"{limits.TOPIC_PREFIX}/{self.digest.hex()}/rollouts/{shard}"
 
     def topics(self) -> tuple[str, ...]:
-        """Return every topic of the swarm."""
+        """Return every topic of the swarm, the undivided ones where it divides itself."""
         return tuple(self.topic(shard) for shard in range(self.rules.shard_count))
 
     def shard_of_topic(self, topic: str) -> int | None:
@@ -100,10 +101,26 @@ class Manifest:
         if not (tail.isascii() and tail.isdigit() and len(tail) <= 4 and str(int(tail)) == tail):
             return None
         shard = int(tail)
-        return shard if shard < self.rules.shard_count else None
+        most = first_of(MAX_DEPTH + 1) if self.divides else self.rules.shard_count
+        return shard if shard < most else None
+
+    @property
+    def divides(self) -> bool:
+        """Whether the swarm's one shard divides itself as more is said in it."""
+        return self.rules.shard_count == 1
+
+    def path(self, peer_id: str) -> tuple[int, ...]:
+        """Return the shards on any of which `peer_id` may publish, the largest first."""
+        if not self.divides:
+            return (self.shard_of(peer_id),)
+        return path_to(int.from_bytes(sha256(peer_id.encode())[:2], "big") >> (16 - MAX_DEPTH))
+
+    def is_of(self, peer_id: str, shards: Container[int]) -> bool:
+        """Return whether what `peer_id` publishes belongs to one of `shards`."""
+        return any(shard in shards for shard in self.path(peer_id))
 
     def shard_of(self, peer_id: str) -> int:
-        """Return the shard on which `peer_id` publishes."""
+        """Return the shard on which `peer_id` publishes, before any division."""
         if self.rules.shard_count == 1:
             return 0
         return int.from_bytes(sha256(peer_id.encode())[:8], "big") % self.rules.shard_count

@@ -211,6 +211,11 @@ class SimulatedNode:
         assert self._live is not None, "not joined yet, or a bootstrap"
         return self._live
 
+    def listens_to(self, publisher: PeerId) -> bool:
+        """Whether what a publisher says is of a shard that this node listens to."""
+        member = self.live.member
+        return member.manifest.is_of(publisher, member.shards.shards)
+
     @property
     def has_joined(self) -> bool:
         """Whether it is a node that has joined."""

@@ -252,7 +252,9 @@ class World(Observer):
         listeners = tuple(
             other
             for other in self.up("honest", "liar")
-            if other is not node and now - other.joined.get(topic, now) >= 30.0
+            if other is not node
+            and now - other.joined.get(topic, now) >= 30.0
+            and other.listens_to(node.peer_id)
         )
         self.publications.append(Publication(batch_id, node.peer_id, topic, now, listeners))
 
@@ -328,7 +330,8 @@ class World(Observer):
             heard = self.heard.get(publication.batch_id, {})
             for node in publication.listeners:
                 at = heard.get(node)
-                if at is None and (id(node) not in up or _left(node, publication, grace_s)):
+                is_gone = id(node) not in up or not node.listens_to(publication.publisher)
+                if at is None and (is_gone or _left(node, publication, grace_s)):
                     continue
                 due += 1
                 came += at is not None

@@ -69,7 +69,9 @@ def backfill(
         await trio.lowlevel.checkpoint()
 
     means = SimpleNamespace(
-        manifest=SimpleNamespace(rules=SimpleNamespace(max_age_seconds=3600), shard_of=lambda _: 0),
+        manifest=SimpleNamespace(
+            rules=SimpleNamespace(max_age_seconds=3600), is_of=lambda *_: True
+        ),
         host=peers,
         asker=peers,
         stats=FetchStats(),

@@ -229,7 +229,7 @@ class Backfill:
         return (
             len(refs) <= query.max_batches
             and sum(ref.num_bytes for ref in refs) <= query.max_bytes
-            and all(self._manifest.shard_of(ref.publisher) in query.shards for ref in refs)
+            and all(self._manifest.is_of(ref.publisher, query.shards) for ref in refs)
         )
 
     def _choose(self, refs: Sequence[BatchRef]) -> list[BatchRef]:

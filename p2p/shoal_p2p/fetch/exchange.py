@@ -137,7 +137,7 @@ class RolloutExchange:
             means=means,
             fetch=self._fetch,
             watch=book.gaps,
-            is_wanted=lambda publisher: means.manifest.shard_of(publisher) in shards(),
+            is_wanted=lambda publisher: means.manifest.is_of(publisher, shards()),
         )
         self._backfill = Backfill(
             means=means,

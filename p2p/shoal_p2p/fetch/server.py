@@ -181,7 +181,7 @@ class RolloutServer:
             now_ms=self._wall_ms(), max_age_seconds=query.max_age_seconds
         )
         for held in itertools.islice(candidates, _MAX_SCANNED):
-            if held.shard not in shards or held.ref.publisher == asker:
+            if shards.isdisjoint(held.shards) or held.ref.publisher == asker:
                 continue
             left -= held.ref.num_bytes
             if left < 0 or len(found) == query.max_batches:

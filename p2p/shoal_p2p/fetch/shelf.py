@@ -24,7 +24,8 @@ class ShelvedBatch:
     """One batch on the shelf."""
 
     ref: BatchRef
-    shard: int
+    shards: tuple[int, ...]
+    """Those to which it belongs."""
     created_ms: int
     received_ms: int
 
@@ -61,7 +62,7 @@ class Shelf:
         )
         held = ShelvedBatch(
             ref=ref,
-            shard=self._manifest.shard_of(signed.publisher),
+            shards=self._manifest.path(signed.publisher),
             created_ms=signed.batch.created_ms,
             received_ms=received_ms,
         )

@@ -113,14 +113,17 @@ class Outbox:
         identity: Identity,
         store: Store,
         publish: Callable[[str, bytes], Awaitable[int]],
+        topic: Callable[[], str] | None = None,
         wall_ms: Callable[[], int],
         late_s: Callable[[float], float | None] = lambda _sent_since: None,
     ) -> None:
         """`publish` and `late_s` are gossip's: one queues a message for the peers of a topic, and
-        says for how many, the other says how late messages are."""
+        says for how many, the other says how late messages are. `topic` is where batches go just
+        now; None is where they go in a swarm that does not divide itself."""
         self._manifest = manifest
         self._me = identity.peer_id
-        self._topic = manifest.topic(manifest.shard_of(identity.peer_id))
+        own_topic = manifest.topic(manifest.shard_of(identity.peer_id))
+        self._topic = topic or (lambda: own_topic)
         self._signer = identity
         self._store = store
         self._publish = publish
@@ -327,7 +330,7 @@ class Outbox:
         elif own.announces is not None and (wait_s := self._announcing_wait_s(own)) > 0:
             await trio.sleep(min(wait_s, _RETRY_SECONDS))
             return
-        elif await self._publish(self._topic, own.message) > 0:
+        elif await self._publish(self._topic(), own.message) > 0:
             self.num_batches_sent += 1
             self._heard = True
             pace.take(own.num_groups, trio.current_time())

@@ -21,7 +21,7 @@ import logging
 import math
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,11 +33,13 @@ from shoal_p2p.intake.validation import Validator
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
 from shoal_p2p.shards.directory import ShardDirectory
+from shoal_p2p.shards.division import Division, depth_in, leaf, with_those_above
 from shoal_p2p.shards.plan import ShardPlan
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
+from shoal_wire.shard_tree import first_of
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import Reason, Verdict, verdict
+from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -81,16 +83,40 @@ class ShardSettings:
     max_remembered: int = 1024
 
 
+_MAX_PUBLISHERS = 1024
+_HEARD_S = 600.0
+"""A publisher counts for so long after its latest batch."""
+
+
 class ShardTraffic:
     """Groups of others that were valid, by shard."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self.groups: Counter[int] = Counter()
+        """By the smallest shard of the publisher."""
+        self._heard_at: BoundedDict[PeerId, float] = BoundedDict(_MAX_PUBLISHERS)
 
     def accepted(self, told: BatchAccepted) -> None:
         """Count a valid batch of another node."""
-        self.groups[self._manifest.shard_of(told.publisher)] += told.num_groups
+        self.groups[self._manifest.path(told.publisher)[-1]] += told.num_groups
+        self._heard_at.put(told.publisher, trio.current_time())
+
+    def by_leaf(self, depth: int) -> Mapping[int, int]:
+        """Return the groups of each shard of a depth, the shards counted from 0."""
+        if not self._manifest.divides:
+            return self.groups
+        found: Counter[int] = Counter()
+        for shard, count in self.groups.items():
+            found[leaf(shard, depth)] += count
+        return found
+
+    def publishers(self, shards: Container[int], now: float) -> int:
+        """Return how many publishers of `shards` were heard lately."""
+        return sum(
+            now - at <= _HEARD_S and self._manifest.is_of(peer_id, shards)
+            for peer_id, at in self._heard_at.items()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +165,11 @@ class ShardKeeper:
         self._manifest = manifest
         self._choice = choice
         self._plan = choice.plan
+        self._division = Division()
+        self._subscribed: frozenset[int] = frozenset()
+        self._own = choice.own
+        self._came_at: dict[int, float] = {}
+        """When a message came by each topic."""
         self._search = search
         self._validate = validate
         self._settings = settings or ShardSettings()
@@ -153,16 +184,22 @@ class ShardKeeper:
     @property
     def own_shard(self) -> int | None:
         """The shard on which this node publishes; None if it publishes nothing."""
-        return self._choice.own
+        return self._own
 
     @property
     def shards(self) -> tuple[int, ...]:
-        """The shards listened to."""
-        return self._plan.shards
+        """The shards listened to, those above them left out."""
+        first = first_of(self._division.depth)
+        return tuple(first + leaf for leaf in self._plan.shards)
+
+    @property
+    def own_topic(self) -> str:
+        """The topic on which this node publishes."""
+        return self._manifest.topic(self._own or 0)
 
     def rate(self, shard: int) -> float:
         """Return the groups heard a second in `shard`, lately."""
-        return self._plan.rate(shard)
+        return self._plan.rate(shard - first_of(self._division.depth))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow the plan until cancelled."""
@@ -189,34 +226,73 @@ class ShardKeeper:
             await self._mix()
 
     async def _follow(self) -> bool:
-        change = self._plan.tick(
+        before, own = self.shards, self._own
+        if self._manifest.divides:
+            self._divide(trio.current_time())
+        self._plan.tick(
             trio.current_time(),
             wanted_per_s=self._choice.wanted_per_s(),
-            received=self._choice.traffic.groups,
+            received=self._choice.traffic.by_leaf(self._division.depth),
         )
-        for shard in change.join:
+        wanted = set(self.shards)
+        if self._manifest.divides:
+            wanted = with_those_above(wanted)
+        for shard in sorted(wanted - self._subscribed):
+            self._came_at[shard] = trio.current_time()
             await self._gossip.subscribe(self._manifest.topic(shard), self._validator(shard))
-        for shard in change.leave:
+        for shard in sorted(self._subscribed - wanted):
             await self._gossip.unsubscribe(self._manifest.topic(shard))
-        if change.join or change.leave:
-            log.debug("shards %s", self._plan.shards)
+        self._subscribed = frozenset(wanted)
+        self._came_at = {shard: self._came_at[shard] for shard in wanted}
+        if before != self.shards:
+            log.debug("shards %s", self.shards)
             self._choice.on_change()
-        return bool(change.join or change.leave)
+        return before != self.shards or own != self._own
+
+    def _divide(self, now: float) -> None:
+        """Go deeper in the tree of shards, or less deep, and choose where to publish."""
+        on: dict[PeerId, set[int]] = {}
+        for topic, peers in self._gossip.subscribers().items():
+            if (shard := self._manifest.shard_of_topic(topic)) is not None:
+                for peer_id in peers:
+                    on.setdefault(peer_id, set()).add(shard)
+        depths = {peer_id: depth_in(shards) for peer_id, shards in on.items()}
+        before, shards = self._division.depth, self.shards
+        depth = self._division.tick(
+            now,
+            load=self._plan.load,
+            publishers=lambda: self._choice.traffic.publishers(shards, now) // max(1, len(shards)),
+            others=tuple(depths.values()),
+            quiet_s=min((now - self._came_at.get(shard, now) for shard in shards), default=0.0),
+        )
+        if depth > before + 1:
+            self._plan.begin(1 << depth, now)
+        elif depth > before:
+            self._plan.halve(now)
+        elif depth < before:
+            self._plan.unite(now)
+        if self._choice.own is not None:
+            path = self._manifest.path(self._host.peer_id)
+            listeners = [d for peer_id, d in depths.items() if path[d] in on[peer_id]]
+            self._own = path[self._division.publish_at(now, listeners)]
 
     def _validator(self, shard: int) -> Validator:
         async def validate(data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
-            if self._manifest.shard_of(author) != shard:
+            if shard not in self._manifest.path(author):
                 await trio.lowlevel.checkpoint()
                 return verdict(Reason.WRONG_SWARM)
-            return await self._validate(data, author, forwarder)
+            judged = await self._validate(data, author, forwarder)
+            if judged.outcome is Outcome.ACCEPT and shard in self._came_at:
+                self._came_at[shard] = trio.current_time()
+            return judged
 
         return validate
 
     # Peers of each shard
 
     def _needed(self) -> set[int]:
-        own = () if self._choice.own is None else (self._choice.own,)
-        return {*self._plan.shards, *own}
+        own = () if self._own is None else (self._own,)
+        return {*self.shards, *own}
 
     async def _look(self) -> None:
         """Note who is on which shard, look for peers where they are few, let surplus ones go."""
@@ -226,7 +302,7 @@ class ShardKeeper:
         short = tuple(
             sorted(s for s, count in self._num_peers.items() if count < self._settings.want_peers)
         )
-        if short and self._manifest.rules.shard_count > 1:
+        if short and (self._manifest.rules.shard_count > 1 or self._division.depth):
             await self._find_more(short, connected)
         await self._let_go_useless(connected, on_shard)
 

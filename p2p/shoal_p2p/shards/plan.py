@@ -143,6 +143,41 @@ class ShardPlan:
         """The shards listened to now, those about to be left included."""
         return tuple(sorted({*self._joined, *self._leaving}))
 
+    @property
+    def load(self) -> float | None:
+        """Groups heard a second in each shard listened to; None while that is not known."""
+        known = [
+            rate.per_s
+            for shard, rate in self._rates.items()
+            if shard in self._joined and rate.seconds >= self._limits.settle_s / 2
+        ]
+        return sum(known) / len(known) if known else None
+
+    def halve(self, now: float) -> None:
+        """Each shard has become two: listen to both halves, as far as the limit allows."""
+        joined = [half for shard in self._joined for half in (2 * shard, 2 * shard + 1)]
+        self._renumber(2 * self._num_shards, joined[: self._most()], now)
+
+    def unite(self, now: float) -> None:
+        """Every two shards have become one: listen to those of which a half was listened to."""
+        joined = list(dict.fromkeys(shard // 2 for shard in self._joined))
+        self._renumber(self._num_shards // 2, joined, now)
+
+    def begin(self, num_shards: int, now: float) -> None:
+        """Listen to one of so many shards, as one that has just come."""
+        self._renumber(num_shards, [self._rng.randrange(num_shards)], now)
+
+    def _renumber(self, num_shards: int, joined: list[int], now: float) -> None:
+        self._num_shards = num_shards
+        self._order = list(range(num_shards))
+        self._rng.shuffle(self._order)
+        self._order = [shard for shard in self._order if shard not in joined] + joined
+        self._joined, self._leaving, self._rates = dict.fromkeys(joined, now), {}, {}
+        self._changed_at, self._surplus_since = now, None
+
+    def _most(self) -> int:
+        return self._limits.max_shards if self._fixed is None else max(1, self._fixed)
+
     def rate(self, shard: int) -> float:
         """Return the groups heard a second in `shard`, lately."""
         rate = self._rates.get(shard)
@@ -194,7 +229,8 @@ class ShardPlan:
                 self._surplus_since = now
             if now - self._surplus_since >= limits.patience_s:
                 self._surplus_since = None
-                return count - 1
+                # At most half at once: a swarm that has just divided itself hears all of it.
+                return max(math.ceil(limits.slack * aim * count / supply), (count + 1) // 2, 1)
         else:
             self._surplus_since = None
         return count

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 
 from shoal_p2p.parts import wall_ms
 from shoal_wire.verdict import Reason
@@ -114,6 +115,25 @@ async def test_a_batch_on_a_shard_not_its_publishers_is_rejected(tmp_path: Path)
         )
         assert member.guard.verdicts.totals()["reject"] == {Reason.WRONG_SWARM: 1}
         assert victim.heard() == set()
+
+
+async def test_nodes_of_different_depths_hear_each_other(tmp_path: Path) -> None:
+    async with open_node_swarm(tmp_path, 2) as swarm:
+        deep, shallow = swarm.nodes
+        keeper = deep.node.member.shards
+        keeper._division.depth = 2
+        keeper._plan._renumber(4, [0, 1, 2, 3], trio.current_time())
+        await until(lambda: keeper.shards == (3, 4, 5, 6), patience_s=PATIENCE_S)
+        topics = {keeper._manifest.topic(shard) for shard in range(7)}
+        await until(lambda: topics <= set(deep.node.member.gossip.topics()), patience_s=PATIENCE_S)
+        await until(lambda: knows_its_listeners(deep, swarm.nodes), patience_s=PATIENCE_S)
+        for number in range(3):
+            await shallow.publish(number)
+            await deep.publish(10 + number)
+        await until(lambda: deep.heard() == {0, 1, 2}, patience_s=PATIENCE_S)
+        await until(lambda: shallow.heard() == {10, 11, 12}, patience_s=PATIENCE_S)
+        assert shallow.node.member.shards.shards == (0,)
+        assert keeper.shards == (3, 4, 5, 6)
 
 
 TOPIC = "/shoal/test"

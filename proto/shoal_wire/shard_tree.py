@@ -1,0 +1,38 @@
+"""The shards of a swarm that divides itself: a tree of halves, numbered from its root. Pure.
+
+            0               depth 0: all publishers
+         1     2            depth 1: by the first bit of the hash of a publisher's id
+        3 4   5 6           depth 2: by the first two …
+
+The children of `n` are `2n + 1` (the next bit is 0) and `2n + 2`. A swarm of a fixed number of
+shards has no tree: each of its shards stands alone.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+MAX_DEPTH = 11
+"""Depth of the smallest shards: 2,048 of them, and 4,095 numbers in all."""
+
+
+def depth_of(shard: int) -> int:
+    """Return how many bits of the hash the publishers of `shard` have in common."""
+    return (shard + 1).bit_length() - 1
+
+
+def first_of(depth: int) -> int:
+    """Return the number of the first shard of a depth."""
+    return (1 << depth) - 1
+
+
+def parent_of(shard: int) -> int:
+    """Return the shard of which `shard` is a half; of the root itself."""
+    return max(0, (shard - 1) // 2)
+
+
+@lru_cache(maxsize=1 << MAX_DEPTH)
+def path_to(bits: int) -> tuple[int, ...]:
+    """Return the shards that hold a hash of which `bits` are the first `MAX_DEPTH` bits: the root
+    first."""
+    return tuple(first_of(d) + (bits >> (MAX_DEPTH - d)) for d in range(MAX_DEPTH + 1))
