@@ -29,3 +29,12 @@ class WorkerUnavailable(TaskError):  # noqa: N818  a state, not a fault
 
 class WorkerProtocolError(TaskError):
     """The worker's bytes break the protocol; its process is no longer trusted and is killed."""
+
+
+class ServerAway(WorkerUnavailable):
+    """An OpenEnv server of the operator's own that cannot be used now; one line that says why."""
+
+    def __init__(self, why: str, server: str = "") -> None:
+        """`server` is its address, where a client of the worker raises this."""
+        super().__init__(why)
+        self.server = server

@@ -7,6 +7,9 @@ from typing import Final
 
 MAX_FAMILIES: Final = 256
 MAX_ITEMS_PER_FRAME: Final = 64
+MAX_ITEMS_ON_A_SERVER: Final = 8
+"""The same where each is a game that a server replays: a frame has one deadline, 15 s, so a game of
+an OpenEnv server may take some two seconds."""
 MAX_CHARS_PER_FRAME: Final = 1_000_000
 """Completion text in one frame, characters; JSON may need twelve bytes for one."""
 

@@ -45,6 +45,9 @@ TEXT_ARENA: Final = "textarena"
 OWN_GAME: Final = "own_game"
 """The reward is what a game that comes with shoal gives while the messages are replayed."""
 
+OPENENV: Final = "openenv"
+"""The reward is what the operator's OpenEnv server gives while the messages are replayed."""
+
 VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     VERIFIER: VERIFIER_VERSION,
     EXACT: "1",
@@ -53,6 +56,7 @@ VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     ENVIRONMENT: "1",
     TEXT_ARENA: "0.7.4",
     OWN_GAME: "1",
+    OPENENV: "1",
 }
 
 ROWS_GENERATOR: Final = "rows"
@@ -60,7 +64,7 @@ ROWS_GENERATOR: Final = "rows"
 
 _VERIFIERS: Final[Mapping[str, frozenset[str]]] = {
     ROWS_GENERATOR: frozenset({EXACT, MATH_VERIFY, PYTHON}),
-    ENVIRONMENT: frozenset({ENVIRONMENT, TEXT_ARENA, OWN_GAME}),
+    ENVIRONMENT: frozenset({ENVIRONMENT, TEXT_ARENA, OWN_GAME, OPENENV}),
 }
 """The verifiers of a generator's tasks, where the library is not the one."""
 
@@ -69,6 +73,11 @@ _REWARD_CONFIG: Final = frozenset({"reward_sha256", "reward_name", "reward_range
 """Further keys of a family of rows whose verifier is a Python function."""
 _OPTIONAL_CONFIG: Final = frozenset({"system"})
 """Keys that families of rows and environments may have: the system turn before each question."""
+
+SERVER_CONFIG: Final = frozenset({"environment", "version", "schema_sha256", "games_sha256"})
+"""Keys that say which environment a server has."""
+SERVER_FIELDS: Final = frozenset({"action", "observation"})
+"""Keys that name the field of an action or observation where the schema leaves a choice."""
 
 _GAME_CONFIG: Final = frozenset({"max_turns", "reward_range"})
 """Keys of every environment, beside those that say which it is."""
@@ -107,7 +116,8 @@ class FamilySpec:
     verifier_version: str = VERIFIER_VERSION
     answer_format: AnswerFormat = AnswerFormat.TAGGED
     path: str = field(default="", compare=False)
-    """Where this machine keeps the file of rows, or of an environment; never on the wire."""
+    """Where this machine keeps the file of rows, or of an environment, or the address of its
+    OpenEnv server; never on the wire."""
     reward_path: str = field(default="", compare=False)
     """Where this machine keeps the Python file of its reward; never on the wire."""
     _canonical: str = field(init=False, repr=False, compare=False)
@@ -129,6 +139,11 @@ class FamilySpec:
     def is_of_a_file(self) -> bool:
         """Whether only a machine that has the family's file can make its tasks."""
         return "sha256" in self.config and self.generator in (ROWS_GENERATOR, ENVIRONMENT)
+
+    @property
+    def is_on_a_server(self) -> bool:
+        """Whether only a machine whose operator runs its OpenEnv server can make its tasks."""
+        return self.is_environment and self.verifier == OPENENV
 
     @property
     def max_turns(self) -> int:
@@ -181,14 +196,20 @@ def _check_game_config(name: str, verifier: str, config: Mapping[str, JsonValue]
     turns, class_name = config.get("max_turns"), config.get("class")
     if verifier == OWN_GAME and config.get("game") not in OWN_GAMES:
         raise NewerFamilyError(f"family {name!r}: unknown game {config.get('game')!r}")
-    if verifier in (TEXT_ARENA, OWN_GAME):
+    optional = _OPTIONAL_CONFIG
+    if verifier == OPENENV:
+        which, optional = set(SERVER_CONFIG), _OPTIONAL_CONFIG | SERVER_FIELDS
+        is_named = all(isinstance(config.get(key), str) for key in which) and all(
+            isinstance(config.get(key, ""), str) for key in SERVER_FIELDS
+        )
+    elif verifier in (TEXT_ARENA, OWN_GAME):
         which = {"game"}
         is_named = isinstance(config.get("game"), str)
     else:
         which = {"sha256", "class"}
         is_named = _is_sha256(config.get("sha256")) and str(class_name).isidentifier()
     good = (
-        _GAME_CONFIG | which <= set(config) <= _GAME_CONFIG | which | _OPTIONAL_CONFIG
+        _GAME_CONFIG | which <= set(config) <= _GAME_CONFIG | which | optional
         and is_named
         and type(turns) is int
         and 1 <= turns <= MAX_TURNS

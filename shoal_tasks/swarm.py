@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
-from shoal_tasks.errors import FamilyError, NewerFamilyError
+from shoal_tasks.errors import FamilyError, NewerFamilyError, ServerAway
 from shoal_tasks.families import PRESETS
+from shoal_tasks.openenv.identity import stop_asking
 from shoal_tasks.spec import (
     MATH_VERIFY,
     TEXT_ARENA,
@@ -22,10 +25,12 @@ from shoal_tasks.spec import (
     config_digest,
     digest_of,
 )
-from shoal_tasks.task_file import load_task_files
+from shoal_tasks.task_file import load_task_file, load_task_files
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, TaskFamily
 from shoal_wire.rules import BatchRules
+
+log = logging.getLogger(__name__)
 
 
 def local_families(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
@@ -38,6 +43,39 @@ def local_families(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
         return load_task_files(task_files)
     except FamilyError as error:
         raise ManifestError(str(error)) from None
+
+
+def families_here(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
+    """Return the families of the user's own task files, but for those whose server is away.
+
+    Raises:
+        ManifestError: a task file that cannot be used.
+    """
+    found: list[FamilySpec] = []
+    for path in task_files:
+        try:
+            found.append(load_task_file(Path(path)))
+        except ServerAway:
+            continue
+        except FamilyError as error:
+            raise ManifestError(str(error)) from None
+    return tuple(found)
+
+
+def ask_servers(task_files: Sequence[str]) -> None:
+    """Ask the OpenEnv servers that task files name, before an event loop begins: it then knows.
+
+    One that is away is left out for as long as this process lives. What else is wrong with a file
+    is said where its family is asked for.
+    """
+    for path in task_files:
+        try:
+            load_task_file(Path(path))
+        except ServerAway as error:
+            log.warning("%s: %s; its family is left out", path, error)
+            stop_asking(error)
+        except FamilyError:
+            continue
 
 
 def starting_families(preset: str, task_files: Sequence[str] = ()) -> tuple[TaskFamily, ...]:
@@ -63,7 +101,7 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
         ManifestError: a family that is stated wrongly; none is left; a task file that cannot be
             used.
     """
-    here = {config_digest(spec): spec for spec in local_families(task_files)}
+    here = {config_digest(spec): spec for spec in families_here(task_files)}
     usable = []
     missing = []
     for family in manifest.families:
@@ -74,7 +112,9 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             continue
         except FamilyError as error:
             raise ManifestError(f"swarm {manifest.swarm_name!r}: {error}") from None
-        if spec.is_of_a_file and config_digest(spec) not in here:
+        if spec.is_on_a_server and config_digest(spec) not in here:
+            missing.append(f"the OpenEnv server of {spec.name!r} (--task-file)")
+        elif spec.is_of_a_file and config_digest(spec) not in here:
             missing.append(f"the file of {spec.name!r} (--task-file)")
         elif spec.verifier != VERIFIER and (
             installed_version(spec.verifier) != spec.verifier_version
@@ -82,7 +122,7 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             missing.append(
                 f"{spec.verifier} {spec.verifier_version} for {spec.name!r}{how_to_install(spec)}"
             )
-        elif not spec.is_of_a_file:
+        elif not (spec.is_of_a_file or spec.is_on_a_server):
             usable.append(spec)
         else:
             own = here[config_digest(spec)]
@@ -99,7 +139,7 @@ def unused_families(manifest: Manifest, task_files: Sequence[str]) -> tuple[str,
         ManifestError: a task file that cannot be used.
     """
     stated = {digest_of(family.generator, family.config_json) for family in manifest.families}
-    own = local_families(task_files)
+    own = families_here(task_files)
     return tuple(spec.name for spec in own if config_digest(spec) not in stated)
 
 

@@ -11,7 +11,10 @@ verifier = "math"            # equal as mathematics, by math-verify; or "exact"
 reward = "reward.py"         # in place of a verifier: the function `reward` of this file
 reward_range = [0, 1]        # what it may return; mapped to 0 to 1
 answer_format = "plain"      # the completion is the answer; or "tagged": between <answer> tags
-environment = "game.py"      # in place of rows: a class that answers back; or textarena:GAME
+environment = "game.py"      # in place of rows: a class that answers back; or textarena:GAME, or
+                             # ws://HOST:PORT, an OpenEnv server
+action = "message"           # the field of the server's action that a message becomes, and the
+observation = "text"         # field of its observation that is shown
 class = "Game"               # its name in that file
 max_turns = 8                # most messages of one game
 weight = 1.0
@@ -44,7 +47,9 @@ from shoal_tasks.data_files import (
     read_file,
     read_records,
 )
-from shoal_tasks.errors import FamilyError
+from shoal_tasks.errors import FamilyError, ServerAway
+from shoal_tasks.openenv.address import PREFIXES, parse_address
+from shoal_tasks.openenv.identity import look_up
 from shoal_tasks.rows import (
     MAX_ROW_QUESTION_CHARS,
     checked_text,
@@ -56,8 +61,10 @@ from shoal_tasks.spec import (
     ENVIRONMENT,
     EXACT,
     MATH_VERIFY,
+    OPENENV,
     PYTHON,
     ROWS_GENERATOR,
+    SERVER_FIELDS,
     VERIFIER_VERSIONS,
     AnswerFormat,
     FamilySpec,
@@ -78,6 +85,8 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "reward_range": list,
     "environment": str,
     "class": str,
+    "action": str,
+    "observation": str,
     "max_turns": int,
     "answer_format": str,
     "weight": (int, float),
@@ -88,8 +97,9 @@ _SHAPING: Final = ("question", "answer", "answer_after", "prompt", "reward")
 """Keys that make other rows of a file than those that stand in it."""
 _REWARD_NAME: Final = "reward"
 """The function that is called where `reward` names none behind a colon."""
-_GAME_KEYS: Final = frozenset(
-    {"name", "environment", "class", "max_turns", "reward_range", "system", "weight"}
+_GAME_KEYS: Final = (
+    frozenset({"name", "environment", "class", "max_turns", "reward_range", "system", "weight"})
+    | SERVER_FIELDS
 )
 _CLASS_NAME: Final = "Game"
 """The class that is played where `class` names none."""
@@ -100,13 +110,16 @@ _PLACE: Final = re.compile(r"\{(\w+)\}")
 def load_task_files(paths: Sequence[str]) -> tuple[FamilySpec, ...]:
     """Return the families of these files, with the places of their rows.
 
-    Raises `FamilyError`, one line that names the file and the key.
+    Raises `FamilyError`, one line that names the file and the key, or the server that is away.
     """
-    return tuple(load_task_file(Path(path)) for path in paths)
+    try:
+        return tuple(load_task_file(Path(path)) for path in paths)
+    except ServerAway as error:
+        raise FamilyError(str(error)) from None
 
 
 def load_task_file(path: Path) -> FamilySpec:
-    """Return the family of one file. Raises `FamilyError`."""
+    """Return the family of one file. Raises `FamilyError`, `ServerAway`."""
     table = _read(path)
     make = _environment if "environment" in table else _family
     try:
@@ -160,6 +173,10 @@ def _environment(table: Mapping[str, Any], folder: Path) -> FamilySpec:
             system=table.get("system"),
             reward_range=table.get("reward_range"),
         )
+    if table["environment"].startswith(PREFIXES):
+        return _on_a_server(table)
+    if any(key in table for key in SERVER_FIELDS):
+        raise FamilyError("action and observation are of an OpenEnv server")
     path = (folder / table["environment"]).resolve()
     config: dict[str, JsonValue] = {
         "sha256": file_digest(read_file(path)),
@@ -178,6 +195,32 @@ def _environment(table: Mapping[str, Any], folder: Path) -> FamilySpec:
         verifier_version=VERIFIER_VERSIONS[ENVIRONMENT],
         answer_format=AnswerFormat.PLAIN,
         path=str(path),
+    )
+
+
+def _on_a_server(table: Mapping[str, Any]) -> FamilySpec:
+    """Return the family of a server's environment. Raises `FamilyError`, `ServerAway`."""
+    if "class" in table:
+        raise FamilyError("class is of a Python file, and an OpenEnv server has none")
+    address = table["environment"]
+    parse_address(address)
+    found = look_up(address, table.get("action", ""), table.get("observation", ""))
+    config: dict[str, JsonValue] = {
+        **found.config,
+        "max_turns": table.get("max_turns", _MAX_TURNS),
+        "reward_range": table.get("reward_range", [0, 1]),
+    }
+    if "system" in table:
+        config["system"] = table["system"]
+    return FamilySpec(
+        name=table["name"],
+        generator=ENVIRONMENT,
+        config=config,
+        weight=table.get("weight", 1.0),
+        verifier=OPENENV,
+        verifier_version=VERIFIER_VERSIONS[OPENENV],
+        answer_format=AnswerFormat.PLAIN,
+        path=address,
     )
 
 
@@ -200,7 +243,7 @@ def _read(path: Path) -> dict[str, Any]:
     for key in table:
         if is_game and key not in _GAME_KEYS:
             raise FamilyError(f"{path}: an environment has no {key}")
-        if not is_game and key in ("class", "max_turns"):
+        if not is_game and key in ("class", "max_turns", *SERVER_FIELDS):
             raise FamilyError(f'{path}: {key} is of an environment, environment = "FILE.py"')
     if table.get("verifier", "exact") not in _VERIFIERS:
         raise FamilyError(

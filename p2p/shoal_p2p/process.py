@@ -42,6 +42,7 @@ from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded, said_of_defaults
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.swarm import ask_servers
 from shoal_wire.errors import ManifestError
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,7 @@ async def run_until_stopped(peer: PeerLife[Any], _settings: Settings) -> int | N
 def _serve_in(settings: Settings, serving: Serving[L, J], said: str, *, supervised: bool) -> int:
     """Run peers one after another until one does not ask for a new start; `said` once it is up."""
     identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
+    ask_servers(settings.task_file)
     spare_collector()
     let_the_loop_in()
     code = None

@@ -52,6 +52,7 @@ from shoal_settings.loader import (
 )
 from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
+from shoal_tasks.errors import ServerAway
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
@@ -230,7 +231,7 @@ def _run_policy(
         if export is None and not phases.has_answered and (why := refusal_of(error, settings)):
             log.debug("refused", exc_info=True)
             return _end(why, EXIT_USAGE)
-        if isinstance(error, ModelError | CheckpointError | RankError):
+        if isinstance(error, ModelError | CheckpointError | RankError | ServerAway):
             return _end(str(error), EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED)
         raise
 

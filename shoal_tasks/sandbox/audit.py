@@ -66,7 +66,9 @@ _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_A
 class AuditGuard:
     """State of the hook. ``scoring`` is set while a scorer looks at somebody's completion."""
 
-    def __init__(self) -> None:
+    def __init__(self, servers: frozenset[object] = frozenset()) -> None:
+        """`servers` are the only addresses that may be connected to."""
+        self.servers = servers
         self.scoring = False
         self.numbers_only = False
         """While scoring, let code through that can only make a number (math-verify's reader)."""
@@ -84,6 +86,10 @@ class AuditGuard:
         if event == "exec" and self.scoring:
             allowed = self.numbers_only and len(args) == 1 and _makes_a_number(args[0])
             return None if allowed else "evaluating text while scoring"
+        if self.servers and event == "socket.__new__":
+            return None
+        if event == "socket.connect" and args[1] in self.servers:
+            return None
         if event.startswith(_REFUSED_PREFIXES):
             return event
         return None

@@ -4,7 +4,7 @@ Layers, in the order in which they are applied; each is best effort but the last
 marked *required*, and each is reported, so that a status display can say which are in force:
 
     process_group   own session, so that a kill reaches whatever the worker started
-    network         own, empty network namespace
+    network         own, empty network namespace; a worker of OpenEnv servers has none (below)
     filesystem      root directory moved to an empty, deleted directory
     user            from root to nobody, no supplementary groups
     rlimits         processor, memory, file size, files, processes (required)
@@ -12,6 +12,9 @@ marked *required*, and each is reported, so that a status display can say which 
     parent_death    the kernel kills the worker when its parent dies
     seccomp         system calls that write, connect or start processes fail
     audit_hook      the same in the interpreter, on every platform (required)
+
+A worker whose families are on OpenEnv servers has no others. It keeps the network and the three
+system calls by which one connects, and the audit hook lets it connect to these servers alone.
 """
 
 from __future__ import annotations
@@ -65,13 +68,13 @@ def enter(
     used_bytes = _address_space_bytes()
     layers: tuple[tuple[str, Callable[[], str]], ...] = (
         ("process_group", _own_session),
-        ("network", lambda: _leave_network(libc)),
+        ("network", lambda: _leave_network(libc, is_needed=bool(guard.servers))),
         ("filesystem", _leave_filesystem),
         ("user", _become_nobody),
         ("rlimits", lambda: _limit_resources(limits, used_bytes)),
         ("no_new_privs", lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1)),
         ("parent_death", lambda: _die_with_parent(libc, parent_pid)),
-        ("seccomp", lambda: seccomp.install(libc)),
+        ("seccomp", lambda: seccomp.install(libc, connects=bool(guard.servers))),
         ("audit_hook", lambda: _install_hook(guard)),
     )
     return tuple(_apply(name, layer) for name, layer in layers)
@@ -92,12 +95,14 @@ def _own_session() -> str:
     return "own session"
 
 
-def _leave_network(libc: ctypes.CDLL | None) -> str:
-    flags = _CLONE_NEWNET | _CLONE_NEWIPC
+def _leave_network(libc: ctypes.CDLL | None, *, is_needed: bool) -> str:
+    flags = _CLONE_NEWIPC if is_needed else _CLONE_NEWNET | _CLONE_NEWIPC
     if os.geteuid() != 0:
         # In a user namespace of its own an unprivileged process may drop the rest as well.
         flags |= _CLONE_NEWUSER
     _check(_need(libc).unshare(flags))
+    if is_needed:
+        raise NotImplementedError("it connects to its own server")
     return "own namespace" if os.geteuid() == 0 else "own user and network namespaces"
 
 

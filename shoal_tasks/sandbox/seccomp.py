@@ -75,15 +75,22 @@ _REFUSED: Final = {
 }
 _OPENAT: Final = {"x86_64": 257, "aarch64": 56}
 _OPEN: Final = {"x86_64": 2}
+_CONNECTING: Final = {
+    "x86_64": frozenset({41, 42, 44}),    # socket connect sendto
+    "aarch64": frozenset({198, 203, 206}),
+}
 # fmt: on
 
 
-def install(libc: ctypes.CDLL | None) -> str:
-    """Put the filter in force. Raises NotImplementedError on other machines, OSError if refused."""
+def install(libc: ctypes.CDLL | None, *, connects: bool = False) -> str:
+    """Put the filter in force; one that `connects` may do that and write.
+
+    Raises NotImplementedError on other machines, OSError if refused.
+    """
     machine = platform.machine()
     if libc is None or machine not in _AUDIT_ARCH or struct.calcsize("P") != 8:
         raise NotImplementedError(f"no filter for {machine}")
-    code = program(machine)
+    code = program(machine, connects=connects)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
     if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.c_char_p(header), 0, 0) != 0:
@@ -92,7 +99,7 @@ def install(libc: ctypes.CDLL | None) -> str:
     return f"{len(_REFUSED[machine])} calls refused"
 
 
-def program(machine: str) -> bytes:
+def program(machine: str, *, connects: bool = False) -> bytes:
     """The filter's instructions, eight bytes each."""
     refuse = _RET_ERRNO | errno.EPERM
     code = [
@@ -103,7 +110,10 @@ def program(machine: str) -> bytes:
         _instruction(_JUMP_GREATER_EQUAL, 0, 1, _X32_BIT),
         _instruction(_RETURN, 0, 0, refuse),
     ]
+    allowed = _CONNECTING[machine] if connects else frozenset()
     for number in _REFUSED[machine]:
+        if number in allowed:
+            continue
         code.append(_instruction(_JUMP_EQUAL, 0, 1, number))
         code.append(_instruction(_RETURN, 0, 0, refuse))
     for table, flags_argument in ((_OPENAT, 2), (_OPEN, 1)):

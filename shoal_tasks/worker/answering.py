@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
-from shoal_tasks.errors import FamilyError
+from shoal_tasks.errors import FamilyError, ServerAway
 from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
 from shoal_tasks.own_games import OWN_GAMES
 from shoal_tasks.sandbox.audit import AuditGuard
@@ -37,6 +37,7 @@ from shoal_tasks.worker.generate import (
     TaskStream,
 )
 from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
+from shoal_tasks.worker.open_env import ServerPlayer, ServerTasks
 from shoal_tasks.worker.scoring import score
 from shoal_tasks.worker.text_arena import new_text_game
 from shoal_tasks.worker.user_code import UnrepeatableError, UserCodeError
@@ -56,12 +57,15 @@ class Worker:
         guard: AuditGuard,
         layers: tuple[LayerReport, ...],
         files: dict[str, tuple[bytes, bytes | None]],
+        servers: dict[str, ServerPlayer],
     ) -> None:
-        """Build all families; `files` has what each needs from the disk (`serving`).
+        """Build all families; `files` has what each needs from the disk (`serving`), `servers` who
+        plays those of a server.
 
         Raises `FamilyError` naming the first that cannot be built.
         """
         self._files = files
+        self._servers = servers
         self._guard = guard
         self._layers = layers
         self._limit = ItemLimit(limits.item_cpu_seconds)
@@ -80,11 +84,14 @@ class Worker:
         try:
             if spec.generator == ROWS_GENERATOR:
                 return RowTasks(spec, *self._files.pop(spec.name), self._limit)
+            if spec.is_on_a_server:
+                play = self._servers[spec.name].new_game
+                return ServerTasks(spec, play, self._limit, self._guard)
             if spec.is_environment:
                 return EnvironmentTasks(spec, self._game(spec), self._limit, self._guard)
             with self._limit:
                 return TaskStream(spec)
-        except FamilyError:
+        except (FamilyError, ServerAway):
             raise
         except ItemTimeout:
             why = "that takes more than the processor time that a task may use"
@@ -114,6 +121,11 @@ class Worker:
         reply = operation(message)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {**reply, "ok": True, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+
+    def rest(self) -> None:
+        """Give back what is held while nothing is asked."""
+        for player in self._servers.values():
+            player.release()
 
     def _hello(self, _message: Message) -> Message:
         return {
@@ -149,6 +161,8 @@ class Worker:
                 return {name: _FIELDS[name](item) for name in fields}
         except ItemTimeout:
             return {"error": TIMED_OUT_ERROR}
+        except ServerAway:
+            raise
         except Exception as error:  # noqa: BLE001  generators raise all kinds on an unlucky draw
             return {"error": f"{type(error).__name__}: {error}"[:200]}
 
@@ -168,6 +182,8 @@ class Worker:
             return {"unrepeatable": str(error)}
         except UserCodeError as error:
             return {"reward": 0.0, "timed_out": False, "error": str(error)}
+        except ServerAway:
+            raise
         except Exception:  # noqa: BLE001  an item that cannot be generated has no right answer
             reward = 0.0
         finally:

@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from shoal_tasks.errors import FamilyError, WorkerProtocolError, WorkerUnavailable
+from shoal_tasks.errors import FamilyError, ServerAway, WorkerProtocolError, WorkerUnavailable
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.worker import report as reports
@@ -111,6 +111,8 @@ class Conversation:
         except TimeoutError:
             yield from self.stop()
             return Failure.TIMED_OUT
+        except ServerAway:
+            raise  # the worker itself is well
         except (OSError, WorkerProtocolError, WorkerUnavailable):
             yield from self.stop()
             return Failure.CRASHED

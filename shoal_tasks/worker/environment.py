@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.rows import file_digest
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec, config_digest
@@ -152,7 +153,7 @@ class EnvironmentTasks:
                 room -= len(turn.observation)
                 turn = self._answer(game.step(message), room)
                 yield turn
-        except UserCodeError:
+        except (UserCodeError, WorkerUnavailable):
             raise
         except MemoryError:
             # It may be what earlier games left behind: a new process asks again (`Worker`).

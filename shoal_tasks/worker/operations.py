@@ -34,6 +34,7 @@ class Families:
         """Raises ValueError without specs or when two have one name."""
         self.specs = tuple(specs)
         self._digests: Mapping[str, Digest] = {spec.name: config_digest(spec) for spec in specs}
+        self._servers = {spec.name: spec.path if spec.is_on_a_server else "" for spec in specs}
         if not specs or len(self._digests) != len(self.specs):
             raise ValueError("need at least one family, and names must be unique")
 
@@ -44,6 +45,10 @@ class Families:
         if not (0 <= task.seed < MAX_SEED and 0 <= task.index < MAX_INDEX):
             raise ValueError("seed or index out of range")
         return {"family": task.family, "seed": task.seed, "index": task.index}
+
+    def server(self, task: TaskCoordinates) -> str:
+        """The OpenEnv server that a task's family is on; empty for none."""
+        return self._servers.get(task.family, "")
 
 
 TOO_SLOW: Final = Digest(b"slow")
@@ -82,6 +87,7 @@ def generate_operation(
         parse_one=parse_one,
         reply_key="items",
         size=lambda _task: 0,
+        server=families.server,
         failed=failed,
     )
 
@@ -103,6 +109,7 @@ def score_operation(families: Families) -> Operation[ScoreRequest, ScoreResult]:
         parse_one=parse_score,
         reply_key="results",
         size=lambda request: min(len(request.text), MAX_COMPLETION_BYTES),
+        server=lambda request: families.server(request.task),
         failed=lambda failure: ScoreResult(
             reward=0.0,
             timed_out=failure is Failure.TIMED_OUT,
@@ -151,6 +158,7 @@ def play_operation(families: Families) -> Operation[PlayRequest, Play]:
         reply_key="plays",
         # What comes back counts too: a frame holds it as well.
         size=lambda request: play_chars(request) + MAX_TRANSCRIPT_CHARS,
+        server=lambda request: families.server(request.task),
         failed=lambda failure: Play(observations=(), done=True, reward=0.0, error=str(failure)),
     )
 

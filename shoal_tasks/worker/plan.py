@@ -1,8 +1,8 @@
 """A batch in pieces, and what to do when a piece kills the worker. Sans-IO.
 
 A plan is a generator: it yields a `Call`, the driver sends back the parsed reply or a `Failure`,
-and the plan's return value is the list of results. Both clients drive the same plans, so their
-behaviour under failure is the same:
+or throws `ServerAway` in, and the plan's return value is the list of results. Both clients drive
+the same plans, so their behaviour under failure is the same:
 
     piece answered ───────────────────────────────────────────────> its results
     piece killed the worker ──> its items one by one ──> answered ─> result
@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from shoal_tasks.errors import WorkerProtocolError
-from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME
+from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_ON_A_SERVER, MAX_ITEMS_PER_FRAME
 from shoal_tasks.worker.frames import Message
 
 T = TypeVar("T")
@@ -39,6 +39,8 @@ class Call(Generic[R]):
     message: Message
     parse: Callable[[Message], list[R]]
     """Reads the reply. Raises `WorkerProtocolError` where it is not one to this message."""
+    server: str = ""
+    """The OpenEnv server whose worker is asked; empty for the worker of all other families."""
 
 
 Plan = Generator[Call[Any], "list[Any] | Failure", list[R]]
@@ -56,12 +58,14 @@ class Operation(Generic[T, R]):
     """Characters the item adds to a frame."""
     failed: Callable[[Failure], R]
     """The result of an item that cannot be answered; may raise instead."""
+    server: Callable[[T], str] = lambda _item: ""
+    """The server that an item's family is on; empty for none."""
 
 
 def run_plan(operation: Operation[T, R], items: Sequence[T]) -> Plan[R]:
     """Ask for all items in pieces; after a failure, for the items of that piece one by one."""
     results: list[R] = []
-    for piece in _pieces(items, operation.size):
+    for piece in _pieces(items, operation):
         outcome = yield _call(operation, piece)
         if isinstance(outcome, Failure) and len(piece) == 1:
             results += yield from _alone(operation, piece[0], outcome)
@@ -87,17 +91,21 @@ def _alone(operation: Operation[T, R], item: T, failure: Failure) -> Plan[R]:
     return [operation.failed(failure)]
 
 
-def _pieces(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+def _pieces(items: Sequence[T], operation: Operation[T, R]) -> Iterator[list[T]]:
     piece: list[T] = []
     total = 0
     for item in items:
+        server, size = operation.server(item), operation.size(item)
+        most = MAX_ITEMS_ON_A_SERVER if server else MAX_ITEMS_PER_FRAME
         if piece and (
-            len(piece) == MAX_ITEMS_PER_FRAME or total + size(item) > MAX_CHARS_PER_FRAME
+            len(piece) >= most
+            or total + size > MAX_CHARS_PER_FRAME
+            or server != operation.server(piece[0])
         ):
             yield piece
             piece, total = [], 0
         piece.append(item)
-        total += size(item)
+        total += size
     if piece:
         yield piece
 
@@ -109,4 +117,5 @@ def _call(operation: Operation[T, R], piece: Sequence[T]) -> Call[R]:
             raise WorkerProtocolError("reply does not match the request")
         return [operation.parse_one(row) for row in rows]
 
-    return Call(message=operation.message(piece), parse=parse)
+    server = operation.server(piece[0])
+    return Call(message=operation.message(piece), server=server, parse=parse)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_tasks.errors import FamilyError, WorkerProtocolError, WorkerUnavailable
+from shoal_tasks.errors import FamilyError, ServerAway, WorkerProtocolError, WorkerUnavailable
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec, spec_to_json
 from shoal_tasks.worker.frames import Message
@@ -64,6 +64,8 @@ def check_ok(reply: Message) -> None:
     reason = str(reply.get("error"))[:500]
     if reply.get("kind") == "FamilyError":
         raise FamilyError(reason)
+    if reply.get("kind") == "ServerAway":
+        raise ServerAway(reason)
     raise WorkerUnavailable(f"task worker: {reply.get('kind')}: {reason}")
 
 

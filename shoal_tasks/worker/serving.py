@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import gc
 import os
+import select
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,10 +39,13 @@ from shoal_tasks.text_games import TEXT_GAMES
 from shoal_tasks.worker.answering import Worker
 from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
 from shoal_tasks.worker.generate import import_sympy, preload
+from shoal_tasks.worker.open_env import ServerPlayer, places_of, socket_addresses
 from shoal_tasks.worker.text_arena import preload_games
 from shoal_tasks.worker.user_code import preload_imports
 
 _READ_BYTES: Final = 1 << 16
+_REST_MS: Final = 1000
+"""After so long without a request the worker gives back what it holds, in milliseconds."""
 
 
 class FramePipe:
@@ -53,8 +58,14 @@ class FramePipe:
         os.dup2(null, 1)
         os.close(null)
 
-    def read(self) -> Message | None:
-        """The next message; None when the parent closed the pipe."""
+    def read(self, rest: Callable[[], None]) -> Message | None:
+        """The next message; None when the parent closed the pipe. `rest` is called if none comes
+        for a while.
+        """
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        if not poll.poll(_REST_MS):
+            rest()
         while (message := self._decoder.next_message()) is None:
             data = os.read(0, _READ_BYTES)
             if not data:
@@ -83,17 +94,21 @@ def _set_up(message: Message, parent_pid: int | None) -> Worker:
     games = [str(spec.config["game"]) for spec in specs if spec.verifier == TEXT_ARENA]
     if games and installed_version(TEXT_ARENA) == VERIFIER_VERSIONS[TEXT_ARENA]:
         preload_games(game for game in games if game in TEXT_GAMES)
+    places = places_of(specs)
+    servers = {
+        spec.name: ServerPlayer(spec, places[spec.path]) for spec in specs if spec.is_on_a_server
+    }
     versions = {spec.verifier: installed_version(spec.verifier) for spec in specs}
     if versions.get(MATH_VERIFY):
         from shoal_tasks.worker.math_answers import warm_up
 
         import_sympy()
         warm_up()
-    guard = AuditGuard()
+    guard = AuditGuard(socket_addresses(places.values()))
     gc.collect()
     gc.freeze()
     layers = sandbox.enter(limits, guard, parent_pid=parent_pid)
-    return Worker(specs, limits, guard, layers, files)
+    return Worker(specs, limits, guard, layers, files, servers)
 
 
 def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:
@@ -116,7 +131,7 @@ def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:
 def serve(pipe: FramePipe, parent_pid: int | None) -> None:
     """Answer frames until the parent closes the pipe."""
     worker: Worker | None = None
-    while (message := pipe.read()) is not None:
+    while (message := pipe.read(worker.rest if worker else lambda: None)) is not None:
         try:
             if worker is None:
                 worker = _set_up(message, parent_pid)

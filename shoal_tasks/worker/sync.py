@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from shoal_tasks.errors import ServerAway
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.split import Part
@@ -26,6 +27,7 @@ from shoal_tasks.types import (
     TaskItem,
 )
 from shoal_tasks.worker import conversation as talk
+from shoal_tasks.worker.lanes import conversations
 from shoal_tasks.worker.plan import Plan
 from shoal_tasks.worker.process import WorkerProcess
 from shoal_tasks.worker.report import WorkerReport
@@ -53,22 +55,23 @@ class TaskWorker:
         digest_cache_size: int = 65_536,
     ) -> None:
         self._plans = TaskPlans(families, digest_cache_size=digest_cache_size)
-        self._conversation = talk.Conversation(self._plans.specs, limits or WorkerLimits())
-        self._pipes = _Pipes()
+        talks = conversations(self._plans.specs, limits or WorkerLimits(), time.monotonic)
+        self._lanes = {server: _Lane(one) for server, one in talks.items()}
+        self._first = next(iter(self._lanes.values()))
 
     def start(self) -> WorkerReport:
         """Start the worker unless it runs. Raises `FamilyError` where it refuses a family."""
-        return self._follow(self._conversation.start())
+        return self._first.follow(self._first.conversation.start())
 
     @property
     def report(self) -> WorkerReport | None:
         """What the latest worker said about itself; None before the first start."""
-        return self._conversation.report
+        return self._first.conversation.report
 
     @property
     def num_restarts(self) -> int:
         """Workers started after the first."""
-        return self._conversation.num_restarts
+        return self._first.conversation.num_restarts
 
     def draw(
         self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
@@ -120,7 +123,8 @@ class TaskWorker:
 
     def close(self) -> None:
         """End the worker and collect its status. A later call would start another."""
-        self._follow(self._conversation.stop())
+        for lane in self._lanes.values():
+            lane.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -138,19 +142,40 @@ class TaskWorker:
         try:
             call = next(plan)
             while True:
-                call = plan.send(self._follow(self._conversation.request(call)))
+                lane = self._lanes[call.server]
+                try:
+                    outcome = lane.follow(lane.conversation.request(call))
+                except ServerAway as error:
+                    call = plan.throw(error)
+                else:
+                    call = plan.send(outcome)
         except StopIteration as done:
             results: list[R] = done.value
             return results
 
-    def _follow(self, steps: talk.Steps[R]) -> R:
+
+class _Lane:
+    """One worker process."""
+
+    def __init__(self, conversation: talk.Conversation) -> None:
+        self.conversation = conversation
+        self.pipes = _Pipes()
+
+    def close(self) -> None:
+        """End the worker and collect its status."""
+        self.follow(self.conversation.stop())
+
+    def follow(self, steps: talk.Steps[R]) -> R:
+        """Do the steps; return what they are for."""
         try:
             step = next(steps)
             while True:
-                step = steps.send(self._pipes.do(step))
+                step = steps.send(self.pipes.do(step))
         except StopIteration as done:
             result: R = done.value
             return result
+        except ServerAway:
+            raise
         except BaseException:
             # An interrupt in the middle: the reply still in the pipe must not answer the next call.
             self.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from shoal_base.bounded import BoundedDict
-from shoal_tasks.errors import GenerationError, WorkerUnavailable
+from shoal_tasks.errors import GenerationError, ServerAway, WorkerUnavailable
 from shoal_tasks.families import (
     JUDGE_SEED_MIN,
     FamilySpec,
@@ -38,11 +39,12 @@ from shoal_tasks.worker.operations import (
     play_operation,
     score_operation,
 )
-from shoal_tasks.worker.plan import Plan, run_plan
+from shoal_tasks.worker.plan import Operation, Plan, run_plan
 from shoal_wire.limits import MAX_COMPLETION_BYTES
 from shoal_wire.types import Digest
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 _MAX_DRAWS: Final = 100
 _TRIES: Final = 8
@@ -79,10 +81,23 @@ class TaskPlans:
         `draw_coordinates`.
 
         One that its generator cannot make, or that is not for training, is drawn again, of the same
-        family; a family so small that it has no other gives what it has. Raises `GenerationError`
-        where a generator fails on nearly every seed.
+        family; a family so small that it has no other gives what it has. A family whose server is
+        away is left out. Raises `GenerationError` where a generator fails on nearly every seed,
+        `ServerAway` where no other family is left.
         """
-        tasks = [draw_coordinates(rng, families or self.specs) for _ in range(count)]
+        left = families or self.specs
+        while True:
+            try:
+                return (yield from self._draw(rng, count, left))
+            except ServerAway as away:
+                left = [spec for spec in left if spec.path != away.server]
+                if not left:
+                    raise
+
+    def _draw(
+        self, rng: random.Random, count: int, families: Sequence[FamilySpec]
+    ) -> Plan[tuple[TaskCoordinates, str]]:
+        tasks = [draw_coordinates(rng, families) for _ in range(count)]
         drawn: list[tuple[TaskCoordinates, str] | None] = [None] * count
         other: list[tuple[TaskCoordinates, str] | None] = [None] * count
         candidates = [[task] for task in tasks]
@@ -109,11 +124,13 @@ class TaskPlans:
     ) -> Plan[tuple[TaskCoordinates, str]]:
         """Find the evaluation's tasks: of each family the first held-out ones.
 
-        None of a family that has too few different ones, as `num_held_out_needed` counts.
+        None of a family that has too few different ones, as `num_held_out_needed` counts, or whose
+        server is away.
         """
         found: list[tuple[TaskCoordinates, str]] = []
         for spec in families or self.specs:
-            found += yield from self._held_out_of(spec, per_family, first_seed)
+            with contextlib.suppress(ServerAway):
+                found += yield from self._held_out_of(spec, per_family, first_seed)
         return found
 
     def _held_out_of(
@@ -148,9 +165,10 @@ class TaskPlans:
         """Find the families that have enough held-out questions; remembered, each when known."""
         for spec in self.specs:
             if spec.name not in self._is_evaluated:
-                found = yield from self._held_out_of(spec, num_held_out_needed(spec), 0)
-                self._is_evaluated[spec.name] = bool(found)
-        return [spec for spec in self.specs if self._is_evaluated[spec.name]]
+                with contextlib.suppress(ServerAway):
+                    found = yield from self._held_out_of(spec, num_held_out_needed(spec), 0)
+                    self._is_evaluated[spec.name] = bool(found)
+        return [spec for spec in self.specs if self._is_evaluated.get(spec.name)]
 
     def draw_for_judge(self, rng: random.Random) -> Plan[tuple[TaskCoordinates, str]]:
         """Draw one held-out task from a judge's seeds, by `judge_coordinates`.
@@ -170,9 +188,12 @@ class TaskPlans:
         raise GenerationError(f"{spec.name}: no held-out question among a judge's seeds")
 
     def parts(self, tasks: Sequence[TaskCoordinates]) -> Plan[Part]:
-        """What the tasks' questions are for. Raises `GenerationError` as `questions` does."""
-        made = _require_all(tasks, (yield from run_plan(self._asked, tasks)))
-        return [part for _, part in made]
+        """What the tasks' questions are for. Raises `GenerationError` as `questions` does.
+
+        Those of a server that is away are for nothing.
+        """
+        made = yield from self._apart(self._asked, tasks, lambda _why: ("", Part.LEFT_OUT))
+        return [part for _, part in _require_all(tasks, made)]
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> Plan[str]:
         """The tasks' questions. Raises `GenerationError` where a generator fails on one."""
@@ -207,12 +228,14 @@ class TaskPlans:
     def score(self, requests: Sequence[ScoreRequest]) -> Plan[ScoreResult]:
         """Rewards, in order: one result a request, whatever happens to the worker meanwhile.
 
-        What is asked twice is scored once: a group's answers are often equal.
+        What is asked twice is scored once: a group's answers are often equal. Where a server is
+        away, all that it was to score here gets 0: a group of which it scored a part would teach.
         """
-        different = list(dict.fromkeys(requests))
-        scored = yield from run_plan(self._score, different)
-        results = dict(zip(different, scored, strict=True))
-        return [results[request] for request in requests]
+        return (
+            yield from self._apart(
+                self._score, requests, lambda why: ScoreResult(reward=0.0, error=why)
+            )
+        )
 
     def play(self, requests: Sequence[PlayRequest]) -> Plan[Play]:
         """Return the answers of environments, in order; see `PlayRequest`.
@@ -220,11 +243,29 @@ class TaskPlans:
         Messages that are longer than any completion may be end their game: nobody could share it.
         """
         fitting = [one for one in requests if play_chars(one) <= MAX_COMPLETION_BYTES]
-        different = list(dict.fromkeys(fitting))
-        played = yield from run_plan(self._play, different)
-        plays = dict(zip(different, played, strict=True))
-        too_long = Play(observations=(), done=True, reward=0.0, error="the messages are too long")
-        return [plays.get(request, too_long) for request in requests]
+        played = yield from self._apart(self._play, fitting, _over)
+        plays = dict(zip(fitting, played, strict=True))
+        return [plays.get(request) or _over("the messages are too long") for request in requests]
+
+    def _apart(
+        self, operation: Operation[T, R], items: Sequence[T], instead: Callable[[str], R]
+    ) -> Plan[R]:
+        """Ask for different items once each; those of a server that is away get `instead`."""
+        results: dict[T, R] = {}
+        left = list(dict.fromkeys(items))
+        while left:
+            try:
+                results |= zip(left, (yield from run_plan(operation, left)), strict=True)
+                break
+            except ServerAway as away:
+                there = [item for item in left if operation.server(item) == away.server]
+                results |= {item: instead(str(away)) for item in there}
+                left = [item for item in left if item not in results]
+        return [results[item] for item in items]
+
+
+def _over(why: str) -> Play:
+    return Play(observations=(), done=True, reward=0.0, error=why)
 
 
 def _require_all(tasks: Sequence[TaskCoordinates], results: Sequence[R | None]) -> list[R]:

@@ -13,13 +13,14 @@ peer.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from shoal_tasks.errors import FamilyError, WorkerUnavailable
+from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.types import (
@@ -31,6 +32,7 @@ from shoal_tasks.types import (
     TaskItem,
 )
 from shoal_tasks.worker import conversation as talk
+from shoal_tasks.worker.lanes import conversations
 from shoal_tasks.worker.plan import Call, Failure, Plan
 from shoal_tasks.worker.process import WorkerProcess
 from shoal_tasks.worker.report import WorkerReport
@@ -75,21 +77,20 @@ class TaskWorker:
         digest_cache_size: int = 65_536,
     ) -> None:
         self._plans = TaskPlans(families, digest_cache_size=digest_cache_size)
-        self._conversation = talk.Conversation(self._plans.specs, limits or WorkerLimits())
-        self._pipes = _Pipes()
+        talks = conversations(self._plans.specs, limits or WorkerLimits(), time.monotonic)
+        self._lanes = {server: _Lane(one, max_waiting) for server, one in talks.items()}
+        self._first = next(iter(self._lanes.values()))
         self._patience_seconds = patience_seconds
-        # Full means refused: a caller that cannot be served soon should not wait for it.
-        self._send, self._receive = trio.open_memory_channel[_Job](max_waiting)
 
     @property
     def report(self) -> WorkerReport | None:
         """What the latest worker said about itself; None before the first was ready."""
-        return self._conversation.report
+        return self._first.conversation.report
 
     @property
     def num_restarts(self) -> int:
         """Workers started after the first."""
-        return self._conversation.num_restarts
+        return self._first.conversation.num_restarts
 
     async def run(
         self, *, task_status: TaskStatus[WorkerReport] = trio.TASK_STATUS_IGNORED
@@ -97,17 +98,14 @@ class TaskWorker:
         """Keep a worker up and serve the queue until cancelled; the worker dies with this task.
 
         Reports started when the first worker is ready. Raises `FamilyError` where it refuses a
-        family and `WorkerUnavailable` where the first does not come up.
+        family and `WorkerUnavailable` where the first does not come up. The workers of OpenEnv
+        servers are started by their first questions.
         """
-        current: _Job | None = None
-        try:
-            task_status.started(await self._follow(self._conversation.start()))
-            async for current in self._receive:
-                if not current.abandoned:
-                    await self._serve(current)
-        finally:
-            self._refuse_waiting(current)
-            await self._follow(self._conversation.stop())
+        report = await self._first.start()
+        async with trio.open_nursery() as nursery:
+            for lane in self._lanes.values():
+                nursery.start_soon(lane.serve)
+            task_status.started(report)
 
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
         """Draw one held-out task with its question. Raises `GenerationError`: there is none."""
@@ -143,13 +141,54 @@ class TaskWorker:
             try:
                 call = next(plan)
                 while True:
-                    call = plan.send(await self._submit(call))
+                    try:
+                        outcome = await self._submit(call)
+                    except ServerAway as error:
+                        call = plan.throw(error)
+                    else:
+                        call = plan.send(outcome)
             except StopIteration as done:
                 results: list[R] = done.value
                 return results
         raise WorkerUnavailable("the task worker did not answer in time")
 
     async def _submit(self, call: Call[R]) -> list[R] | Failure:
+        return await self._lanes[call.server].submit(call)
+
+
+class _Lane:
+    """One worker process and those who wait for it. Another's server never holds this one up."""
+
+    def __init__(self, conversation: talk.Conversation, max_waiting: int) -> None:
+        self.conversation = conversation
+        self._pipes = _Pipes()
+        # Full means refused: a caller that cannot be served soon should not wait for it.
+        self._send, self._receive = trio.open_memory_channel[_Job](max_waiting)
+
+    async def start(self) -> WorkerReport:
+        """Start the worker. Raises `FamilyError`, `WorkerUnavailable`."""
+        try:
+            return await self._follow(self.conversation.start())
+        except BaseException:
+            await self._end(None)
+            raise
+
+    async def serve(self) -> None:
+        """Serve the queue until cancelled; the worker ends with this task."""
+        current: _Job | None = None
+        try:
+            async for current in self._receive:
+                if not current.abandoned:
+                    await self._serve(current)
+        finally:
+            await self._end(current)
+
+    async def _end(self, current: _Job | None) -> None:
+        self._refuse_waiting(current)
+        await self._follow(self.conversation.stop())
+
+    async def submit(self, call: Call[R]) -> list[R] | Failure:
+        """Ask the worker. Raises `WorkerUnavailable`."""
         job = _Job(call=call)
         try:
             self._send.send_nowait(job)
@@ -167,7 +206,9 @@ class TaskWorker:
 
     async def _serve(self, job: _Job) -> None:
         try:
-            job.outcome = await self._follow(self._conversation.request(job.call))
+            job.outcome = await self._follow(self.conversation.request(job.call))
+        except ServerAway as error:
+            job.error = error
         except (WorkerUnavailable, FamilyError) as error:
             # A family that was accepted once and is refused now: the installation has changed.
             job.error = WorkerUnavailable(str(error))

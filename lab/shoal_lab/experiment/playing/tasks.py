@@ -82,7 +82,7 @@ class SharedWorker(TaskWorker):
 
     def _worker_s(self) -> float:
         """Return the CPU seconds of the worker process; 0 where the system does not tell them."""
-        process = self._pipes.process
+        process = self._first.pipes.process
         if process is None or not sys.platform.startswith("linux"):
             return 0.0
         # Linux names the clock of another process's CPU time so: clock_getcpuclockid(3).

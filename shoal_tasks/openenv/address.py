@@ -1,0 +1,56 @@
+"""The address of an OpenEnv server, as a task file states it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from shoal_tasks.errors import FamilyError
+
+_ENCRYPTED: Final = {"ws": False, "http": False, "wss": True, "https": True}
+"""The schemes, and whether each is encrypted. OpenEnv serves HTTP and its WebSocket at one port."""
+
+PREFIXES: Final = tuple(f"{scheme}://" for scheme in _ENCRYPTED)
+"""How a task file names a server: `environment = "ws://127.0.0.1:8000"`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAddress:
+    """Where a server listens."""
+
+    host: str
+    port: int
+    is_encrypted: bool
+    path: str
+    """What stands before OpenEnv's own paths, without a slash at its end; mostly empty."""
+
+    @property
+    def host_header(self) -> str:
+        """The value of HTTP's `Host` header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_address(text: str) -> ServerAddress:
+    """Return the address that a text states. Raises `FamilyError`, one line."""
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if (
+        not host
+        or parts.scheme not in _ENCRYPTED
+        or not text.isascii()
+        or not text.isprintable()
+        or any(mark in text for mark in " ?#@")
+    ):
+        raise FamilyError(f"{text!r} is no address of an OpenEnv server, such as ws://HOST:8000")
+    is_encrypted = _ENCRYPTED[parts.scheme]
+    return ServerAddress(
+        host=host,
+        port=port or (443 if is_encrypted else 80),
+        is_encrypted=is_encrypted,
+        path=parts.path.rstrip("/").removesuffix("/ws"),
+    )

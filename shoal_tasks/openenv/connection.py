@@ -1,0 +1,281 @@
+"""One connection to an OpenEnv server: HTTP by h11, the WebSocket by wsproto, bytes by a socket.
+
+Every wait has a deadline and everything read a bound. What goes wrong is a `ServerAway`: it says
+nothing about the game that was played, nor about who sent it.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from types import TracebackType
+from typing import Any, Final, Self
+
+import h11
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import (
+    AcceptConnection,
+    CloseConnection,
+    Message,
+    Ping,
+    RejectConnection,
+    Request,
+    TextMessage,
+)
+from wsproto.utilities import ProtocolError
+
+from shoal_tasks.errors import ServerAway
+from shoal_tasks.openenv.address import ServerAddress
+from shoal_tasks.openenv.forms import NotAnActionError
+from shoal_tasks.openenv.messages import (
+    EnvironmentRaisedError,
+    NoPlaceError,
+    Observed,
+    WireError,
+    read_answer,
+    read_json,
+    reset_message,
+    step_message,
+)
+
+ANSWER_S: Final = 5.0
+"""Longest wait for one answer, and for a connection, in seconds."""
+MAX_ANSWER_BYTES: Final = 1 << 20
+"""Longest answer: an environment may say 65,536 characters in one game, and JSON may need twelve
+bytes for one."""
+_READ_BYTES: Final = 1 << 16
+_RETRY_S: Final = 0.1
+
+
+class ServerPlace:
+    """A server's address with what a sandbox could no longer look up: its numeric addresses, and
+    the certificates that are trusted."""
+
+    def __init__(self, address: ServerAddress, text: str) -> None:
+        """Look the name up. Raises `ServerAway`."""
+        self.address = address
+        self.text = text
+        try:
+            found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise away(text, error) from None
+        self.sockets = [(family, place) for family, _, _, _, place in found]
+        self.context = ssl.create_default_context() if address.is_encrypted else None
+
+
+def away(text: str, why: object) -> ServerAway:
+    """Return the error of a server that cannot be used now."""
+    if isinstance(why, TimeoutError):
+        why = "it does not answer in time"
+    elif isinstance(why, OSError):
+        why = why.strerror or why
+    return ServerAway(f"the OpenEnv server at {text} cannot be used: {why}")
+
+
+class _Bytes:
+    """A connected socket, read up to a deadline and a number of bytes."""
+
+    def __init__(self, place: ServerPlace) -> None:
+        """Connect. Raises OSError."""
+        self._deadline = time.monotonic() + ANSWER_S
+        self._left = MAX_ANSWER_BYTES
+        self._socket = self._connect(place)
+
+    def _connect(self, place: ServerPlace) -> socket.socket:
+        refused: OSError | None = None
+        for family, where in place.sockets:
+            one = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                one.settimeout(self._seconds())
+                one.connect(where)
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if place.context is None:
+                    return one
+                return place.context.wrap_socket(one, server_hostname=place.address.host)
+            except OSError as error:
+                one.close()
+                refused = error
+        raise refused or OSError("it has no address")
+
+    def expect(self) -> None:
+        """Begin to wait for an answer: its deadline and its bound are its own."""
+        self._deadline = time.monotonic() + ANSWER_S
+        self._left = MAX_ANSWER_BYTES
+
+    def send(self, data: bytes) -> None:
+        """Write all. Raises OSError, past the deadline a TimeoutError."""
+        self._socket.settimeout(self._seconds())
+        self._socket.sendall(data)
+
+    def read(self) -> bytes:
+        """Return what there is; nothing at the end. Raises OSError and `WireError`."""
+        self._socket.settimeout(self._seconds())
+        data = self._socket.recv(_READ_BYTES)
+        self._left -= len(data)
+        if self._left < 0:
+            raise WireError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+        return data
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _seconds(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+def get_json(place: ServerPlace, path: str) -> dict[str, Any]:
+    """Return the JSON object that the server has at a path. Raises `ServerAway`."""
+    try:
+        line = _Bytes(place)
+        try:
+            return read_json(_get(line, place.address, path))
+        finally:
+            line.close()
+    except (OSError, h11.ProtocolError, WireError) as error:
+        raise away(place.text, error) from None
+
+
+def _get(line: _Bytes, address: ServerAddress, path: str) -> bytes:
+    talk = h11.Connection(our_role=h11.CLIENT)
+    headers = [
+        ("Host", address.host_header),
+        ("Accept", "application/json"),
+        ("Accept-Encoding", "identity"),
+        ("Connection", "close"),
+    ]
+    request = h11.Request(method="GET", target=f"{address.path}{path}", headers=headers)
+    line.send((talk.send(request) or b"") + (talk.send(h11.EndOfMessage()) or b""))
+    body = bytearray()
+    while True:
+        event = talk.next_event()
+        if event is h11.NEED_DATA:
+            talk.receive_data(line.read())
+        elif isinstance(event, h11.Response) and event.status_code != 200:
+            raise WireError(f"{path} answers {event.status_code}")
+        elif isinstance(event, h11.Data):
+            body += event.data
+        elif isinstance(event, h11.EndOfMessage):
+            return bytes(body)
+        elif isinstance(event, h11.ConnectionClosed):
+            raise WireError(f"{path} ends in the middle")
+
+
+class Session:
+    """One session: an environment of one's own on the server, until the connection ends."""
+
+    def __init__(self, place: ServerPlace) -> None:
+        """Connect, and wait a little where all places are taken. Raises `ServerAway`."""
+        self._place = place
+        self._line: _Bytes | None = None
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                self._open()
+                self._knock()
+                return
+            except NoPlaceError:
+                self.close()
+                if time.monotonic() > deadline:
+                    why = "all its sessions are taken: start it with max_concurrent_envs = 4"
+                    raise away(place.text, why) from None
+                time.sleep(_RETRY_S)
+            except (OSError, ProtocolError, WireError) as error:
+                self.close()
+                raise away(place.text, error) from None
+            except BaseException:
+                self.close()
+                raise
+
+    def reset(self, seed: int) -> Observed:
+        """Begin an episode. Raises as `step`."""
+        return self._asked(reset_message(seed))
+
+    def step(self, action: dict[str, Any]) -> Observed:
+        """Take an action.
+
+        Raises `ServerAway`, after which the session is over; `NotAnActionError` and
+        `EnvironmentRaisedError`, after which it goes on.
+        """
+        return self._asked(step_message(action))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self._line is not None
+
+    def close(self) -> None:
+        """End the session."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _asked(self, message: str) -> Observed:
+        try:
+            return self._ask(message)
+        except (OSError, ProtocolError, WireError, NoPlaceError) as error:
+            self.close()
+            raise away(self._place.text, error or "its session has ended") from None
+
+    def _knock(self) -> None:
+        """Ask once: a server without a free place says so, and another waits until it is asked."""
+        try:
+            self._ask(reset_message(0))
+        except ConnectionError:
+            # It ends the connection at once, which may arrive before its words do.
+            raise NoPlaceError from None
+        except (NotAnActionError, EnvironmentRaisedError) as error:
+            raise WireError(f"it cannot be reset: {error}") from None
+
+    def _open(self) -> None:
+        self._line = line = _Bytes(self._place)
+        self._talk = WSConnection(ConnectionType.CLIENT)
+        address = self._place.address
+        request = Request(host=address.host_header, target=f"{address.path}/ws")
+        line.send(self._talk.send(request))
+        while True:
+            self._receive(line)
+            for event in self._talk.events():
+                if isinstance(event, AcceptConnection):
+                    return
+                if isinstance(event, RejectConnection):
+                    raise WireError(f"/ws answers {event.status_code}")
+
+    def _ask(self, text: str) -> Observed:
+        assert self._line is not None
+        self._line.expect()
+        self._line.send(self._talk.send(Message(data=text)))
+        parts: list[str] = []
+        while True:
+            for event in self._talk.events():
+                if isinstance(event, Ping):
+                    self._line.send(self._talk.send(event.response()))
+                elif isinstance(event, CloseConnection):
+                    raise WireError("it has closed the session")
+                elif isinstance(event, TextMessage):
+                    parts.append(event.data)
+                    if event.message_finished:
+                        return read_answer("".join(parts))
+                elif isinstance(event, Message):
+                    raise WireError("an answer that is no text")
+            self._receive(self._line)
+
+    def _receive(self, line: _Bytes) -> None:
+        data = line.read()
+        if not data:
+            raise WireError("it has closed the connection")
+        self._talk.receive_data(data)

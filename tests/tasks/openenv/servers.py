@@ -1,0 +1,186 @@
+"""A small server of OpenEnv's wire for tests: real sockets, games in this process.
+
+    with served(Guess()) as address: ...
+
+`Wire` is what a test may bend: what is answered to `/metadata`, `/schema` and each message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import h11
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, CloseConnection, Message, Ping, Request, TextMessage
+
+TEXT_SCHEMA = {
+    "action": {
+        "properties": {"message": {"type": "string"}, "metadata": {"type": "object"}},
+        "required": ["message"],
+    },
+    "observation": {
+        "properties": {
+            "text": {"type": "string"},
+            "done": {"type": "boolean"},
+            "reward": {"type": "number"},
+            "metadata": {"type": "object"},
+        },
+        "required": ["text"],
+    },
+}
+
+
+class Guess:
+    """A number from 1 to 6 is to be guessed, in at most six guesses."""
+
+    def __init__(self) -> None:
+        self.secret, self.left = 0, 0
+
+    def reset(self, seed: int) -> dict[str, Any]:
+        self.secret, self.left = random.Random(seed).randint(1, 6), 6
+        return seen("Guess a number from 1 to 6.")
+
+    def step(self, action: dict[str, Any]) -> dict[str, Any]:
+        text = action["message"].strip()
+        self.left -= 1
+        if text == str(self.secret):
+            return seen("Right!", 1.0, True)
+        return seen("Wrong.", 0.1, self.left == 0)
+
+
+def seen(text: str, reward: float | None = None, done: bool = False) -> dict[str, Any]:
+    """An observation as OpenEnv serialises it."""
+    observation = {"text": text, "metadata": {}}
+    return {
+        "type": "observation",
+        "data": {"observation": observation, "reward": reward, "done": done},
+    }
+
+
+def error(code: str, message: str = "no") -> dict[str, Any]:
+    """An error as OpenEnv serialises it."""
+    return {"type": "error", "data": {"message": message, "code": code}}
+
+
+@dataclass(kw_only=True)
+class Wire:
+    """What a server answers."""
+
+    game: Callable[[], Any] = Guess
+    metadata: dict[str, Any] = field(
+        default_factory=lambda: {"name": "Guess", "version": "1.0.0", "description": "A game"}
+    )
+    schema: dict[str, Any] = field(default_factory=lambda: TEXT_SCHEMA)
+    max_sessions: int = 4
+    bend: Callable[[dict[str, Any], str], Any] = lambda _asked, answer: answer
+    """Given a message and its honest answer: a text is sent, bytes or an iterator of bytes go out
+    raw, None is no answer at all."""
+    num_sessions: int = 0
+    """Sessions that are open."""
+    num_opened: int = 0
+    """Sessions that were ever opened."""
+
+
+def answer_of(game: Any, asked: dict[str, Any]) -> Any:
+    """What an honest server answers to a message."""
+    data = asked["data"]
+    if asked["type"] == "reset":
+        return game.reset(data["seed"])
+    if set(data) != {"message"} or not isinstance(data["message"], str):
+        return error("VALIDATION_ERROR")
+    try:
+        return game.step(data)
+    except ValueError as failed:
+        return error("EXECUTION_ERROR", str(failed))
+
+
+@contextlib.contextmanager
+def served(wire: Wire, port: int = 0) -> Iterator[str]:
+    """Serve until the block ends; its address."""
+    listener = socket.create_server(("127.0.0.1", port))
+    open_sockets: set[socket.socket] = set()
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                one, _ = listener.accept()
+                open_sockets.add(one)
+                threading.Thread(target=_serve, args=(one, wire), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"ws://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+        for one in open_sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def _serve(one: socket.socket, wire: Wire) -> None:
+    with contextlib.suppress(OSError), one:
+        data = one.recv(65_536)
+        if data.startswith(b"GET /ws"):
+            _talk(one, wire, data)
+        else:
+            _get(one, wire, data)
+
+
+def _get(one: socket.socket, wire: Wire, data: bytes) -> None:
+    talk = h11.Connection(our_role=h11.SERVER)
+    talk.receive_data(data)
+    request = talk.next_event()
+    if not isinstance(request, h11.Request):
+        return
+    found = {b"/metadata": wire.metadata, b"/schema": wire.schema}.get(request.target)
+    body = json.dumps(found).encode()
+    headers = [("Content-Length", str(len(body))), ("Connection", "close")]
+    status = 404 if found is None else 200
+    one.sendall(talk.send(h11.Response(status_code=status, headers=headers)) or b"")
+    one.sendall(talk.send(h11.Data(data=body)) or b"")
+
+
+def _talk(one: socket.socket, wire: Wire, data: bytes) -> None:
+    talk = WSConnection(ConnectionType.SERVER)
+    game = None
+    try:
+        while data:
+            talk.receive_data(data)
+            for event in talk.events():
+                if isinstance(event, Request):
+                    one.sendall(talk.send(AcceptConnection()))
+                    if wire.num_sessions >= wire.max_sessions:
+                        one.sendall(
+                            talk.send(Message(data=json.dumps(error("CAPACITY_REACHED"))))
+                            + talk.send(CloseConnection(code=1000))
+                        )
+                        one.shutdown(socket.SHUT_WR)
+                        return
+                    game = wire.game()
+                    wire.num_sessions += 1
+                    wire.num_opened += 1
+                elif isinstance(event, TextMessage):
+                    asked = json.loads(event.data)
+                    out = wire.bend(asked, json.dumps(answer_of(game, asked)))
+                    if isinstance(out, str):
+                        one.sendall(talk.send(Message(data=out)))
+                    else:
+                        for raw in [out] if isinstance(out, bytes) else out or ():
+                            one.sendall(raw)
+                elif isinstance(event, Ping):
+                    one.sendall(talk.send(event.response()))
+                elif isinstance(event, CloseConnection):
+                    return
+            data = one.recv(65_536)
+    finally:
+        wire.num_sessions -= game is not None
