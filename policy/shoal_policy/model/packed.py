@@ -51,6 +51,8 @@ FIRST_PAYS = 0.9
 """A prompt is computed first when attention has at most this share of the work left by it."""
 FIRST_SAVES = 4096
 """And when so many places of masks are saved: its calls have a cost of their own."""
+_REPEATED_ON = ("cpu",)
+"""Devices whose attention takes as many key heads as query heads, and no fewer."""
 _UNKNOWN = ("softcap", "s_aux", "position_bias", "cache")
 """Arguments by which some models ask of attention something that ours does not do."""
 
@@ -141,7 +143,7 @@ class Packed:
             )
             # A card's fused kernels take fewer key heads, or a mask, but not both together: for
             # both, most cards have only the kernel that holds every score, for the gradient too.
-            grouped = query.device.type != "cpu" and mask is None
+            grouped = query.device.type not in _REPEATED_ON and mask is None
             out = torch.nn.functional.scaled_dot_product_attention(
                 query_R,
                 key_R if grouped else repeat_kv(key_R, groups),

@@ -119,7 +119,7 @@ def test_prompts_computed_first_give_the_numbers_of_rows_alone(
     monkeypatch.setattr(packed, "FIRST_SAVES", 0)
     name, _, grouped = name.partition(",")
     if grouped:  # as on a GPU
-        monkeypatch.setattr(packed, "_GROUPED", ("cpu",))
+        monkeypatch.setattr(packed, "_REPEATED_ON", ())
     policy, num_first = tiny_models.policy(name), 0
     for seed in range(30):
         groups = [

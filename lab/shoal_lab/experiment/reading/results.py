@@ -258,7 +258,7 @@ def _noted(rounds: Sequence[Sequence[Line]], name: str) -> Series:
 def _by_family(evaluations: Sequence[Sequence[Line]]) -> dict[str, ByNode]:
     names = [
         name.removeprefix("held_out/")
-        for name in evaluations[0][0]
+        for name in next(iter(evaluations[0]), {})  # without any where none was held
         if name.startswith("held_out/") and name.removeprefix("held_out/") not in _OF_ALL
     ]
     return {name: _columns(evaluations, f"held_out/{name}") for name in names}
