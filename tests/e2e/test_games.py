@@ -37,6 +37,7 @@ def test_a_swarm_learns_to_play_from_under_a_third_to_over_two_thirds(tmp_path: 
         assert won[100] > 2 / 3, won
 
 
+@pytest.mark.slow
 def test_who_cannot_play_a_swarms_games_is_told_which_model_can(tmp_path: Path) -> None:
     flags = ("--alone", "--tasks", "games-1", "--rounds", "1", "--eval-every", "0")
     told = "use --model tiny-games"

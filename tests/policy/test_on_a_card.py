@@ -41,6 +41,7 @@ def test_attention_in_an_update_has_a_kernel_that_holds_no_scores() -> None:
     assert counted("update", 16)["math_attention"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["answer", "answer with an adapter"])
 def test_a_token_costs_one_wait_and_launches_within_the_ceiling(kind: str) -> None:
     few, many = counted(kind, 8), counted(kind, 24)

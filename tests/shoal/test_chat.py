@@ -34,6 +34,7 @@ def test_each_line_is_answered_until_the_input_ends() -> None:
     assert all(1 <= answer["num_tokens"] <= 4 for answer in answers)
 
 
+@pytest.mark.slow
 def test_a_line_that_is_too_long_is_told_and_the_next_is_answered() -> None:
     done = talk(f"{'9' * 5000}\n2 + 3\n", "--model", "tiny", "--max-tokens", "4")
     assert done.returncode == EXIT_OK, done.stderr

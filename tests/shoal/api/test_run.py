@@ -36,6 +36,7 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 def test_the_page_s_example_trains_shows_and_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +71,7 @@ def test_the_page_s_example_trains_shows_and_stops(
         wait_for(lambda: len(again.rounds()) > len(run.rounds()[:1]), 120.0, "it to go on")
 
 
+@pytest.mark.slow
 def test_it_joins_the_swarm_of_an_invitation(stage: Stage, tmp_path: Path) -> None:
     node = stage.node("one", "--no-trainer")
     swarm = node.ready_line["swarm"]["digest"]
