@@ -51,6 +51,7 @@ def test_a_token_costs_one_wait_and_launches_within_the_ceiling(kind: str) -> No
     assert launches <= LAYERS * MOST_LAUNCHES_A_LAYER + 20
 
 
+@pytest.mark.slow
 def test_an_adapter_costs_no_launch_at_a_token() -> None:
     def at_a_token(kind: str) -> int:
         found: int = counted(kind, 24)["launches"] - counted(kind, 8)["launches"]

@@ -40,7 +40,7 @@ def place(address: str) -> ServerPlace:
     return ServerPlace(parse_address(address), address)
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(answers=st.lists(ANSWER, min_size=1, max_size=4))
 def test_any_bytes_are_an_answer_or_a_server_that_is_away(
     answers: list[Any], monkeypatch: pytest.MonkeyPatch
