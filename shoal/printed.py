@@ -100,7 +100,7 @@ class ServeReady(Versioned):
 
 
 class ChatAnswer(Versioned):
-    """What a policy said to one message."""
+    """A policy's answer to one message."""
 
     model: str
     message: str

@@ -372,7 +372,7 @@ def confirm(swarm: Swarm, path: Path, step: int) -> None:
 
 
 class Settles(Protocol):
-    """What has groups of others to settle as checkpoints are written."""
+    """An object that acknowledges groups from other nodes when checkpoints are written."""
 
     def begin(self, path: Path, step: int) -> None:
         """Tell the node again what the checkpoint has that a training goes on from."""

@@ -105,7 +105,7 @@ class AsyncRollouts:
 
     @property
     def callback(self) -> Any:
-        """What settles groups as checkpoints are written, for the trainer's `callbacks`."""
+        """The trainer callback that acknowledges groups when checkpoints are written."""
         return settling(self, Path(self._args.output_dir) / STATE_FILE)
 
     def start(self) -> None:

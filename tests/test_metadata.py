@@ -1,4 +1,4 @@
-"""What a wheel says of itself, and that it puts no name but shoal's beside other packages."""
+"""A wheel has its licence and its authors, and puts no name but shoal's beside other packages."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _OWN: Final = "reward_local"
 _HELD_OUT: Final = "held_out/pass@1"
 
 _MOST: Final = 1e15
-"""What is beyond is no round and no reward; neither is NaN."""
+"""Largest absolute value that is drawn. A larger one, or NaN, is neither a round nor a reward."""
 
 Point = tuple[float, float]
 

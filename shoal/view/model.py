@@ -162,4 +162,4 @@ class Shown(Versioned):
     invitation: str = ""
     """The line with which others join; empty where the peer has no address."""
     here: tuple[Connection, ...] = ()
-    """Who is connected, of a peer that does not learn."""
+    """The connections of a peer that does not learn."""

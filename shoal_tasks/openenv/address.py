@@ -23,7 +23,7 @@ class ServerAddress:
     port: int
     is_encrypted: bool
     path: str
-    """What stands before OpenEnv's own paths, without a slash at its end; mostly empty."""
+    """The prefix of OpenEnv's own paths, without a slash at its end; usually empty."""
 
     @property
     def host_header(self) -> str:

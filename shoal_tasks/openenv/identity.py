@@ -28,13 +28,13 @@ from shoal_tasks.openenv.messages import EnvironmentRaisedError, Observed
 from shoal_tasks.spec import FamilySpec, JsonValue
 
 NOT_AN_ACTION: Final = "This is not an action of the environment."
-"""What the policy is shown after a message that is none: the server's own words differ between
+"""The observation after a message that is no action. The server's own words differ between
 releases."""
 
 _GAMES: Final = 4
 _TURNS: Final = 8
 _TRIED: Final = ("", "1", "2", "3", "yes", "hello", "[1]", "{}")
-"""What is said in these games, beside words that the environment has just used."""
+"""Messages played in these games, beside words that the environment has just used."""
 _MAX_NAME_CHARS: Final = 100
 
 

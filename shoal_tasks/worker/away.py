@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class ServerConversation(Conversation):
-    """What a client knows of one server's worker."""
+    """A client's conversation with the worker of one server, which may be away."""
 
     def __init__(
         self,

@@ -211,7 +211,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "tuple": lambda items=(): tuple(few(items)),
     "zip": lambda *rows: [held(one) for one in zip(*map(few, rows), strict=False)],
 }
-"""What a program may call. Each returns numbers, texts, lists and dictionaries alone."""
+"""Functions that a program may call. Each returns only numbers, texts, lists and dictionaries."""
 
 
 def joined(op: ast.operator, left: Any, right: Any) -> Any:

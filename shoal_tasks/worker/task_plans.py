@@ -188,9 +188,10 @@ class TaskPlans:
         raise GenerationError(f"{spec.name}: no held-out question among a judge's seeds")
 
     def parts(self, tasks: Sequence[TaskCoordinates]) -> Plan[Part]:
-        """What the tasks' questions are for. Raises `GenerationError` as `questions` does.
+        """Return what each task's question may be used for.
 
-        Those of a server that is away are for nothing.
+        Tasks of a server that is away may be used for nothing. Raises `GenerationError` as
+        `questions` does.
         """
         made = yield from self._apart(self._asked, tasks, lambda _why: ("", Part.LEFT_OUT))
         return [part for _, part in _require_all(tasks, made)]

@@ -68,7 +68,7 @@ class Tool:
     parameter: str
     """The name of its one argument in a template's form."""
     offer: str
-    """What it does, in one line."""
+    """The line that tells the policy what the tool does."""
 
 
 def offer(*names: str) -> str:
@@ -106,7 +106,7 @@ def call_in(message: str, names: Sequence[str]) -> Call | None:
 
 
 _FORMS: Final = re.compile(r"<tool_call>|<\|python_tag\|>|\A\s*(?=\{)")
-"""What stands before a call in the templates of Qwen, Hermes and Llama; Llama's may be bare."""
+"""The marks before a call in the templates of Qwen, Hermes and Llama; Llama's call may be bare."""
 _ARGUMENTS: Final = ("arguments", "parameters")
 
 

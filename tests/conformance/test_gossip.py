@@ -1,4 +1,4 @@
-"""What `gossip.interface.Gossip` says of topics, publishing and meshes, of both gossips."""
+"""Both gossips keep `gossip.interface.Gossip`: topics, publishing and meshes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `net.interface.Host` says of connections, of the real host and of the simulated one."""
+"""The real and the simulated host keep `net.interface.Host`: connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `net.interface.Host` says of requests, of the real host and of the simulated one."""
+"""The real and the simulated host keep `net.interface.Host`: requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `shoal_p2p.gossip.interface` says of validators and of the watch, of both gossips."""
+"""Both gossips keep `shoal_p2p.gossip.interface`: validators and the watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pretended card counts of one kind of work, as JSON: a process of its own for each.
+"""Prints as JSON what a pretended card counts for one kind of work; each runs in its own process.
 
 PyTorch asks once how many devices there are, at the first backward pass. So the card has to be
 there before, and no other test may run in its process.

@@ -22,7 +22,7 @@ MOST_LAUNCHES_A_LAYER = 60
 
 @cache
 def counted(kind: str, size: int) -> dict[str, Any]:
-    """What a process of its own has counted."""
+    """Count in a process of its own."""
     command = [sys.executable, "-m", "tests.policy.card_cases", kind, str(size)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]

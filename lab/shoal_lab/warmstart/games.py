@@ -71,7 +71,7 @@ class Played:
     """One game, as text."""
 
     seen: tuple[str, ...]
-    """What the game said before each message."""
+    """The game's observation before each message."""
     messages: tuple[str, ...]
     won: bool
 

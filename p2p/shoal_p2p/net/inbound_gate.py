@@ -36,7 +36,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateLimits:
-    """What inbound connections may occupy."""
+    """Limits on inbound connections and their handshakes."""
 
     prefix_connections: int = 64
     prefix_handshakes: int = 16

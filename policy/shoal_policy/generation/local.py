@@ -202,7 +202,7 @@ def _chunks(lengths: Sequence[int], num_completions: int, max_rows: int) -> list
 def _made(
     policy: Policy, chunk: Chunk, make: Callable[[Chunk, OnStep], list[T]], on_step: OnStep
 ) -> list[T] | None:
-    """What is made of one chunk; None when memory does not hold so many rows, but may hold half."""
+    """Return a chunk's answers; None when memory cannot hold its rows but may hold half of them."""
     try:
         with cast_once(policy), torch.inference_mode(), policy.autocast():
             return make(chunk, on_step)

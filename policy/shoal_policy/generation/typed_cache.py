@@ -16,7 +16,7 @@ from shoal_policy.model.loading import Policy
 
 
 class TypedCache(DynamicCache):
-    """As transformers', but in one type."""
+    """The cache of transformers, with keys and values in one given type."""
 
     def __init__(self, config: Any, dtype: torch.dtype) -> None:
         super().__init__(config=config)

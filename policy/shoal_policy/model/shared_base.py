@@ -29,7 +29,7 @@ class Bases:
         self._loaded: dict[tuple[str, ...], Policy] = {}
 
     def fresh_policy(self, settings: Settings, *, seed: int) -> Policy:
-        """As `shoal_policy.model.from_settings.fresh_policy`, the frozen weights shared.
+        """Make what `from_settings.fresh_policy` makes, with the frozen weights shared.
 
         Equal in every figure to a policy that was loaded apart. Raises ModelError.
         """

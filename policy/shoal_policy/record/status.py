@@ -11,7 +11,7 @@ from shoal_policy.record.phases import Doing
 from shoal_policy.record.progress import RunCounters
 
 _COUNTED = ("reward_start", "reward_sum", "groups_not_shared", "tokens_generated")
-"""Of `RunCounters`, what every node is told."""
+"""Fields of `RunCounters` that every node gets."""
 _OF_TRAINING = (
     "groups_external_used",
     "groups_local_used",
@@ -21,7 +21,7 @@ _OF_TRAINING = (
     "rollbacks",
     "held_out",
 )
-"""Of `RunCounters`, what a node that only generates leaves out."""
+"""Fields of `RunCounters` that a node that only generates leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ ASSETS: Final = Path(__file__).parent / "assets"
 
 
 class Profile(StrEnum):
-    """What a shipped model knows before any reinforcement learning."""
+    """The shipped models, by what they know before any reinforcement learning."""
 
     DENSE = "dense"
     """About one answer in eight: a node that runs alone visibly learns within minutes."""

@@ -123,7 +123,7 @@ def swarm_of(spec: FamilySpec) -> Manifest:
 
 
 def taken_in(raw: bytes, author: make.Author, context: object) -> Sequence[PublishedGroup]:
-    """What is left of a message; nothing where it is refused."""
+    """Return the groups of a message that the intake accepts; none where it is refused."""
     try:
         envelope = open_message(raw, author=author.peer_id, context=context)  # type: ignore[arg-type]
         signed = open_payload(

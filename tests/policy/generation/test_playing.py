@@ -89,7 +89,7 @@ def held(this: Asking) -> list[Answer]:
 
 
 def by_turns(this: Asking) -> list[Answer]:
-    """What a generator that is not this process' own makes: each turn from the beginning."""
+    """Generate as a generator outside this process does: each turn from the beginning."""
     groups = ThisProcess(this.policy, partial(generate)).answer(this)
     return [answer for group in groups for answer in group.answers]
 

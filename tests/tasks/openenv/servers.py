@@ -71,7 +71,7 @@ def error(code: str, message: str = "no") -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class Wire:
-    """What a server answers."""
+    """The answers of one server."""
 
     game: Callable[[], Any] = Guess
     metadata: dict[str, Any] = field(
@@ -89,7 +89,7 @@ class Wire:
 
 
 def answer_of(game: Any, asked: dict[str, Any]) -> Any:
-    """What an honest server answers to a message."""
+    """Return an honest server's answer to a message."""
     data = asked["data"]
     if asked["type"] == "reset":
         return game.reset(data["seed"])

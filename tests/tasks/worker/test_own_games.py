@@ -33,7 +33,7 @@ def game_of(first: int, secret: int) -> HigherLower:
 
 
 def rewards(first: int, messages: list[str]) -> list[float]:
-    """What the same messages earn with each of the numbers."""
+    """Return what the same messages earn for each of the numbers."""
     earned = []
     for secret in range(HigherLower.NUMBERS):
         game, total, done = game_of(first, secret), 0.0, False

@@ -59,8 +59,8 @@ BASE: Final[Mapping[str, Any]] = {
     "eval_every": 4,
     "eval_per_family": 68,
 }
-"""What differs from a node's defaults: where it computes and what it is asked. 68 questions of each
-of three families are 204."""
+"""Settings that differ from a node's defaults: where it computes and which questions it gets.
+68 questions of each of three families make 204."""
 COUNTED: Final = ("spell_backward_easy", "letter_counting_easy", "simple_equations_easy")
 """The families that results are claimed of. The other three of `easy` have 120 to 210 questions by
 meaning (docs/tasks.md); these have 2,500 to some 15,000. Of other tasks every family counts."""

@@ -187,7 +187,7 @@ class SharedWorker(TaskWorker):
         return [question_digest(known[task]) if task in known else made[task] for task in tasks]
 
     def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
-        """As `TaskWorker.items`; not remembered."""
+        """Do what `TaskWorker.items` does; the answers are not remembered."""
         with self._charging("question", asked=len(tasks), missing=len(tasks)):
             return super().items(tasks)
 

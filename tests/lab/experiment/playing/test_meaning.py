@@ -85,7 +85,7 @@ def test_any_text_has_one_normal_form(text: str, generator: str) -> None:
 
 @pytest.mark.parametrize("name", ["base_conversion_easy", "count_bits_easy", "gcd_easy"])
 def test_the_page_has_the_number_of_questions_that_draws_show(name: str) -> None:
-    """As the table of docs/tasks.md was made."""
+    """The counts are made as those in docs/tasks.md were."""
     (spec,) = [one for one in PRESETS["easy"] if one.name == name]
     rng = random.Random(f"count/{name}")
     with TaskWorker([spec]) as worker:
