@@ -103,7 +103,9 @@ def test_what_happened_beside_the_rounds_stands_in_the_curve_and_in_words(page: 
 
 def test_what_a_stranger_wrote_only_stands_there(stage: Stage, page: Any) -> None:
     page.goto(stage.process.at(f"#/node/group/{stage.group}"))
-    page.wait_for_selector("#group .answers", timeout=PATIENCE_MS)
+    # The newest group stands open until the chosen one has come.
+    has_come = "many => document.querySelectorAll('#group .answers .text').length === many"
+    page.wait_for_function(has_come, arg=len(HOSTILE), timeout=PATIENCE_MS)
     for width in (1366, 360):
         page.set_viewport_size({"width": width, "height": 768})
         answers = page.locator("#group .answers .text")
