@@ -62,7 +62,7 @@ class Division:
         """Return the depth to listen at from now on.
 
         `load` is in groups a second for each shard listened to, None while it is not known;
-        `publishers` counts those heard there; `others` are the depths of the peers in sight, and
+        `publishers` counts those heard there; `others` are the depths in sight, one a network, and
         `quiet_s` tells how long nothing came by the deepest topics.
         """
         self._is_new = self._is_new and load is None
@@ -92,7 +92,7 @@ class Division:
         return self.depth
 
     def publish_at(self, now: float, listeners: Sequence[int]) -> int:
-        """Return the depth to publish at; `listeners` are the depths of those who want it."""
+        """Return the depth to publish at; `listeners` are its listeners' depths, one a network."""
         if listeners:
             ordered = sorted(listeners)
             wanted = max(ordered[len(ordered) // _LEFT_BEHIND], median_high(ordered) - ABOVE)
@@ -107,6 +107,18 @@ class Division:
             if now - self._deeper_since >= _SETTLE_S:
                 self._published, self._deeper_since = wanted, math.inf
         return self._published
+
+
+def by_network(depths: Iterable[tuple[str, int]]) -> list[int]:
+    """Return one depth for each network, the least of its peers: names cost nothing.
+
+    By names, a stranger with many of them behind one connection's network would be the majority
+    that a small swarm follows to thousands of topics, and publishes where nobody honest listens.
+    """
+    found: dict[str, int] = {}
+    for network, depth in depths:
+        found[network] = min(depth, found.get(network, depth))
+    return list(found.values())
 
 
 def with_those_above(shards: Iterable[int]) -> set[int]:

@@ -33,7 +33,7 @@ from shoal_p2p.intake.validation import Validator
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
 from shoal_p2p.shards.directory import ShardDirectory
-from shoal_p2p.shards.division import Division, depth_in, leaf, with_those_above
+from shoal_p2p.shards.division import Division, by_network, depth_in, leaf, with_those_above
 from shoal_p2p.shards.plan import ShardPlan
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
@@ -256,13 +256,16 @@ class ShardKeeper:
             if (shard := self._manifest.shard_of_topic(topic)) is not None:
                 for peer_id in peers:
                     on.setdefault(peer_id, set()).add(shard)
-        depths = {peer_id: depth_in(shards) for peer_id, shards in on.items()}
+        depths = {
+            peer_id: (self._host.source_of(peer_id), depth_in(shards))
+            for peer_id, shards in on.items()
+        }
         before, shards = self._division.depth, self.shards
         depth = self._division.tick(
             now,
             load=self._plan.load,
             publishers=lambda: self._choice.traffic.publishers(shards, now) // max(1, len(shards)),
-            others=tuple(depths.values()),
+            others=by_network(depths.values()),
             quiet_s=min((now - self._came_at.get(shard, now) for shard in shards), default=0.0),
         )
         if depth > before + 1:
@@ -273,7 +276,9 @@ class ShardKeeper:
             self._plan.unite(now)
         if self._choice.own is not None:
             path = self._manifest.path(self._host.peer_id)
-            listeners = [d for peer_id, d in depths.items() if path[d] in on[peer_id]]
+            listeners = by_network(
+                seen for peer_id, seen in depths.items() if path[seen[1]] in on[peer_id]
+            )
             self._own = path[self._division.publish_at(now, listeners)]
 
     def _validator(self, shard: int) -> Validator:

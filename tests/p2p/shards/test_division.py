@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shoal_p2p.shards.division import (
     Division,
+    by_network,
     depth_in,
     leaf,
     with_those_above,
@@ -48,6 +49,8 @@ class Node:
     own: int = 0
     since: float = 0.0
     obeys: bool = True
+    network: str = ""
+    """A stranger's, which connects to everybody; others have a network of their own."""
 
     def __post_init__(self) -> None:
         self.division = Division()
@@ -69,7 +72,8 @@ class Node:
 
     def tick(self, now: float) -> None:
         on = {id(peer): peer.subscribed for peer in self.sees if peer.subscribed}
-        depths = {key: depth_in(shards) for key, shards in on.items()}
+        networks = {id(peer): peer.network or str(id(peer)) for peer in self.sees}
+        depths = {key: (networks[key], depth_in(shards)) for key, shards in on.items()}
         before, shards = self.division.depth, self.shards
 
         def publishers() -> int:
@@ -81,7 +85,7 @@ class Node:
             now,
             load=self.plan.load,
             publishers=publishers,
-            others=tuple(depths.values()),
+            others=by_network(depths.values()),
             quiet_s=min((now - self.came_at.get(one, now) for one in shards), default=0.0),
         )
         if depth > before + 1:
@@ -96,7 +100,9 @@ class Node:
         self.plan.tick(now, wanted_per_s=self.drawn_per_s, received=found)
         wanted = with_those_above(self.shards)
         self.came_at = {one: self.came_at.get(one, now) for one in wanted}
-        listeners = [d for key, d in depths.items() if self.path[d] in on[key]]
+        listeners = by_network(
+            seen for key, seen in depths.items() if self.path[seen[1]] in on[key]
+        )
         self.own = self.path[self.division.publish_at(now, listeners)]
         self.next_subscribed = wanted
 
@@ -132,6 +138,7 @@ class Swarm:
             far = [o for o in self.nodes if o is not node]
             node.sees = self.rng.sample(near, min(10, len(near)))
             node.sees += self.rng.sample(far, min(4, len(far)))
+            node.sees += [other for other in self.nodes if other.network and other is not node]
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -234,3 +241,28 @@ def test_a_few_that_stay_behind_hold_nobody_back() -> None:
     followed = sum(depth_of(node.own) == node.division.depth for node in members)
     assert followed >= 0.8 * len(members)
     assert sum(n for at, n in swarm.missed.items() if at > 60) == 0
+
+
+@given(st.integers(0, 1 << 32), st.integers(4, 12), st.integers(1, 20), st.integers(6, 7))
+@settings(max_examples=12)
+def test_however_many_names_one_network_has_nobody_follows_it_where_nobody_publishes(
+    seed: int, honest: int, names: int, depth: int
+) -> None:
+    """The strangers listen to every deep shard, so that they count as listeners of everybody.
+
+    A network may lead as far as there is something to hear: a quarter of those in sight is followed
+    while a quarter of a group a second comes, which a swarm of twelve has three levels deep.
+    """
+    swarm = Swarm(seed, honest, every_s=8.0, drawn_per_s=0.2)
+    swarm.run(5)
+    first = first_of(depth)
+    for _ in range(names):
+        swarm.arrive()
+        stranger = swarm.nodes[-1]
+        stranger.obeys, stranger.network, stranger.every_s = False, "one", 1e9
+        stranger.subscribed = set(range(first, first + (1 << depth)))
+    swarm.run(40)
+    members = [node for node in swarm.nodes if node.obeys]
+    assert max(swarm.depths) <= 3
+    assert max(depth_of(node.own) for node in members) <= 3
+    assert sum(n for at, n in swarm.missed.items() if at > 30) == 0
