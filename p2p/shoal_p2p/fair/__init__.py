@@ -14,7 +14,7 @@ with one name.  The side stands below the network because a peer chooses it: abo
 that is alone on its side would have half of everything.  A priority that this node itself gives,
 as to a peer that has failed it lately, may stand above the network.
 
-docs/decisions/fairness.md says what else was tried.  All of it is pure but `limiter`.
+docs/decisions.md says what else was tried.  All of it is pure but `limiter`.
 """
 
 Path = tuple[str, ...]

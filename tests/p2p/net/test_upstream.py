@@ -1,7 +1,7 @@
 """Each fault of py-libp2p that is worked around here is still there, and a patch mends it.
 
-When one of these fails, the library has been mended: take the script out of docs/upstream.md, and
-see whether the work-around named beside it can go.
+When one of these fails, the library has been mended: take the script out of
+docs/upstream/README.md, and see whether the work-around named beside it can go.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def test_the_patch_mends_it(name: str, tmp_path: Path) -> None:
 
 
 def test_every_script_is_written_up_and_every_one_written_up_is_there() -> None:
-    text = (DOCS / "upstream.md").read_text()
-    named = set(re.findall(r"\(upstream/([a-z_]+\.py)\)", text))
+    text = (DOCS / "upstream" / "README.md").read_text()
+    named = set(re.findall(r"\(([a-z_]+\.py)\)", text))
     assert named == set(SCRIPTS)
-    patches = set(re.findall(r"\(upstream/patches/([a-z_]+)\.patch\)", text))
+    patches = set(re.findall(r"\(patches/([a-z_]+)\.patch\)", text))
     assert patches == set(PATCHES)
     assert {f"{name}.py" for name in PATCHES} <= named
 
