@@ -132,13 +132,7 @@ proto: $(DEV)
 	@$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto \
 	  proto/shoal_wire/v1/*.proto proto/shoal_ipc/v1/*.proto
 
-# The named peers are wanted here only; without them their rows are left out.
-$(VENV)/.bench: pyproject.toml $(DEV)
-	@$(INSTALL) -e '.[bench]' \
-	  || echo "the peers to compare with could not be installed; going on without" >&2
-	@touch $@
-
-bench: $(VENV)/.bench
+bench: $(DEV)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
 
 gpu-check: $(STAMP)

@@ -1,16 +1,13 @@
 """The node's socket: groups a second with lease and acknowledgement, and exactly once under kills.
 
 Groups of 16 KB lie in a real node's store. A client leases them in batches and acknowledges each
-batch, which is on disk before the answer. Beside it, in the same run: the same bytes over a plain
-blocking socket with protobuf alone, an upper bound. Then a node and a consumer are killed with -9
-at random moments until every group is trained: none may be lost, none trained twice.
+batch, which is on disk before the answer. Then a node and a consumer are killed with -9 at random
+moments until every group is trained: none may be lost, none trained twice.
 """
 
 from __future__ import annotations
 
 import random
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,19 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.groups import POLICY, SAMPLING, draw_tasks, make_group, publish_request
-from benchmarks.harness import ROOT, Goal, Options, Report, main, median, note
+from benchmarks.groups import draw_tasks, make_group, publish_request
+from benchmarks.harness import Goal, Options, Report, main, median, note
 from benchmarks.kills import NODE_FLAGS, Killing
-from benchmarks.plain_server import READ_BYTES
 from benchmarks.stored_groups import fill
 from benchmarks.texts import prose
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_ipc.codec import encode_ipc
-from shoal_ipc.framing import FrameDecoder, encode_frame
-from shoal_ipc.v1 import ipc_pb2 as pb
-from shoal_wire.digests import group_id
-from shoal_wire.types import BatchId, PeerId, PublishedGroup, RolloutGroup
+from shoal_wire.types import RolloutGroup
 from tests.support.processes import Stage, open_stage
 
 CHARS = 2000
@@ -54,7 +46,7 @@ def measure(options: Options) -> Report:
     ]
     with tempfile.TemporaryDirectory(prefix="shoal-") as name, open_stage(Path(name)) as stage:
         note("leasing and acknowledging …")
-        speed = _speed(stage, Path(name), groups, count)
+        speed = _speed(stage, groups, count)
         note("killing …")
         books = Path(name) / "books"
         books.mkdir()
@@ -79,9 +71,7 @@ def _goals(kills: dict[str, Any]) -> list[Goal]:
     ]
 
 
-def _speed(
-    stage: Stage, folder: Path, groups: Sequence[RolloutGroup], count: int
-) -> dict[str, Any]:
+def _speed(stage: Stage, groups: Sequence[RolloutGroup], count: int) -> dict[str, Any]:
     node = stage.process("node", "speed", *NODE_FLAGS)
     fill(node.data_dir, groups)
     node.start()
@@ -90,11 +80,8 @@ def _speed(
     for size in BATCHES:
         parts: dict[str, list[float]] = {"lease": [], "acknowledge": []}
         node_speed = _rate(partial(_lease_and_ack, client, size, parts), size, count)
-        plain = _plain_rate(folder / f"plain-{size}.sock", groups[:size], count)
         found[f"lease_and_ack_of_{size}"] = {
             "node": round(node_speed, 1),
-            "plain_socket": round(plain, 1),
-            "share_of_plain": round(node_speed / plain, 4),
             "lease_ms": round(1000 * median(parts["lease"]), 3),
             "acknowledge_ms": round(1000 * median(parts["acknowledge"]), 3),
         }
@@ -141,69 +128,6 @@ def _publish_rate(client: NodeClient, groups: Sequence[RolloutGroup], count: int
         client.call(publish_request(number + 1, chosen), m.PublishReply)
 
     return _rate(step, _PUBLISH_GROUPS, count)
-
-
-def _plain_rate(path: Path, groups: Sequence[RolloutGroup], count: int) -> float:
-    server = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.plain_server", str(path)], cwd=ROOT
-    )
-    try:
-        deadline = time.monotonic() + 30
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.connect(str(path))
-            return _rate(_plain_step(sock, groups), len(groups), count)
-    finally:
-        server.kill()
-        server.wait()
-
-
-def _plain_step(sock: socket.socket, groups: Sequence[RolloutGroup]) -> Callable[[], None]:
-    """Return a step that moves the same bytes as a lease and its acknowledgement."""
-    decoder = FrameDecoder()
-
-    def exchange(frame: bytes) -> None:
-        sock.sendall(encode_frame(frame))
-        frames: list[bytes] = []
-        while not frames:
-            frames = decoder.feed(sock.recv(READ_BYTES))
-        pb.IpcFrame.FromString(frames[0])
-
-    exchange(_sample_reply(groups))
-    sample = m.Sample(num_external=len(groups), lease_seconds=_LEASE_SECONDS)
-    settle = pb.IpcFrame(
-        request_id=2, settle=pb.Settle(consumed_ids=[bytes(16) for _ in groups])
-    ).SerializeToString()
-    asked = encode_ipc(m.IpcFrame(request_id=1, body=sample))
-
-    def step() -> None:
-        exchange(asked)
-        exchange(settle)
-
-    return step
-
-
-def _sample_reply(groups: Sequence[RolloutGroup]) -> bytes:
-    published = [
-        PublishedGroup(
-            group_id=group_id(group),
-            publisher=PeerId("1" * 52),
-            batch_id=BatchId(bytes(32)),
-            round=1,
-            created_ms=1,
-            policy=POLICY,
-            sampling=SAMPLING,
-            group=group,
-        )
-        for group in groups
-    ]
-    reply = m.SampleReply(
-        groups=tuple(m.SampledGroup(published=one, own=False) for one in published),
-        ready_local=0,
-        ready_external=0,
-    )
-    return encode_ipc(m.IpcFrame(request_id=1, body=reply))
 
 
 if __name__ == "__main__":
