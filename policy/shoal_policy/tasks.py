@@ -68,16 +68,31 @@ class TaskSource:
             self._held_out[per_family] = [self._question(at, text) for at, text in found]
         return list(self._held_out[per_family])
 
-    def reserved(self, tasks: Sequence[Task]) -> list[bool]:
-        """Which of others' tasks are not for training, by their seeds or by their questions."""
-        generated = [task for task in tasks if task.inline is None]
-        parts = iter(self._worker.parts([coordinates_of(task) for task in generated]))
-        return [
-            self._is_kept_inline(task.inline)
-            if task.inline is not None
-            else next(parts) is not Part.TRAINING or is_reserved(task)
-            for task in tasks
-        ]
+    def for_training(self, tasks: Sequence[Task]) -> list[Question | None]:
+        """Regenerate the questions of others' tasks from their coordinates.
+
+        None of a task that is not for training, by its seed or by its question.
+        """
+        generated = [coordinates_of(task) for task in tasks if task.inline is None]
+        made = iter(self._worker.asked(generated) if generated else ())
+        found: list[Question | None] = []
+        for task in tasks:
+            if task.inline is not None:
+                text, is_kept = task.inline.question, self._is_kept_inline(task.inline)
+            else:
+                text, part = next(made)
+                is_kept = part is not Part.TRAINING or is_reserved(task)
+            found.append(None if is_kept else self._others(task, text))
+        return found
+
+    def _others(self, task: Task, text: str) -> Question:
+        return Question(
+            task=task,
+            text=text,
+            tagged=self._tagged(task.family),
+            system=self.system(task.family),
+            max_turns=self.max_turns(task.family) if task.inline is None else 0,
+        )
 
     def _is_kept_inline(self, task: InlineTask) -> bool:
         """A question in words of its own is held against what any family could ask."""
@@ -129,13 +144,7 @@ class TaskSource:
         )
         remaining = iter(regenerated)
         return [
-            Question(
-                task=task,
-                text=next(remaining) if task.inline is None else task.inline.question,
-                tagged=self._tagged(task.family),
-                system=self.system(task.family),
-                max_turns=self.max_turns(task.family) if task.inline is None else 0,
-            )
+            self._others(task, next(remaining) if task.inline is None else task.inline.question)
             for task in tasks
         ]
 

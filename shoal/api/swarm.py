@@ -29,7 +29,7 @@ from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.manifest import Manifest, SwarmRules
 from shoal_wire.rules import is_reserved
-from shoal_wire.types import Digest, GroupId, PeerId, PolicyInfo, PublishedGroup, SamplingParams
+from shoal_wire.types import Digest, GroupId, PeerId, PolicyInfo, SamplingParams
 
 UNKNOWN_SAMPLING = SamplingParams(temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=0)
 """The sampling of answers whose generator is not told."""
@@ -164,14 +164,16 @@ class Swarm:
         if not leased:
             self._check_place()
             return []
-        kept: list[PublishedGroup] = []
-        put_aside: list[PublishedGroup] = []
+        kept: list[LeasedGroup] = []
+        put_aside: list[GroupId] = []
         tasks = [item.published.group.task for item in leased]
-        for item, is_kept in zip(leased, self._tasks.reserved(tasks), strict=True):
-            (put_aside if is_kept else kept).append(item.published)
-        self._link.end_leases(consumed=[one.group_id for one in put_aside])
-        questions = self._tasks.questions([one.group.task for one in kept])
-        return [LeasedGroup(*pair) for pair in zip(questions, kept, strict=True)]
+        for item, question in zip(leased, self._tasks.for_training(tasks), strict=True):
+            if question is None:
+                put_aside.append(item.published.group_id)
+            else:
+                kept.append(LeasedGroup(question, item.published))
+        self._link.end_leases(consumed=put_aside)
+        return kept
 
     def verify(self, groups: Sequence[Group | LeasedGroup]) -> list[list[float]]:
         """Return each group's rewards by this machine's own sandboxed verifier.

@@ -99,7 +99,11 @@ class TaskWorker:
 
     def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Part]:
         """What the tasks' questions are for. Raises `GenerationError` as `questions` does."""
-        return self._drive(self._plans.parts(tasks))
+        return [part for _, part in self.asked(tasks)]
+
+    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Part]]:
+        """The tasks' questions, each with what it is for: made once for both."""
+        return self._drive(self._plans.asked(tasks))
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """The tasks' questions. Raises `GenerationError` where a generator fails on one."""

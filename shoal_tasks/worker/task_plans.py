@@ -187,14 +187,14 @@ class TaskPlans:
                     return [(task, item[0])]
         raise GenerationError(f"{spec.name}: no held-out question among a judge's seeds")
 
-    def parts(self, tasks: Sequence[TaskCoordinates]) -> Plan[Part]:
-        """Return what each task's question may be used for.
+    def asked(self, tasks: Sequence[TaskCoordinates]) -> Plan[tuple[str, Part]]:
+        """Return each task's question, and what it may be used for.
 
         Tasks of a server that is away may be used for nothing. Raises `GenerationError` as
         `questions` does.
         """
         made = yield from self._apart(self._asked, tasks, lambda _why: ("", Part.LEFT_OUT))
-        return [part for _, part in _require_all(tasks, made)]
+        return _require_all(tasks, made)
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> Plan[str]:
         """The tasks' questions. Raises `GenerationError` where a generator fails on one."""

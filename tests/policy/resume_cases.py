@@ -59,6 +59,10 @@ class PooledWorker:
         """All are for training."""
         return [Part.TRAINING] * len(tasks)
 
+    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Part]]:
+        """Questions of the pool, all for training."""
+        return list(zip(self.questions(tasks), self.parts(tasks), strict=True))
+
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Half of all texts are right, which half is the text's own."""
         return [

@@ -4,15 +4,18 @@
                 │           └─▶ not chosen: released              └─▶ unreadable: choose again
                 └─▶ spent (kept for evaluation, no signal): consumed, never drawn again
 
-Each group's rewards are reported to the node, which weighs its publisher by them.
+Each group's rewards are reported to the node, which weighs its publisher by them. What is released
+may be drawn again in another round: its question and rewards are remembered, and not made twice.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+from shoal_base.bounded import BoundedDict
 from shoal_ipc import messages as m
 from shoal_ipc.unused import Unused
 from shoal_policy.choice.advantage import completion_share, group_advantages, has_signal
@@ -25,7 +28,7 @@ from shoal_policy.round.config import RoundConfig
 from shoal_policy.surroundings import Interrupted, Surroundings
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import PlayRequest
-from shoal_wire.types import GroupId
+from shoal_wire.types import Completion, GroupId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,16 @@ class _Verified:
     @property
     def group_id(self) -> GroupId:
         return self.item.published.group_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What verification said of a group that was given back."""
+
+    question: Question
+    rewards: tuple[float, ...]
+    signal: float
+    """Sum of |advantage| over what would be trained on."""
 
 
 @dataclass(slots=True)
@@ -64,11 +77,22 @@ class _Drawn:
         self.unused.append(one)
 
 
+_REMEMBERED: Final = 1024
+"""Groups that were given back and are remembered: ten rounds of a node's defaults give back some
+250. Each is a question and its rewards, some hundred bytes."""
+_SHORT_TEXTS: Final = 4096
+_SHORT_CHARS: Final = 64
+"""Texts of at most so many characters, and so many of them, are read once: short answers are often
+those of another question, too. Three MB at most."""
+
+
 class ExternalSampling:
     """Draws from the node's buffer for one policy."""
 
     def __init__(self, policy: Policy, around: Surroundings) -> None:
         self._policy, self._sources = policy, Sources()
+        self._known: BoundedDict[GroupId, _Known] = BoundedDict(_REMEMBERED)
+        self._texts: BoundedDict[tuple[object, ...], Reading | None] = BoundedDict(_SHORT_TEXTS)
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
         self._wall_ms = around.wall_ms
 
@@ -87,8 +111,11 @@ class ExternalSampling:
         groups, chosen = self._choose(drawn, config)
         for one in chosen:
             self._sources.add(one.candidate)
-        left = [one for one in drawn.usable if one not in chosen]
-        self._report(drawn.usable)
+        taken = {one.group_id for one in chosen}
+        left = [one for one in drawn.usable if one.group_id not in taken]
+        self._report([one for one in drawn.usable if one.group_id not in self._known])
+        for one in left:
+            self._remember(one)
         self._link.end_leases(consumed=drawn.spent, released=[one.group_id for one in left])
         # With every place taken, those that are left are no worse than what was chosen.
         refused = len(left) if len(chosen) < config.num_external else 0
@@ -145,17 +172,21 @@ class ExternalSampling:
             self._verify(leased, drawn, config)
         return drawn
 
+    def _remember(self, one: _Verified) -> None:
+        # What may be asked in a peer's own words changes with what this node evaluates itself on.
+        if one.item.published.group.task.inline is None:
+            self._known[one.group_id] = _Known(one.question, one.rewards, one.candidate.signal)
+
     def _verify(self, leased: Sequence[m.SampledGroup], drawn: _Drawn, config: RoundConfig) -> None:
         """Score leased groups and sort them into usable and spent."""
         drawn.count += len(leased)
-        leased = self._put_aside_reserved(leased, drawn)
-        groups = [(g.published.group.task, g.published.group.completions) for g in leased]
-        all_rewards = self._tasks.verify(groups)
-        questions = self._tasks.questions([task for task, _ in groups])
+        known = self._judged(leased, drawn, config)
         spent = []
-        for item, question, scores in zip(leased, questions, all_rewards, strict=True):
-            rewards = tuple(scores)
-            candidate = _candidate(item, signal_of(rewards, config))
+        for item in leased:
+            if (judged := known.get(item.published.group_id)) is None:
+                continue
+            question, rewards = judged.question, judged.rewards
+            candidate = _candidate(item, judged.signal)
             one = _Verified(item=item, question=question, rewards=rewards, candidate=candidate)
             if has_signal(rewards):
                 drawn.usable.append(one)
@@ -180,15 +211,37 @@ class ExternalSampling:
         if reports:
             self._link.report(reports)
 
+    def _judged(
+        self, leased: Sequence[m.SampledGroup], drawn: _Drawn, config: RoundConfig
+    ) -> Mapping[GroupId, _Known]:
+        """Return what verification says of each group that may be trained on; once a group."""
+        found = {
+            group_id: known
+            for item in leased
+            if (known := self._known.get(group_id := item.published.group_id)) is not None
+        }
+        new = [item for item in leased if item.published.group_id not in found]
+        asked = self._put_aside_reserved(new, drawn)
+        groups = [(g.published.group.task, g.published.group.completions) for g, _ in asked]
+        rewards = self._tasks.verify(groups)
+        for (item, question), scores in zip(asked, rewards, strict=True):
+            earned = tuple(scores)
+            known = _Known(question, earned, signal_of(earned, config))
+            found[item.published.group_id] = known
+        return found
+
     def _put_aside_reserved(
         self, leased: Sequence[m.SampledGroup], drawn: _Drawn
-    ) -> list[m.SampledGroup]:
-        """Return what may be trained on. The rest is worth nothing, whatever it would earn."""
+    ) -> list[tuple[m.SampledGroup, Question]]:
+        """Return what may be trained on, with its question.
+
+        The rest is worth nothing, whatever it would earn.
+        """
         kept, reports = [], []
         tasks = [item.published.group.task for item in leased]
-        for item, is_reserved in zip(leased, self._tasks.reserved(tasks), strict=True):
-            if not is_reserved:
-                kept.append(item)
+        for item, question in zip(leased, self._tasks.for_training(tasks), strict=True):
+            if question is not None:
+                kept.append((item, question))
                 continue
             published = item.published
             nothing = (0.0,) * len(published.group.completions)
@@ -235,7 +288,7 @@ class ExternalSampling:
         policy, question = self._policy, one.question
         completions = one.item.published.group.completions
         if not question.max_turns:
-            return [own_reading(policy, each, question.tagged, room) for each in completions]
+            return [self._read(each, question.tagged, room) for each in completions]
         requests = [
             PlayRequest(task=question.coordinates, messages=split_messages(each.text))
             for each in completions
@@ -244,6 +297,12 @@ class ExternalSampling:
             game_reading(policy, each, play.observations, room)
             for each, play in zip(completions, self._tasks.play(requests), strict=True)
         ]
+
+    def _read(self, one: Completion, tagged: bool, room: int) -> Reading | None:
+        if len(one.text) > _SHORT_CHARS:
+            return own_reading(self._policy, one, tagged, room)
+        key = (one.text, one.finish_reason, tagged, room)
+        return self._texts.use(key, lambda: own_reading(self._policy, one, tagged, room))
 
 
 def _candidate(sampled: m.SampledGroup, signal: float) -> Candidate:

@@ -60,11 +60,11 @@ class SharedWorker(TaskWorker):
     def __init__(self, families: Sequence[FamilySpec], *, limits: WorkerLimits | None = None):
         super().__init__(families, limits=limits)
         self._texts: BoundedDict[TaskCoordinates, str] = BoundedDict(_REMEMBERED)
-        self._parts: BoundedDict[TaskCoordinates, Part] = BoundedDict(_REMEMBERED)
+        self._asked: BoundedDict[TaskCoordinates, tuple[str, Part]] = BoundedDict(_REMEMBERED)
         self._scores: BoundedDict[ScoreRequest, ScoreResult] = BoundedDict(_REMEMBERED)
         self._specs = {spec.name: spec for spec in families}
         self._kept: dict[tuple[str, int, int], list[tuple[TaskCoordinates, str]]] = {}
-        self._costs = {kind: Cost() for kind in ("question", "part", "score")}
+        self._costs = {kind: Cost() for kind in ("question", "asked", "score")}
 
     @property
     def cpu_seconds(self) -> float:
@@ -142,7 +142,8 @@ class SharedWorker(TaskWorker):
             tasks = [coordinates(spec, seed) for seed in range(start, min(start + _FRAME, last))]
             asked = zip(tasks, super().questions(tasks), strict=True)
             found = [one for one in asked if self._is_kept(*one)]
-            for one, part in zip(found, super().parts([task for task, _ in found]), strict=True):
+            by_text = super().asked([task for task, _ in found])
+            for one, (_, part) in zip(found, by_text, strict=True):
                 if part is not Part.LEFT_OUT:
                     (kept if part is Part.HELD_OUT else others).append(one)
             if len({meaning(spec.generator, text) for _, text in kept}) >= wanted:
@@ -154,19 +155,19 @@ class SharedWorker(TaskWorker):
         generator = self._specs[task.family].generator
         return has_wordings(generator) and is_held_out(question_digest(meaning(generator, text)))
 
-    def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Part]:
-        """Return the parts as `TaskWorker.parts` does, by meaning too; they are remembered."""
-        missing = [task for task in dict.fromkeys(tasks) if self._parts.get(task) is None]
-        with self._charging("part", asked=len(tasks), missing=len(missing)):
-            made = dict(zip(missing, super().parts(missing), strict=True)) if missing else {}
-        texts = self.questions(missing)
-        for task, text in zip(missing, texts, strict=True):
-            if made[task] is Part.TRAINING and self._is_kept(task, text):
-                made[task] = Part.HELD_OUT
-        found = [made.get(task) or self._parts.get(task) for task in tasks]
-        for task, part in made.items():
-            self._parts.put(task, part)
-        return [part for part in found if part is not None]
+    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Part]]:
+        """Do what `TaskWorker.asked` does, by meaning too; both are remembered."""
+        different = list(dict.fromkeys(tasks))
+        missing = [task for task in different if self._asked.get(task) is None]
+        with self._charging("asked", asked=len(tasks), missing=len(missing)):
+            made = dict(zip(missing, super().asked(missing), strict=True)) if missing else {}
+        for task, (text, part) in made.items():
+            is_kept = part is Part.TRAINING and self._is_kept(task, text)
+            made[task] = (text, Part.HELD_OUT if is_kept else part)
+        found = [made.get(task) or self._asked.get(task) for task in tasks]
+        for task, one in made.items():
+            self._asked.put(task, one)
+        return [one for one in found if one is not None]
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """As `TaskWorker.questions`."""

@@ -1,0 +1,131 @@
+"""What is drawn again is not verified again, and no round is another for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from shoal_ipc import messages as m
+from shoal_policy.node.link import NodeLink
+from shoal_policy.rollouts import Question
+from shoal_policy.round import external
+from shoal_policy.round.external import ExternalSampling
+from shoal_policy.tasks import TaskSource
+from shoal_tasks.wire_tasks import coordinates_of
+from shoal_wire.digests import group_id
+from shoal_wire.types import Completion, GroupId, PeerId, PublishedGroup, Task
+from tests.policy import training_cases as case
+from tests.support import factories as make
+
+ROUNDS = 6
+
+
+class Buffer(NodeLink):
+    """A node with so many groups, whose leases end as they are told to."""
+
+    def __init__(self, groups: Sequence[PublishedGroup]) -> None:
+        super().__init__(None)
+        self._rng = random.Random(5)
+        self._ready = {one.group_id: one for one in groups}
+        self._on_lease: dict[GroupId, PublishedGroup] = {}
+        self.reported: list[GroupId] = []
+        self.drawn: list[GroupId] = []
+
+    def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
+        ids = self._rng.sample(sorted(self._ready), min(count, len(self._ready)))
+        self.drawn += ids
+        for one in ids:
+            self._on_lease[one] = self._ready.pop(one)
+        return tuple(
+            m.SampledGroup(published=self._on_lease[one], own=False, network="n", connection="c")
+            for one in ids
+        )
+
+    def end_leases(
+        self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()
+    ) -> None:
+        for one in consumed:
+            self._on_lease.pop(one, None)
+        for one in released:
+            self._ready[one] = self._on_lease.pop(one)
+
+    def hold_until_checkpoint(self, ids: Sequence[GroupId]) -> None:
+        self.end_leases(consumed=ids)
+
+    def report(self, reports: Sequence[m.GroupReport]) -> None:
+        self.reported += [one.group_id for one in reports]
+
+
+class Noting(TaskSource):
+    """Real questions and rewards; notes which tasks were asked for and scored."""
+
+    def __init__(self) -> None:
+        super().__init__(make.real_worker(), make.SPECS)
+        self.asked: list[Task] = []
+        self.scored: list[Task] = []
+
+    def for_training(self, tasks: Sequence[Task]) -> list[Question | None]:
+        self.asked += tasks
+        return super().for_training(tasks)
+
+    def verify(self, groups: Sequence[tuple[Task, Sequence[Completion]]]) -> list[list[float]]:
+        self.scored += [task for task, _ in groups]
+        return super().verify(groups)
+
+
+def groups(count: int) -> list[PublishedGroup]:
+    """Groups of which a half has signal: their first answers are right."""
+    tasks = TaskSource(make.real_worker(), make.SPECS)
+    drawn = tasks.draw(random.Random(3), count)
+    answers = make.real_worker().items([coordinates_of(one.task) for one in drawn])
+    signed = make.Author(make.swarm())
+    batch = signed.signed(signed.batch([make.group(1, ("a", "b"))])).batch_id
+    found = []
+    for number, (question, item) in enumerate(zip(drawn, answers, strict=True)):
+        texts = [item.answer or "" if number % 2 else "no", "no", "7", "no"]
+        group = make.group(of=question.task, texts=texts)
+        found.append(
+            PublishedGroup(
+                group=group,
+                group_id=group_id(group),
+                publisher=PeerId(f"peer{number % 3}"),
+                batch_id=batch,
+                round=1,
+                created_ms=0,
+                policy=make.POLICY,
+                sampling=make.SAMPLING,
+            )
+        )
+    return found
+
+
+def played(offered: Sequence[PublishedGroup]) -> tuple[Buffer, Noting, list[torch.Tensor]]:
+    """Rounds of two own groups and two of others; the node, the tasks, the weights."""
+    link, tasks, policy = Buffer(offered), Noting(), case.policy()
+    rounds = case.rounds(policy, tasks, link, external=2, strategy="positive+balance")
+    for number in range(1, ROUNDS + 1):
+        rounds.play(number, number)
+    return link, tasks, list(case.weights(policy).values())
+
+
+def test_a_group_is_verified_once_however_often_it_is_drawn() -> None:
+    link, tasks, _ = played(groups(40))
+    assert len(link.drawn) > 1.5 * len(set(link.drawn))
+    assert len(tasks.asked) == len(tasks.scored) == len(set(link.drawn))
+    assert sorted(link.reported) == sorted(set(link.reported))
+    assert set(link.drawn) <= set(link.reported)
+
+
+def test_the_weights_are_to_the_bit_those_of_verifying_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    offered = groups(40)
+    _, remembering, weights = played(offered)
+    monkeypatch.setattr(ExternalSampling, "_remember", lambda *_: None)
+    monkeypatch.setattr(external, "_SHORT_CHARS", -1)
+    _, forgetting, others = played(offered)
+    assert len(forgetting.scored) > 1.5 * len(remembering.scored)
+    assert all(map(torch.equal, weights, others))
