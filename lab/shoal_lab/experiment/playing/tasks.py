@@ -42,12 +42,17 @@ class Cost:
     computed: int = 0
     charged: float = 0.0
 
-    def add(self, asked: int, missing: int, spent: float) -> None:
-        """Count so many requests, of which these were computed in so many seconds."""
-        self.spent += spent
-        self.computed += missing
+    def add(self, asked: int, missing: int, there: float, here: float = 0.0) -> None:
+        """Count so many requests, of which these were computed.
+
+        That took so many seconds `there`, in the worker, and `here`, where it was asked and which
+        is charged already.
+        """
+        if missing:
+            self.spent += there + here
+            self.computed += missing
         mean = self.spent / self.computed if self.computed else 0.0
-        self.charged += spent + mean * (asked - missing)
+        self.charged += there + mean * (asked - missing)
 
 
 class SharedWorker(TaskWorker):
@@ -64,21 +69,23 @@ class SharedWorker(TaskWorker):
         self._scores: BoundedDict[ScoreRequest, ScoreResult] = BoundedDict(_REMEMBERED)
         self._specs = {spec.name: spec for spec in families}
         self._kept: dict[tuple[str, int, int], list[tuple[TaskCoordinates, str]]] = {}
-        self._costs = {kind: Cost() for kind in ("question", "asked", "score")}
+        self._costs = {kind: Cost() for kind in ("draw", "question", "asked", "score")}
 
     @property
     def cpu_seconds(self) -> float:
         """CPU seconds of the worker, had every node one of its own: what is remembered is charged
-        at the mean of what was computed. Of a part, a question and a score that nodes ask for.
+        at the mean of what was computed, with what asking for it takes. Of all that nodes ask for,
+        each once where a node's own worker is asked once.
         """
         return sum(cost.charged for cost in self._costs.values())
 
     @contextmanager
     def _charging(self, kind: str, *, asked: int, missing: int) -> Iterator[None]:
         """Charge for so many requests, of which these are computed."""
-        before = self._worker_s()
+        there, here = self._worker_s(), time.process_time()
         yield
-        self._costs[kind].add(asked, missing, self._worker_s() - before)
+        spent = self._worker_s() - there
+        self._costs[kind].add(asked, missing, spent, time.process_time() - here)
 
     def _worker_s(self) -> float:
         """Return the CPU seconds of the worker process; 0 where the system does not tell them."""
@@ -92,7 +99,8 @@ class SharedWorker(TaskWorker):
         self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
     ) -> list[tuple[TaskCoordinates, str]]:
         """Draw as `TaskWorker.draw` does, by meaning too; the questions are remembered."""
-        drawn = super().draw(rng, count, families=families) if count else []
+        with self._charging("draw", asked=count, missing=count):
+            drawn = super().draw(rng, count, families=families) if count else []
         for place in range(count):
             for _ in range(_TRIES):
                 if not self._is_kept(*drawn[place]):
@@ -159,7 +167,7 @@ class SharedWorker(TaskWorker):
         """Do what `TaskWorker.asked` does, by meaning too; both are remembered."""
         different = list(dict.fromkeys(tasks))
         missing = [task for task in different if self._asked.get(task) is None]
-        with self._charging("asked", asked=len(tasks), missing=len(missing)):
+        with self._charging("asked", asked=len(different), missing=len(missing)):
             made = dict(zip(missing, super().asked(missing), strict=True)) if missing else {}
         for task, (text, part) in made.items():
             is_kept = part is Part.TRAINING and self._is_kept(task, text)
@@ -194,8 +202,9 @@ class SharedWorker(TaskWorker):
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """As `TaskWorker.score`; a text that has been scored for a task is not scored again."""
-        missing = [one for one in dict.fromkeys(requests) if self._scores.get(one) is None]
-        with self._charging("score", asked=len(requests), missing=len(missing)):
+        different = dict.fromkeys(requests)
+        missing = [one for one in different if self._scores.get(one) is None]
+        with self._charging("score", asked=len(different), missing=len(missing)):
             made = dict(zip(missing, super().score(missing), strict=True)) if missing else {}
         results = [made.get(one) or self._scores.get(one) for one in requests]
         for one, result in made.items():

@@ -27,12 +27,13 @@ from shoal_settings.schema import Settings
 from shoal_tasks.families import GAMES_1, PRESETS
 from shoal_tasks.split import Part
 from shoal_tasks.swarm import starting_families
-from shoal_tasks.types import TaskCoordinates
+from shoal_tasks.types import ScoreRequest, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import make_manifest
 from shoal_wire.rules import is_held_out
+from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 
 BASE = {
@@ -287,3 +288,30 @@ def test_a_remembered_request_costs_what_a_computed_one_does() -> None:
     assert cost.charged == 1.5
     cost.add(3, 1, 0.5)  # five were computed for 1.5: 0.3 each
     assert cost.charged == pytest.approx(1.5 + 0.5 + 2 * 0.3)
+
+
+def test_asking_for_what_is_remembered_costs_what_asking_did() -> None:
+    cost = Cost()
+    cost.add(2, 2, 1.0, here=0.5)  # the half second is on this process's own clock
+    assert cost.charged == 1.0
+    cost.add(2, 0, 0.0)
+    assert cost.charged == 2.5
+
+
+def test_a_node_is_charged_for_what_its_own_worker_would_be_asked(shared: Workers) -> None:
+    one = job(uniform_arm("2/0", 1, local=2, external=0))
+    settings = one.node_settings(0)
+    manifest = make_manifest("experiment", starting_families(settings.tasks, settings.task_file))
+    worker = shared.of(manifest, settings)
+    before = worker.cpu_seconds
+    ((task, _),) = worker.draw(random.Random(9), 1)
+    drawn = worker.cpu_seconds
+    assert drawn > before
+    request = ScoreRequest(task=task, text="no", finish_reason=FinishReason.STOP)
+    worker.score([request])
+    once = worker.cpu_seconds
+    worker.score([request])
+    again = worker.cpu_seconds
+    worker.score([request] * 9)  # a worker scores equal answers once
+    assert drawn < once < again
+    assert worker.cpu_seconds - again == pytest.approx(again - once)
