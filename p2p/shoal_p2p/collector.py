@@ -1,10 +1,4 @@
-"""Memory: Python's collector, told what kind of process this is, and what malloc keeps.
-
-By default a full collection comes after some 70,000 new containers and walks everything: in a node
-that is hundreds of thousands of objects of modules that never go, several times a second, and was
-a fifth of what a delivery cost. What was made before the node runs is left out of it, and the
-collector comes for as much as a second's traffic leaves. What has no cycles (nearly all) goes at
-once all the same.
+"""Memory that malloc keeps.
 
 What messages took goes back to malloc, which keeps what lies below anything that is still used:
 after a storm of them a process would stay as large as it once was. It is asked to give that back.
@@ -13,21 +7,11 @@ after a storm of them a process would stay as large as it once was. It is asked 
 from __future__ import annotations
 
 import ctypes
-import gc
 from collections.abc import Callable
 
 import trio
 
 TRIM_SECONDS = 10.0
-NEW_CONTAINERS = 50_000
-"""New containers, less those gone, between two collections of the young."""
-
-
-def spare_collector() -> None:
-    """Leave out what exists, for good, and collect less often. To be called once, at the start."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(NEW_CONTAINERS)
 
 
 def malloc_trim() -> Callable[[], object]:

@@ -21,12 +21,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
+from shoal_base.collector import spare_collector
 from shoal_base.lines import guard_process, say, say_json
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
 from shoal_base.node_folders import numbered
 from shoal_base.output import outlive_the_terminal
 from shoal_base.private import private
-from shoal_p2p.collector import give_memory_back, spare_collector
+from shoal_p2p.collector import give_memory_back
 from shoal_p2p.data_dir import IDENTITY_FILE, DataDirInUseError, lock_data_dir
 from shoal_p2p.endings import call_on_parent_end, call_on_signal
 from shoal_p2p.flags import Given

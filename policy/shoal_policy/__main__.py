@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from shoal_base.collector import spare_collector
 from shoal_base.extras import missing_for_trainer
 from shoal_base.lines import guard_process, say, say_json, say_lines
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
@@ -354,6 +355,7 @@ def _with_tasks(
         )
         if not settings.resume:
             note_started_over(settings.data_dir, supervision.node_run)
+        spare_collector()
         with worker:
             runner.run()
     finally:

@@ -20,7 +20,7 @@ import pytest
 import trio
 import trio.testing
 
-from shoal_p2p.collector import NEW_CONTAINERS
+from shoal_base.collector import NEW_CONTAINERS
 from shoal_p2p.data_dir import DataDirInUseError, lock_data_dir
 from shoal_p2p.endings import call_on_parent_end, call_on_signal
 from shoal_p2p.flags import ServingFlags

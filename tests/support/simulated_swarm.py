@@ -24,8 +24,8 @@ import trio
 from shoal.simulation import host as simulated_host
 from shoal.simulation.clock import deterministic, jumping_clock
 from shoal.simulation.network import LinkSettings, SimulatedNetwork
+from shoal_base.collector import NEW_CONTAINERS
 from shoal_p2p.buffer.replay import ReplayBuffer
-from shoal_p2p.collector import NEW_CONTAINERS
 from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.intake import validation
 from shoal_p2p.net.identity import Identity, identity_from_seed
@@ -407,7 +407,7 @@ def _memoised() -> Iterator[None]:
 
 @contextmanager
 def _spared_collector() -> Iterator[None]:
-    """Collect seldom: as `shoal_p2p.collector` has it for one node, and here are a hundred."""
+    """Collect seldom: as `shoal_base.collector` has it for one node, and here are a hundred."""
     thresholds = gc.get_threshold()
     gc.set_threshold(4 * NEW_CONTAINERS)
     try:

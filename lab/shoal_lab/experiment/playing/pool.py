@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal_base.children import inherited
+from shoal_base.collector import spare_collector
 from shoal_base.lines import guard_process
 from shoal_lab.experiment.folder import STATE, is_done
 from shoal_lab.experiment.made_by import last_line
@@ -151,6 +152,7 @@ def _work(pipe: Connection, out: Path) -> None:
     from shoal_lab.experiment.playing.in_process import workers
 
     torch.set_num_threads(1)
+    spare_collector()  # as a node and a trainer do
     with workers() as shared, contextlib.suppress(EOFError, OSError):
         while True:
             job = pipe.recv()
