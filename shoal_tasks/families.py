@@ -279,21 +279,30 @@ def judge_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> Tas
 def example_coordinates(spec: FamilySpec, count: int) -> list[TaskCoordinates]:
     """The tasks of a family's worked examples, always the same.
 
-    None for a family of rows, each of which is trained on or held out, and none for an environment,
-    whose games have no right answer to show. Raises ValueError when
-    `count` leaves the reserved range.
+    A family of rows shows its first training rows, which are trained on as well: fewer than `count`
+    where the file has fewer. An environment has none: a game has no right answer to show. Raises
+    ValueError when `count` leaves the reserved range.
     """
     return _reserved(spec, EXAMPLE_SEED_MIN, TRIAL_SEED_MIN, count)
 
 
 def trial_coordinates(spec: FamilySpec, count: int) -> list[TaskCoordinates]:
-    """The tasks that try whether worked examples help; as `example_coordinates`."""
-    return _reserved(spec, TRIAL_SEED_MIN, JUDGE_SEED_MIN, count)
+    """The tasks that try whether worked examples help; of rows, the last that are trained on."""
+    return _reserved(spec, TRIAL_SEED_MIN, JUDGE_SEED_MIN, count, is_from_end=True)
 
 
-def _reserved(spec: FamilySpec, first: int, end: int, count: int) -> list[TaskCoordinates]:
+def _reserved(
+    spec: FamilySpec, first: int, end: int, count: int, *, is_from_end: bool = False
+) -> list[TaskCoordinates]:
     if not 0 <= count <= end - first:
         raise ValueError("more tasks than there are seeds kept for them")
-    if spec.generator in (ROWS_GENERATOR, ENVIRONMENT):
+    if spec.generator == ENVIRONMENT:
         return []
+    if spec.generator == ROWS_GENERATOR:
+        rows, held_out = spec.config["rows"], spec.config["held_out"]
+        assert isinstance(rows, int) and isinstance(held_out, int)
+        numbers = range(rows - held_out)[:: -1 if is_from_end else 1][:count]
+        # A training seed names the row that it leaves by division (`RowStream.row`).
+        lap = -(-TRAIN_SEED_MIN // (rows - held_out)) * (rows - held_out)
+        return [coordinates(spec, lap + number) for number in numbers]
     return [coordinates(spec, seed) for seed in range(first, first + count)]

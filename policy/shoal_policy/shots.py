@@ -105,7 +105,7 @@ def with_shots(
         return policy
     if asked == 0 or (settings.shots == "auto" and settings.generator != "self"):
         return policy
-    full = replace(policy, shots=_shots(policy, around.tasks, asked))
+    full = replace(policy, shots=shots_of(policy, around.tasks, asked))
     if settings.shots != "auto":
         return full
     kept = _Kept(keep_in, full, sampling_params(settings), settings.prompt)
@@ -129,8 +129,8 @@ def chosen_before(folder: Path, spec: FamilySpec) -> int | None:
         return None
 
 
-def _shots(policy: Policy, tasks: TaskSource, count: int) -> Shots:
-    """Examples of every family that has some, as many as its prompts hold."""
+def shots_of(policy: Policy, tasks: TaskSource, count: int) -> Shots:
+    """Return `count` examples of every family that has some, or as many as its prompts hold."""
     found = {}
     for family, examples in tasks.examples(count + SPARE).items():
         questions = tasks.trials(family, _TRIALS)

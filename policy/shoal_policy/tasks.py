@@ -102,8 +102,8 @@ class TaskSource:
     def examples(self, count: int) -> dict[str, list[Example]]:
         """Up to `count` worked examples of every family, no question twice: always the same.
 
-        Their answers differ as far as they can: a model repeats what it saw most. None of a
-        family of rows, or where the generator has no answer to show.
+        Their answers differ as far as they can: a model repeats what it saw most. None where the
+        generator, or the row, has no answer to show.
         """
         found = {}
         for family in self._families:
@@ -122,7 +122,10 @@ class TaskSource:
         return found
 
     def trials(self, family: str, count: int) -> list[Question]:
-        """Questions of a family that only try prompts: always the same, none of a row file's."""
+        """Questions of a family that try prompts: always the same, shared and trained on by nobody.
+
+        Of a file of rows they are training rows, for it has no others.
+        """
         looked_at = trial_coordinates(self._by_name[family], _LOOKED_AT * count)
         chosen = self._training_only(looked_at)[:count]
         texts = self._worker.questions(chosen) if chosen else []

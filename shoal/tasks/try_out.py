@@ -10,6 +10,7 @@ import argparse
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from shoal_base.extras import missing_for_trainer
@@ -31,10 +32,15 @@ nothing shared. Where all answers to a question earn alike, nothing can be learn
   shoal tasks try gsm8k.toml --model smollm2
   shoal tasks try gsm8k.toml --model smollm2 --rows 5 --max-new-tokens 200
 
+A chat model is shown four rows with their answers before each question, as a node does where that
+helps; --shots 0 shows none.
+
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
 _SHOWN_CHARS: Final = 90
 _SEED: Final = 1
+_AT_ONCE: Final = 4
+"""Rows answered together: fewer passes through the model, and progress that still moves."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -74,7 +80,8 @@ def _tried(
     # Late: torch takes seconds to import, and `--help` needs none of it.
     from shoal_policy.generation.local import generate
     from shoal_policy.generation.seam import Asking, ThisProcess
-    from shoal_policy.model.loading import ModelError, load_policy
+    from shoal_policy.model.loading import ModelError, PromptFormat, load_policy
+    from shoal_policy.shots import AUTO, shots_of
     from shoal_policy.tasks import TaskSource
     from shoal_wire.types import SamplingParams
 
@@ -87,14 +94,17 @@ def _tried(
     )
     with TaskWorker([spec]) as worker:
         tasks = TaskSource(worker, [spec])
+        shots = AUTO if arguments.shots is None else arguments.shots
+        if policy.prompt_format is not PromptFormat.TINY:
+            policy = replace(policy, shots=shots_of(policy, tasks, shots))
         rows: dict[str, dict[str, Any]] = {}
         questions = {one.text: one for one in tasks.draw(random.Random(_SEED), 4 * arguments.rows)}
         asked = list(questions.values())[: arguments.rows]
-        for number, question in enumerate(asked, start=1):
-            told(number, len(asked))
+        for number in range(0, len(asked), _AT_ONCE):
+            told(number + 1, len(asked))
             groups = ThisProcess(policy, generate).answer(
                 Asking(
-                    questions=[question],
+                    questions=asked[number : number + _AT_ONCE],
                     policy=policy,
                     play=tasks.play,
                     policy_version=0,
@@ -104,6 +114,7 @@ def _tried(
                 )
             )
             for group, rewards in zip(groups, tasks.verify_own(groups), strict=True):
+                question = group.question
                 rows[question.text] = {
                     "question": question.text,
                     "expected": tasks.expected([question.task])[0],
@@ -116,7 +127,13 @@ def _tried(
                         for answer, reward in zip(group.answers, rewards, strict=True)
                     ],
                 }
-    return {"family": spec.name, "model": arguments.model, **_summary(list(rows.values()))}
+    shown = policy.shots.families.get(spec.name)
+    return {
+        "family": spec.name,
+        "model": arguments.model,
+        "shots": shown.count if shown else 0,
+        **_summary(list(rows.values())),
+    }
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -148,6 +165,7 @@ def _show(console: Terminal, view: dict[str, Any]) -> None:
     console.print(
         f"mean reward {view['reward']:.2f} · {view['signal']:.0%} of {len(view['rows'])} questions "
         f"have signal (their answers earn unlike rewards) · {view['cut']:.0%} of answers cut"
+        + (f" · {view['shots']} rows shown before each" if view["shots"] else "")
     )
     console.print(_advice(view), soft_wrap=True)
 
@@ -157,7 +175,7 @@ def _advice(view: dict[str, Any]) -> str:
     if view["cut"] > 0.5:
         return "Most answers are cut: raise --max-new-tokens, or ask for short ones by prompt = …"
     if view["reward"] == 0:
-        return "Nothing earns anything: easier rows, worked examples in `prompt`, or a larger model"
+        return "Nothing earns anything: easier rows, more --max-new-tokens, or a larger model"
     if view["signal"] < 0.1:
         return "Hardly any question has signal: rows of another difficulty, or more --completions"
     return "There is something to learn: train with shoal node --tasks none --task-file FILE"
@@ -192,6 +210,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=("auto", "chat", "plain"),
         default="auto",
         help="how it is asked, as --prompt of a node (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--shots",
+        type=whole(0, 16),
+        default=None,
+        help="rows shown with their answers before each question (default: 4 for a chat model)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

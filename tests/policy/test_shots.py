@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +17,15 @@ from shoal_policy.model.loading import ModelError, Policy, wrap_policy
 from shoal_policy.model.packed import can_pack
 from shoal_policy.model.prompting import prompt_ids
 from shoal_policy.node.link import NodeLink
-from shoal_policy.shots import SHOTS_FILE, with_shots
+from shoal_policy.shots import SHOTS_FILE, shots_of, with_shots
 from shoal_policy.tasks import TaskSource
 from shoal_policy.trainer import Trainer
 from shoal_tasks.answers import extract_answer
 from shoal_tasks.families import AnswerFormat, FamilySpec, example_coordinates
 from shoal_tasks.prompts import answer_text
+from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import FinishReason
@@ -202,6 +207,26 @@ def _examples(spec: FamilySpec) -> list[tuple[Any, str]]:
     found = example_coordinates(spec, 192)
     texts = make.real_worker().questions(found)
     return list(zip(found, texts, strict=True))
+
+
+def test_rows_show_training_rows_and_never_the_one_that_is_asked(tmp_path: Path) -> None:
+    lines = [json.dumps({"question": f"{n} + 1?", "answer": str(n + 1)}) for n in range(9)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(lines))
+    (tmp_path / "sums.toml").write_text('name = "sums"\nrows = "sums.jsonl"\nheld_out = 2\n')
+    spec = load_task_file(tmp_path / "sums.toml")
+    with TaskWorker([spec]) as worker:
+        tasks = TaskSource(worker, [spec])
+        policy = replace(chat_policy(), shots=shots_of(chat_policy(), tasks, 4))
+        held_out = {one.text for one in tasks.held_out(2)}
+        drawn = tasks.draw(random.Random(1), 100)
+        tried = tasks.trials(spec.name, 4)
+    shown = {one.text: policy.shots.of(spec.name, one.text) for one in drawn}
+    assert len(shown) == 7 and not held_out & set(shown)
+    for question, examples in shown.items():
+        assert len(examples) == 4 and question not in [one.question for one in examples]
+        assert not held_out & {one.question for one in examples}
+        assert all(one.answer == f"<answer>{int(one.question[0]) + 1}</answer>" for one in examples)
+    assert [one.text for one in tried] == [f"{n} + 1?" for n in (6, 5, 4, 3)]
 
 
 def test_a_tagged_answer_is_shown_between_its_tags() -> None:

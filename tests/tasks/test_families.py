@@ -192,10 +192,23 @@ def test_examples_and_trials_have_seeds_that_nobody_else_draws() -> None:
             draw(EASY[0], end - first + 1)
 
 
-def test_rows_of_a_file_are_no_examples() -> None:
-    config: dict[str, JsonValue] = {"sha256": "0" * 64, "rows": 3, "held_out": 1}
+@given(st.integers(1, 5000), st.integers(0, 50), st.integers(0, 20))
+def test_examples_of_rows_are_the_first_training_rows_and_trials_the_last(
+    num_training: int, held_out: int, count: int
+) -> None:
+    config: dict[str, JsonValue] = {
+        "sha256": "0" * 64,
+        "rows": num_training + held_out,
+        "held_out": held_out,
+    }
     rows = FamilySpec(name="mine", generator=ROWS_GENERATOR, config=config, verifier=EXACT)
-    assert example_coordinates(rows, 2) == trial_coordinates(rows, 2) == []
+    examples, trials = example_coordinates(rows, count), trial_coordinates(rows, count)
+    assert all(TRAIN_SEED_MIN <= task.seed < SEED_LIMIT for task in (*examples, *trials))
+    # As `RowStream.row` finds a training row.
+    shown = [(task.seed + task.index) % num_training for task in examples]
+    tried = [(task.seed + task.index) % num_training for task in trials]
+    assert shown == list(range(num_training))[:count]
+    assert tried == list(reversed(range(num_training)))[:count]
 
 
 def test_importing_the_pure_part_is_cheap_and_brings_no_reasoning_gym() -> None:
