@@ -86,6 +86,26 @@ def file_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def worked_beside(path: Path) -> Path:
+    """Return where the workings of a converted rows file lie: `answer_after` cut them off."""
+    return path.with_suffix(".worked.json")
+
+
+def read_worked(spec: FamilySpec) -> dict[str, str]:
+    """Return the worked answers of some rows by their questions; empty where none are known.
+
+    They only show a model how an answer is written, so that nothing of them is in the family's
+    digest and a spoilt file costs no more than them.
+    """
+    try:
+        found = json.loads(worked_beside(Path(spec.path)).read_bytes()) if spec.path else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+        return {}
+    return found
+
+
 class RowStream:
     """All items of a family of rows."""
 

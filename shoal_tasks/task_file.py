@@ -56,6 +56,7 @@ from shoal_tasks.rows import (
     file_digest,
     number_text,
     parse_rows,
+    worked_beside,
 )
 from shoal_tasks.spec import (
     ENVIRONMENT,
@@ -277,13 +278,21 @@ def _rows_file(table: Mapping[str, Any], folder: Path) -> tuple[Path, bytes]:
     return _converted(table, folder)
 
 
+_WORKED: Final = 256
+"""Rows whose workings are kept: examples are chosen among the first ones."""
+
+
 def _converted(table: Mapping[str, Any], folder: Path) -> tuple[Path, bytes]:
     """Convert a data set into a rows file in the cache, named by its own digest."""
     source = table["rows"]
     lines = []
+    worked: dict[str, str] = {}
     for place, record in read_records(source, folder):
         where = f"{source}, {place}"
         row = _shaped(record, table, where)
+        if "answer_after" in table and len(worked) < _WORKED:
+            text = str(record[table.get("answer", "answer")]).rpartition(table["answer_after"])[0]
+            worked[str(row["question"])] = text.strip()
         lines.append(
             json.dumps(row, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode(
                 errors="surrogatepass"
@@ -298,6 +307,8 @@ def _converted(table: Mapping[str, Any], folder: Path) -> tuple[Path, bytes]:
         path = kept / f"{hashlib.sha256(data).hexdigest()}.jsonl"
         if not path.exists():
             write_atomically(path, data)
+        if any(worked.values()):
+            write_atomically(worked_beside(path), json.dumps(worked).encode())
     except LookupError as error:
         raise FamilyError(str(error)) from None
     except OSError as error:

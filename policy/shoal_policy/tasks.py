@@ -13,6 +13,7 @@ from shoal_tasks.families import (
     trial_coordinates,
 )
 from shoal_tasks.prompts import Example, answer_text
+from shoal_tasks.rows import read_worked
 from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.split import Part
 from shoal_tasks.types import Play, PlayRequest, ScoreRequest, ScoreResult, TaskCoordinates
@@ -109,11 +110,14 @@ class TaskSource:
         for family in self._families:
             chosen = self._training_only(example_coordinates(family, _LOOKED_AT * count))
             tagged = self._tagged(family.name)
+            worked = read_worked(family) if tagged else {}
             shown: dict[str, Example] = {}
             for item in self._worker.items(chosen) if chosen else ():
                 answer = item.answer or item.metadata.get("example_answer")
                 if isinstance(answer, str) and answer:
+                    lead = worked.get(item.question)
                     text = answer_text(answer, tagged=tagged)
+                    text = f"{lead}\n{text}" if lead else text
                     shown[item.question] = Example(question=item.question, answer=text)
             first = {one.answer: one for one in reversed(shown.values())}
             others = [one for one in shown.values() if one is not first[one.answer]]

@@ -11,7 +11,7 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal_base.extras import missing_for_trainer
 from shoal_base.lines import say_json
@@ -24,6 +24,9 @@ from shoal_tasks.families import FamilySpec
 from shoal_tasks.task_file import load_task_files
 from shoal_tasks.turns import SEPARATOR
 from shoal_tasks.worker.sync import TaskWorker
+
+if TYPE_CHECKING:
+    from shoal_policy.rollouts import OwnGroup
 
 DESCRIPTION = """\
 Let a model answer some rows of a task file, and show what it says and earns. Nothing is trained and
@@ -113,26 +116,28 @@ def _tried(
                     seed=_SEED + number,
                 )
             )
-            for group, rewards in zip(groups, tasks.verify_own(groups), strict=True):
-                question = group.question
-                rows[question.text] = {
-                    "question": question.text,
-                    "expected": tasks.expected([question.task])[0],
-                    "answers": [
-                        {
-                            "text": answer.text,
-                            "reward": reward,
-                            "finish_reason": str(answer.finish_reason),
-                        }
-                        for answer, reward in zip(group.answers, rewards, strict=True)
-                    ],
-                }
+            expected = tasks.expected([group.question.task for group in groups])
+            for group, right, rewards in zip(
+                groups, expected, tasks.verify_own(groups), strict=True
+            ):
+                rows[group.question.text] = _row(group, right, rewards)
     shown = policy.shots.families.get(spec.name)
     return {
         "family": spec.name,
         "model": arguments.model,
         "shots": shown.count if shown else 0,
         **_summary(list(rows.values())),
+    }
+
+
+def _row(group: OwnGroup, expected: str | None, rewards: Sequence[float]) -> dict[str, Any]:
+    return {
+        "question": group.question.text,
+        "expected": expected,
+        "answers": [
+            {"text": answer.text, "reward": reward, "finish_reason": str(answer.finish_reason)}
+            for answer, reward in zip(group.answers, rewards, strict=True)
+        ],
     }
 
 

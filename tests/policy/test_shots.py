@@ -23,6 +23,7 @@ from shoal_policy.trainer import Trainer
 from shoal_tasks.answers import extract_answer
 from shoal_tasks.families import AnswerFormat, FamilySpec, example_coordinates
 from shoal_tasks.prompts import answer_text
+from shoal_tasks.rows import worked_beside
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest
 from shoal_tasks.worker.sync import TaskWorker
@@ -227,6 +228,26 @@ def test_rows_show_training_rows_and_never_the_one_that_is_asked(tmp_path: Path)
         assert not held_out & {one.question for one in examples}
         assert all(one.answer == f"<answer>{int(one.question[0]) + 1}</answer>" for one in examples)
     assert [one.text for one in tried] == [f"{n} + 1?" for n in (6, 5, 4, 3)]
+
+
+def test_rows_show_the_working_before_their_answer(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"question": f"{n} + 1?", "answer": f"One more than {n}.\n#### {n + 1}"})
+        for n in range(9)
+    ]
+    (tmp_path / "sums.jsonl").write_text("\n".join(lines))
+    (tmp_path / "sums.toml").write_text(
+        'name = "sums"\nrows = "sums.jsonl"\nheld_out = 2\nanswer_after = "####"\n'
+    )
+    spec = load_task_file(tmp_path / "sums.toml")
+    with TaskWorker([spec]) as worker:
+        tasks = TaskSource(worker, [spec])
+        whole = tasks.examples(4)["sums"]
+        worked_beside(Path(spec.path)).write_text("{")
+        bare = tasks.examples(4)["sums"]
+    for number, (one, other) in enumerate(zip(whole, bare, strict=True)):
+        assert other.answer == f"<answer>{number + 1}</answer>"
+        assert one.answer == f"One more than {number}.\n{other.answer}"
 
 
 def test_a_tagged_answer_is_shown_between_its_tags() -> None:
