@@ -14,7 +14,7 @@ from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, brief, experiment_o
 
 PAGE = DOCS / "archive" / "experiments.md"
 RESULTS = DOCS / "results.md"
-OF_CHOICE = DOCS / "strategies.md"
+OF_CHOICE = DOCS / "archive" / "tried.md"
 VERSIONS = ARCHIVES / "versions.tar.xz"
 KEPT = sorted({*ARCHIVES.glob("*.tar.xz")} - {VERSIONS})
 BESIDE: dict[str, tuple[Path, str | None]] = {
