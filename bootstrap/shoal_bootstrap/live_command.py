@@ -5,17 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from shoal_base.extras import missing_for_tasks
 from shoal_base.visible import visible_name
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_p2p.flags import Given
 from shoal_p2p.process import Serving, run_until_stopped, serve
 from shoal_settings.called import called, join_command
+from shoal_settings.exits import fail
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
 
 def run(given: Given) -> int:
     """Run `shoal bootstrap`; return the exit code."""
+    asked = given.loaded.settings.subscribe_shards
+    if asked not in ("auto", "0") and (missing := missing_for_tasks()) is not None:
+        return fail("bootstrap", f"{missing} (or --subscribe-shards 0)").code
     serving = Serving(
         make=BootstrapPeer,
         run=run_until_stopped,
@@ -34,3 +39,5 @@ def _announce(peer: MeetingPoint, settings: Settings) -> Iterator[str]:
     yield f"join it: {join_command(addresses[0], settings.swarm_key)}"
     folder = shlex.quote(str(settings.data_dir))
     yield f"or in one line for a friend: {called()} invite --data-dir {folder}"
+    if missing_for_tasks() is not None:
+        yield "nodes meet here; to forward their rollouts as well: pip install 'shoal[train]'"

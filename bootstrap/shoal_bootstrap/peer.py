@@ -1,7 +1,8 @@
 """The bootstrap peer: a member of the swarm without buffer, outbox or trainer.
 
 It validates before it forwards, like any peer, and forgets what it has forwarded. Nodes that
-have met stay together without it.
+have met stay together without it. An installation without the library of questions cannot validate:
+there nodes meet and are relayed to one another, and nothing is forwarded.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 import trio
 
+from shoal_base.extras import missing_for_tasks
 from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.ipc.inspector import View
 from shoal_p2p.ipc.views import CoreViews
@@ -25,7 +27,13 @@ class MeetingPoint:
     """A relay of gossip that keeps nothing."""
 
     def __init__(self, peer: ListeningPeer, manifest: Manifest) -> None:
-        self.member = Member(peer, manifest, keep=self._forget, accuse=_keep_no_evidence)
+        self.member = Member(
+            peer,
+            manifest,
+            keep=self._forget,
+            accuse=_keep_no_evidence,
+            validates=missing_for_tasks() is None,
+        )
         self.groups_relayed = 0
 
     async def start(self, nursery: trio.Nursery) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from shoal_base.extras import missing_for_trainer
+from shoal_base.extras import missing_for_tasks, missing_for_trainer
 from shoal_base.files import write_atomically
 from shoal_base.lines import say
 from shoal_base.node_folders import folders_for, newest_checkpoint, numbered
@@ -44,7 +44,10 @@ def run(given: Given, *, make: Callable[..., Node] | None = None) -> int:
 
 def make_node(*, settings: Settings, **given: Any) -> Node:
     """Return a node; raises UsageExit where its trainer could not even be started."""
-    if not settings.no_trainer:
+    if settings.no_trainer:
+        if (missing := missing_for_tasks()) is not None:
+            raise fail("node", missing)
+    else:
         served = settings.no_train and settings.generator == "openai"
         if (missing := missing_for_trainer(served=served)) is not None:
             raise fail("node", f"{missing} (or --no-trainer, for a node that trains nothing)")

@@ -63,11 +63,14 @@ class Member:
         observers: Sequence[Observer] = (),
         draws: Draws | None = None,
         worker_patience_seconds: float = _WORKER_PATIENCE_SECONDS,
+        validates: bool = True,
     ) -> None:
         """Without `draws` it draws and publishes no groups, and relays only a swarm of one shard.
         `is_open` is as the intake has it. A peer that validates nothing may have more patience with
-        the task worker.
+        the task worker. One that does not validate listens to no shard: it would forward what
+        others reject, and they would hold that against it.
         """
+        self._validates = validates
         self.peer = peer
         self.manifest = manifest
         self.host, self.gossip, self.discovery = peer.host, peer.gossip, peer.discovery
@@ -103,7 +106,8 @@ class Member:
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Start validation and subscribe: from here on batches reach `keep`."""
-        await nursery.start(self.worker.run)
+        if self._validates:
+            await nursery.start(self.worker.run)
         await nursery.start(self.intake.run)
         await nursery.start(self.shards.run)
         if self.peer.settings.mdns:
@@ -116,7 +120,7 @@ class Member:
         fixed = None if asked == "auto" else int(asked)
         if fixed is None and draws is None:
             # Who keeps nothing need not hear everybody: meeting others works without.
-            fixed = 1 if num_shards == 1 else 0
+            fixed = 1 if num_shards == 1 and self._validates else 0
         return ShardKeeper(
             host=peer.host,
             gossip=peer.gossip,

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 
 import trio
 
+from shoal_base.extras import missing_for_tasks
 from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
 from shoal_p2p.disk import Disk
 from shoal_p2p.intake.ledger import PublisherLedger
@@ -30,7 +31,7 @@ from shoal_p2p.peers.manifest_source import FoundManifest, ManifestSource
 from shoal_p2p.peers.outside import ReachServer
 from shoal_p2p.peers.peer_book import BookFile
 from shoal_p2p.peers.relay_client import RelayUse
-from shoal_p2p.peers.try_out import try_families
+from shoal_p2p.peers.try_out import anything, try_families
 from shoal_p2p.shards.directory import ShardDirectory
 from shoal_p2p.standing.guard import PeerGuard
 from shoal_p2p.standing.room import seats_of
@@ -92,7 +93,11 @@ class ListeningPeer:
             data_dir=self.data_dir,
             settings=self.settings,
             wait_s=self.tuning.bootstrap_s,
-            try_out=partial(try_families, make_worker=self.parts.worker),
+            try_out=(
+                partial(try_families, make_worker=self.parts.worker)
+                if missing_for_tasks() is None
+                else anything
+            ),
             refused=self.disk.refused,
         )
 

@@ -14,6 +14,7 @@ from shoal.counted import Counted
 from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from shoal.export.sinks import Card, open_sinks
 from shoal.nearby import folder_with
+from shoal_base.extras import missing_for_tasks
 from shoal_base.lines import say, say_json, say_lines
 from shoal_p2p.store.archive import (
     ARCHIVE_FILE,
@@ -115,6 +116,8 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
         sink = stack.enter_context(open_sinks(arguments.out, formats))
         worker = None
         if not arguments.no_verify and families:
+            if (missing := missing_for_tasks()) is not None:
+                raise fail("export", f"{missing} (or --no-verify)")
             worker = stack.enter_context(TaskWorker(families))
         counted = stack.enter_context(Counted("batches", num_batches))
         maker, done = RowMaker(worker, families, tally), 0

@@ -16,6 +16,7 @@ from shoal.layout import print_wrapped
 from shoal.prompt_shown import prompt_of
 from shoal.tasks.model_play import play_by_model
 from shoal.tasks.play import play
+from shoal_base.extras import missing_for_tasks
 from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
@@ -95,7 +96,10 @@ def main(argv: Sequence[str]) -> int:
                 "generators": sorted(ALLOWED_GENERATORS),
             }
             _show(view, _list_families, as_json=arguments.json)
-        elif arguments.play:
+            return EXIT_OK
+        if (missing := missing_for_tasks()) is not None:
+            raise fail("tasks", missing)
+        if arguments.play:
             _play(_choose(listed, arguments.family).spec, arguments)
         else:
             chosen = _choose(listed, arguments.family)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from shoal_base.extras import is_installed
+from shoal_base.extras import is_installed, missing_for_tasks
 from shoal_base.files import create_atomically
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
@@ -62,6 +62,8 @@ def main(argv: Sequence[str]) -> int:
     """Run `shoal tasks new`; return the exit code."""
     arguments = _parser().parse_args(argv)
     try:
+        if (missing := missing_for_tasks()) is not None:
+            raise fail("tasks new", missing)
         name = arguments.name or _stem(arguments.data)
         path = Path(arguments.out or f"{_stem(name)}.toml")
         found = look_at(arguments.data, name)

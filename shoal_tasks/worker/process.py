@@ -11,6 +11,8 @@ from typing import Final
 import shoal_tasks
 import shoal_wire
 from shoal_base.children import SAFE_PATH, python
+from shoal_base.extras import missing_for_tasks
+from shoal_tasks.errors import FamilyError
 
 _ENVIRONMENT: Final = {
     "HOME": "/nonexistent",
@@ -31,7 +33,14 @@ class WorkerProcess:
 
     def __init__(self) -> None:
         """Start it. Call from a thread that lives as long as the worker is to live: the kernel
-        ends the worker when the thread that started it ends. Raises OSError."""
+        ends the worker when the thread that started it ends.
+
+        Raises:
+            FamilyError: this installation lacks the library of questions.
+            OSError: the process does not start.
+        """
+        if (missing := missing_for_tasks()) is not None:
+            raise FamilyError(missing)
         child_in, self.write_fd = os.pipe()
         self.read_fd, child_out = os.pipe()
         try:

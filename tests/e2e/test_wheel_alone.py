@@ -18,7 +18,7 @@ __all__ = ["installed"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 INSTALL_S = 1500.0
 PATIENCE_S = 170.0
-TRAINER = "pip install 'shoal[trainer]'"
+TRAINER = "pip install 'shoal[train]'"
 LAB = "pip install 'shoal[lab]'"
 LACKS = [
     ("node", TRAINER),
@@ -29,9 +29,12 @@ LACKS = [
     ("experiment paper --quick", LAB),
     ("tasks gcd_easy --model tiny", TRAINER),
     ("judge report", LAB),
+    ("tasks gcd_easy", TRAINER),
+    ("node --no-trainer", TRAINER),
     ("export", "pip install 'shoal[export]'"),
 ]
-WORKS = ("--help", "--version", "tasks", "tasks gcd_easy", "schema", "completion bash")
+WORKS = ("--help", "--version", "tasks", "schema", "completion bash", "bootstrap --print-config")
+HEAVY = ("torch", "transformers", "sympy", "matplotlib", "numpy", "reasoning_gym")
 NODE = f"node --no-trainer --no-mdns {LOOPBACK} --print-config"
 
 
@@ -69,7 +72,8 @@ def run(program: Path, line: str, folder: Path) -> subprocess.CompletedProcess[s
 def test_without_extras_a_command_works_or_says_what_is_missing(
     alone: Path, tmp_path: Path
 ) -> None:
-    assert not list(alone.parent.parent.glob("lib/*/site-packages/torch"))
+    for name in HEAVY:
+        assert not list(alone.parent.parent.glob(f"lib/*/site-packages/{name}"))
     for line, said in LACKS:
         done = run(alone, line, tmp_path)
         assert done.returncode == 2, (line, done.stderr)

