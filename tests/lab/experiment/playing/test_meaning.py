@@ -85,7 +85,7 @@ def test_any_text_has_one_normal_form(text: str, generator: str) -> None:
 
 @pytest.mark.parametrize("name", ["base_conversion_easy", "count_bits_easy", "gcd_easy"])
 def test_the_page_has_the_number_of_questions_that_draws_show(name: str) -> None:
-    """The counts are made as those in docs/tasks.md were."""
+    """The counts are made as those in docs/archive/question-counts.md were."""
     (spec,) = [one for one in PRESETS["easy"] if one.name == name]
     rng = random.Random(f"count/{name}")
     with TaskWorker([spec]) as worker:
@@ -95,5 +95,5 @@ def test_the_page_has_the_number_of_questions_that_draws_show(name: str) -> None
             for start in range(0, len(tasks), 500)
             for text in worker.questions(tasks[start : start + 500])
         }
-    page = (DOCS / "tasks.md").read_text()
+    page = (DOCS / "archive" / "question-counts.md").read_text()
     assert re.search(rf"^\| `easy` \| `{name}` \| {len(found):,} \|", page, re.MULTILINE)
