@@ -36,23 +36,50 @@ _TRIES = 100
 
 @dataclass(slots=True)
 class Cost:
-    """CPU seconds of one kind of request. Changes in place."""
+    """CPU seconds of one kind of request. Changes in place.
 
-    spent: float = 0.0
-    computed: int = 0
+    A worker that is asked n things takes a + b·n seconds: a for the exchange. Both are fitted to
+    what was computed (least squares), since what a swarm's one worker computes comes in smaller
+    pieces than what a node's own is asked.
+    """
+
     charged: float = 0.0
+    calls: int = 0
+    things: int = 0
+    seconds: float = 0.0
+    squares: int = 0
+    """Sum of n² over the calls."""
+    products: float = 0.0
+    """Sum of n × seconds over the calls."""
 
     def add(self, asked: int, missing: int, there: float, here: float = 0.0) -> None:
-        """Count so many requests, of which these were computed.
+        """Count a request for so many things, of which these were computed.
 
         That took so many seconds `there`, in the worker, and `here`, where it was asked and which
-        is charged already.
+        is charged already. A request of which nothing or a part was computed is charged as one for
+        all, less what was spent.
         """
+        spent = there + here
         if missing:
-            self.spent += there + here
-            self.computed += missing
-        mean = self.spent / self.computed if self.computed else 0.0
-        self.charged += there + mean * (asked - missing)
+            self.calls += 1
+            self.things += missing
+            self.seconds += spent
+            self.squares += missing**2
+            self.products += missing * spent
+        self.charged += there
+        if asked > missing and self.calls:
+            exchange, each = self._fitted()
+            self.charged += each * (asked - missing) + (0.0 if missing else exchange)
+
+    def _fitted(self) -> tuple[float, float]:
+        """Return the seconds of an exchange and of one thing in it, neither below 0."""
+        spread = self.squares - self.things**2 / self.calls
+        mean = self.seconds / self.things
+        if not spread:
+            return 0.0, mean
+        each = (self.products - self.things * self.seconds / self.calls) / spread
+        each = min(max(each, 0.0), mean)
+        return (self.seconds - each * self.things) / self.calls, each
 
 
 class SharedWorker(TaskWorker):
@@ -74,8 +101,8 @@ class SharedWorker(TaskWorker):
     @property
     def cpu_seconds(self) -> float:
         """CPU seconds of the worker, had every node one of its own: what is remembered is charged
-        at the mean of what was computed, with what asking for it takes. Of all that nodes ask for,
-        each once where a node's own worker is asked once.
+        as what was computed, with what asking for it takes. Of all that nodes ask for, each once
+        where a node's own worker is asked once.
         """
         return sum(cost.charged for cost in self._costs.values())
 

@@ -12,6 +12,8 @@ import pytest
 import torch
 import trio
 import trio.testing
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
@@ -284,10 +286,12 @@ def test_a_remembered_request_costs_what_a_computed_one_does() -> None:
     cost = Cost()
     cost.add(4, 4, 1.0)
     assert cost.charged == 1.0
-    cost.add(2, 0, 0.0)
+    cost.add(2, 0, 0.0)  # all exchanges were alike: a quarter each
     assert cost.charged == 1.5
-    cost.add(3, 1, 0.5)  # five were computed for 1.5: 0.3 each
-    assert cost.charged == pytest.approx(1.5 + 0.5 + 2 * 0.3)
+    cost.add(3, 1, 0.4)  # 0.2 for the exchange and 0.2 for each thing: two more
+    assert cost.charged == pytest.approx(1.5 + 0.4 + 2 * 0.2)
+    cost.add(5, 0, 0.0)
+    assert cost.charged == pytest.approx(2.3 + 0.2 + 5 * 0.2)
 
 
 def test_asking_for_what_is_remembered_costs_what_asking_did() -> None:
@@ -296,6 +300,24 @@ def test_asking_for_what_is_remembered_costs_what_asking_did() -> None:
     assert cost.charged == 1.0
     cost.add(2, 0, 0.0)
     assert cost.charged == 2.5
+
+
+@given(
+    calls=st.lists(st.integers(1, 40), min_size=2, max_size=30),
+    exchange=st.floats(0.0, 10.0),
+    each=st.floats(0.001, 1.0),
+    asked=st.integers(1, 100),
+)
+def test_what_is_charged_is_what_an_own_worker_would_have_taken(
+    calls: list[int], exchange: float, each: float, asked: int
+) -> None:
+    assume(len(set(calls)) > 1)
+    cost = Cost()
+    for num in calls:
+        cost.add(num, num, exchange + each * num)
+    before = cost.charged
+    cost.add(asked, 0, 0.0)
+    assert cost.charged - before == pytest.approx(exchange + each * asked, rel=1e-6)
 
 
 def test_a_node_is_charged_for_what_its_own_worker_would_be_asked(shared: Workers) -> None:
