@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,14 +27,11 @@ def expected_row(field: str) -> str:
         flag += f", `--no-{case.flag(field)[2:]}`"
     if off_value(info) is not None:
         flag += f", `--no-{case.flag(field)[2:]}`"
-    commands = ", ".join(command for command in case.COMMANDS if field in fields_of(command))
     cells = (
         f"`{public_name(field)}`",
         flag,
-        f"`{case.variable(field)}`",
         _default(info.default),
-        commands,
-        f"{info.description}{_of_others(field)}{_bounds(field)}",
+        f"{info.description}{_bounds(field)}",
     )
     return "| " + " | ".join(cells) + " |"
 
@@ -46,17 +42,6 @@ def _default(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"`{item}`" for item in value) or "none"
     return f"`{value}`"
-
-
-def _of_others(field: str) -> str:
-    """The description to commands whose help says something else."""
-    extra: Any = Settings.model_fields[field].json_schema_extra
-    instead = extra["instead"]
-    return "".join(
-        f" For `shoal {command}`: {text[0].lower()}{text[1:]}"
-        for command, text in instead.items()
-        if text
-    )
 
 
 def _bounds(field: str) -> str:
