@@ -32,9 +32,9 @@ class WorkerProtocolError(TaskError):
 
 
 class ServerAway(WorkerUnavailable):
-    """An OpenEnv server of the operator's own that cannot be used now; one line that says why."""
+    """An OpenEnv server or a judge of the operator's that cannot be used now; one line says why."""
 
-    def __init__(self, why: str, server: str = "") -> None:
-        """`server` is its address, where a client of the worker raises this."""
+    def __init__(self, why: str, lane: str = "") -> None:
+        """`lane` is its `FamilySpec.lane`, where a client of the worker raises this."""
         super().__init__(why)
-        self.server = server
+        self.lane = lane

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 MAX_FAMILIES: Final = 256
 MAX_ITEMS_PER_FRAME: Final = 64
 MAX_ITEMS_ON_A_SERVER: Final = 8
 """The same where each is a game that a server replays: a frame has one deadline, 15 s, so a game of
 an OpenEnv server may take some two seconds."""
+MAX_ITEMS_OF_A_JUDGE: Final = 1
+"""The same where each completion is a question to an LLM, which may take seconds."""
 MAX_CHARS_PER_FRAME: Final = 1_000_000
 """Completion text in one frame, characters; JSON may need twelve bytes for one."""
 
@@ -41,3 +43,14 @@ class WorkerLimits:
     """Failed starts in a row before callers are told that the worker is unavailable."""
     max_backoff_seconds: float = 5.0
     """Longest pause between two starts; doubles from 0.1."""
+
+    def of_a_judge(self) -> Self:
+        """Return the limits of a judge's worker, which asks an LLM or holds a small one. Guesses:
+        one answer of an LLM takes 1 to 10 s, and a judge of 135 M parameters some 1.5 GiB."""
+        return replace(
+            self,
+            item_cpu_seconds=15 * self.item_cpu_seconds,
+            request_timeout_seconds=2 * self.request_timeout_seconds,
+            memory_bytes=8 * self.memory_bytes,
+            max_open_files=256,
+        )

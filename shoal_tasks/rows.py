@@ -18,7 +18,7 @@ from shoal_tasks.answers import MAX_ANSWER_CHARS
 from shoal_tasks.data_files import as_json, read_file
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import TRAIN_SEED_MIN
-from shoal_tasks.spec import PYTHON, FamilySpec, JsonValue
+from shoal_tasks.spec import FamilySpec, JsonValue
 
 MAX_ROW_QUESTION_CHARS: Final = 32 * 1024
 
@@ -114,7 +114,7 @@ class RowStream:
         if file_digest(data) != spec.config["sha256"]:
             raise FamilyError(f"family {spec.name!r}: {spec.path} is not the swarm's file")
         self.spec = spec
-        is_answer_needed = spec.verifier != PYTHON
+        is_answer_needed = not spec.has_python_reward
         self._rows = parse_rows(data, spec.path, is_answer_needed=is_answer_needed)
         if len(self._rows) != spec.config["rows"]:
             raise FamilyError(f"family {spec.name!r}: {spec.path} has {len(self._rows)} rows")

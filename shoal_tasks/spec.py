@@ -35,6 +35,10 @@ MATH_VERIFY: Final = "math_verify"
 PYTHON: Final = "python"
 """The reward is what a Python function beside the task file returns for the whole completion."""
 
+LOCAL: Final = "local"
+"""The same, but of a function that each node chooses for itself, and that need not repeat itself:
+an LLM that judges. The family does not say which, so no two nodes need agree on a reward."""
+
 ENVIRONMENT: Final = "environment"
 """The generator of every family that answers back, and the verifier of one in a Python file: the
 reward is what the environment gives while the completion's messages are replayed."""
@@ -53,6 +57,7 @@ VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     EXACT: "1",
     MATH_VERIFY: "0.9.0",
     PYTHON: "1",
+    LOCAL: "1",
     ENVIRONMENT: "1",
     TEXT_ARENA: "0.7.4",
     OWN_GAME: "1",
@@ -63,7 +68,7 @@ ROWS_GENERATOR: Final = "rows"
 """Not a data set of the library: the tasks are the rows of a file that a peer has or has not."""
 
 _VERIFIERS: Final[Mapping[str, frozenset[str]]] = {
-    ROWS_GENERATOR: frozenset({EXACT, MATH_VERIFY, PYTHON}),
+    ROWS_GENERATOR: frozenset({EXACT, MATH_VERIFY, PYTHON, LOCAL}),
     ENVIRONMENT: frozenset({ENVIRONMENT, TEXT_ARENA, OWN_GAME, OPENENV}),
 }
 """The verifiers of a generator's tasks, where the library is not the one."""
@@ -71,6 +76,11 @@ _VERIFIERS: Final[Mapping[str, frozenset[str]]] = {
 _ROWS_CONFIG: Final = frozenset({"sha256", "rows", "held_out"})
 _REWARD_CONFIG: Final = frozenset({"reward_sha256", "reward_name", "reward_range"})
 """Further keys of a family of rows whose verifier is a Python function."""
+_CONFIG_OF: Final[Mapping[str, frozenset[str]]] = {
+    PYTHON: _ROWS_CONFIG | _REWARD_CONFIG,
+    LOCAL: _ROWS_CONFIG | _REWARD_CONFIG - {"reward_sha256"},
+}
+"""The keys of a family of rows by its verifier; `_ROWS_CONFIG` of any other."""
 _OPTIONAL_CONFIG: Final = frozenset({"system"})
 """Keys that families of rows and environments may have: the system turn before each question."""
 
@@ -146,6 +156,24 @@ class FamilySpec:
         return self.is_environment and self.verifier == OPENENV
 
     @property
+    def is_local(self) -> bool:
+        """Whether each node scores by a judge of its own."""
+        return self.verifier == LOCAL
+
+    @property
+    def has_python_reward(self) -> bool:
+        """Whether completions are scored by a Python function of the user's."""
+        return self.verifier in (PYTHON, LOCAL)
+
+    @property
+    def lane(self) -> str:
+        """Which worker process has the family: its OpenEnv server's address, or its judge's file;
+        empty for the one of all other families."""
+        if self.is_local:
+            return self.reward_path
+        return self.path if self.is_on_a_server else ""
+
+    @property
     def max_turns(self) -> int:
         """Most messages of one completion; 1 for a family that asks and does not answer back."""
         turns = self.config["max_turns"] if self.is_environment else 1
@@ -178,7 +206,7 @@ class FamilySpec:
 
 def _check_rows_config(name: str, verifier: str, config: Mapping[str, JsonValue]) -> None:
     digest, rows, held_out = (config.get(key) for key in ("sha256", "rows", "held_out"))
-    wanted = _ROWS_CONFIG | (_REWARD_CONFIG if verifier == PYTHON else frozenset())
+    wanted = _CONFIG_OF.get(verifier, _ROWS_CONFIG)
     good = (
         wanted <= set(config) <= wanted | _OPTIONAL_CONFIG
         and _is_sha256(digest)
@@ -186,7 +214,7 @@ def _check_rows_config(name: str, verifier: str, config: Mapping[str, JsonValue]
         and type(held_out) is int
         and 0 <= held_out < rows
         and isinstance(config.get("system", ""), str)
-        and (verifier != PYTHON or _is_reward(config))
+        and (verifier not in _CONFIG_OF or _is_reward(config))
     )
     if not good:
         raise FamilyError(f"family {name!r}: rows need {', '.join(sorted(wanted))}")
@@ -231,7 +259,7 @@ def _is_reward(config: Mapping[str, JsonValue]) -> bool:
     """Whether the keys of a Python reward can be used: its file, its name, and its range."""
     name = config["reward_name"]
     return (
-        _is_sha256(config["reward_sha256"])
+        _is_sha256(config.get("reward_sha256", "0" * 64))
         and isinstance(name, str)
         and name.isidentifier()
         and _is_range(config["reward_range"])

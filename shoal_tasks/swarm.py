@@ -115,7 +115,8 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
         if spec.is_on_a_server and config_digest(spec) not in here:
             missing.append(f"the OpenEnv server of {spec.name!r} (--task-file)")
         elif spec.is_of_a_file and config_digest(spec) not in here:
-            missing.append(f"the file of {spec.name!r} (--task-file)")
+            also = " and a judge for it" if spec.is_local else ""
+            missing.append(f"the file of {spec.name!r}{also} (--task-file)")
         elif spec.verifier != VERIFIER and (
             installed_version(spec.verifier) != spec.verifier_version
         ):

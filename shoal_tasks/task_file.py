@@ -10,6 +10,7 @@ system = "You are good at sums."                   # the system turn before it
 verifier = "math"            # equal as mathematics, by math-verify; or "exact"
 reward = "reward.py"         # in place of a verifier: the function `reward` of this file
 reward_range = [0, 1]        # what it may return; mapped to 0 to 1
+local = true                 # each node has a `reward` of its own, such as an LLM that judges
 answer_format = "plain"      # the completion is the answer; or "tagged": between <answer> tags
 environment = "game.py"      # in place of rows: a class that answers back; or textarena:GAME, or
                              # ws://HOST:PORT, an OpenEnv server
@@ -61,6 +62,7 @@ from shoal_tasks.rows import (
 from shoal_tasks.spec import (
     ENVIRONMENT,
     EXACT,
+    LOCAL,
     MATH_VERIFY,
     OPENENV,
     PYTHON,
@@ -84,6 +86,7 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "verifier": str,
     "reward": str,
     "reward_range": list,
+    "local": bool,
     "environment": str,
     "class": str,
     "action": str,
@@ -145,8 +148,10 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
         config["system"] = table["system"]
     verifier, reward_path = _VERIFIERS[table.get("verifier", "exact")], ""
     if has_reward:
-        verifier = PYTHON
+        verifier = LOCAL if table.get("local", False) else PYTHON
         reward_path, reward = _reward(table, folder)
+        if verifier == LOCAL:
+            del reward["reward_sha256"]
         config |= reward
     return FamilySpec(
         name=table["name"],
@@ -235,7 +240,7 @@ def _read(path: Path) -> dict[str, Any]:
     for key, value in table.items():
         if key not in _FIELDS:
             raise FamilyError(f"{path}: unknown key {key!r}; there are {', '.join(_FIELDS)}")
-        if not isinstance(value, _FIELDS[key]) or isinstance(value, bool):
+        if not isinstance(value, _FIELDS[key]) or (isinstance(value, bool) and key != "local"):
             raise FamilyError(f"{path}: {key} has the wrong type")
     is_game = "environment" in table
     for key in ("name",) if is_game else ("name", "rows"):
@@ -251,6 +256,8 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path}: verifier must be one of {', '.join(_VERIFIERS)}; "
             'a function of your own is named by reward = "FILE.py"'
         )
+    if "local" in table and "reward" not in table:
+        raise FamilyError(f'{path}: local is of a reward in Python, reward = "FILE.py"')
     if "reward" in table and "verifier" in table:
         raise FamilyError(f"{path}: reward and verifier are both named; a family has one of them")
     return table

@@ -26,7 +26,7 @@ from shoal_wire.types import Completion, Digest, FinishReason, InlineTask, Task
 log = logging.getLogger(__name__)
 
 _TOLD = 16
-"""Different errors of reward functions that are remembered as told; later ones are told again."""
+"""Different errors of reward functions that are told: a stranger's text may cause any number."""
 _LOOKED_AT = 32
 """Tasks looked at for each example: of some families most questions are held out or left out."""
 
@@ -194,20 +194,25 @@ class TaskSource:
             self._tell(request.task.family, result.error)
         remaining = iter(results)
         return [
-            [
-                next(remaining).reward
-                if task.inline is None
-                else inline_reward(task.inline, *answer)
-                for answer in answers
-            ]
+            self._rewards(task.family, [next(remaining) for _ in answers])
+            if task.inline is None
+            else [inline_reward(task.inline, *answer) for answer in answers]
             for task, answers in groups
         ]
 
+    def _rewards(self, family: str, results: Sequence[ScoreResult]) -> list[float]:
+        """Return one group's rewards. What a judge could not grade says nothing about the rest of
+        its group: all earn alike then, so that nobody is taught the judge's failure."""
+        if self._by_name[family].is_local and any(
+            one.error or one.timed_out or one.crashed for one in results
+        ):
+            return [0.0] * len(results)
+        return [one.reward for one in results]
+
     def _tell(self, family: str, error: str) -> None:
         """Tell the author of a reward, once for each line of the file, that it raises."""
-        if error and error not in self._told:
-            if len(self._told) < _TOLD:
-                self._told.add(error)
+        if error and error not in self._told and len(self._told) < _TOLD:
+            self._told.add(error)
             log.warning("the reward of %s counts as 0 where its function fails: %s", family, error)
 
     def _question(self, at: TaskCoordinates, text: str) -> Question:

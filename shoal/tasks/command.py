@@ -237,9 +237,10 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
 def _standing(worker: TaskWorker, spec: FamilySpec) -> dict[str, Any]:
     """Return the family's floor, and whether it is large enough to be evaluated on.
 
-    No constant message is tried on an environment: its floor is empty.
+    No constant message is tried on an environment, nor on a judge, which each would cost: the floor
+    is empty.
     """
-    if spec.is_environment:
+    if spec.is_environment or spec.is_local:
         return {"floor": {}, "evaluated": bool(worker.held_out(1, families=[spec]))}
     drawn = worker.draw(random.Random(0), NUM_QUESTIONS, families=[spec])
     tasks, questions = [task for task, _ in drawn], [question for _, question in drawn]

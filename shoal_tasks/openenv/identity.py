@@ -166,7 +166,7 @@ def look_up(text: str, action: str = "", observation: str = "") -> Description:
 def stop_asking(error: ServerAway) -> None:
     """Take a server to be away for as long as this process lives: an event loop, which asks again
     for the families of its task files, must not wait for it."""
-    _away[error.server] = error
+    _away[error.lane] = error
 
 
 def check_same(spec: FamilySpec, found: Description) -> None:

@@ -15,6 +15,9 @@ marked *required*, and each is reported, so that a status display can say which 
 
 A worker whose families are on OpenEnv servers has no others. It keeps the network and the three
 system calls by which one connects, and the audit hook lets it connect to these servers alone.
+
+A judge's worker is in no sandbox: it is the operator's own program, on the operator's own machine.
+It has the limits of processor time and memory, and dies with its parent.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ import resource
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -80,6 +83,24 @@ def enter(
     return tuple(_apply(name, layer) for name, layer in layers)
 
 
+def enter_for_a_judge(
+    limits: WorkerLimits, _guard: audit.AuditGuard, *, parent_pid: int | None = None
+) -> tuple[LayerReport, ...]:
+    """Apply what bounds a judge: processor time, memory, files, and its parent's end.
+
+    Raises as `enter`.
+    """
+    libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    used_bytes = _address_space_bytes()
+    layers: tuple[tuple[str, Callable[[], str]], ...] = (
+        ("process_group", _own_session),
+        ("rlimits", lambda: _limit_resources(limits, used_bytes, without=("nproc", "fsize"))),
+        ("no_new_privs", lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1)),
+        ("parent_death", lambda: _die_with_parent(libc, parent_pid)),
+    )
+    return tuple(_apply(name, layer) for name, layer in layers)
+
+
 def _apply(name: str, layer: Callable[[], str]) -> LayerReport:
     try:
         return LayerReport(name=name, active=True, detail=layer())
@@ -125,7 +146,7 @@ def _become_nobody() -> str:
     return "nobody"
 
 
-def _limit_resources(limits: WorkerLimits, used_bytes: int) -> str:
+def _limit_resources(limits: WorkerLimits, used_bytes: int, *, without: Sequence[str] = ()) -> str:
     address_space = used_bytes + limits.memory_bytes
     wanted = {
         "cpu": (resource.RLIMIT_CPU, limits.process_cpu_seconds),
@@ -137,6 +158,8 @@ def _limit_resources(limits: WorkerLimits, used_bytes: int) -> str:
     }
     refused = []
     for name, (kind, value) in wanted.items():
+        if name in without:
+            continue
         _, hard = resource.getrlimit(kind)
         bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
         try:

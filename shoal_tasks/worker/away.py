@@ -1,10 +1,12 @@
-"""The talk with a worker that plays on an OpenEnv server, which may hang, go or change. Sans-IO.
+"""The talk with a worker that plays on an OpenEnv server, or whose function judges. Either may
+hang, go or change. Sans-IO.
 
     in reach ──the server is away, or its worker does not answer──> away for a while ──> asked again
         └─────its environment does not repeat itself──────────────> refused until the end
 
-Such a worker has a process of its own, so whatever its server does costs nobody else. While it is
-away every call fails at once, as `ServerAway`: no verdict follows from it, and no reward.
+Such a worker has a process of its own, so whatever its server or judge does costs nobody else.
+While it is away every call fails at once, as `ServerAway`: no verdict follows from it, and no
+reward.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class ServerConversation(Conversation):
-    """A client's conversation with the worker of one server, which may be away."""
+    """A client's conversation with the worker of one server or judge, which may be away."""
 
     def __init__(
         self,
@@ -40,16 +42,22 @@ class ServerConversation(Conversation):
     ) -> None:
         """`clock` counts seconds."""
         super().__init__(families, limits)
-        self._server = families[0].path
+        self.is_of_a_judge = families[0].is_local
+        self._lane = families[0].lane
+        self._what = "judge" if self.is_of_a_judge else "server"
         self._names = ", ".join(spec.name for spec in families)
         self._clock = clock
         self._away_until = -1.0
         self._why = ""
 
     def request(self, call: Call[R]) -> Steps[list[R] | Failure]:
-        """Ask the worker. Raises `ServerAway` alone, at once while the server is away."""
-        if self._clock() < self._away_until:
-            raise ServerAway(self._why, self._server)
+        """Ask the worker. Raises `ServerAway` alone, at once while the server is away.
+
+        A judge that is away is asked for no grade; its family's questions need none.
+        """
+        is_about_it = not self.is_of_a_judge or call.message["op"] == "score"
+        if is_about_it and self._clock() < self._away_until:
+            raise ServerAway(self._why, self._lane)
         try:
             results = yield from super().request(call)
         except FamilyError as error:
@@ -58,15 +66,16 @@ class ServerConversation(Conversation):
         except WorkerUnavailable as error:
             self._leave(str(error), AWAY_S)
         if isinstance(results, Failure):
-            self._leave("its games take too long, or its worker ended", AWAY_S)
-        if self._why:
-            log.warning("%s: its server is back", self._names)
+            work = "it takes" if self.is_of_a_judge else "its games take"
+            self._leave(f"{work} too long, or its worker ended", AWAY_S)
+        if is_about_it and self._why:
+            log.warning("%s: its %s is back", self._names, self._what)
             self._why = ""
         return results
 
     def _leave(self, why: str, seconds: float) -> NoReturn:
         if why != self._why:
-            log.warning("%s is left out, for its server: %s", self._names, why)
+            log.warning("%s is left out, for its %s: %s", self._names, self._what, why)
         self._why = why
         self._away_until = self._clock() + seconds
-        raise ServerAway(why, self._server)
+        raise ServerAway(why, self._lane)

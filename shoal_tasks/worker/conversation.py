@@ -38,6 +38,9 @@ class Pause:
 class Launch:
     """Start a process. Its outcome is the pid."""
 
+    is_of_a_judge: bool
+    """Whether it runs outside the sandbox, with the operator's environment."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -66,6 +69,8 @@ class Conversation:
     """What a client knows of its worker, over all the processes that it has had."""
 
     def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits) -> None:
+        self.is_of_a_judge = False
+        """Whether the worker runs a judge of the operator's own."""
         self._families = families
         self._limits = limits
         self._decoder = FrameDecoder()
@@ -128,7 +133,7 @@ class Conversation:
         if self.report is not None:
             self.num_restarts += 1
         self._decoder = FrameDecoder()
-        pid = yield from _done(Launch())
+        pid = yield from _done(Launch(self.is_of_a_judge))
         assert isinstance(pid, int)
         message = reports.setup_message(self._families, self._limits)
         reply = yield from self._exchange(message, self._limits.start_timeout_seconds)

@@ -1,4 +1,6 @@
-"""The workers of a client: one for most families, and one for each OpenEnv server. Sans-IO."""
+"""The workers of a client: one for most families, and one for each OpenEnv server and judge.
+Sans-IO.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,15 @@ from shoal_tasks.worker.conversation import Conversation
 def conversations(
     families: Sequence[FamilySpec], limits: WorkerLimits, clock: Callable[[], float]
 ) -> dict[str, Conversation]:
-    """Return the talks with the workers that these families need, by `plan.Call.server`.
+    """Return the talks with the workers that these families need, by `FamilySpec.lane`.
 
-    The first is that of the families without a server, where there are such.
+    The first is that of the families without a server or judge, where there are such.
     """
     found: dict[str, Conversation] = {}
-    if here := [spec for spec in families if not spec.is_on_a_server]:
+    if here := [spec for spec in families if not spec.lane]:
         found[""] = Conversation(here, limits)
-    for server in dict.fromkeys(spec.path for spec in families if spec.is_on_a_server):
-        there = [spec for spec in families if spec.is_on_a_server and spec.path == server]
-        found[server] = ServerConversation(there, limits, clock=clock)
+    for lane in dict.fromkeys(spec.lane for spec in families if spec.lane):
+        there = [spec for spec in families if spec.lane == lane]
+        own = limits.of_a_judge() if there[0].is_local else limits
+        found[lane] = ServerConversation(there, own, clock=clock)
     return found

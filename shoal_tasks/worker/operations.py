@@ -7,7 +7,13 @@ from typing import Any, Final, TypeVar
 
 from shoal_tasks.errors import FamilyError, UnknownFamily, WorkerProtocolError, WorkerUnavailable
 from shoal_tasks.families import FamilySpec, config_digest
-from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR
+from shoal_tasks.limits import (
+    MAX_ITEMS_OF_A_JUDGE,
+    MAX_ITEMS_ON_A_SERVER,
+    MAX_ITEMS_PER_FRAME,
+    MAX_QUESTION_CHARS,
+    TIMED_OUT_ERROR,
+)
 from shoal_tasks.spec import JsonValue
 from shoal_tasks.split import Part
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS
@@ -34,7 +40,8 @@ class Families:
         """Raises ValueError without specs or when two have one name."""
         self.specs = tuple(specs)
         self._digests: Mapping[str, Digest] = {spec.name: config_digest(spec) for spec in specs}
-        self._servers = {spec.name: spec.path if spec.is_on_a_server else "" for spec in specs}
+        self._lanes = {spec.name: spec.lane for spec in specs}
+        self._judges = {spec.lane for spec in specs if spec.is_local}
         if not specs or len(self._digests) != len(self.specs):
             raise ValueError("need at least one family, and names must be unique")
 
@@ -46,9 +53,19 @@ class Families:
             raise ValueError("seed or index out of range")
         return {"family": task.family, "seed": task.seed, "index": task.index}
 
-    def server(self, task: TaskCoordinates) -> str:
-        """The OpenEnv server that a task's family is on; empty for none."""
-        return self._servers.get(task.family, "")
+    def lane(self, task: TaskCoordinates) -> str:
+        """Which worker has a task's family."""
+        return self._lanes.get(task.family, "")
+
+    def most_played(self, lane: str) -> int:
+        """Most items in a frame, where each is made by whatever the lane is for."""
+        if lane in self._judges:
+            return MAX_ITEMS_PER_FRAME
+        return MAX_ITEMS_ON_A_SERVER if lane else MAX_ITEMS_PER_FRAME
+
+    def most_scored(self, lane: str) -> int:
+        """Most completions in a frame."""
+        return MAX_ITEMS_OF_A_JUDGE if lane in self._judges else self.most_played(lane)
 
 
 TOO_SLOW: Final = Digest(b"slow")
@@ -87,7 +104,8 @@ def generate_operation(
         parse_one=parse_one,
         reply_key="items",
         size=lambda _task: 0,
-        server=families.server,
+        lane=families.lane,
+        most=families.most_played,
         failed=failed,
     )
 
@@ -109,7 +127,8 @@ def score_operation(families: Families) -> Operation[ScoreRequest, ScoreResult]:
         parse_one=parse_score,
         reply_key="results",
         size=lambda request: min(len(request.text), MAX_COMPLETION_BYTES),
-        server=lambda request: families.server(request.task),
+        lane=lambda request: families.lane(request.task),
+        most=families.most_scored,
         failed=lambda failure: ScoreResult(
             reward=0.0,
             timed_out=failure is Failure.TIMED_OUT,
@@ -158,7 +177,8 @@ def play_operation(families: Families) -> Operation[PlayRequest, Play]:
         reply_key="plays",
         # What comes back counts too: a frame holds it as well.
         size=lambda request: play_chars(request) + MAX_TRANSCRIPT_CHARS,
-        server=lambda request: families.server(request.task),
+        lane=lambda request: families.lane(request.task),
+        most=families.most_played,
         failed=lambda failure: Play(observations=(), done=True, reward=0.0, error=str(failure)),
     )
 

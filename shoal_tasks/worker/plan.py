@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from shoal_tasks.errors import WorkerProtocolError
-from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_ON_A_SERVER, MAX_ITEMS_PER_FRAME
+from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME
 from shoal_tasks.worker.frames import Message
 
 T = TypeVar("T")
@@ -39,8 +39,8 @@ class Call(Generic[R]):
     message: Message
     parse: Callable[[Message], list[R]]
     """Reads the reply. Raises `WorkerProtocolError` where it is not one to this message."""
-    server: str = ""
-    """The OpenEnv server whose worker is asked; empty for the worker of all other families."""
+    lane: str = ""
+    """Which worker is asked: `FamilySpec.lane`."""
 
 
 Plan = Generator[Call[Any], "list[Any] | Failure", list[R]]
@@ -58,8 +58,10 @@ class Operation(Generic[T, R]):
     """Characters the item adds to a frame."""
     failed: Callable[[Failure], R]
     """The result of an item that cannot be answered; may raise instead."""
-    server: Callable[[T], str] = lambda _item: ""
-    """The server that an item's family is on; empty for none."""
+    lane: Callable[[T], str] = lambda _item: ""
+    """Which worker has an item's family."""
+    most: Callable[[str], int] = lambda _lane: MAX_ITEMS_PER_FRAME
+    """Most items in one frame to a worker."""
 
 
 def run_plan(operation: Operation[T, R], items: Sequence[T]) -> Plan[R]:
@@ -95,12 +97,11 @@ def _pieces(items: Sequence[T], operation: Operation[T, R]) -> Iterator[list[T]]
     piece: list[T] = []
     total = 0
     for item in items:
-        server, size = operation.server(item), operation.size(item)
-        most = MAX_ITEMS_ON_A_SERVER if server else MAX_ITEMS_PER_FRAME
+        lane, size = operation.lane(item), operation.size(item)
         if piece and (
-            len(piece) >= most
+            len(piece) >= operation.most(lane)
             or total + size > MAX_CHARS_PER_FRAME
-            or server != operation.server(piece[0])
+            or lane != operation.lane(piece[0])
         ):
             yield piece
             piece, total = [], 0
@@ -117,5 +118,5 @@ def _call(operation: Operation[T, R], piece: Sequence[T]) -> Call[R]:
             raise WorkerProtocolError("reply does not match the request")
         return [operation.parse_one(row) for row in rows]
 
-    server = operation.server(piece[0])
-    return Call(message=operation.message(piece), server=server, parse=parse)
+    lane = operation.lane(piece[0])
+    return Call(message=operation.message(piece), lane=lane, parse=parse)

@@ -14,9 +14,7 @@ from shoal_base.children import SAFE_PATH, python
 from shoal_base.extras import missing_for_tasks
 from shoal_tasks.errors import FamilyError
 
-_ENVIRONMENT: Final = {
-    "HOME": "/nonexistent",
-    "LC_ALL": "C.UTF-8",
+_ALL_HAVE: Final = {
     "MKL_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     # One thread: a process with several cannot enter a user namespace.
@@ -24,16 +22,17 @@ _ENVIRONMENT: Final = {
     "PYTHONHASHSEED": "0",
     SAFE_PATH: "1",
     "PYTHONUTF8": "1",
-    "TZ": "UTC",
 }
+_ENVIRONMENT: Final = {"HOME": "/nonexistent", "LC_ALL": "C.UTF-8", "TZ": "UTC", **_ALL_HAVE}
 
 
 class WorkerProcess:
     """A running worker: its pid and the two pipe ends of ours, which are non-blocking."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_of_a_judge: bool = False) -> None:
         """Start it. Call from a thread that lives as long as the worker is to live: the kernel
-        ends the worker when the thread that started it ends.
+        ends the worker when the thread that started it ends. A judge's worker has the operator's
+        environment: keys, proxies and certificates of an API.
 
         Raises:
             FamilyError: this installation lacks the library of questions.
@@ -41,6 +40,7 @@ class WorkerProcess:
         """
         if (missing := missing_for_tasks()) is not None:
             raise FamilyError(missing)
+        environment = _operators() | _ALL_HAVE if is_of_a_judge else _ENVIRONMENT
         child_in, self.write_fd = os.pipe()
         self.read_fd, child_out = os.pipe()
         try:
@@ -49,7 +49,7 @@ class WorkerProcess:
                 stdin=child_in,
                 stdout=child_out,
                 stderr=subprocess.DEVNULL,
-                env={**_ENVIRONMENT, "PYTHONPATH": _import_path()},
+                env={**environment, "PYTHONPATH": _import_path()},
                 start_new_session=True,
             )
         except OSError:
@@ -87,6 +87,11 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+
+def _operators() -> dict[str, str]:
+    """This process's environment without shoal's settings: a swarm's key may be among them."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
 
 
 def _import_path() -> str:

@@ -6,6 +6,9 @@ The file runs inside the sandbox: no disk, no network, no processes, the item's 
 time, the worker's memory. What it imports at its top is loaded before the disk goes away. It is
 called with one completion at a time, so a reward cannot depend on who else answered: every receiver
 gets the same number. A function that gives two numbers for one completion is refused.
+
+A judge, the function of a local family, is bound by none of this: it is outside the sandbox, has no
+digest and need not repeat itself. It is not tried at the start, since each call may cost money.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class PythonReward:
 
         Raises `UserCodeError`.
         """
-        if file_digest(source) != spec.config["reward_sha256"]:
+        self._is_judge = spec.is_local
+        if not self._is_judge and file_digest(source) != spec.config["reward_sha256"]:
             raise UserCodeError(f"family {spec.name!r}: {spec.reward_path} is not the swarm's file")
         self._path = spec.reward_path
         low, high = spec.config["reward_range"]  # type: ignore[misc,str-unpack]
@@ -49,7 +53,8 @@ class PythonReward:
         self._function = self._limited(self._load, source, str(spec.config["reward_name"]))
         self._takes = _parameters(self._function)
         self._num_scored = 0
-        self._try(rows[:: max(1, len(rows) // _CHECKED_ROWS)][:_CHECKED_ROWS])
+        if not self._is_judge:
+            self._try(rows[:: max(1, len(rows) // _CHECKED_ROWS)][:_CHECKED_ROWS])
 
     def score(self, row: Row, completion: str) -> float:
         """Return the reward of one completion, mapped to 0 to 1.
@@ -59,7 +64,7 @@ class PythonReward:
         """
         found = self._call(row, completion)
         self._num_scored += 1
-        if self._num_scored % CHECK_EVERY == 0:
+        if self._num_scored % CHECK_EVERY == 0 and not self._is_judge:
             self._compare(found, self._call(row, completion), completion)
         # Outside the stated range a number means no more than the range's end.
         share = (found - self._low) / (self._high - self._low)
@@ -119,6 +124,8 @@ class PythonReward:
             number = 0.0 if value is None else float(value)
         except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
             raise UserCodeError(error_line(error, self._path)) from None
+        if self._is_judge and not math.isfinite(number):
+            raise UserCodeError(f"{self._path} gave {number}, which is no grade")
         return number if math.isfinite(number) else self._low
 
 

@@ -9,7 +9,7 @@ import decimal
 
 from shoal_tasks.answers import extract_answer, python_reward, to_reward
 from shoal_tasks.scorers.safe_scorers import safe_score
-from shoal_tasks.spec import PYTHON, VERIFIER, FamilySpec
+from shoal_tasks.spec import VERIFIER, FamilySpec
 from shoal_tasks.worker.generate import GeneratedItem
 from shoal_wire.types import FinishReason
 
@@ -19,7 +19,7 @@ def score(spec: FamilySpec, item: GeneratedItem, text: str, finish_reason: Finis
 
     Raises `UserCodeError`: the user's own function failed, and its author should know.
     """
-    if spec.verifier == PYTHON:
+    if spec.has_python_reward:
         return python_reward(item.score_answer(text, item.entry), finish_reason)
     answer = extract_answer(spec.answer_format, text, finish_reason)
     if answer is None:

@@ -27,7 +27,6 @@ from shoal_tasks.sandbox import layers as sandbox
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import (
     MATH_VERIFY,
-    PYTHON,
     TEXT_ARENA,
     VERIFIER,
     VERIFIER_VERSIONS,
@@ -86,6 +85,8 @@ def _set_up(message: Message, parent_pid: int | None) -> Worker:
     specs = tuple(spec_from_json(family) for family in families)
     if len({spec.name for spec in specs}) != len(specs):
         raise FamilyError("two families have one name")
+    if any(spec.is_local for spec in specs) and not all(spec.is_local for spec in specs):
+        raise FamilyError("a judge's worker has no other families: it is outside the sandbox")
     options: Any = message.get("limits", {})
     limits = WorkerLimits(**options)
     # What a family needs from the disk, while there is one. The paths are this machine's own.
@@ -107,7 +108,8 @@ def _set_up(message: Message, parent_pid: int | None) -> Worker:
     guard = AuditGuard(socket_addresses(places.values()))
     gc.collect()
     gc.freeze()
-    layers = sandbox.enter(limits, guard, parent_pid=parent_pid)
+    enter = sandbox.enter_for_a_judge if specs[0].is_local else sandbox.enter
+    layers = enter(limits, guard, parent_pid=parent_pid)
     return Worker(specs, limits, guard, layers, files, servers)
 
 
@@ -121,7 +123,7 @@ def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:
         preload_imports(source, spec.path)
         return source, None
     rows = read_rows_file(spec.path)
-    if spec.verifier != PYTHON:
+    if not spec.has_python_reward:
         return rows, None
     source = read_file(Path(spec.reward_path))
     preload_imports(source, spec.reward_path)

@@ -56,12 +56,19 @@ class TaskWorker:
     ) -> None:
         self._plans = TaskPlans(families, digest_cache_size=digest_cache_size)
         talks = conversations(self._plans.specs, limits or WorkerLimits(), time.monotonic)
-        self._lanes = {server: _Lane(one) for server, one in talks.items()}
+        self._lanes = {lane: _Lane(one) for lane, one in talks.items()}
         self._first = next(iter(self._lanes.values()))
 
     def start(self) -> WorkerReport:
-        """Start the worker unless it runs. Raises `FamilyError` where it refuses a family."""
-        return self._first.follow(self._first.conversation.start())
+        """Start the worker unless it runs, and those of judges: what is wrong with one is said now.
+
+        Raises `FamilyError` where one refuses a family.
+        """
+        report = self._first.follow(self._first.conversation.start())
+        for lane in self._lanes.values():
+            if lane.conversation.is_of_a_judge:
+                lane.follow(lane.conversation.start())
+        return report
 
     @property
     def report(self) -> WorkerReport | None:
@@ -146,7 +153,7 @@ class TaskWorker:
         try:
             call = next(plan)
             while True:
-                lane = self._lanes[call.server]
+                lane = self._lanes[call.lane]
                 try:
                     outcome = lane.follow(lane.conversation.request(call))
                 except ServerAway as error:
@@ -201,7 +208,7 @@ class _Pipes:
                 case talk.Pause():
                     time.sleep(step.seconds)
                 case talk.Launch():
-                    self.process = WorkerProcess()
+                    self.process = WorkerProcess(is_of_a_judge=step.is_of_a_judge)
                     return self.process.pid
                 case talk.Send():
                     # Goes out while waiting for the answer.

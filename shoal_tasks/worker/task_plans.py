@@ -90,7 +90,7 @@ class TaskPlans:
             try:
                 return (yield from self._draw(rng, count, left))
             except ServerAway as away:
-                left = [spec for spec in left if spec.path != away.server]
+                left = [spec for spec in left if spec.lane != away.lane]
                 if not left:
                     raise
 
@@ -175,7 +175,8 @@ class TaskPlans:
 
         Raises `GenerationError` where no family has enough held-out questions.
         """
-        families = yield from self.evaluated()
+        # Two judges of a local family need not agree, so a record by one would say little.
+        families = [spec for spec in (yield from self.evaluated()) if not spec.is_local]
         if not families:
             raise GenerationError("no family of this swarm is large enough to be judged on")
         spec = self._by_name[judge_coordinates(rng, families).family]
@@ -259,7 +260,7 @@ class TaskPlans:
                 results |= zip(left, (yield from run_plan(operation, left)), strict=True)
                 break
             except ServerAway as away:
-                there = [item for item in left if operation.server(item) == away.server]
+                there = [item for item in left if operation.lane(item) == away.lane]
                 results |= {item: instead(str(away)) for item in there}
                 left = [item for item in left if item not in results]
         return [results[item] for item in items]

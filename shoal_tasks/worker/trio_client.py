@@ -78,7 +78,7 @@ class TaskWorker:
     ) -> None:
         self._plans = TaskPlans(families, digest_cache_size=digest_cache_size)
         talks = conversations(self._plans.specs, limits or WorkerLimits(), time.monotonic)
-        self._lanes = {server: _Lane(one, max_waiting) for server, one in talks.items()}
+        self._lanes = {lane: _Lane(one, max_waiting) for lane, one in talks.items()}
         self._first = next(iter(self._lanes.values()))
         self._patience_seconds = patience_seconds
 
@@ -97,11 +97,14 @@ class TaskWorker:
     ) -> None:
         """Keep a worker up and serve the queue until cancelled; the worker dies with this task.
 
-        Reports started when the first worker is ready. Raises `FamilyError` where it refuses a
-        family and `WorkerUnavailable` where the first does not come up. The workers of OpenEnv
-        servers are started by their first questions.
+        Reports started when the first worker is ready, and those of judges: what is wrong with one
+        is said now. Raises `FamilyError` where one refuses a family and `WorkerUnavailable` where
+        one does not come up. The workers of OpenEnv servers are started by their first questions.
         """
         report = await self._first.start()
+        for lane in self._lanes.values():
+            if lane.conversation.is_of_a_judge:
+                await lane.start()
         async with trio.open_nursery() as nursery:
             for lane in self._lanes.values():
                 nursery.start_soon(lane.serve)
@@ -153,7 +156,7 @@ class TaskWorker:
         raise WorkerUnavailable("the task worker did not answer in time")
 
     async def _submit(self, call: Call[R]) -> list[R] | Failure:
-        return await self._lanes[call.server].submit(call)
+        return await self._lanes[call.lane].submit(call)
 
 
 class _Lane:
@@ -253,7 +256,7 @@ class _Pipes:
                 case talk.Pause():
                     await trio.sleep(step.seconds)
                 case talk.Launch():
-                    return self._launch()
+                    return self._launch(step)
                 case talk.Send():
                     self._deadline = trio.current_time() + step.seconds
                     await self._send(step.data)
@@ -269,9 +272,9 @@ class _Pipes:
             return error
         return None
 
-    def _launch(self) -> int:
+    def _launch(self, step: talk.Launch) -> int:
         # Not in a helper thread: the kernel would end the worker together with that thread.
-        self._process = process = WorkerProcess()
+        self._process = process = WorkerProcess(is_of_a_judge=step.is_of_a_judge)
         self._stream = trio.StapledStream(
             trio.lowlevel.FdStream(process.write_fd), trio.lowlevel.FdStream(process.read_fd)
         )

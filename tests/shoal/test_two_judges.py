@@ -1,0 +1,76 @@
+"""Nodes whose judges disagree, and one without any: what each makes of one signed batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal_ipc import messages as m
+from shoal_p2p.parts import wall_ms
+from shoal_policy.tasks import TaskSource
+from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
+from shoal_tasks.task_file import load_task_file
+from shoal_tasks.wire_tasks import make_task
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.verdict import Outcome, Reason
+from tests.support import factories as make
+from tests.support.running_node import RunningNode
+
+LONG = "def reward(completions):\n    return [len(completions[0]) / 10]\n"
+SHORT = "def reward(completions):\n    return [1 - len(completions[0]) / 10]\n"
+TEXTS = ("aa", "bbbbb", "cccccccc")
+
+
+def task_file(folder: Path, judge: str) -> Path:
+    folder.mkdir()
+    rows = [{"question": f"Write about {number}"} for number in range(9)]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "judge.py").write_text(judge)
+    path = folder / "prose.toml"
+    path.write_text('name = "prose"\nrows = "rows.jsonl"\nreward = "judge.py"\nlocal = true\n')
+    return path
+
+
+def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(tmp_path: Path) -> None:
+    files = {name: task_file(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))}
+    spec = load_task_file(files["a"])
+    at = coordinates(spec, TRAIN_SEED_MIN)
+    task = make_task(
+        at,
+        question=f"Write about {at.seed % 9}",
+        verifier=spec.verifier,
+        verifier_version=spec.verifier_version,
+    )
+    own = RunningNode(tmp_path / "own", task_file=(str(files["b"]),))
+    with own:
+        without = RunningNode(tmp_path / "without", bootstrap=(own.address,))
+        with without:
+            assert without.node.manifest.digest == own.node.manifest.digest
+            author = make.Author(own.node.manifest, now_ms=wall_ms())
+            raw = author.envelope(author.batch([make.group(texts=TEXTS, of=task)]))
+            for node, reason in ((own, Reason.VALID), (without, Reason.UNKNOWN_FAMILY)):
+                intake = node.node.member.intake
+                verdict = node.call(intake.validate, raw, author.peer_id, author.peer_id)
+                assert verdict.reason is reason and verdict.outcome is not Outcome.REJECT
+            client = own.client()
+            (drawn,) = client.call(m.Sample(num_external=4), m.SampleReply).groups
+            group = drawn.published.group
+            scores = {}
+            for name, file in files.items():
+                judged = load_task_file(file)
+                with TaskWorker([judged]) as worker:
+                    tasks = TaskSource(worker, [judged])
+                    (scores[name],) = tasks.verify([(group.task, group.completions)])
+            assert scores == {
+                "a": pytest.approx([0.2, 0.5, 0.8]),
+                "b": pytest.approx([0.8, 0.5, 0.2]),
+            }
+            report = m.GroupReport(
+                group_id=drawn.published.group_id,
+                publisher=drawn.published.publisher,
+                rewards=tuple(scores["b"]),
+            )
+            assert client.call(m.Report(groups=(report,)), m.Done).count == 1
+            client.close()

@@ -1,0 +1,370 @@
+"""Families of which each node scores by a judge of its own: who agrees on what, and what may fail.
+
+A judge here is a file like a user's. What it says to a completion stands in the completion, so that
+a generator can have it return anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal_policy.rollouts import Answer, OwnGroup, Question
+from shoal_policy.tasks import TaskSource
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.families import EASY, FamilySpec, config_digest, coordinates
+from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.spec import spec_to_json
+from shoal_tasks.swarm import specs_of, starting_families
+from shoal_tasks.task_file import load_task_file
+from shoal_tasks.types import ScoreRequest, ScoreResult
+from shoal_tasks.worker import serving
+from shoal_tasks.worker.python_reward import CHECK_EVERY
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.errors import ManifestError
+from shoal_wire.manifest import make_manifest
+from shoal_wire.types import FinishReason
+from tests.tasks.test_documented_family import block
+
+ROWS = [{"question": f"Write about {n}"} for n in range(12)]
+TASK = 1 << 20
+CASES = 400
+SAYS = """
+import ast
+def reward(completions, **columns):
+    return ast.literal_eval(completions[0])
+"""
+LENGTH = "def reward(completions):\n    return [len(completions[0]) / 10]\n"
+NO_AS = "def reward(completions):\n    return [float('a' not in completions[0])]\n"
+
+
+def task_file(folder: Path, judge: str, **fields: object) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    (folder / "judge.py").write_text(judge)
+    table = {"name": "prose", "rows": "rows.jsonl", "reward": "judge.py", "local": True, **fields}
+    path = folder / "prose.toml"
+    path.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items()))
+    return path
+
+
+def family(folder: Path, judge: str, **fields: object) -> FamilySpec:
+    return load_task_file(task_file(folder, judge, **fields))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def request(spec: FamilySpec, text: str) -> ScoreRequest:
+    return ScoreRequest(task=coordinates(spec, TASK), text=text, finish_reason=FinishReason.STOP)
+
+
+def scored(worker: TaskWorker, spec: FamilySpec, *texts: str) -> list[ScoreResult]:
+    return worker.score([request(spec, text) for text in texts])
+
+
+def prose(tasks: TaskSource) -> Question:
+    return next(one for one in tasks.draw(random.Random(1), 64) if one.task.family == "prose")
+
+
+def group(question: Question, texts: list[str]) -> OwnGroup:
+    answers = tuple(
+        Answer(text=text, ids=(1,), logprobs=(0.0,), finish_reason=FinishReason.STOP)
+        for text in texts
+    )
+    return OwnGroup(question=question, answers=answers)
+
+
+def test_nodes_with_different_judges_have_one_family_and_scores_of_their_own(
+    tmp_path: Path,
+) -> None:
+    one, other = family(tmp_path / "a", LENGTH), family(tmp_path / "b", NO_AS)
+    assert config_digest(one) == config_digest(other)
+    assert config_digest(one) != config_digest(family(tmp_path / "c", LENGTH, reward_range=[0, 9]))
+    with TaskWorker([one]) as first, TaskWorker([other]) as second:
+        assert [x.reward for x in scored(first, one, "aaaa", "bb")] == [0.4, 0.2]
+        assert [x.reward for x in scored(second, other, "aaaa", "bb")] == [0.0, 1.0]
+
+
+def test_a_swarm_takes_each_nodes_own_judge_and_needs_one(tmp_path: Path) -> None:
+    one, other = (task_file(tmp_path / name, LENGTH) for name in "ab")
+    manifest = make_manifest("mine", starting_families("easy", [str(one)]))
+    assert "judge.py" not in str(manifest.families[-1])
+    found = specs_of(manifest, [str(other)])[-1]
+    assert found.reward_path == str((tmp_path / "b" / "judge.py").resolve())
+    assert len(specs_of(manifest)) == len(EASY)
+    alone = make_manifest("mine", starting_families("none", [str(one)]))
+    with pytest.raises(ManifestError, match="needs the file of 'prose' and a judge for it"):
+        specs_of(alone)
+
+
+def test_it_need_not_repeat_itself_and_is_not_asked_before_it_is_needed(tmp_path: Path) -> None:
+    judge = (
+        "from pathlib import Path\nN = []\n"
+        f"LOG = Path({str(tmp_path / 'log')!r})\n"
+        "def reward(completions):\n"
+        "    N.append(1)\n    LOG.write_text(str(len(N)))\n    return [len(N) % 2]\n"
+    )
+    spec = family(tmp_path, judge)
+    with TaskWorker([*EASY[:1], spec]) as worker:
+        assert not (tmp_path / "log").exists()
+        texts = [str(number) for number in range(2 * CHECK_EVERY)]
+        assert [one.reward for one in scored(worker, spec, *texts)] == [1.0, 0.0] * CHECK_EVERY
+    assert (tmp_path / "log").read_text() == str(2 * CHECK_EVERY)
+
+
+def test_it_has_the_operators_environment_but_not_shoals_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "0.5")
+    monkeypatch.setenv("SHOAL_SWARM_KEY", "secret")
+    judge = (
+        "import os\ndef reward(completions):\n"
+        "    assert not any(name.startswith('SHOAL_') for name in os.environ)\n"
+        "    return [float(os.environ['JUDGE_KEY'])]\n"
+    )
+    spec = family(tmp_path, judge)
+    with TaskWorker([spec]) as worker:
+        assert scored(worker, spec, "x") == [ScoreResult(reward=0.5)]
+
+
+def test_only_the_judges_worker_is_outside_the_sandbox(tmp_path: Path) -> None:
+    spec = family(tmp_path, LENGTH)
+    with TaskWorker([*EASY[:1], spec]) as worker:
+        assert worker.report is not None
+        assert {"audit_hook", "seccomp"} <= {layer.name for layer in worker.report.layers}
+    with TaskWorker([spec]) as worker:
+        assert worker.report is not None
+        names = {layer.name for layer in worker.report.layers}
+        assert names == {"process_group", "rlimits", "no_new_privs", "parent_death"}
+    message: dict[str, Any] = {"families": [spec_to_json(EASY[0]), spec_to_json(spec)]}
+    with pytest.raises(FamilyError, match="a judge's worker has no other families"):
+        serving._set_up(message, None)
+
+
+literals = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 15),
+    st.integers(),
+    st.floats(-1, 2),
+    st.text(max_size=5),
+    st.sampled_from(["1", "0.5", "nan", "-inf", "Infinity", " 1 ", "10 of 10"]),
+    st.lists(st.integers(0, 2), max_size=2),
+    st.binary(max_size=3),
+)
+says = st.one_of(
+    st.lists(literals, max_size=3).map(repr),
+    literals.map(repr),
+    st.text(max_size=12),
+    st.sampled_from(["[1e999]", "[-1e999]", "(0.5,)", "{0.5: 1}", "[" * 99, "[10**9]", "9" * 5000]),
+)
+
+graded = st.floats(-1, 2).map(lambda number: f"[{number}]")
+
+
+def grade(said: str) -> float | None:
+    """What a judge that said this gave, in a range of 0 to 1; None where it is no grade."""
+    try:
+        (value,) = ast.literal_eval(said)
+        number = 0.0 if value is None else float(value)
+    except (TypeError, ValueError, SyntaxError, OverflowError, MemoryError, RecursionError):
+        return None
+    return min(1.0, max(0.0, number)) if math.isfinite(number) else None
+
+
+@pytest.fixture(scope="module")
+def sayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TaskWorker, FamilySpec]]:
+    spec = family(tmp_path_factory.mktemp("says"), SAYS)
+    with TaskWorker([*EASY[:1], spec]) as worker:
+        yield worker, spec
+
+
+def test_whatever_a_judge_returns_a_group_has_grades_or_teaches_nothing(
+    sayer: tuple[TaskWorker, FamilySpec],
+) -> None:
+    worker, spec = sayer
+    tasks = TaskSource(worker, [*EASY[:1], spec])
+    counted = {True: 0, False: 0}
+    question = prose(tasks)
+
+    @settings(max_examples=CASES, derandomize=True, database=None)
+    @given(texts=st.lists(graded, min_size=1) | st.lists(graded | says, min_size=1, max_size=3))
+    def holds(texts: list[str]) -> None:
+        (rewards,) = tasks.verify_own([group(question, texts)])
+        grades = [grade(text) for text in texts]
+        counted[None in grades] += 1
+        assert rewards == ([0.0] * len(texts) if None in grades else grades), texts
+
+    holds()
+    assert min(counted.values()) > CASES // 10, counted
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def reward(completions:\n", r"judge\.py, line 1: "),
+        ("x = 1\n", r"judge\.py has no function 'reward'"),
+        ("import no_such_thing\n", "line 1: cannot import no_such_thing"),
+        ("\nraise OSError('no')\n", "line 2: OSError: no"),
+    ],
+)
+def test_a_judge_that_cannot_be_loaded_is_refused_at_the_start(
+    tmp_path: Path, source: str, said: str
+) -> None:
+    spec = family(tmp_path, source)
+    with pytest.raises(FamilyError, match=said) as caught:
+        TaskWorker([*EASY[:1], spec]).start()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        ("time.sleep(600)", "it takes too long"),
+        ("os._exit(1)", "or its worker ended"),
+        ("os.kill(os.getpid(), 9)", "or its worker ended"),
+    ],
+)
+def test_one_that_hangs_or_dies_costs_its_own_family_for_a_while(
+    tmp_path: Path, does: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = f"import os, time\ndef reward(completions):\n    if completions[0] == 'x': {does}\n"
+    spec = family(tmp_path, f"{judge}    return [1]\n")
+    with TaskWorker([*EASY[:1], spec], limits=WorkerLimits(request_timeout_seconds=0.5)) as worker:
+        graded, lost = scored(worker, spec, "y", "x")
+        # What came before it is not graded either: half a group would teach.
+        assert (graded.reward, lost.reward) == (0.0, 0.0)
+        assert why in lost.error and graded.error == lost.error
+        (again,) = scored(worker, spec, "z")
+        assert again.error == lost.error
+        # Its questions need no judge, and others' answers none of its time.
+        assert worker.questions([coordinates(spec, TASK)])
+        assert worker.score([request(EASY[0], "x")]) == [ScoreResult(reward=0.0)]
+        # Half a minute later it is asked again.
+        monkeypatch.setattr(worker._lanes[spec.lane].conversation, "_clock", lambda: 1e12)
+        assert scored(worker, spec, "z") == [ScoreResult(reward=1.0)]
+
+
+def test_one_that_burns_its_processor_time_costs_the_group_alone(tmp_path: Path) -> None:
+    judge = "def reward(completions):\n    while completions[0] == 'x': pass\n    return [1]\n"
+    spec = family(tmp_path, judge)
+    limits = WorkerLimits(item_cpu_seconds=0.02, request_timeout_seconds=20.0)
+    with TaskWorker([spec], limits=limits) as worker:
+        slow, fine = scored(worker, spec, "x", "y")
+        assert slow.timed_out and fine.reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"reward": None}, "local is of a reward in Python"),
+        ({"local": 1}, "local has the wrong type"),
+        ({"rows": None, "reward": None, "environment": "judge.py"}, "an environment has no local"),
+        ({"weight": True}, "weight has the wrong type"),
+    ],
+)
+def test_a_task_file_says_what_is_wrong(
+    tmp_path: Path, fields: dict[str, object], said: str
+) -> None:
+    path = task_file(tmp_path, LENGTH, **fields)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(line for line in lines if not line.endswith("= null")))
+    with pytest.raises(FamilyError, match=said):
+        load_task_file(path)
+
+
+def test_it_is_local_only_where_it_says_so(tmp_path: Path) -> None:
+    spec = family(tmp_path, LENGTH, local=False)
+    assert spec.verifier == "python" and "reward_sha256" in spec.config
+
+
+class Api(BaseHTTPRequestHandler):
+    """A server with OpenAI's interface, as little of it as a judge needs."""
+
+    asked: ClassVar[list[Any]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        type(self).asked.append((self.path, self.headers["Authorization"], body))
+        said = {"choices": [{"message": {"role": "assistant", "content": "Grade: 7."}}]}
+        data = json.dumps(said).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+def documented(folder: Path, url: str, patch: pytest.MonkeyPatch) -> FamilySpec:
+    """The family that docs/tasks.md shows, with its judge at a server."""
+    patch.setenv("JUDGE_URL", url)
+    patch.setenv("JUDGE_KEY", "k")
+    (folder / "prose.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    (folder / "judge.py").write_text(block("python", "JUDGE_URL"))
+    (folder / "prose.toml").write_text(block("toml", "local = true"))
+    return load_task_file(folder / "prose.toml")
+
+
+def test_the_documented_judge_asks_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
+    Thread(target=server.serve_forever, daemon=True).start()
+    spec = documented(tmp_path, f"http://127.0.0.1:{server.server_port}/v1", monkeypatch)
+    try:
+        with TaskWorker([spec]) as worker:
+            (question,) = worker.questions([coordinates(spec, TASK)])
+            assert scored(worker, spec, "A text.") == [ScoreResult(reward=0.7)]
+            server.shutdown()
+            server.server_close()
+            (found,) = scored(worker, spec, "Another.")
+            assert found.reward == 0.0 and "Connection refused" in found.error
+    finally:
+        server.server_close()
+    ((path, key, body),) = Api.asked
+    assert (path, key) == ("/v1/chat/completions", "Bearer k")
+    assert question in body["messages"][0]["content"]
+    assert "A text." in body["messages"][0]["content"]
+
+
+@pytest.mark.slow
+def test_shoal_serve_may_be_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded model is no good judge: what it said is asked for again, in this process."""
+    command = [sys.executable, "-m", "shoal", "serve", "--model", "tiny", "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        spec = documented(tmp_path, json.loads(process.stdout.readline())["url"], monkeypatch)
+        texts = ["A text.", "2 + 3", "7", "", "9 9 9"]
+        try:
+            with TaskWorker([spec]) as worker:
+                (question,) = worker.questions([coordinates(spec, TASK)])
+                found = scored(worker, spec, *texts)
+            judge: dict[str, Any] = {}
+            exec(block("python", "JUDGE_URL"), judge)
+            for text, result in zip(texts, found, strict=True):
+                try:
+                    (given,) = judge["reward"](prompts=[question], completions=[text])
+                except (TypeError, OSError) as error:
+                    assert type(error).__name__ in result.error
+                else:
+                    assert result == ScoreResult(reward=min(1.0, given / 10))
+        finally:
+            process.terminate()
