@@ -26,7 +26,7 @@ LACKS = [
     ("swarm", TRAINER),
     ("trainer --alone", TRAINER),
     ("trainer --export m", TRAINER),
-    ("experiment paper --quick", LAB),
+    ("experiment results --quick", LAB),
     ("tasks gcd_easy --model tiny", TRAINER),
     ("judge report", LAB),
     ("tasks gcd_easy", TRAINER),

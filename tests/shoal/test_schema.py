@@ -107,7 +107,7 @@ def test_every_command_prints_what_its_schema_says(
         ("judge report --data-dir nobody", 1),
         ("judge repot", 2),
         ("experiment papr", 2),
-        ("experiment paper --rounds 0", 2),
+        ("experiment results --rounds 0", 2),
         ("tasks nonsense", 2),
         ("publish", 2),
         ("publish x --data-dir nobody", 3),

@@ -123,7 +123,7 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
         ("publish --draw x", "argument --draw: 'x' is not a whole number"),
         ("answer --count -1", "argument --count: '-1' is out of range"),
         ("experiment papr", "no preset 'papr' (did you mean 'paper'?)"),
-        ("experiment paper --seeds x", "argument --seeds: 'x' is not a whole number"),
+        ("experiment results --seeds x", "argument --seeds: 'x' is not a whole number"),
         ("export --format parket", "no --format 'parket' (did you mean 'parquet'?)"),
         ("node --rounds", "argument --rounds: expected one argument"),
         ("debug", "VIEW"),
@@ -134,7 +134,7 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
         ("bootstrap --log-level wrning", "(did you mean 'warning'?)"),
         ("judge repot", "no command 'repot' (did you mean 'report'?)"),
         ("completion bsh", "no shell 'bsh' (did you mean 'bash'?)"),
-        ("experiment paper --set rouns=3", "rouns"),
+        ("experiment results --set rouns=3", "rouns"),
     ],
 )
 def test_a_slip_is_one_line_that_says_what_was_meant(

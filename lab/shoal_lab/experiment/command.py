@@ -30,6 +30,7 @@ from shoal_lab.experiment.plan import Experiment
 from shoal_lab.experiment.playing.pool import JobFailed, Pool
 from shoal_lab.experiment.presets import PRESETS
 from shoal_lab.experiment.progress import JobProgress
+from shoal_lab.experiment.reading.comparison import MERIT, TESTS
 from shoal_lab.experiment.reading.report import report
 from shoal_lab.experiment.reading.results import load_runs
 from shoal_lab.experiment.registered import register
@@ -83,7 +84,7 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
     write_config(out, experiment, arguments.command)
     preset = PRESETS[arguments.preset]
     rates = () if arguments.tune is None else rates_of(arguments.tune)
-    register(out, experiment, merit=preset.merit, tests=preset.tests, rates=rates)
+    register(out, experiment, merit=MERIT, tests=TESTS, rates=rates)
     code = EXIT_OK
     try:
         preset.prepare()
@@ -93,7 +94,7 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
     except KeyboardInterrupt:
         say("shoal experiment: interrupted; this is what there is", error=True)
         code = EXIT_INTERRUPTED
-    table, document = report(out, experiment, preset.read, figures=not arguments.no_figures)
+    table, document = report(out, experiment, preset.title, figures=not arguments.no_figures)
     if arguments.json:
         say_json({"schema_version": 1, **document})
         return code

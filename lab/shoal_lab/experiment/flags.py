@@ -9,9 +9,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shoal_lab.experiment.arms.paper import FILTERED, ratio_arm
-from shoal_lab.experiment.plan import SILO, Arm, Experiment, check_settings, refusal
-from shoal_lab.experiment.presets import PRESETS, REAL, Preset
+from shoal_lab.experiment.plan import (
+    FILTERED,
+    SILO,
+    Arm,
+    Experiment,
+    check_settings,
+    ratio_arm,
+    refusal,
+)
+from shoal_lab.experiment.presets import PRESETS, REAL, REMOVED, Preset
 from shoal_lab.experiment.tune import RATES
 from shoal_settings.groups import choices_of
 from shoal_settings.loader import PLAYS, is_small
@@ -26,7 +33,7 @@ Does sharing help? Runs swarms that share and silos that do not, by the code tha
 says what came of it: a table, figures, and every round as JSON, in one folder. Ctrl-C gives what
 there is; the same command goes on from there. docs/results.md says what came of it.
 
-  shoal experiment paper --quick   minutes on two CPU cores; without: hours"""
+  shoal experiment results --quick   minutes on two CPU cores; without: hours"""
 
 MAX_EXPERIMENT_SEED = 1 << 31
 MAX_NODES = 64
@@ -49,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         first=("quick", "out", "seeds", "rounds", "nodes", "arm", "model", "set", "jobs", "json"),
     )
     names = ", ".join(f"{name} ({preset.title})" for name, preset in PRESETS.items())
-    made.add_argument("preset", choices=sorted(PRESETS), help=names)
+    made.add_argument("preset", type=_preset, choices=sorted(PRESETS), help=names)
     made.add_argument("--quick", action="store_true", help="fewer seeds and rounds: minutes")
     made.add_argument("--out", type=path, metavar="DIR", help="output folder")
     made.add_argument("--json", action="store_true", help="print one JSON object at the end")
@@ -68,6 +75,12 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def _preset(name: str) -> str:
+    if (instead := REMOVED.get(name)) is not None:
+        raise argparse.ArgumentTypeError(f"{name} was removed: {instead}")
+    return name
+
+
 def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
     made = parser.add_argument_group("what is compared")
     made.add_argument(
@@ -76,8 +89,7 @@ def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
         metavar="I/J[,KEY=VALUE…]",
         help=f"compare these arms, {SILO} always among them; repeatable. `filtered` is the silo "
         "that asks twice as much and trains on groups with signal; KEY is a setting, `nodes` (of "
-        "this arm), `delay` (rounds after which others have what a node shares) or `average` "
-        "(rounds after which all nodes take the mean of their weights)",
+        "this arm) or `delay` (rounds after which others have what a node shares)",
     )
     made.add_argument(
         "--strategy", help=f"how others' groups are chosen, in every arm: {describe_words()}"
@@ -228,9 +240,11 @@ def _arm(text: str, num_nodes: int, known: Sequence[Arm]) -> Arm:
 
 
 def _of_another_swarm(arm: Arm, changes: Sequence[str]) -> Arm:
-    """The arm with these KEY=VALUE: settings, or `nodes`, `delay`, `average` of its swarm."""
-    bounds = {"nodes": (1, MAX_NODES), "delay": (0, MAX_DELAY), "average": (1, MAX_DELAY)}
+    """The arm with these KEY=VALUE: settings, or `nodes`, `delay` of its swarm."""
+    bounds = {"nodes": (1, MAX_NODES), "delay": (0, MAX_DELAY)}
     parts = [change.partition("=") for change in changes]
+    if any(key == "average" for key, _, _ in parts):
+        raise UsageError(f"average was removed: {REMOVED['price']}")
     numbers: dict[str, int] = {}
     for key, _, value in parts:
         least, most = bounds.get(key, (0, 0))
@@ -248,7 +262,6 @@ def _of_another_swarm(arm: Arm, changes: Sequence[str]) -> Arm:
     return replace(
         made,
         nodes=tuple(replace(one, delay=delay or one.delay) for one in made.nodes),
-        average_every=numbers.get("average", made.average_every),
     )
 
 

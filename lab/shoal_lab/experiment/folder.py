@@ -23,13 +23,12 @@ RESULT = "result.json"
 TABLE = "table.md"
 SWEEP = "sweep.md"
 ANSWERS = "answers.md"
-LAW = "law.md"
-WHOM = "whom.md"
 STATE = "state"
 """Folder of the state of unfinished jobs of large models."""
 _WRITTEN = (
-    *(CONFIG, PLAN, RESULT, TABLE, SWEEP, ANSWERS, LAW, WHOM),
-    *(FIGURES, STATE, "rounds", "nodes"),
+    *(CONFIG, PLAN, RESULT, TABLE, SWEEP, ANSWERS),
+    *(FIGURES, STATE, "rounds"),
+    *("law.md", "whom.md", "nodes"),  # of earlier versions
 )
 
 

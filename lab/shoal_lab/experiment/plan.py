@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,8 +17,12 @@ from shoal_settings.schema import Settings
 
 SILO = "8/0"
 """The arm that gains are measured against: nobody shares."""
-NOBODY: Final = -1
-"""In the place of a node's number: who signed it is none of the plan's nodes."""
+FILTERED: Final = "8/0 filtered"
+"""Most of what sharing does is to filter, so the silo that filters is the fair rival."""
+OURS: Final = "4/8 shoal"
+"""A node's defaults: the arm that every other one of its experiment is compared with."""
+CLEAN: Final = "clean"
+"""The first word of an arm without attackers, beside those that have some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,26 +45,19 @@ class NodeSpec:
     """Plays every so many rounds: a slow node."""
     late: float = 0.0
     """Share of the rounds that are over when it joins."""
-    leaves: float = 1.0
-    """Share of the rounds that are over when it is gone, as if it were killed."""
     delay: int = 0
     """Rounds after which others have what it shares."""
 
     def plays(self, round_number: int, rounds: int) -> bool:
         """Whether it plays this one of so many rounds."""
-        is_there = self.late * rounds < round_number <= self.last_round(rounds)
-        return is_there and round_number % self.every == 0
-
-    def last_round(self, rounds: int) -> int:
-        """The last of so many rounds in which it is there."""
-        return math.floor(self.leaves * rounds)
+        return self.late * rounds < round_number and round_number % self.every == 0
 
     def to_json(self) -> dict[str, Any]:
         """Return all that decides its results; defaults are left out."""
         unusual: dict[str, Any] = {"role": self.role, "families": list(self.families)}
         unusual |= {"learner": self.learner}
         unusual |= {"every": self.every if self.every != 1 else 0, "late": self.late}
-        unusual |= {"delay": self.delay, "leaves": self.leaves if self.leaves != 1 else 0}
+        unusual |= {"delay": self.delay}
         return {
             "settings": dict(self.settings),
             "behaviour": self.behaviour,
@@ -75,13 +71,10 @@ class Arm:
 
     name: str
     nodes: tuple[NodeSpec, ...]
-    average_every: int = 0
-    """Rounds after which the nodes that are there all take the mean of their weights; 0: never."""
 
     def to_json(self) -> dict[str, Any]:
         """Return all that decides its results; defaults are left out."""
-        averaging = {"average_every": self.average_every} if self.average_every else {}
-        return {"nodes": [node.to_json() for node in self.nodes], **averaging}
+        return {"nodes": [node.to_json() for node in self.nodes]}
 
     def with_settings(self, **changes: Any) -> Arm:
         """The same with these settings in every node."""
@@ -92,6 +85,17 @@ class Arm:
 def uniform_arm(name: str, num_nodes: int, **settings: Any) -> Arm:
     """An arm whose nodes are all alike."""
     return Arm(name=name, nodes=(NodeSpec(settings=settings),) * num_nodes)
+
+
+def ratio_arm(name: str, num_nodes: int) -> Arm:
+    """Return the arm of a name like 4/4: I and J. Raises ValueError for anything else."""
+    local, external = (int(part) for part in name.split("/"))
+    return uniform_arm(name, num_nodes, local=local, external=external)
+
+
+def filtered_arm(num_nodes: int) -> Arm:
+    """Return the silo that asks twice as much and trains on what has signal."""
+    return uniform_arm(FILTERED, num_nodes, local=8, external=0, questions=16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,17 +203,11 @@ def _lasting(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def refusal(job: Job) -> str | None:
     """Why an arm cannot be played as it is asked for, in one line; None where it can."""
-    if why := _not_in_memory(job):
-        return why
-    if not job.arm.average_every:
-        return None
-    settings = [job.node_settings(index) for index in range(job.num_nodes)]
-    models = sorted({str(one.model) for one in settings})
-    if len(models) > 1 or len({one.lora_rank for one in settings}) > 1:
-        return (
-            f"the weights of {' and '.join(models)} have no mean: nodes average only those of "
-            "one model, of one size"
-        )
+    for index in range(job.num_nodes):
+        settings = job.node_settings(index)
+        for key in NOT_IN_MEMORY:
+            if getattr(settings, key) != Settings.model_fields[key].default:
+                return f"{key} has no effect in a swarm in memory: leave it out"
     return None
 
 
@@ -220,15 +218,6 @@ NOT_IN_MEMORY: Final = (
 )
 """The trainer's settings that a swarm in memory does not read: nodes there have neither servers nor
 judges, checkpoints nor clocks. `tests/lab/experiment/test_honoured.py` holds this to the code."""
-
-
-def _not_in_memory(job: Job) -> str | None:
-    for index in range(job.num_nodes):
-        settings = job.node_settings(index)
-        for key in NOT_IN_MEMORY:
-            if getattr(settings, key) != Settings.model_fields[key].default:
-                return f"{key} has no effect in a swarm in memory: leave it out"
-    return None
 
 
 def check_settings(experiment: Experiment) -> None:

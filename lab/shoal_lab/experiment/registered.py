@@ -92,9 +92,8 @@ def _asked(experiment: Experiment, rates: Sequence[float]) -> dict[str, Any]:
 
 def _arm(arm: Arm) -> list[dict[str, Any]]:
     """Return nodes that are alike as one entry with their number."""
-    averaging = {"average_every": arm.average_every} if arm.average_every else {}
     alike = groupby(node.to_json() for node in arm.nodes)
-    return [{"nodes": len(list(some)), **node, **averaging} for node, some in alike]
+    return [{"nodes": len(list(some)), **node} for node, some in alike]
 
 
 def _new(plan: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:

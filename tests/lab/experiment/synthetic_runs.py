@@ -14,11 +14,7 @@ def run(
         seed=seed,
         rounds=rounds,
         fresh=((level,) * rounds,) * nodes,
-        training=((2 * level,) * rounds,) * nodes,
-        signal=(0.5,) * rounds,
         tokens=tuple(tokens * number for number in range(1, rounds + 1)),
-        seconds=tuple(0.1 * number for number in range(1, rounds + 1)),
         evaluated=(0, rounds // 2, rounds),
         held_out=((0.0, level / 2, level),) * nodes,
-        questions=4.0,
     )

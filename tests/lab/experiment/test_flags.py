@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_lab.experiment.arms.paper import FILTERED
 from shoal_lab.experiment.flags import UsageError, make_experiment, parser
-from shoal_lab.experiment.plan import Experiment
+from shoal_lab.experiment.plan import FILTERED, Experiment
+from shoal_lab.experiment.presets import REMOVED
 
 
 def asked(*flags: str) -> Experiment:
-    return make_experiment(parser().parse_args(["paper", *flags]))
+    return make_experiment(parser().parse_args(["results", *flags]))
 
 
-def test_the_preset_has_the_papers_arms_and_the_filtered_silo() -> None:
-    experiment = asked()
-    assert [arm.name for arm in experiment.arms] == ["8/0", "6/2", "4/4", "2/6", FILTERED]
-    assert len(experiment.seeds) >= 3
-    for arm in experiment.arms[:4]:
-        assert {(node.settings["local"], node.settings["external"]) for node in arm.nodes} == {
-            tuple(map(int, arm.name.split("/")))
-        }
-        assert len(arm.nodes) == 8
-    assert experiment.base["model"] == "tiny-sparse"
-    assert len(asked("--quick").jobs()) < len(experiment.jobs())
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_preset_of_an_earlier_version_says_what_took_its_place(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        parser().parse_args([name, "--quick"])
+    assert raised.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{name} was removed: {REMOVED[name]}" in line
 
 
 def test_a_real_model_brings_its_own_defaults_and_flags_win() -> None:
@@ -66,3 +64,8 @@ def test_an_arm_may_be_a_swarm_of_another_size_or_hear_later() -> None:
 def test_a_swarm_that_cannot_be_is_one_line(change: str) -> None:
     with pytest.raises(UsageError, match=r"is [01] to"):
         asked("--arm", f"4/4,{change}")
+
+
+def test_weights_are_no_longer_averaged() -> None:
+    with pytest.raises(UsageError, match="average was removed: "):
+        asked("--arm", "4/4,average=5")

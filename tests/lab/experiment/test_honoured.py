@@ -52,6 +52,6 @@ def test_every_setting_is_read_or_refused() -> None:
 @pytest.mark.parametrize("key", NOT_IN_MEMORY)
 def test_what_is_not_read_is_refused_in_one_line(key: str) -> None:
     value: Any = other_value(key)
-    words = ["paper", "--quick", "--set", f"{key}={as_text(value)}"]
+    words = ["results", "--quick", "--set", f"{key}={as_text(value)}"]
     with pytest.raises(UsageError, match=f"{key} has no effect in a swarm in memory"):
         make_experiment(parser().parse_args(words))

@@ -1,116 +1,133 @@
-"""The tables of the pages on experiments are those of the rounds that are kept beside them."""
+"""What docs/results.md says is what the rounds say that are kept beside it."""
 
 from __future__ import annotations
 
 import re
 import statistics
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
-from shoal_lab.experiment.reading.results import load_runs, mean_over_nodes
-from shoal_lab.significance import spread
-from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, brief, experiment_of, told_of, unpack
+from shoal_lab.experiment.reading.measures import by_arm, differences, final_heldout, over, total
+from shoal_lab.experiment.reading.results import Run, mean_over_nodes
+from shoal_lab.significance import Spread, spread
+from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, kept_runs, told_of, unpack
 
-PAGE = DOCS / "archive" / "experiments.md"
 RESULTS = DOCS / "results.md"
-OF_CHOICE = DOCS / "archive" / "tried.md"
-VERSIONS = ARCHIVES / "versions.tar.xz"
-KEPT = sorted({*ARCHIVES.glob("*.tar.xz")} - {VERSIONS})
-BESIDE: dict[str, tuple[Path, str | None]] = {
-    "results.tar.xz": (RESULTS, None),
-    "ceiling-rates.tar.xz": (PAGE, "24/0 nodes=1"),
-    "law.tar.xz": (DOCS / "archive" / "how-many-how-late.md", "8/0"),
-    "long.tar.xz": (PAGE, "8/0"),
-    "nodes.tar.xz": (DOCS / "archive" / "how-many-how-late.md", "8/0"),
-    "start-21.tar.xz": (DOCS / "archive" / "other-starts.md", "8/0"),
-    "start-22.tar.xz": (DOCS / "archive" / "other-starts.md", "8/0"),
-}
-"""Of archives whose table is short: its page, and the arm that the others are compared with."""
+OURS = "4/8 nodes=6"
+"""A node's defaults, in the archives of earlier versions."""
 
 
-@pytest.mark.parametrize("archive", KEPT, ids=lambda path: path.name)
-def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
-    archive: Path, tmp_path: Path
-) -> None:
-    unpack(archive, tmp_path)
-    document, made = told_of(tmp_path)
-    page, beside = BESIDE.get(archive.name, (PAGE, None))
-    if beside is not None:
-        made, of = brief(document, beside), made.splitlines()[-1]
-        assert of in page.read_text(), f"{page.name} says otherwise what {archive.name} came of"
-    assert made in page.read_text(), f"{page.name} has another table than {archive.name}"
+def section(title: str) -> str:
+    text = RESULTS.read_text()
+    (found,) = re.findall(rf"^## {title}.*?(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    return str(found)
 
 
-def test_what_is_said_of_a_setting_that_is_gone(tmp_path: Path) -> None:
-    unpack(VERSIONS, tmp_path)
-    document, _ = told_of(tmp_path)
-    sharing = [one for arm, one in document["totals"].items() if arm.startswith("4/4")]
-    assert len(sharing) == 3
-    for one in sharing:
-        half = (one["ci95"][1] - one["ci95"][0]) / 2
-        assert f"{one['mean']:.1f} ± {half:.1f}" in OF_CHOICE.read_text()
+def row(text: str, begin: str) -> list[str]:
+    """Return the cells of the table's line that begins so."""
+    (line,) = [one for one in text.splitlines() if one.startswith(f"| {begin}")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_what_is_said_of_the_last_hundred_of_400_rounds(tmp_path: Path) -> None:
-    unpack(ARCHIVES / "long.tar.xz", tmp_path)
-    runs = load_runs(tmp_path, experiment_of(tmp_path)[0])
-    late = {
-        (run.arm.split()[0], run.seed): statistics.fmean(mean_over_nodes(run.fresh)[-100:])
-        for run in runs
-    }
-    seeds = sorted({seed for _, seed in late})
-    above = spread([late["4/4", seed] - late["8/0", seed] for seed in seeds])
-    means = {arm: statistics.fmean(late[arm, seed] for seed in seeds) for arm, _ in late}
-    said = " ".join(_section(PAGE.read_text(), "400 rounds").split())
-    assert f"8/0 {means['8/0']:.3f}, 4/4 {means['4/4']:.3f}, 24/0 {means['24/0']:.3f}" in said
-    assert f"{above.mean:+.3f} ± {above.half:.3f} by seed" in said
+def shown(value: Spread, digits: int) -> str:
+    assert value.half is not None
+    mean = f"{value.mean:+.{digits}f}".replace("-", "−")
+    return f"{mean} ± {value.half:.{digits}f}"
+
+
+def assert_p(cell: str, p: float | None) -> None:
+    """The p that a cell has, rounded or as a bound, is this one."""
+    ((sign, text),) = re.findall(r"p ([=<]) ([0-9.]+)", cell)
+    assert p is not None
+    digits = len(text.partition(".")[2])
+    assert p < float(text) if sign == "<" else f"{p:.{digits}f}" == f"{float(text):.{digits}f}"
+
+
+def test_the_table_at_equal_cost(tmp_path: Path) -> None:
+    unpack(ARCHIVES / "results.tar.xz", tmp_path)
+    _, made = told_of(tmp_path)
+    assert made in RESULTS.read_text(), f"another table than this:\n{made}"
+
+
+def test_the_main_comparison(tmp_path: Path) -> None:
+    runs = kept_runs("table", tmp_path)
+    text = section("The main comparison")
+    arms = list(by_arm(runs))
+    found = [differences(runs, combinations(arms, 2), one) for one in (total, final_heldout)]
+    others = ("4/0", "8/0", "12/0", "8/0 filtered", "24/0")
+    for begin in others:
+        (arm,) = [one for one in arms if one in (begin, f"{begin} nodes=1", f"{begin} nodes=6")]
+        pair = (OURS, arm) if (OURS, arm) in found[0] else (arm, OURS)
+        cells = row(text, f"{begin}:")[2:]
+        for cell, compared, digits in zip(cells, found, (1, 3), strict=True):
+            one = compared[pair]
+            sign = 1 if pair[0] == OURS else -1
+            value = Spread(sign * one.spread.mean, one.spread.sd, one.spread.half, 0)
+            assert shown(value, digits) in cell
+            assert_p(cell, one.p)
 
 
 @pytest.mark.parametrize("beside", ["8/0", "8/0 filtered"])
-def test_the_three_checkpoints_of_the_page_on_results(beside: str, tmp_path: Path) -> None:
+def test_the_three_checkpoints(beside: str, tmp_path: Path) -> None:
     """Held-out after 50 and 100 rounds, 4/8 minus the arm, by seed of all three archives."""
     above: dict[int, list[float]] = {50: [], 100: []}
     for archive in ("table", "start-21", "start-22"):
-        folder = tmp_path / archive
-        folder.mkdir()
-        unpack(ARCHIVES / f"{archive}.tar.xz", folder)
         at = {
             (run.arm, run.seed, after): score
-            for run in load_runs(folder, experiment_of(folder)[0])
+            for run in kept_runs(archive, tmp_path)
             for after, score in zip(run.evaluated, mean_over_nodes(run.held_out), strict=True)
         }
         for (arm, seed, after), score in at.items():
-            if arm == "4/8 nodes=6" and after in above:
+            if arm == OURS and after in above:
                 above[after].append(score - at[beside, seed, after])
-    cells = [spread(above[after]) for after in (50, 100)]
     assert [len(found) for found in above.values()] == [13, 13]
-    told = " | ".join(f"{one.mean:+.3f} ± {one.half:.3f}".replace("-", "−") for one in cells)
+    told = " | ".join(shown(spread(above[after]), 3) for after in (50, 100))
     assert f"| {beside} | {told} |" in RESULTS.read_text()
 
 
-def test_rounds_are_kept() -> None:
-    assert KEPT
+@pytest.mark.parametrize(("archive", "gain"), [("start-21", "+46 %"), ("start-22", "+48 %")])
+def test_the_other_checkpoints(archive: str, gain: str, tmp_path: Path) -> None:
+    arms = by_arm(kept_runs(archive, tmp_path))
+    above = over(arms[OURS], total).mean / over(arms["8/0"], total).mean - 1
+    assert f"{above:+.0%}".replace("%", " %") == gain
+    assert gain in " ".join(row(RESULTS.read_text(), "Is it the checkpoint"))
 
 
 @pytest.mark.parametrize(
-    ("page", "section"),
+    ("archive", "begin", "arms"),
     [
-        ("archive/experiments.md", "The table"),
-        ("archive/when-sharing-helps.md", "Join, alone"),
-        ("results.md", "The main comparison"),
+        ("real/real", "40 rounds", ("4/4", "8/0", "8/0 filtered", "4/0")),
+        ("real/longer", "80 rounds", ("4/4", "8/0")),
     ],
 )
-def test_what_is_said_of_the_table_stands_in_it(page: str, section: str) -> None:
-    """Every figure with an interval, which the test above has proved of the table itself."""
-    table = re.split(r"\nMade by ", _section(PAGE.read_text(), "The table"))[0]
-    said = _section((DOCS / page).read_text(), section)
-    figures = re.findall(r"\d+(?:\.\d+)? ?%? ± \d+(?:\.\d+)?", said)
-    assert len(figures) > 5
-    assert not [one for one in figures if one.replace(" %", "%") not in table]
+def test_the_real_model(archive: str, begin: str, arms: tuple[str, ...], tmp_path: Path) -> None:
+    runs = kept_runs(archive, tmp_path)
+    cells = row(section("A real model"), begin)
+    means = [over(by_arm(runs)[arm], final_heldout).mean for arm in arms]
+    assert cells[1 : 1 + len(arms)] == [f"{mean:.3f}" for mean in means]
+    found = differences(runs, combinations(arms, 2), final_heldout)["4/4", "8/0"]
+    assert shown(found.spread, 3) in cells[-1]
+    assert_p(cells[-1], found.p)
 
 
-def _section(text: str, title: str) -> str:
-    (found,) = re.findall(rf"^## {title}.*?(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-    assert isinstance(found, str)
-    return found
+def late(runs: list[Run], arm: str) -> str:
+    """Return the mean of an arm's last three evaluations, over its nodes and seeds."""
+    nodes = [node for run in runs if run.arm == arm for node in run.held_out]
+    return f"{statistics.fmean(statistics.fmean(node[-3:]) for node in nodes):.3f}"
+
+
+@pytest.mark.parametrize(
+    ("archive", "before", "after"),
+    [
+        ("hetero", "specialists 8/0", "specialists 4/4"),
+        ("poison", "clean: default", "pad 25%: default"),
+        ("planted", "clean: default", "preface 25%: default"),
+    ],
+)
+def test_unlike_nodes_and_attackers(archive: str, before: str, after: str, tmp_path: Path) -> None:
+    runs = kept_runs(f"presets/{archive}", tmp_path)
+    told = section("What else was measured")
+    for arm in (before, after):
+        assert late(runs, arm) in told, (arm, late(runs, arm))

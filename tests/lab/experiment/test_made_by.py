@@ -28,17 +28,17 @@ def _played(out: Path, job: Job, *lines: dict[str, Any]) -> None:
 
 
 def test_a_result_names_command_seeds_code_and_the_rounds_it_was_made_of(tmp_path: Path) -> None:
-    write_config(tmp_path, EXPERIMENT, "shoal experiment paper --quick")
+    write_config(tmp_path, EXPERIMENT, "shoal experiment results --quick")
     first, second = EXPERIMENT.jobs()
     _played(tmp_path, first, {"event": "round", "reward": 0.5}, made_by.last_line())
     _played(tmp_path, second)  # of a version that did not say
     found = write_result(tmp_path, EXPERIMENT, {"totals": {}}, "| table |\n")["made_by"]
-    assert found["command"] == "shoal experiment paper --quick"
+    assert found["command"] == "shoal experiment results --quick"
     assert found["seeds"] == [3, 4]
     assert found["code"] == sorted([made_by.code_version(), made_by.UNKNOWN])
     text = (tmp_path / "table.md").read_text()
     assert found["rounds_sha256"] in text
-    assert "`shoal experiment paper --quick`, seeds 3, 4, by the code of" in text
+    assert "`shoal experiment results --quick`, seeds 3, 4, by the code of" in text
 
     _played(tmp_path, first, {"event": "round", "reward": 0.6}, made_by.last_line())
     other = write_result(tmp_path, EXPERIMENT, {"totals": {}}, None)["made_by"]
@@ -54,9 +54,9 @@ def installed() -> str:
 
 
 def test_a_command_is_told_without_places(tmp_path: Path) -> None:
-    typed = ["paper", "--out", str(tmp_path), "--arm", "4/4", f"--out={tmp_path}", "--jobs", "2"]
+    typed = ["results", "--out", str(tmp_path), "--arm", "4/4", f"--out={tmp_path}", "--jobs", "2"]
     said = made_by.as_typed([*typed, "--set", "model=a b", "--json", "--fresh", "--no-figures"])
-    assert said == "shoal experiment paper --arm 4/4 --set 'model=a b'"
+    assert said == "shoal experiment results --arm 4/4 --set 'model=a b'"
 
 
 @pytest.mark.parametrize("around", [False, True])

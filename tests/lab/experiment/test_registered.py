@@ -50,7 +50,7 @@ def test_the_plan_says_all_that_decides_the_experiment(tmp_path: Path) -> None:
     assert list(found["arms"]) == [arm.name for arm in experiment.arms]
     (silo,) = found["arms"]["8/0"]
     assert silo == {
-        "nodes": 8,
+        "nodes": 6,
         "settings": {"local": 8, "external": 0},
         "behaviour": "honest",
     }
@@ -67,7 +67,7 @@ def test_the_same_command_adds_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "added"),
     [
-        (["--seeds", "5"], {"seeds": [4, 5]}),
+        (["--seeds", "7"], {"seeds": [6, 7]}),
         (["--rounds", "101"], {"rounds": 101}),
         (["--arm", "1/7"], {"arms": ["1/7"]}),
         (["--arm", "4/4,local=3", "--seed-list", "9"], {"seeds": [9], "arms": ["4/4 local=3"]}),
@@ -97,7 +97,7 @@ def test_a_plan_that_is_written_after_rounds_says_so(tmp_path: Path) -> None:
 
 def test_a_result_states_the_hash_of_its_plan_and_what_was_added(tmp_path: Path) -> None:
     experiment = asked("--seeds", "1")
-    write_config(tmp_path, experiment, "shoal experiment paper")
+    write_config(tmp_path, experiment, "shoal experiment results")
     assert "plan_sha256" not in write_result(tmp_path, experiment, {}, "| t |\n")["made_by"]
     planned(tmp_path, "--seeds", "1")
     made = write_result(tmp_path, experiment, {}, "| t |\n")["made_by"]
@@ -107,7 +107,7 @@ def test_a_result_states_the_hash_of_its_plan_and_what_was_added(tmp_path: Path)
     )
     assert "Added" not in text
     assert made["not_played"] == sorted(f"{arm.name}, seed 1" for arm in experiment.arms)
-    assert "Planned and not among these: 2/6, seed 1; 4/4, seed 1;" in text
+    assert "Planned and not among these: 12 answers, seed 1; 24/0 all data, seed 1;" in text
     planned(tmp_path, "--seeds", "2")
     write_result(tmp_path, experiment, {}, "| t |\n")
     assert "Added after 0 jobs were finished: seeds 2." in (tmp_path / "table.md").read_text()

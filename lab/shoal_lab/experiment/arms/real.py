@@ -1,25 +1,17 @@
-"""`shoal experiment real`: does a real language model learn here, and does sharing help it? Pure.
+"""Arms of `shoal experiment real`: does a real language model learn, and does sharing help? Pure.
 
-    4/4            four own questions, four groups of others
-    8/0            eight own: as many groups trained on, twice the tokens generated
-    8/0 filtered   sixteen asked, eight with signal trained on: as many steps, four times the tokens
-    4/0            four own: as many rounds and tokens generated as 4/4, and nobody else
-
-Read as any comparison of I/J, and with a page of what was answered.
+4/4            four own questions, four groups of others
+8/0            eight own: as many groups trained on, twice the tokens generated
+8/0 filtered   sixteen asked, eight with signal trained on: as many steps, four times the tokens
+4/0            four own: as many rounds and tokens generated as 4/4, and nobody else
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, Final
 
-from shoal_lab.experiment.arms import paper
-from shoal_lab.experiment.folder import ANSWERS
-from shoal_lab.experiment.plan import Arm, Experiment
-from shoal_lab.experiment.reading.answers import answers_page
-from shoal_lab.experiment.reading.report import Reading
-from shoal_lab.experiment.reading.results import Run
+from shoal_lab.experiment.plan import SILO, Arm, filtered_arm, ratio_arm
 
 NODES: Final = 4
 BASE: Final[Mapping[str, Any]] = {
@@ -44,23 +36,11 @@ TITLE: Final = "a real model: SmolLM2-135M with adapters, alone and together"
 
 
 def all_arms(num_nodes: int) -> tuple[Arm, ...]:
-    """Return all four; the silo first, which gains are measured against."""
-    silo, sharing, few = (paper.ratio_arm(name, num_nodes) for name in ("8/0", "4/4", "4/0"))
-    return (silo, sharing, paper.filtered_arm(num_nodes), few)
+    """Return all four; the silo first."""
+    silo, sharing, few = (ratio_arm(name, num_nodes) for name in (SILO, "4/4", "4/0"))
+    return (silo, sharing, filtered_arm(num_nodes), few)
 
 
 def quick_arms(num_nodes: int) -> tuple[Arm, ...]:
     """Return sharing and the silo of as many tokens alone: what an hour of two cores holds."""
     return all_arms(num_nodes)[:2]
-
-
-def read(runs: Sequence[Run], experiment: Experiment) -> Reading:
-    """Compare as `paper` does, and write down what was answered before and after."""
-    found = paper.read(runs, experiment, title=TITLE)
-    if not runs:
-        return found
-    return replace(
-        found,
-        document={**found.document, "answers": ANSWERS},
-        pages={**found.pages, ANSWERS: answers_page(runs)},
-    )

@@ -22,11 +22,9 @@ from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
 from shoal_lab.experiment.plan import Job
 from shoal_lab.experiment.playing.attackers import ATTACKS, PLANTED, Attacker, hearing
-from shoal_lab.experiment.playing.averaging import average
 from shoal_lab.experiment.playing.behaviour import BEHAVIOURS, delayed
 from shoal_lab.experiment.playing.journal import Journal
 from shoal_lab.experiment.playing.learners import LEARNERS
-from shoal_lab.experiment.playing.lessons import Lessons
 from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm, wall_ms
 from shoal_lab.experiment.playing.said import Said
 from shoal_lab.experiment.playing.tasks import SharedWorker, SpecialistSource
@@ -61,8 +59,6 @@ class _Node:
     said: Said
     progress: RunCounters
     version: int = 0
-    weight_bytes: int = 0
-    """Bytes that it has sent to average its weights with others'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +160,8 @@ class _Swarm:
         self._kinds = [node.behaviour for node in job.arm.nodes]
         self._planted = sorted({PLANTED[kind] for kind in self._kinds if kind in PLANTED})
         self._members: dict[int, MemoryMember] = {}
-        self._sharing: frozenset[int] = frozenset()
-        """Those that are members, or were until they left."""
         self._attackers: dict[int, Attacker] = {}
         self._nodes: dict[int, _Node] = {}
-        self._lessons = Lessons({})
 
     async def open(self, nursery: trio.Nursery) -> None:
         """Start the nodes of those that share, and give each its trainer or attacker."""
@@ -177,8 +170,6 @@ class _Swarm:
         settings = [hearing(kinds[i], job.node_settings(i)) for i in sharing]
         members = await self._memory.open(nursery, self._manifest, self._worker, settings)
         self._members = dict(zip(sharing, members, strict=True))
-        self._sharing = frozenset(sharing)
-        self._lessons = Lessons({one.peer_id: index for index, one in self._members.items()})
         for index, kind in enumerate(kinds):
             if kind in ATTACKS:
                 self._attackers[index] = self._attacker(index)
@@ -269,7 +260,6 @@ class _Swarm:
     async def _turns(self, number: int) -> list[Line]:
         """Every node plays the round, in an order that changes: none is always last to hear."""
         lines: list[Line] = []
-        self._part(number)
         order = list(range(self._job.num_nodes))
         random.Random(f"{self._job.seed}/{number}/order").shuffle(order)
         for index in order:
@@ -280,11 +270,9 @@ class _Swarm:
                 line = self._play_one(index, number)
             if index in self._members:
                 await self._members[index].end_turn()
-            if index in self._sharing:
                 await self._memory.end_turn(len(order))
             if line is not None:
                 lines.append({**line, "cpu_seconds": self._cpu_s() - before})
-        self._average(number)
         return lines
 
     def _cpu_s(self) -> float:
@@ -296,33 +284,12 @@ class _Swarm:
         """
         return time.process_time() + self._worker.cpu_seconds
 
-    def _part(self, number: int) -> None:
-        """Nodes that have played their last round are gone, and nobody hears of it."""
-        for index in sorted(self._members):
-            if number > self._last_round(index):
-                self._members.pop(index).kill()
-
-    def _average(self, number: int) -> None:
-        """Average the weights of the nodes that played this round, if the arm does."""
-        every, rounds = self._job.arm.average_every, self._job.rounds
-        if not every or number % every:
-            return
-        there = [
-            node
-            for index, node in self._nodes.items()
-            if self._job.arm.nodes[index].plays(number, rounds)
-        ]
-        sent = average([node.learner.policy.model for node in there]) if there else 0
-        for node in there:
-            node.weight_bytes += sent
-
     def _play_one(self, index: int, number: int) -> Line:
         node = self._nodes[index]
         outcome = node.rounds.play(number, node.version)
         node.version += outcome.stats.num_steps
         node.progress.add(outcome.record)
         line = {"event": "round", "node": index, **round_metrics(outcome.record, node.progress)}
-        line["lessons"] = self._lessons.of_round(index, number, outcome.learnt)
         if self._planted:
             line |= node.said.take_shares(self._tasks.verify)
         return line
@@ -331,29 +298,17 @@ class _Swarm:
         """Every node answers the held-out questions, where this round asks for it."""
         lines: list[Line] = []
         for index, node in self._nodes.items():
-            every, last = node.settings.eval_every, self._last_round(index)
-            if every <= 0 or number > last or (number % every and number != last):
+            every = node.settings.eval_every
+            if every <= 0 or (number % every and number != self._job.rounds):
                 continue
             found = self._asked(node, number)
             figures = held_out_metrics(found.held_out.to_json())
-            sent = self._sent(index) if number else {}
-            lines.append({"event": "held_out", "node": index, **figures, **sent})
+            lines.append({"event": "held_out", "node": index, **figures})
             if number in (0, self._job.rounds):
                 lines.append(
                     {"event": "answers", "node": index, "round": number, "answers": found.answers}
                 )
         return lines
-
-    def _last_round(self, index: int) -> int:
-        return self._job.arm.nodes[index].last_round(self._job.rounds)
-
-    def _sent(self, index: int) -> Line:
-        """The bytes that a node has put on the wire so far."""
-        member = self._members.get(index)
-        return {
-            "text_bytes": 0 if member is None else self._memory.bytes_sent(member),
-            "weight_bytes": self._nodes[index].weight_bytes,
-        }
 
     def _asked(self, node: _Node, number: int) -> Evaluated:
         """Return a node's evaluation; before the first round nodes of one model share it."""

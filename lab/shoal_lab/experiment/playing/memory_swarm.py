@@ -124,19 +124,18 @@ class MemorySwarm:
         """Start a node for each of the settings, and wait until all have met."""
         nursery.start_soon(self._network.run)
         started: dict[int, LiveNode] = {}
-        lives = [trio.CancelScope() for _ in members]
         for number, settings in enumerate(members):
             home = self._folder / f"n{number}"
             home.mkdir()
             save_manifest(home, manifest)
-            life = Node(
+            starting = Node(
                 identity=identity_of(settings.seed),
                 settings=_settings_of(settings, home, number, len(members)),
                 on_ready=partial(started.__setitem__, number),
                 parts=self._parts(number, worker),
                 socket=NoSocket,
             )
-            nursery.start_soon(_live, life, lives[number])
+            nursery.start_soon(starting.run)
         while len(started) < len(members):
             await pass_time(self._clock, _TURN_S)
         found = [started[number] for number in range(len(members))]
@@ -144,14 +143,7 @@ class MemorySwarm:
             for other in found[:index]:
                 nursery.start_soon(node.peer.host.dial, other.peer.host.listen_addrs()[0])
         await pass_time(self._clock, _MEETING_S)
-        pairs = zip(found, lives, strict=True)
-        return [await MemoryMember.greeted(node, life) for node, life in pairs]
-
-    def bytes_sent(self, member: MemoryMember) -> int:
-        """What a member has put on the wire: gossip with what it puts around a payload, requests,
-        and what it forwards of others'.
-        """
-        return self._network.bytes_of[member.peer_id]
+        return [await MemoryMember.greeted(one) for one in found]
 
     async def end_turn(self, turns: int) -> None:
         """Let one of a round's `turns` end: what was shared in it arrives."""
@@ -169,11 +161,6 @@ class MemorySwarm:
 def wall_ms() -> int:
     """Return the swarm's time, in milliseconds since 1970."""
     return _START_MS + int(1000 * trio.current_time())
-
-
-async def _live(node: Node, life: trio.CancelScope) -> None:
-    with life:
-        await node.run()
 
 
 def _settings_of(settings: Settings, home: Path, number: int, count: int) -> Settings:
@@ -196,17 +183,15 @@ def _settings_of(settings: Settings, home: Path, number: int, count: int) -> Set
 class MemoryMember:
     """One node, as its trainer and the experiment know it."""
 
-    def __init__(self, node: LiveNode, life: trio.CancelScope) -> None:
-        """`life` is what its node lives in."""
+    def __init__(self, node: LiveNode) -> None:
         self.node = node
-        self._life = life
         self._service: NodeService = node.service
         self._waiting: list[m.Body] = []
 
     @classmethod
-    async def greeted(cls, node: LiveNode, life: trio.CancelScope) -> MemoryMember:
+    async def greeted(cls, node: LiveNode) -> MemoryMember:
         """Return the member of a node that has a trainer on its service."""
-        member = cls(node, life)
+        member = cls(node)
         hello = m.Hello(ipc_version=m.IPC_VERSION, role=m.Role.TRAINER, pid=0)
         _fail_loudly(await member._service.hello(_HOLDER, hello))
         return member
@@ -219,10 +204,6 @@ class MemoryMember:
     def ask(self, body: m.Body) -> m.Body:
         """Return the answer to a request that waits for no disk."""
         return _fail_loudly(run_now(self._service.handle(_HOLDER, m.Role.TRAINER, body)))
-
-    def kill(self) -> None:
-        """End its node as a kill does: nobody is told."""
-        self._life.cancel()
 
     def tell(self, body: m.Body) -> None:
         """Keep a request for the end of the turn."""

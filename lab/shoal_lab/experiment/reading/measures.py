@@ -4,11 +4,6 @@ Definitions (docs/archive/experiments.md gives the reasons):
 
 - *total*: sum over rounds of the mean reward on a node's own fresh questions.
 - *area*: mean height of the curve of held-out pass@1, mean of the nodes, by round or CPU second.
-- *oscillation*: what a node's pass@1 loses from one evaluation to the next where it falls, summed
-  and divided by the number of evaluations after the first; mean over nodes.
-- *swing*: the greatest fall of a node's training-set reward, averaged over a tenth of the rounds,
-  below its best so far; mean over nodes. This is what the eye sees in the paper's figure 1. Fewer
-  own questions make it greater by their noise alone.
 - *p*: t-test on the differences by seed. Arms pair by seed: they start from the same weights and
   draw the same questions.
 
@@ -19,20 +14,12 @@ and one seed has no interval and no p.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Final
+from itertools import pairwise
 
-from shoal_lab.experiment.plan import SILO
-from shoal_lab.experiment.reading.results import Run, mean_over_nodes, moving_average
+from shoal_lab.experiment.reading.results import Run, mean_over_nodes
 from shoal_lab.significance import Spread, holm, paired, spread
-
-LATE: Final = 3
-"""Number of last evaluations whose mean is a late held-out figure: one alone is noisy."""
-
-PAPER_GAINS: Final[Mapping[str, float]] = {"8/0": 0.0, "6/2": 0.52, "4/4": 0.94, "2/6": 0.68}
-"""The paper's total reward over that of 8/0, as it states it (section 5)."""
 
 Measure = Callable[[Run], float]
 
@@ -40,11 +27,6 @@ Measure = Callable[[Run], float]
 def total(run: Run) -> float:
     """Return the sum over rounds of the mean reward of a node, on own fresh questions."""
     return sum(mean_over_nodes(run.fresh))
-
-
-def training_total(run: Run) -> float:
-    """Return the sum over rounds of the mean reward of a node, of the training set."""
-    return sum(mean_over_nodes(run.training))
 
 
 def final_heldout(run: Run) -> float:
@@ -81,60 +63,6 @@ def area(places: Sequence[float], heights: Sequence[float], until: float) -> flo
         at_last = low + (high - low) * (last - start) / (end - start)
         found += (last - start) * (low + at_last) / 2
     return found / (until - places[0])
-
-
-def late_by_node(run: Run) -> list[float]:
-    """Return each node's mean pass@1 over the last evaluations."""
-    return [mean(node[-LATE:]) for node in run.held_out]
-
-
-def late_heldout(run: Run) -> float:
-    """Return the nodes' mean pass@1 over the last evaluations."""
-    return mean(late_by_node(run))
-
-
-def late_reward(run: Run) -> float:
-    """Return the nodes' mean reward on own questions, in the last third of their rounds."""
-    return statistics.fmean(mean(node[-max(1, len(node) // 3) :]) for node in run.fresh)
-
-
-def groups_external(run: Run) -> float:
-    """Return others' groups that a node trained on in a round it played."""
-    return statistics.fmean(mean(node) for node in run.external)
-
-
-def oscillation(run: Run) -> float:
-    """Return the mean fall of a node's pass@1 between two evaluations; a rise counts 0."""
-    falls = [
-        statistics.fmean(max(0.0, now - then) for now, then in pairwise(node))
-        for node in run.held_out
-        if len(node) > 1
-    ]
-    return mean(falls)
-
-
-def swing(run: Run) -> float:
-    """Return the greatest fall of smoothed training-set reward below its best; mean of nodes."""
-    window = max(1, run.rounds // 10)
-    falls = []
-    for node in run.training:
-        smooth = moving_average(node, window)[window - 1 :]
-        falls.append(
-            max(best - now for best, now in zip(accumulate(smooth, max), smooth, strict=True))
-        )
-    return statistics.fmean(falls)
-
-
-def heldout_at(run: Run, tokens: float) -> float:
-    """Return pass@1 after so many tokens of a node, interpolated between evaluations."""
-    curve = mean_over_nodes(run.held_out)
-    places = tokens_at(run)
-    for index in range(1, len(places)):
-        if tokens <= places[index]:
-            step = places[index] - places[index - 1]
-            share = (tokens - places[index - 1]) / step if step else 1.0
-            return curve[index - 1] + share * (curve[index] - curve[index - 1])
-    return curve[-1]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -197,10 +125,3 @@ def differences(
         )
         for (one, other), values in found.items()
     }
-
-
-def against_silo(runs: Sequence[Run], measure: Measure) -> dict[str, float]:
-    """Return by arm the p of its difference from the silo, adjusted over the arms (Holm)."""
-    pairs = [(arm, SILO) for arm in by_arm(runs) if arm != SILO]
-    found = differences(runs, pairs, measure)
-    return {arm: one.p for (arm, _), one in found.items() if one.p is not None}

@@ -1,7 +1,6 @@
 """Reads a job's JSONL into a `Run`: a value for each round, by node or averaged.
 
-A run counts the honest nodes that are there at the end. What the whole swarm spent (tokens, bytes)
-counts every node.
+A run counts the honest nodes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any, Final
 
 from shoal_lab.experiment.folder import done_jobs, lines_of
 from shoal_lab.experiment.plan import Experiment, Job
-from shoal_settings.schema import Settings
 
 Line = dict[str, Any]
 """One event of a job's file."""
@@ -29,26 +27,6 @@ SHOWN_NODE: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
-    """The groups of one publisher and family that one node trained on in one round."""
-
-    node: int
-    round: int
-    publisher: int
-    family: str
-    groups: int
-    signal: float
-    """Sum of |advantage|."""
-    age: int
-    """Rounds since the groups were made, summed."""
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the node learnt it from its own answers."""
-        return self.node == self.publisher
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One finished job. A series by round has one entry a round, from round 1.
 
@@ -58,48 +36,24 @@ class Run:
     arm: str
     seed: int
     rounds: int
-    questions: float
-    """Own questions that a node asks in a round."""
     fresh: ByNode
     """Mean reward on own fresh questions, by round played."""
-    training: ByNode
-    """Mean reward of the training set, others' groups included: the paper's figure."""
     held_out: ByNode
     """pass@1 on held-out questions, by evaluation."""
     evaluated: tuple[int, ...]
     """Rounds after which held-out questions were asked."""
-    signal: Series
-    """Mean share of the I + J groups of a node's training set that have signal."""
     tokens: Series
     """Tokens that a node has generated so far."""
-    seconds: Series
-    """Seconds that a node has spent in its rounds so far."""
     cpu: Series = ()
     """CPU seconds that a node has spent in its rounds so far; empty where it was not noted."""
     by_family: Mapping[str, ByNode] = field(default_factory=dict)
     """pass@1 on held-out questions of each family, by evaluation."""
-    looked_at: Series = ()
-    """Groups that a node has looked at, own and others'; empty where it was not noted."""
-    external: ByNode = ()
-    """Others' groups trained on, by round played; 0 where it was not noted."""
     roles: tuple[str, ...] = ()
     """Each node's name in a report, where nodes differ."""
-    swarm_tokens: Series = ()
-    """Tokens that the whole swarm has generated so far."""
-    text_bytes: Series = ()
-    """Bytes that the whole swarm has sent to share answers so far, by evaluation."""
-    weight_bytes: Series = ()
-    """Bytes that the whole swarm has sent to average weights so far, by evaluation."""
     planted: Series = ()
     """Share of honest completions that hold what attackers planted, in rounds that have any."""
     planted_right: Series = ()
     """The same of completions that earned something."""
-    of_plan: int = 0
-    """Number of the plan's nodes, attackers included."""
-    readers: tuple[int, ...] = ()
-    """Nodes whose rounds say what they learnt; none where they do not, as of real processes."""
-    lessons: tuple[Lesson, ...] = ()
-    """Every lesson of the readers."""
     answers: tuple[Sequence[Line], Sequence[Line]] = ((), ())
     """The shown node's answers to held-out questions before the first round and after the last."""
 
@@ -117,18 +71,19 @@ class Run:
         )
 
     def of_role(self, role: str) -> Run:
-        """The same run, of the nodes of one role alone."""
+        """The nodes of one role alone, named after the arm and it; without means over all nodes."""
 
         def mine(by_node: ByNode) -> ByNode:
             return tuple(one for one, its in zip(by_node, self.roles, strict=True) if its == role)
 
         return replace(
             self,
+            arm=f"{self.arm}, {role}",
             roles=(role,) * self.roles.count(role),
             fresh=mine(self.fresh),
-            training=mine(self.training),
             held_out=mine(self.held_out),
-            external=mine(self.external),
+            tokens=(),
+            cpu=(),
             by_family={name: mine(one) for name, one in self.by_family.items()},
         )
 
@@ -141,42 +96,23 @@ def load_runs(out: Path, experiment: Experiment) -> list[Run]:
 def make_run(job: Job, lines: Iterable[Line]) -> Run:
     """Sort a job's events into series."""
     events = _Events(lines)
-    counted = [
-        index
-        for index, node in enumerate(job.arm.nodes)
-        if node.behaviour == "honest" and node.last_round(job.rounds) == job.rounds
-    ]
+    counted = [index for index, node in enumerate(job.arm.nodes) if node.behaviour == "honest"]
     rounds = [events.rounds[index] for index in counted]
     evaluations = [events.held_out[index] for index in counted]
-    settings = [job.node_settings(index) for index in counted]
     evaluated = tuple(int(line["round"]) for line in evaluations[0])
     return Run(
         arm=job.arm.name,
         seed=job.seed,
         rounds=job.rounds,
-        questions=sum(max(one.local, one.questions) for one in settings) / len(settings),
         fresh=_columns(rounds, "reward_local"),
-        training=_columns(rounds, "reward"),
         held_out=_columns(evaluations, "held_out/pass@1"),
         evaluated=evaluated,
-        signal=_together(_signal_shares(rounds, settings)),
         tokens=_together([_running(c) for c in _columns(rounds, "tokens_generated")]),
-        seconds=_together([_running(c) for c in _columns(rounds, "step_time")]),
         cpu=tuple(_running(_noted(rounds, "cpu_seconds"))),
         by_family=_by_family(evaluations),
-        looked_at=_noted(rounds, "groups_looked_at"),
-        external=tuple(
-            tuple(float(line.get("groups_external", 0)) for line in lines) for lines in rounds
-        ),
         roles=tuple(job.arm.nodes[index].role for index in counted),
-        swarm_tokens=events.tokens(job.rounds),
-        text_bytes=events.sent("text_bytes", evaluated),
-        weight_bytes=events.sent("weight_bytes", evaluated),
         planted=events.shares("planted"),
         planted_right=events.shares("planted_right"),
-        of_plan=len(job.arm.nodes),
-        readers=tuple(sorted(events.rounds)) if events.tell_lessons() else (),
-        lessons=events.lessons(),
         answers=(events.answers[0], events.answers[job.rounds]),
     )
 
@@ -196,24 +132,6 @@ class _Events:
             elif line["event"] == "answers" and line["node"] == SHOWN_NODE:
                 self.answers[line["round"]] = line["answers"]
 
-    def tokens(self, rounds: int) -> Series:
-        """Tokens that all nodes have generated up to each round."""
-        generated = [0.0] * rounds
-        for line in self._all_rounds():
-            generated[line["round"] - 1] += line["tokens_generated"]
-        return tuple(_running(generated))
-
-    def sent(self, what: str, evaluated: Sequence[int]) -> Series:
-        """Bytes that all nodes have sent up to each of these rounds; who is gone sends no more."""
-        by_node = [
-            {line["round"]: line.get(what, 0) for line in lines if line["round"]}
-            for lines in self.held_out.values()
-        ]
-        return tuple(
-            float(sum(max((n for r, n in one.items() if r <= at), default=0) for one in by_node))
-            for at in evaluated
-        )
-
     def shares(self, what: str) -> Series:
         """Return the mean over nodes, by round; rounds without the figure are left out."""
         said: dict[int, list[float]] = defaultdict(list)
@@ -222,31 +140,9 @@ class _Events:
                 said[line["round"]].append(line[what])
         return tuple(sum(shares) / len(shares) for _, shares in sorted(said.items()))
 
-    def tell_lessons(self) -> bool:
-        """Whether every round says who learnt what from whom."""
-        return all("lessons" in line for line in self._all_rounds())
-
-    def lessons(self) -> tuple[Lesson, ...]:
-        """Return every lesson, where every round tells its lessons."""
-        rounds = self._all_rounds() if self.tell_lessons() else ()
-        return tuple(one for line in rounds for one in _lessons(line))
-
     def _all_rounds(self) -> list[Line]:
         lines = [line for lines in self.rounds.values() for line in lines]
         return sorted(lines, key=lambda line: line["round"])
-
-
-def _lessons(line: Mapping[str, Any]) -> Iterable[Lesson]:
-    for publisher, family, groups, signal, age in line["lessons"]:
-        yield Lesson(
-            node=int(line["node"]),
-            round=int(line["round"]),
-            publisher=int(publisher),
-            family=str(family),
-            groups=int(groups),
-            signal=float(signal),
-            age=int(age),
-        )
 
 
 def _noted(rounds: Sequence[Sequence[Line]], name: str) -> Series:
@@ -262,17 +158,6 @@ def _by_family(evaluations: Sequence[Sequence[Line]]) -> dict[str, ByNode]:
         if name.startswith("held_out/") and name.removeprefix("held_out/") not in _OF_ALL
     ]
     return {name: _columns(evaluations, f"held_out/{name}") for name in names}
-
-
-def _signal_shares(
-    rounds: Sequence[Sequence[Line]], settings: Sequence[Settings]
-) -> list[list[float]]:
-    """Return groups with signal as a share of the intended training set, by node and round."""
-    shares = []
-    for groups, node in zip(_columns(rounds, "groups_with_signal"), settings, strict=True):
-        wanted = max(1, node.local + node.external)
-        shares.append([value / wanted for value in groups])
-    return shares
 
 
 def _together(by_node: Sequence[Sequence[float]]) -> Series:

@@ -1,12 +1,12 @@
 """A table of an experiment: declared once by its columns, shown in a terminal, Markdown and JSON.
 
-rows ──▶ Sheet (columns) ──▶ rich (by width) · Markdown with its caption · JSON objects
+rows ──▶ Sheet (columns) ──▶ rich (by width) · Markdown with its caption · JSON by figure
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rich.table import Table
@@ -17,18 +17,16 @@ from shoal_lab.significance import Spread
 
 NOTHING: Final = "–"
 """Shown where a figure does not exist, such as the interval of one seed."""
+WIDE: Final = 120
+"""Terminal columns that all of a table's fit into."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The runs that one line is about."""
+    """The runs that one line is about; at least one."""
 
+    name: str
     runs: Sequence[Run]
-    """The runs of one arm, or of one role in it; at least one."""
-    labels: Mapping[str, Any] = field(default_factory=dict)
-    """The row's names, and figures that were computed for all rows together."""
-    beside: Mapping[str, Sequence[Run]] = field(default_factory=dict)
-    """Runs that this line is compared with, by what they are to it; empty where there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +40,6 @@ class Column:
     key: str = ""
     """Key in the JSON; without one it stands in the table alone."""
     shown: Callable[[Any], str] = str
-    digits: int | None = 6
-    """Digits of a plain number in the JSON; None keeps all."""
     is_text: bool = False
     in_narrow: bool = True
     """Whether a narrow terminal has room for it."""
@@ -56,66 +52,47 @@ class Column:
     def json(self, row: Row) -> Any:
         """Return what the JSON has."""
         value = self.of(row)
-        if isinstance(value, Spread):
-            return value.to_json()
-        if isinstance(value, float) and self.digits is not None:
-            return round(value, self.digits)
-        return value
-
-
-def label(name: str, head: str = "", *, key: str | None = None, **more: Any) -> Column:
-    """Return the column of a row's label; its key is its name unless `key` says otherwise."""
-    return Column(
-        of=lambda row: row.labels[name], head=head, key=name if key is None else key, **more
-    )
+        return value.to_json() if isinstance(value, Spread) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """A table's columns, and the words around it."""
+    """A table's columns, and the words around it. A column that is empty is left out."""
 
     title: str
     caption: str
     columns: Sequence[Column]
-    wide: int = 0
-    """Terminal columns that all of the table's fit into."""
 
-    def rich(self, rows: Sequence[Row], width: int, notes: Sequence[str] = ()) -> Table:
+    def rich(self, rows: Sequence[Row], width: int) -> Table:
         """Return the table for a terminal; a narrow one gets the columns that matter most."""
-        caption = "; ".join([self.caption, *notes])
         table = Table(title=self.title, title_justify="left")
-        table.caption, table.caption_justify = caption, "left"
-        shown = [one for one in self._shown() if width >= self.wide or one.in_narrow]
-        for place, one in enumerate(shown):
-            is_left = one.is_text or not place
-            table.add_column(one.head, justify="left" if is_left else "right", no_wrap=True)
+        table.caption, table.caption_justify = self.caption, "left"
+        shown = [one for one in self._shown(rows) if width >= WIDE or one.in_narrow]
+        for one in shown:
+            table.add_column(one.head, justify="left" if one.is_text else "right", no_wrap=True)
         for row in rows:
             table.add_row(*(one.cell(row) for one in shown))
         return table
 
-    def markdown(self, rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
+    def markdown(self, rows: Sequence[Row]) -> str:
         """Return the table as Markdown, with its caption."""
-        shown = self._shown()
+        shown = self._shown(rows)
         lines = ["| " + " | ".join(one.head for one in shown) + " |", "|" + "---|" * len(shown)]
         lines += ["| " + " | ".join(one.cell(row) for one in shown) + " |" for row in rows]
-        return "\n".join([*lines, "", f"{self.caption}.", *(f"\n{one}." for one in notes)]) + "\n"
+        return "\n".join([*lines, "", f"{self.caption}."]) + "\n"
 
-    def objects(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """Return an object for each row."""
-        return [{one.key: one.json(row) for one in self.columns if one.key} for row in rows]
-
-    def by_measure(self, rows: Sequence[Row], name: str) -> dict[str, dict[str, Any]]:
-        """Return for each key its figure by the rows' label `name`, where a row has it."""
+    def by_measure(self, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+        """Return for each key its figure by the rows' names, where a row has it."""
         return {
-            one.key: {
-                row.labels[name]: found for row in rows if (found := one.json(row)) is not None
-            }
+            one.key: {row.name: found for row in rows if (found := one.json(row)) is not None}
             for one in self.columns
             if one.key
         }
 
-    def _shown(self) -> list[Column]:
-        return [one for one in self.columns if one.head]
+    def _shown(self, rows: Sequence[Row]) -> list[Column]:
+        return [
+            one for one in self.columns if one.head and any(one.of(row) is not None for row in rows)
+        ]
 
 
 def interval_of(digits: int, sign: str = "") -> Callable[[Spread], str]:
@@ -128,10 +105,10 @@ def interval_of(digits: int, sign: str = "") -> Callable[[Spread], str]:
     return shown
 
 
-def percent_of(value: Spread, sign: str = "") -> str:
-    """Show a share with its 95 % interval, in percent."""
-    half = NOTHING if value.half is None else f"{value.half:.0%}"
-    return f"{value.mean:{sign}.0%} ± {half}"
+def percent_of(value: Spread) -> str:
+    """Show a share in percent, with its 95 % interval where there are seeds for one."""
+    found = f"{100 * value.mean:.1f}"
+    return f"{found}%" if value.half is None else f"{found} ± {100 * value.half:.1f}%"
 
 
 def mean_of(form: str, scale: float = 1.0, unit: str = "") -> Callable[[Spread], str]:
@@ -139,33 +116,21 @@ def mean_of(form: str, scale: float = 1.0, unit: str = "") -> Callable[[Spread],
     return lambda value: f"{value.mean * scale:{form}}{unit}"
 
 
-def p_of(value: float) -> str:
+def p_of(value: float | None) -> str:
     """Show a p-value."""
+    if value is None:
+        return NOTHING
     return "<0.0001" if value < 0.0001 else f"{value:.4f}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """The differences of one measure, and how they are shown."""
-
-    head: str
-    found: Mapping[tuple[str, str], Difference]
-    digits: int
-    sign: str = ""
-
-    def cells(self, pair: tuple[str, str]) -> str:
-        """Return a pair's difference and p."""
-        one = self.found[pair]
-        p = NOTHING if one.p is None else p_of(one.p)
-        return f"{interval_of(self.digits, self.sign)(one.spread)} | {p}"
-
-
-def pairs_markdown(measures: Sequence[Compared], caption: str) -> str:
-    """Return pairs of arms beside each other, by each measure, as Markdown."""
-    heads: Iterable[str] = (f"{one.head} | p" for one in measures)
-    lines = [f"| | minus | {' | '.join(heads)} |", "|---|---" + "|---|---" * len(measures) + "|"]
-    lines += [
-        f"| {' | '.join([*pair, *(one.cells(pair) for one in measures)])} |"
-        for pair in measures[0].found
-    ]
+def pairs_markdown(
+    measures: Mapping[str, Mapping[tuple[str, str], Difference]], caption: str
+) -> str:
+    """Return pairs of rows beside each other, by each measure under its head, as Markdown."""
+    heads = " | ".join(f"{head} | p" for head in measures)
+    lines = [f"| | minus | {heads} |", "|---|---" + "|---|---" * len(measures) + "|"]
+    for pair in next(iter(measures.values())):
+        found = [one[pair] for one in measures.values()]
+        cells = [f"{interval_of(3, '+')(one.spread)} | {p_of(one.p)}" for one in found]
+        lines.append(f"| {' | '.join([*pair, *cells])} |")
     return "\n".join([*lines, "", f"{caption}."]) + "\n"

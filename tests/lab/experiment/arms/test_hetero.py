@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from shoal_lab.experiment.arms.hetero import LARGER, all_arms, read
+from shoal_lab.experiment.arms.hetero import LARGER, all_arms
 from shoal_lab.experiment.command import main
 from shoal_lab.experiment.flags import make_experiment, parser
 from shoal_lab.experiment.making.larger_model import make_larger_model
-from shoal_lab.experiment.plan import Arm, Experiment, Job, NodeSpec, check_settings
+from shoal_lab.experiment.plan import Arm, Job, NodeSpec, check_settings
 from shoal_lab.experiment.playing.in_process import Workers, play, workers
 from shoal_lab.experiment.playing.tasks import SpecialistSource
 from shoal_policy.model.loading import load_policy
 from shoal_policy.model.prompting import encode_prompt
-from tests.lab.experiment.synthetic_runs import run
 
 SHARING = {"local": 2, "external": 2}
 BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}
@@ -95,41 +93,14 @@ def test_the_larger_model_starts_as_the_small_one_with_other_ids(tmp_path: Path)
 def test_every_difference_has_its_arm() -> None:
     arms = {arm.name: arm for arm in all_arms(8)}
     assert all(len(arm.nodes) == 8 for arm in arms.values())
-    assert {node.settings.get("completions") for node in arms["L"].nodes} == {4, 8, 16}
+    assert {node.settings.get("completions") for node in arms["L 4/4"].nodes} == {4, 8, 16}
     assert len({node.families for node in arms["specialists 4/4"].nodes}) == 6
-    assert [node.role for node in arms["slow and late"].nodes].count("slow") == 2
+    assert [node.role for node in arms["slow and late 4/4"].nodes].count("slow") == 2
     assert any(
-        node.settings.get("model") == str(LARGER) for node in arms["sizes and tokenizers"].nodes
+        node.settings.get("model") == str(LARGER) for node in arms["sizes and tokenizers 4/4"].nodes
     )
     for flags in (["hetero"], ["hetero", "--quick"]):
         check_settings(make_experiment(parser().parse_args(flags)))
-
-
-def test_roles_are_summed_up_apart() -> None:
-    spec = {"local": 1, "external": 1}
-    silo = Arm(name="8/0", nodes=(NodeSpec(settings=spec, role="alone"),) * 2)
-    mixed = Arm(
-        name="mixed",
-        nodes=(NodeSpec(settings=spec, role="slow"), NodeSpec(settings=spec, role="steady")),
-    )
-    runs = [
-        replace(
-            run(arm.name, 1, 0.0),
-            fresh=tuple((level,) * 3 for level in levels),
-            held_out=tuple((level,) for level in levels),
-            external=((1.0,) * 3,) * 2,
-            roles=tuple(node.role for node in arm.nodes),
-        )
-        for arm, levels in ((silo, (0.2, 0.2)), (mixed, (0.1, 0.4)))
-    ]
-    experiment = Experiment(name="x", arms=(silo, mixed), seeds=(1,), rounds=3, base={})
-    roles = read(runs, experiment).document["roles"]
-    found = {(one["arm"], one["role"]): one for one in roles}
-    assert found["8/0", "alone"]["gain_over_8_0"] == 0.0
-    assert found["mixed", "steady"]["gain_over_8_0"] == 1.0
-    slow = found["mixed", "slow"]
-    assert (slow["nodes"], slow["heldout"]["mean"], slow["reward"]["mean"]) == (1, 0.1, 0.1)
-    assert slow["groups_external"]["mean"] == 1.0
 
 
 def test_the_command_gives_table_figures_and_numbers(
@@ -137,12 +108,12 @@ def test_the_command_gives_table_figures_and_numbers(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     flags = ["hetero", "--nodes", "2", "--rounds", "2", "--jobs", "0", "--seeds", "1"]
-    flags += ["--arm", "sizes and tokenizers", "--set", "completions=4"]
+    flags += ["--arm", "sizes and tokenizers 4/4", "--set", "completions=4"]
     flags += ["--set", "eval_every=1", "--set", "eval_per_family=1", "--set", "local=1"]
     assert main([*flags, "--out", "out", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    shown = [(role["arm"], role["role"]) for role in document["roles"]]
-    assert shown == [("8/0", "alone"), *(("sizes and tokenizers", r) for r in ("small", "larger"))]
+    roles = [f"sizes and tokenizers 4/4, {role}" for role in ("small", "larger")]
+    assert list(document["area"]) == ["8/0", *roles]
     assert all((tmp_path / "out" / name).stat().st_size > 1000 for name in document["figures"])
-    assert "| sizes and tokenizers | 1 | larger |" in (tmp_path / "out" / "table.md").read_text()
+    assert f"| {roles[1]} |" in (tmp_path / "out" / "table.md").read_text()
     assert LARGER.exists()

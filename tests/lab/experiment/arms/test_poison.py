@@ -1,11 +1,9 @@
-"""`shoal experiment poison`: its arms, its sums, and that the command gives table and figures."""
+"""`shoal experiment poison`: its arms, and that the command gives table and figures."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,6 @@ from shoal_lab.experiment.flags import make_experiment, parser
 from shoal_lab.experiment.plan import check_settings
 from shoal_lab.experiment.playing.attackers import ATTACKS, PLANTED
 from shoal_settings.schema import Settings
-from tests.lab.experiment.synthetic_runs import run
 
 
 def test_shares_are_of_all_members() -> None:
@@ -46,32 +43,6 @@ def test_each_preset_has_settings_that_exist() -> None:
         check_settings(make_experiment(parser().parse_args(flags)))
 
 
-def test_the_attacked_are_held_against_the_clean() -> None:
-    arms = poison.quick_arms(2)
-    levels = {"clean: none": 0.4, "clean: default": 0.5, "mark 25%: none": 0.2}
-    runs = [run(name, seed, level) for name, level in levels.items() for seed in (1, 2)]
-    said: dict[str, Any] = {
-        "planted": (0.0,) * 15 + (0.2, 0.4),
-        "planted_right": (0.0,) * 15 + (0.5, 0.6),
-    }
-    runs[4] = replace(runs[4], **said)
-    runs[5] = replace(runs[5], planted=said["planted"])
-    rows = poison.rows_of(arms, runs)
-    cells = {f"{one['attack']}: {one['defence']}": one for one in poison.SHEET.objects(rows)}
-    assert set(cells) == {"clean: none", "clean: default", "mark: none"}
-    assert cells["clean: none"]["of_clean"] == cells["clean: default"]["of_own_clean"] == 1.0
-    assert cells["clean: default"]["of_clean"] == 1.25
-    marked = cells["mark: none"]
-    assert marked["of_clean"] == marked["of_own_clean"] == 0.5
-    assert marked["share"] == pytest.approx(1 / 3, abs=1e-4)
-    assert marked["planted"]["mean"] == 0.4, "the last tenth of the rounds"
-    assert cells["clean: none"]["planted"] is None
-    right = marked["planted_right"]
-    assert (right["mean"], right["ci95"]) == (0.6, None), "of the one run that has any"
-    lines = poison.SHEET.markdown(rows).splitlines()
-    assert lines[4].endswith("| 40.0 ± 0.0% | 60.0% |") and lines[2].endswith("| – | – |")
-
-
 def test_the_command_gives_table_figures_and_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,14 +53,16 @@ def test_the_command_gives_table_figures_and_numbers(
     out = tmp_path / "out"
     assert main([*flags, "--out", str(out), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert [row["defence"] for row in document["poison"]] == ["none", "none", "default"]
-    assert document["poison"][1]["planted"] == {"mean": 0.0, "sd": 0.0, "ci95": None}
-    assert {"mean", "sd", "ci95"} == set(document["poison"][2]["planted_right"])
+    assert list(document["area"]) == ["clean: none", "mark 25%: none", "mark 25%: default"]
+    assert document["planted"]["mark 25%: none"] == {"mean": 0.0, "sd": 0.0, "ci95": None}
+    assert [(one["arm"], one["minus"]) for one in document["pairs"]][:1] == [
+        ("mark 25%: none", "clean: none")
+    ]
     assert document["figures"]
     for name in document["figures"]:
         assert (out / name).stat().st_size > 1000
         assert (out / name).with_suffix(".svg").exists()
-    assert "| mark | 33% | default |" in (out / "table.md").read_text()
+    assert "| mark 25%: default |" in (out / "table.md").read_text()
 
 
 def test_the_default_is_what_a_node_runs() -> None:
