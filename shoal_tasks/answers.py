@@ -18,8 +18,7 @@ GARBAGE_SCORE: Final = 0.05
 """reasoning_gym's scorers give up to this for any text at all; it counts as nothing."""
 
 CUT_SHARE: Final = 0.5
-"""Of its reward that an answer earns whose completion did not end by itself: it is right, and yet
-nothing would teach a policy to stop if it were paid in full."""
+"""Share of its reward that a cut completion earns. In full, it would not teach a policy to stop."""
 
 _OPEN: Final = "<answer>"
 _CLOSE: Final = "</answer>"

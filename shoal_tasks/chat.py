@@ -38,7 +38,7 @@ def _equations(level: int, terms: int, most: int) -> FamilySpec:
 
 
 def _products(level: int, least: int, most: int) -> FamilySpec:
-    """Of two numbers with so many digits."""
+    """Return the family of products of two numbers with `least` to `most` digits."""
     kind = "products"
     return _level(level, kind, min_terms=2, max_terms=2, min_digits=least, max_digits=most)
 

@@ -11,7 +11,7 @@ from shoal_wire.types import Digest, FinishReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCoordinates:
-    """What names a task: question and answer are regenerated from it."""
+    """The coordinates of a task, from which question and answer are regenerated."""
 
     family: str
     config_digest: Digest
@@ -75,4 +75,4 @@ class ScoreResult:
     crashed: bool = False
     """The worker process died over this item."""
     error: str = ""
-    """What the family's own Python function raised, one line for its author."""
+    """The error of the family's own Python function, in one line for its author."""

@@ -50,7 +50,7 @@ class Course:
     """Updates the policy has received."""
     progress: RunCounters = field(default_factory=RunCounters)
     consumed_ids: tuple[GroupId, ...] = ()
-    """External groups whose effect the checkpoint contains that the course was taken up from."""
+    """Ids of the external groups whose effect is in the checkpoint that training resumed from."""
     has_checkpoint: bool = False
 
     def state(self, consumed: Sequence[GroupId]) -> TrainerState:

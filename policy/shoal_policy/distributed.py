@@ -285,7 +285,7 @@ def follow(settings: Settings, ranks: Ranks) -> None:
 
 
 class _Steps:
-    """An optimiser whose steps rank 0 takes and everybody sees."""
+    """An optimiser whose steps are taken by rank 0 and sent to all ranks."""
 
     def __init__(self, ranks: Ranks, policy: Policy, optimizer: Any) -> None:
         self._ranks, self._policy, self._optimizer = ranks, policy, optimizer

@@ -53,7 +53,7 @@ def refusal_of(error: Exception, settings: Settings) -> str | None:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it came from."""
+    """Yield an error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -89,7 +89,7 @@ class Origin(StrEnum):
     FOLLOWER = "follower"
     """A server that holds the policy, perhaps of an earlier version and in other arithmetic."""
     ANOTHER = "another"
-    """A server's own model: to the policy, text of others."""
+    """A model of the server's own. The policy treats its text as external text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

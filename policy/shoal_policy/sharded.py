@@ -64,7 +64,7 @@ class _Gather:
 
 
 class _Release:
-    """Let go of them."""
+    """Release the gathered weights."""
 
 
 class _SnapshotOrder:

@@ -57,7 +57,7 @@ class Tried:
     """How the trials of one family went in one way of asking."""
 
     signal: int
-    """Groups whose rewards differ."""
+    """Number of groups whose rewards differ."""
     reward: float
     """Mean over all answers."""
     ended: float

@@ -62,7 +62,7 @@ class Watched:
         self._tell()
 
     def view(self) -> dict[str, Any]:
-        """Return what the node is told."""
+        """Return the report to the node."""
         return self._learning.view()
 
     def to_json(self) -> dict[str, Any]:

@@ -177,7 +177,7 @@ class Report:
     round: int = 0
     """The round that has ended; 0 where none has."""
     learnt: tuple[GroupOutcome, ...] = ()
-    """Of that round."""
+    """Groups that this round learned from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +255,7 @@ class JudgeAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeScore:
-    """What the judge made of it, as it signed it."""
+    """The judge's signed score of an answer."""
 
     score: float
     """0 ≤ score ≤ 1."""

@@ -25,7 +25,7 @@ SWARM_KEY_BYTES: Final = 32
 _NAME: Final = "shoal"
 _VERSION: Final = "1"
 LOOKS_LIKE: Final = f"{_NAME}{_VERSION}"
-"""What an invitation begins with."""
+"""Prefix of every invitation."""
 _CHECKSUM_BYTES: Final = 5
 _DIGEST_BYTES: Final = 32
 _PRIVATE, _HAS_KEY = 1, 2
@@ -40,10 +40,10 @@ class InviteError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invite:
-    """What an invitation says."""
+    """The content of an invitation."""
 
     swarm: Digest
-    """Of the manifest, 32 bytes: what a joiner must find at the addresses."""
+    """SHA-256 of the manifest. A joiner must find this manifest at the addresses."""
     addresses: tuple[str, ...]
     """One to eight full multiaddresses, the best first; those of one peer together."""
     private: bool = False

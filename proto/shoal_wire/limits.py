@@ -73,7 +73,8 @@ MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 MAX_GROUPS_PER_BATCH: Final = 1024
 MAX_COMPLETIONS: Final = 256
 MAX_COMPLETIONS_PER_BATCH: Final = 16_384
-"""Of all its groups: each costs a receiver some microseconds, however well it compresses."""
+"""Most completions in all groups of a batch. Each costs a receiver some microseconds, however well
+it compresses."""
 MAX_COMPLETION_BYTES: Final = 256 * 1024
 MAX_INLINE_TASK_BYTES: Final = 64 * 1024
 MAX_NAME_BYTES: Final = 200

@@ -103,7 +103,7 @@ class RolloutGroup(_Known):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInfo:
-    """Which policy generated a batch."""
+    """The policy that generated a batch."""
 
     model_name: str
     tokenizer_digest: Digest
@@ -125,7 +125,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutBatch:
-    """What a node publishes: the payload inside a signed envelope."""
+    """A batch as a node publishes it: the payload inside a signed envelope."""
 
     swarm_digest: Digest
     """32 bytes: digest of the swarm's manifest."""

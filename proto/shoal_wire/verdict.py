@@ -15,7 +15,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """What happens to a message."""
+    """The outcome of validating a message."""
 
     ACCEPT = "accept"
     IGNORE = "ignore"
@@ -48,14 +48,14 @@ _DO = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What follows from one reason."""
+    """The consequences of one reason."""
 
     outcome: Outcome
     sort: Sort
     says: str
     """The finding, in words for the owner of a node."""
     do: str
-    """What the owner can do."""
+    """Advice to the node's owner."""
     heavy: bool = False
     """A reject that no honest software can produce; it weighs five times as much."""
     signer_alone: bool = False

@@ -187,7 +187,7 @@ def _install_hook(guard: audit.AuditGuard) -> str:
 
 
 def _address_space_bytes() -> int:
-    """What the imports took. Read before the file system goes away."""
+    """Return the address space in use. Call it before the file system is removed."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except OSError:

@@ -33,7 +33,7 @@ NUM_ITEMS: Final = 1 << 31
 """Virtual size of every stream: indices are below it."""
 
 INSTALLED_VERSION: Final = importlib.metadata.version("reasoning-gym")
-"""Of the distribution: the module's own ``__version__`` lags behind the releases."""
+"""Version of the installed distribution. The module's own ``__version__`` lags behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

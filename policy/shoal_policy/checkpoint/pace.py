@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 COST_FACTOR = 20
-"""Times as long as the last one took that training goes on at least: 5 % of the time, at most."""
+"""Shortest training time between checkpoints, as a multiple of the last checkpoint's time. At 20,
+checkpoints take at most 5 % of the time."""
 
 
 class CheckpointPace:

@@ -34,7 +34,7 @@ class ScoredGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """Groups of others that were looked at and are of no use, by reason."""
+    """Number of verified external groups that were skipped, by reason."""
 
     no_reward: int = 0
     """Nothing in them earned anything."""
@@ -86,7 +86,7 @@ class TrainingSet:
 
     @property
     def groups(self) -> list[ScoredGroup]:
-        """All of them, own ones first."""
+        """All groups, own ones first."""
         return [*self.local, *self.external.groups]
 
 

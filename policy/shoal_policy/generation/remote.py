@@ -40,19 +40,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteConfig:
-    """Which server, and how much of it."""
+    """A server's address, and how it is asked."""
 
     base_url: str
-    """Up to and with ``/v1``."""
+    """The server's address, including ``/v1``."""
     model: str
-    """The server's name of it."""
+    """The model's name on the server."""
     api_key: str | None = None
     request_seconds: float = REQUEST_SECONDS
     concurrency: int = 8
     chat: bool = True
-    """Else it is asked for plain completions from the start."""
+    """Whether to ask for chat completions; otherwise for plain ones from the start."""
     first_pause_seconds: float = FIRST_PAUSE_SECONDS
-    """Before the second try; doubles from there on."""
+    """Pause before the second try, in seconds. It doubles for each further try."""
 
 
 class RemoteGenerator:

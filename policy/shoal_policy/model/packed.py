@@ -91,7 +91,7 @@ class Layout(Protocol):
         value: torch.Tensor,
         scale: float | None,
     ) -> torch.Tensor:
-        """Of [1, heads, M, d] each; returns [1, M, heads, d]."""
+        """Attend over tensors of [1, heads, M, d] each; return [1, M, heads, d]."""
 
 
 class CannotPackError(Exception):
@@ -324,7 +324,7 @@ def _tail(
 
 
 def _mask(tokens: Sequence[int], paths: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Who sees whom among `tokens`, [n, n]: each sees what stands before it on its path."""
+    """Return the attention mask among `tokens`, [n, n]: each sees the earlier ones on its path."""
     local = {token: place for place, token in enumerate(tokens)}
     seen = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
     known: set[int] = set()

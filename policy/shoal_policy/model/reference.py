@@ -53,7 +53,7 @@ def check_reference(policy: Policy, reference: Policy) -> None:
 
 
 def base_alone(policy: Policy, reference: Policy) -> AbstractContextManager[Any]:
-    """The context in which a reference is what it is: without the adapters of its policy."""
+    """Return a context in which the policy's adapters are disabled, which gives the reference."""
     return policy.adapter.disable_adapter() if _is_base(policy, reference) else nullcontext()
 
 

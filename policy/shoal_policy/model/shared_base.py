@@ -52,6 +52,6 @@ class Bases:
 
 
 def _with_same_weights(model: Any) -> Any:
-    """A model of the same modules whose weights are the same tensors, not copies."""
+    """Return a model with the same modules that shares its weights instead of copying them."""
     same = {id(one): one for one in chain(model.parameters(), model.buffers())}
     return copy.deepcopy(model, same)

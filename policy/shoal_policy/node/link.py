@@ -172,7 +172,7 @@ class NodeLink:
         self._tell(m.Report(groups=tuple(reports)))
 
     def tell_learnt(self, round_number: int, learnt: Sequence[m.GroupOutcome]) -> None:
-        """Tell the node what a round has learnt from whom; lost when the node is away."""
+        """Report to the node which groups a round learned from. Lost if the node is away."""
         if self._client is not None:
             self._tell(m.Report(round=round_number, learnt=tuple(learnt)))
 
@@ -196,7 +196,7 @@ class NodeLink:
             return None, False
 
     def drain(self) -> None:
-        """Wait until the node has read what it was told: before the connection is closed."""
+        """Wait until the node has read all reports, so that closing the connection loses none."""
         if self._client is None:
             return
         try:

@@ -38,7 +38,7 @@ _PAUSE_SECONDS = 0.5
 """Before a batch is sent again that the node could not take."""
 _SAY_SECONDS = 60.0
 MAX_SENT_BATCHES = 8
-"""Sent and not acknowledged; the next one waits for the first of them: the back-pressure."""
+"""Batches that may be unacknowledged at once. The next one waits for the first: back-pressure."""
 
 
 @dataclass(slots=True)

@@ -140,7 +140,7 @@ class LearningMemory:
         ]
 
     def view(self) -> dict[str, Any]:
-        """Return what the node is told: the findings, and the whole in one line."""
+        """Return the report to the node: the findings, and a summary in one line."""
         findings, lately = self.findings(), self._lately()
         state = "ok" if lately.enough else "early"
         if findings:

@@ -17,33 +17,33 @@ from shoal_policy.record.lately import Evaluation, Observed
 from shoal_policy.record.wrong_answer import Why
 
 NOTHING: Final = (0.001, 0.004)
-"""Mean own reward under which nothing is earned, and from which on that is over."""
+"""Mean own reward below which the finding begins, and at which it ends."""
 CUT: Final = (0.9, 0.75)
-"""Share of own answers cut by the token limit from which on it is too low, and under which not."""
+"""Share of own answers that are cut at which the finding begins, and below which it ends."""
 SAME: Final = (0.98, 0.9)
-"""Share of own groups whose rewards are all equal: likewise."""
+"""Share of own groups whose rewards are all equal, at which the finding begins and ends."""
 EASY: Final = 0.98
-"""Own reward from which on questions are too easy."""
+"""Own reward at which questions count as too easy."""
 FELL: Final = (0.7, 0.85)
-"""Share of the best own reward under which it has fallen, and from which on it is back."""
+"""Share of the best own reward below which the finding begins, and at which it ends."""
 ERRORS: Final = 4.0
-"""Standard errors that a difference has to have."""
+"""Smallest difference that counts, in standard errors."""
 SMOOTH: Final = 3
-"""Held-out evaluations that are taken together."""
+"""Number of held-out evaluations that are averaged."""
 LONG: Final = 12
-"""Held-out evaluations after which one that does not move is flat."""
+"""Number of held-out evaluations before a score that does not rise counts as flat."""
 HELD_OUT_FALL: Final = 0.05
-"""The least by which held-out answers fall."""
+"""Smallest fall of held-out answers that counts."""
 OWN_SLACK: Final = 0.02
 """How far own reward may fall and still count as level."""
 RISE: Final = (0.1, 0.05)
-"""How far own reward rises while held-out is flat, and under which that is over."""
+"""Rise of own reward at which a flat held-out score is a finding, and below which it ends."""
 FLAT: Final = (0.02, 0.04)
-"""How far held-out answers rise at most, to be flat, and from which on they are not."""
+"""Rise of held-out answers below which they are flat, and at which they are not."""
 DRAWN: Final = 60
-"""Least groups of others looked at before they are judged."""
+"""Number of external groups that must be verified before they are judged."""
 USED: Final = (0.01, 0.03)
-"""Share of them trained on up to which they are all passed over, and above which that is over."""
+"""Share of them trained on at which the finding begins, and above which it ends."""
 
 
 class Check(StrEnum):
@@ -60,7 +60,7 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """When a finding begins and is over, and what it says."""
+    """The rule of a finding: when it begins, when it ends, and its text."""
 
     state: str
     """warn or bad, as `shoal debug doctor` has them."""

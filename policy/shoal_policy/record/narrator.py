@@ -39,7 +39,7 @@ KEEP_EVERY_SECONDS = 60.0
 """In the trainer's log, which is there when the terminal is not."""
 PEERS_EVERY_SECONDS = 5.0
 PHASE_AFTER_SECONDS = 5.0
-"""A phase that takes longer is told of."""
+"""Phases longer than this are logged, in seconds."""
 PHASE_EVERY_SECONDS = 15.0
 
 

@@ -30,7 +30,7 @@ class Phase(StrEnum):
     SCORING = "scoring"
     """Own answers, by the task worker."""
     DRAWING = "drawing"
-    """Groups of others, and verifying them."""
+    """Drawing external groups and verifying them."""
     LEARNING = "learning"
     SAVING = "saving"
     WAITING = "waiting"
@@ -71,7 +71,7 @@ class Doing:
 
 
 class Phases:
-    """The phase of one trainer, for whoever listens."""
+    """The current phase of a trainer, with its listeners."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

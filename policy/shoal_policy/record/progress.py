@@ -34,7 +34,7 @@ class RoundRecord:
     signal_local: float
     """Sum of |advantage| over own completions that were trained on."""
     signal_external: float
-    """Over those of others."""
+    """The same sum over external completions."""
     external_drawn: int
     """External groups that were verified to find those trained on."""
     external_age_s: float | None

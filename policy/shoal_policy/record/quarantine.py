@@ -65,7 +65,7 @@ def suspect(
 
 
 class Quarantine:
-    """The file. A disk that cannot take an entry is said in the log and stops nothing."""
+    """The quarantine file. An entry that cannot be written is logged; training continues."""
 
     def __init__(self, path: Path, *, max_entries: int = MAX_ENTRIES) -> None:
         self._path = path

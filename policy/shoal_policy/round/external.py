@@ -47,7 +47,7 @@ class _Verified:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What verification said of a group that was given back."""
+    """The verification result of a group that was returned to the buffer."""
 
     question: Question
     rewards: tuple[float, ...]
@@ -57,7 +57,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _Drawn:
-    """External groups on lease while some of them are being chosen."""
+    """The leased external groups from which a round chooses."""
 
     usable: list[_Verified] = field(default_factory=list)
     num_counted: int = 0
@@ -316,7 +316,7 @@ def _candidate(sampled: m.SampledGroup, signal: float) -> Candidate:
 
 
 def signal_of(rewards: Sequence[float], config: RoundConfig) -> float:
-    """Return the sum of |advantage| over what a round would train on of others' group."""
+    """Return the sum of |advantage| over the usable completions of an external group."""
     advantages = group_advantages(rewards, config.advantage_scale)
     share = completion_share(len(rewards), config.num_completions)
     return share * sum(abs(advantages[index]) for index in config.strategy.trained_on(advantages))

@@ -47,7 +47,7 @@ class GrpoConfig:
     token_budget: int = 8192
     """Padded tokens in one forward pass; a longer row goes alone. Bounds memory, not the result."""
     gradient_checkpointing: bool = False
-    """Compute each layer twice instead of keeping what it computed; changes no result."""
+    """Whether to recompute each layer in the backward pass to save memory. It changes no result."""
     max_completion_tokens: int | None = None
     """Longer completions are left out. Required by dr_grpo."""
     temperature: float = 1.0

@@ -1,4 +1,4 @@
-"""From groups with rewards to what the update takes of them."""
+"""Turn groups with rewards into the rows of an update."""
 
 from __future__ import annotations
 
