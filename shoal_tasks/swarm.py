@@ -25,7 +25,7 @@ from shoal_tasks.spec import (
     config_digest,
     digest_of,
 )
-from shoal_tasks.task_file import load_task_file, load_task_files
+from shoal_tasks.task_file import load_task_file, load_task_files, server_named_in
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, TaskFamily
 from shoal_wire.rules import BatchRules
@@ -51,28 +51,37 @@ def families_here(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
     Raises:
         ManifestError: a task file that cannot be used.
     """
+    return _here_and_away(task_files)[0]
+
+
+def _here_and_away(
+    task_files: Sequence[str],
+) -> tuple[tuple[FamilySpec, ...], dict[str, str]]:
+    """Return those families, and by name the addresses of servers that are away."""
     found: list[FamilySpec] = []
+    away: dict[str, str] = {}
     for path in task_files:
         try:
             found.append(load_task_file(Path(path)))
         except ServerAway:
-            continue
+            away.update([server_named_in(Path(path))])
         except FamilyError as error:
             raise ManifestError(str(error)) from None
-    return tuple(found)
+    return tuple(found), away
 
 
 def ask_servers(task_files: Sequence[str]) -> None:
     """Ask the OpenEnv servers that task files name, before an event loop begins: it then knows.
 
-    One that is away is left out for as long as this process lives. What else is wrong with a file
-    is said where its family is asked for.
+    One that is away is not asked for its family again: the swarm's manifest says which family it
+    is to have, and the task worker asks whether it has it, now and then. What else is wrong with a
+    file is said where its family is asked for.
     """
     for path in task_files:
         try:
             load_task_file(Path(path))
         except ServerAway as error:
-            log.warning("%s: %s; its family is left out", path, error)
+            log.warning("%s: %s; its family is left out until it is there", path, error)
             stop_asking(error)
         except FamilyError:
             continue
@@ -95,15 +104,18 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
 
     A family is left out where this version has no such generator or verifier, where none of
     `task_files` has its rows, or where its verifier is not installed: what others send of it is
-    then ignored, as of any unknown family.
+    then ignored, as of any unknown family. One whose server is away is there: its worker finds out
+    when the server is back, and whether it is the family's.
 
     Raises:
-        ManifestError: a family that is stated wrongly; none is left; a task file that cannot be
-            used.
+        ManifestError: a family that is stated wrongly; none is left but for servers that are away;
+            a task file that cannot be used.
     """
-    here = {config_digest(spec): spec for spec in families_here(task_files)}
+    found, away = _here_and_away(task_files)
+    here = {config_digest(spec): spec for spec in found}
     usable = []
     missing = []
+    num_away = 0
     for family in manifest.families:
         try:
             spec = _spec(family)
@@ -114,6 +126,9 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             raise ManifestError(f"swarm {manifest.swarm_name!r}: {error}") from None
         if spec.is_on_a_server and config_digest(spec) not in here:
             missing.append(f"the OpenEnv server of {spec.name!r} (--task-file)")
+            if spec.name in away:
+                usable.append(replace(spec, path=away[spec.name]))
+                num_away += 1
         elif spec.is_of_a_file and config_digest(spec) not in here:
             also = " and a judge for it" if spec.is_local else ""
             missing.append(f"the file of {spec.name!r}{also} (--task-file)")
@@ -128,7 +143,7 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
         else:
             own = here[config_digest(spec)]
             usable.append(replace(spec, path=own.path, reward_path=own.reward_path))
-    if not usable:
+    if len(usable) == num_away:
         raise ManifestError(f"swarm {manifest.swarm_name!r} needs {', '.join(missing)}")
     return tuple(usable)
 

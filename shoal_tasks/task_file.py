@@ -132,6 +132,15 @@ def load_task_file(path: Path) -> FamilySpec:
         raise FamilyError(f"{path}: {error}") from None
 
 
+def server_named_in(path: Path) -> tuple[str, str]:
+    """Return the family's name and its OpenEnv server's address, without asking the server.
+
+    Raises `FamilyError`.
+    """
+    table = _read(path)
+    return table["name"], table.get("environment", "")
+
+
 def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
     rows_path, data = _rows_file(table, folder)
     has_reward = "reward" in table

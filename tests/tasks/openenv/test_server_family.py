@@ -12,6 +12,7 @@ import trio
 from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
 from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.openenv import identity
 from shoal_tasks.openenv.address import parse_address
 from shoal_tasks.openenv.connection import ServerPlace
 from shoal_tasks.openenv.identity import NOT_AN_ACTION, describe
@@ -21,6 +22,7 @@ from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest
+from shoal_tasks.worker.away import AWAY_S
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_tasks.worker.trio_client import TaskWorker as TrioWorker
 from shoal_wire.errors import ManifestError
@@ -129,7 +131,8 @@ def test_a_swarm_finds_it_where_the_server_is(tmp_path: Path) -> None:
     with served(Wire(metadata={"name": "Guess", "version": "2"})) as address:
         assert len(specs_of(manifest, [str(task_file(tmp_path, address))])) == len(EASY)
     files = [str(task_file(tmp_path, "ws://127.0.0.1:9"))]
-    assert len(specs_of(manifest, files)) == len(EASY)
+    with pytest.raises(ManifestError, match="needs the OpenEnv server of 'guess'"):
+        specs_of(alone, files)
     with pytest.raises(
         ManifestError, match=r"ws://127\.0\.0\.1:9 cannot be used: Connection refused"
     ):
@@ -194,6 +197,68 @@ def test_a_server_that_comes_back_is_used_again_unless_it_is_another(tmp_path: P
         pass
     with served(wire, port), TaskWorker([spec]) as worker:
         assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
+
+
+def test_a_server_that_was_lost_is_taken_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire = Wire()
+    with served(wire) as address:
+        spec = family(tmp_path, address)
+        worker = TaskWorker([*EASY[:1], spec])
+        with Clocked(worker, spec) as clock:
+            assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
+    port = int(address.rpartition(":")[2])
+    with Clocked(worker, spec) as clock:
+        assert "Connection refused" in worker.play([ask(spec, "x")])[0].error
+        with served(wire, port):
+            # Not asked again before its time, then taken back; its family is drawn once more.
+            clock.now += AWAY_S - 1
+            assert worker.play([ask(spec, "x")])[0].error
+            clock.now += 2
+            assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
+            drawn = worker.draw(random.Random(1), 20)
+            assert {task.family for task, _ in drawn} == {"guess", EASY[0].name}
+    assert [one.getMessage() for one in caplog.records][-1] == "guess: its server is back"
+
+
+@pytest.mark.parametrize("is_the_swarms", [True, False])
+def test_a_server_that_is_away_at_the_start_is_asked_again(
+    tmp_path: Path, is_the_swarms: bool
+) -> None:
+    wire = Wire()
+    with served(wire) as address:
+        files = [str(task_file(tmp_path, address))]
+        manifest = make_manifest("mine", starting_families("easy", files))
+    identity._known.clear()  # another process, which starts while the server is away
+    spec = specs_of(manifest, files)[-1]
+    assert (spec.name, spec.path) == ("guess", address)
+    worker = TaskWorker([*EASY[:1], spec])
+    port = int(address.rpartition(":")[2])
+    found = wire if is_the_swarms else Wire(metadata={"name": "Guess", "version": "2"})
+    with Clocked(worker, spec) as clock:
+        assert {task.family for task, _ in worker.draw(random.Random(1), 9)} == {EASY[0].name}
+        with served(found, port):
+            clock.now += AWAY_S + 1
+            (play,) = worker.play([ask(spec, "x")])
+            assert (play.observations == ("Wrong.",)) is is_the_swarms, play
+            assert ("another environment" in play.error) is not is_the_swarms, play
+
+
+class Clocked:
+    """A worker in use, with a clock of its server's conversation that a test sets."""
+
+    def __init__(self, worker: TaskWorker, spec: FamilySpec) -> None:
+        self.now = 1e6
+        self._worker = worker
+        worker._lanes[spec.lane].conversation._clock = lambda: self.now  # type: ignore[attr-defined]
+
+    def __enter__(self) -> Clocked:
+        self._worker.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._worker.close()
 
 
 def test_a_server_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
