@@ -108,7 +108,7 @@ def _summed_up(
 
 
 def markdown(found: Sequence[Asked]) -> str:
-    """The table for docs/archive/chat-families.md."""
+    """The table of families: what a model answers, by family."""
     head = ["family", "right", "questions with signal", "answers that ended", "prompt, tokens"]
     rows = [head, ["---"] * len(head)]
     rows += [

@@ -51,8 +51,8 @@ SPARSE: Final[Mapping[str, Any]] = {
     "eval_every": 10,
     "eval_per_family": 16,
 }
-"""About one answer in a hundred is right at the start; at the rate that docs/archive/experiments.md
-found best for every arm."""
+"""About one answer in a hundred is right at the start; at the rate that was best for every arm
+(docs/archive/README.md)."""
 
 PRESETS: Final[Mapping[str, Preset]] = {
     "results": Preset(
@@ -101,7 +101,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
 
 REMOVED: Final[Mapping[str, str]] = {
     "paper": "`results` has SAPO's comparison at a node's defaults, and takes its arms: --arm 6/2",
-    "price": "averaged weights are no longer played; docs/archive/price.md says what came of it",
+    "price": "averaged weights are no longer played; docs/archive/README.md says what came of it",
 }
 """Presets of earlier versions, and what took their place, without a full stop."""
 
