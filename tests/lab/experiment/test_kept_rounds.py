@@ -45,8 +45,9 @@ def assert_p(cell: str, p: float | None) -> None:
     assert p < float(text) if sign == "<" else f"{p:.{digits}f}" == f"{float(text):.{digits}f}"
 
 
-def test_the_table_at_equal_cost(tmp_path: Path) -> None:
-    unpack(ARCHIVES / "results.tar.xz", tmp_path)
+@pytest.mark.parametrize("archive", ["results", "results-cost"])
+def test_a_table_at_equal_cost(archive: str, tmp_path: Path) -> None:
+    unpack(ARCHIVES / f"{archive}.tar.xz", tmp_path)
     _, made = told_of(tmp_path)
     assert made in RESULTS.read_text(), f"another table than this:\n{made}"
 
