@@ -5,8 +5,10 @@
 
 TRL takes no advantages from a `rollout_func`. It makes them from the rewards of each
 `num_generations` rows, by the formula that is our default (`choice.advantage`). So a group
-of another node stands in the place of a prompt's own rows, with rewards by the verifier here. A
-place that a smaller group leaves empty holds a row without a reward, which TRL leaves out.
+of another node stands in the place of a prompt's own rows, with rewards by the verifier here. Of
+these, what is not better than its group has a mask of zeros: it sets the advantages of the others
+and is not trained on, as in a node (`positive`, docs/strategies.md). A place that a smaller group
+leaves empty holds a row without a reward, which TRL leaves out.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from shoal.api.groups import Group, LeasedGroup, SwarmError
 from shoal.api.swarm import Swarm
 from shoal_base.files import write_atomically
-from shoal_policy.choice.advantage import has_signal
+from shoal_policy.choice.advantage import group_advantages, has_signal
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.reading import Reading, own_reading
 from shoal_policy.rollouts import Question, public_model_name
@@ -291,7 +293,11 @@ class Rollouts:
             return []
         chosen = _with_signal(read, size)
         (prompt_ids,), _, _ = trainer._tokenize_prompts([self._prompt(group.question)])
-        rows = [_row(prompt_ids, reading, reward) for reading, reward in chosen]
+        advantages = group_advantages([reward for _, reward in chosen])
+        rows = [
+            _row(prompt_ids, reading, reward, is_taught=advantage > 0)
+            for (reading, reward), advantage in zip(chosen, advantages, strict=True)
+        ]
         blank = _Row(prompt_ids, rows[0].ids, None, [0] * len(rows[0].ids), rows[0].logprobs)
         return [*rows, *[blank] * (size - len(rows))]
 
@@ -312,10 +318,10 @@ def _with_signal(
     return [*first[:-1], next(one for one in rest if one[1] != first[0][1])]
 
 
-def _row(prompt_ids: list[int], reading: Reading, reward: float) -> _Row:
+def _row(prompt_ids: list[int], reading: Reading, reward: float, *, is_taught: bool) -> _Row:
     num = len(reading.ids)
     unread = reading.unread or (False,) * num
-    mask = [int(not skipped) for skipped in unread]
+    mask = [int(is_taught and not skipped) for skipped in unread]
     # A number that is not known: TRL's correction for another engine's sampling leaves it out.
     return _Row(prompt_ids, list(reading.ids), reward, mask, [None] * num)
 
