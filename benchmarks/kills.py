@@ -32,7 +32,7 @@ _CONNECT_SECONDS = 5.0
 _STALL_SECONDS = 90.0
 NODE_FLAGS = (
     *("--no-trainer", "--no-mdns", "--listen", LOOPBACK, "--swarm-name", SWARM_NAME),
-    *("--buffer-groups", "8192", "--publisher-groups", "8192", "--buffer-bytes", str(1 << 29)),
+    *("--buffer-bytes", str(1 << 30)),
 )
 
 

@@ -104,7 +104,7 @@ def test_a_swarm_there_runs_its_own_nodes(installed: Path, project: Path) -> Non
 def test_an_experiment_there_plays_in_its_own_processes(installed: Path, project: Path) -> None:
     small = ("--quick", "--seeds=1", "--rounds=1", "--nodes=2", "--jobs=1", "--no-figures")
     few = ("--arm=2/0", "--set=completions=2")
-    done = run(project, installed / "shoal", "experiment", "paper", *small, *few)
+    done = run(project, installed / "shoal", "experiment", "results", *small, *few)
     assert done.returncode == 0, done.stderr
     assert "table, figures, numbers and every round" in done.stdout
 

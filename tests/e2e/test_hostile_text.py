@@ -163,7 +163,7 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
         "bootstrap": [["bootstrap", *config], ["bootstrap", "--swarm-name", TEXT]],
         "swarm": [["swarm", *config]],
         "trainer": [["trainer", *config[2:]]],
-        "experiment": [["experiment", "paper", "--rounds", "0"]],
+        "experiment": [["experiment", "results", "--rounds", "0"]],
         "chat": [
             ["chat", "--data-dir", f"none{TEXT}"],
             ["chat", "--checkpoint", TEXT],

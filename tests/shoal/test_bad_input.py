@@ -32,7 +32,7 @@ MOST_SHOWN = 3_000
 """Characters of an error: a list of all commands and views is shorter."""
 WITH_SETTINGS = ("node", "join", "bootstrap", "judge", "swarm", "trainer")
 START_NOTHING = "--print-config"
-ARGUMENTS = {"preset": "paper", "peer": "x", "shell": "bash", "line": "shoal1x", "view": "id"}
+ARGUMENTS = {"preset": "results", "peer": "x", "shell": "bash", "line": "shoal1x", "view": "id"}
 """One that is taken, by the argument's name."""
 WORDS = (
     *("", " ", "x", "-1", "0", "nan", "inf", "1e999", "9" * 400, "1,2", "0x10", "½", "None"),
@@ -156,9 +156,9 @@ def played(cases: list[Case]) -> Iterator[str]:
         ("answer", "--author=\udcff\udcfe"),
         ("node", "--config=/dev/zero"),
         ("node", "--config=deep"),
-        ("experiment", "paper", "--seeds=" + "9" * 32),
-        ("experiment", "paper", "--rounds=0"),
-        ("experiment", "paper", "--tune=", "--jobs=0"),
+        ("experiment", "results", "--seeds=" + "9" * 32),
+        ("experiment", "results", "--rounds=0"),
+        ("experiment", "results", "--tune=", "--jobs=0"),
         ("judge", "report", "--window=0"),
     ],
     ids=lambda argv: " ".join(argv)[:40],

@@ -54,7 +54,7 @@ CASES = [
     ("tasks gcd_", {"gcd_easy", "gcd_1", "gcd_2"}),
     ("answer --family gcd_", {"gcd_easy", "gcd_1", "gcd_2"}),
     ("export --format ", {"parquet", "jsonl"}),
-    ("experiment ", {"paper", "poison", "hetero"}),
+    ("experiment ", {"results", "poison", "hetero"}),
     ("completion ", set(SHELLS)),
     ("help boot", {"bootstrap"}),
 ]

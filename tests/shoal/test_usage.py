@@ -122,7 +122,7 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
         ("tasks gcd_easy --seed x", "argument --seed: 'x' is not a whole number"),
         ("publish --draw x", "argument --draw: 'x' is not a whole number"),
         ("answer --count -1", "argument --count: '-1' is out of range"),
-        ("experiment papr", "no preset 'papr' (did you mean 'paper'?)"),
+        ("experiment resuls", "no preset 'resuls' (did you mean 'results'?)"),
         ("experiment results --seeds x", "argument --seeds: 'x' is not a whole number"),
         ("export --format parket", "no --format 'parket' (did you mean 'parquet'?)"),
         ("node --rounds", "argument --rounds: expected one argument"),
@@ -157,7 +157,7 @@ def test_a_slip_is_one_line_that_says_what_was_meant(
         ("publish", "f.jsonl", "--data-dir"),
         ("answer", "--data-dir"),
         ("judge", "report", "--out"),
-        ("experiment", "paper", "--out"),
+        ("experiment", "results", "--out"),
     ],
     ids=" ".join,
 )
