@@ -17,9 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import reasoning_gym.data
-from reasoning_gym.factory import create_dataset
-
 from shoal_tasks.rows import RowStream
 from shoal_tasks.scorers.logic import all_that_is_said, says_something
 from shoal_tasks.scorers.safe_scorers import safe_score
@@ -28,6 +25,11 @@ from shoal_tasks.split import Part, part_of
 from shoal_tasks.worker.equality import check_answers, equality
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.python_reward import PythonReward
+from shoal_tasks.worker.unplotted import without_plotting
+
+with without_plotting():
+    import reasoning_gym.data
+    from reasoning_gym.factory import create_dataset
 
 NUM_ITEMS: Final = 1 << 31
 """Virtual size of every stream: indices are below it."""

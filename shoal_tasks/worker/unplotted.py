@@ -1,0 +1,44 @@
+"""reasoning_gym without matplotlib: cellpylib, of its game of life, imports it for pictures alone.
+
+That was a third of the processor time in which a worker imports what it needs, at every start.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Final
+
+_NAMES: Final = (
+    "matplotlib",
+    "matplotlib.animation",
+    "matplotlib.collections",
+    "matplotlib.pyplot",
+    "mpl_toolkits",
+    "mpl_toolkits.mplot3d",
+)
+"""What cellpylib imports. Where another version imports more of it, the worker does not start."""
+
+
+class _Absent(ModuleType):
+    def __getattr__(self, name: str) -> ModuleType:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Absent(f"{self.__name__}.{name}")
+
+
+@contextmanager
+def without_plotting() -> Iterator[None]:
+    """Let what is imported meanwhile find empty modules; what is imported later finds the real."""
+    if any(name in sys.modules for name in _NAMES):
+        yield
+        return
+    absent = {name: _Absent(name) for name in _NAMES}
+    sys.modules.update(absent)
+    try:
+        yield
+    finally:
+        for name in absent:
+            sys.modules.pop(name, None)
