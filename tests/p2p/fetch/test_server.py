@@ -251,17 +251,7 @@ async def test_a_refusal_for_what_others_take_is_no_offence(
     assert {judged.reason for _, judged in desk.verdicts} == {Reason.BAD_REQUEST}
 
 
-@given(
-    num_names=st.lists(st.integers(1, 60), min_size=1, max_size=6),
-    num_asks=st.integers(1, 4),
-    late_s=st.integers(0, 8),
-)
-@example(num_names=[25, 25], num_asks=4, late_s=8)
-@example(num_names=[1, 1], num_asks=4, late_s=0)
-@settings(max_examples=40)
-def test_however_many_names_and_networks_ask_another_network_keeps_its_share(
-    num_names: list[int], num_asks: int, late_s: int
-) -> None:
+def share_is_kept(num_names: list[int], num_asks: int, late_s: int) -> None:
     """Hostile networks, so many names each, ask all the time; one honest network comes later.
 
     Each name asks `num_asks` times in a quarter of a second, whatever it is told.
@@ -299,6 +289,32 @@ def test_however_many_names_and_networks_ask_another_network_keeps_its_share(
             assert taken <= (of_all.burst + of_all.per_second * (late_s + 20)) / 2 + 2 * size
 
     trio.run(run, clock=clock)
+
+
+any_networks = given(
+    num_names=st.lists(st.integers(1, 60), min_size=1, max_size=6),
+    num_asks=st.integers(1, 4),
+    late_s=st.integers(0, 8),
+)
+
+
+@any_networks
+@example(num_names=[25, 25], num_asks=4, late_s=8)
+@example(num_names=[1, 1], num_asks=4, late_s=0)
+@settings(max_examples=10)
+def test_however_many_names_and_networks_ask_another_network_keeps_its_share(
+    num_names: list[int], num_asks: int, late_s: int
+) -> None:
+    share_is_kept(num_names, num_asks, late_s)
+
+
+@pytest.mark.slow
+@any_networks
+@settings(max_examples=40)
+def test_the_same_of_four_times_as_many_swarms(
+    num_names: list[int], num_asks: int, late_s: int
+) -> None:
+    share_is_kept(num_names, num_asks, late_s)
 
 
 @given(
