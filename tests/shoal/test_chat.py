@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -42,20 +43,24 @@ def test_a_line_that_is_too_long_is_told_and_the_next_is_answered() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_conversation_goes_on_until_an_empty_line(tmp_path: Path) -> None:
+def test_a_conversation_goes_on_until_an_empty_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where its turns fill the model's 96 positions, the user learns how to begin anew."""
     tiny_models.model("llama").save_pretrained(tmp_path)
     tokenizer = tiny_models.tokenizer(answer_token=False)
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(tmp_path)
     flags = ["--model", str(tmp_path), "--max-tokens", "4", "--json"]
-    done = talk("2 + 3\n" * 20 + "\n2 + 3\n", *flags)
-    assert done.returncode == EXIT_OK, done.stderr
-    answers = done.stdout.splitlines()
-    refused = done.stderr.count("an empty line begins a new conversation")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("2 + 3\n" * 20 + "\n2 + 3\n"))
+    code = main(["chat", *flags])
+    said = capsys.readouterr()
+    assert code == EXIT_OK, said.err
+    answers = said.out.splitlines()
+    refused = said.err.count("an empty line begins a new conversation")
     assert 2 <= len(answers) <= 10
     assert len(answers) + refused == 21
-    assert "empty line" not in done.stderr.splitlines()[-1]
+    assert "empty line" not in said.err.splitlines()[-1]
 
 
 def test_what_cannot_be_talked_to_is_one_line(
