@@ -29,7 +29,7 @@ EXPERIMENT_FLAGS = $(or $(PRESET),$(if $(MODEL),real,results)) $(if $(N),--nodes
              $(if $(DIR),--out $(DIR)) $(if $(MODEL),--model $(MODEL)) \
              $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-.PHONY: docs help install dev browser node join bootstrap swarm trainer experiment test warm test-slow pictures check format proto bench gpu-check warmstart clean
+.PHONY: docs help install dev browser shells node join bootstrap swarm trainer experiment test warm test-slow pictures check format proto bench gpu-check warmstart clean
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
@@ -43,6 +43,7 @@ help:
 	@echo "make gpu-check   is the trainer right, and how fast, on the card that is here? tables for the docs"
 	@echo "make warmstart   make the embedded models anew, byte for byte (ARGS=--check only compares)"
 	@echo "make browser     install Chromium for the tests of the page (Debian, as root)"
+	@echo "make shells      the same, and zsh and fish for the tests of completion"
 	@echo "make pictures    take the pictures of the page anew (docs/pictures)"
 	@echo "make docs        the documentation as a site with a search, in build/site"
 	@echo "make install     only set up .venv (make dev: with what tests, checks and benchmarks need)"
@@ -75,6 +76,13 @@ $(DEV): $(LAB) $(SMOLLM2)
 	@echo "installing what the tests and checks need"
 	@$(INSTALL) -e '.[dev]'
 	@touch $@
+
+# The shells whose completion is tested. Not beside browser: apt works alone.
+shells: | browser
+	@command -v zsh >/dev/null && command -v fish >/dev/null || { \
+	  apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+	  apt-get -qq install -y --no-install-recommends zsh fish >/dev/null; } \
+	  || echo "zsh and fish could not be installed: tests of their completion are skipped" >&2
 
 # Debian's Chromium, in which the tests look at the page; without it they are left out.
 browser:

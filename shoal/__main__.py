@@ -150,7 +150,7 @@ def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         say_lines(_usage())
         return EXIT_OK if arguments else EXIT_USAGE
-    if arguments[0] == "--version":
+    if arguments[0] in ("--version", "-V", "version"):
         say(f"shoal {version('shoal')}")
         return EXIT_OK
     name, rest = arguments[0], arguments[1:]

@@ -14,6 +14,8 @@ from rich.text import Text
 from shoal_base.terminal import styled
 from shoal_base.visible import visible
 
+_PIPE_CELLS = 10_000
+"""Width of a line into a pipe: more than any value has."""
 _WIDE = 140
 """Columns from which tables show whole peer ids and topics."""
 
@@ -32,6 +34,15 @@ def pairs() -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     return table
+
+
+def print_pairs(console: Console, table: Table) -> None:
+    """Print a table of names and values. In a pipe no value is broken: grep has it whole."""
+    width = console.width
+    if not console.is_terminal:
+        console.width = _PIPE_CELLS
+    console.print(table)
+    console.width = width
 
 
 class Rows:

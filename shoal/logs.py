@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
 def _folder(named: Path) -> Path:
     found = folder_with(LOG_FILES[0], named)
     if not logs_in(found):
-        message = f"nothing was logged in {found}: has a node run there? name its --data-dir"
+        message = f"nothing was logged in {found}; name the --data-dir of a node"
         raise fail("logs", message, EXIT_NO_NODE)
     return found
 

@@ -113,7 +113,7 @@ def _connect(command: str, data_dir: Path, role: m.Role) -> NodeClient:
 
 def _nobody(command: str, data_dir: Path) -> UsageExit:
     start = "start one with `shoal node`, or name its --data-dir"
-    return fail(command, f"no node answers in {data_dir}: {start}", EXIT_NO_NODE)
+    return fail(command, f"no node answers in {data_dir}; {start}", EXIT_NO_NODE)
 
 
 def check_author(command: str, author: str) -> str:

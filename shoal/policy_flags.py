@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shoal.nearby import folder_with
 from shoal_base.extras import missing_for_trainer
-from shoal_settings.exits import fail
+from shoal_settings.exits import EXIT_NO_NODE, fail
 from shoal_settings.parser import path
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def chosen_policy(command: str, arguments: argparse.Namespace) -> Policy:
         folder = arguments.data_dir or folder_with("checkpoints")
         found = arguments.checkpoint or latest_checkpoint(folder).path
         if found is None:
-            why = f"no checkpoint in {folder}: name a node's --data-dir, or a --model"
-            raise fail(command, why)
+            why = f"no checkpoint in {folder}; name a node's --data-dir, or a --model"
+            raise fail(command, why, EXIT_NO_NODE)
         return load_checkpoint(found, Settings(device=arguments.device)).policy
     except (ModelError, CheckpointError) as error:
         raise fail(command, str(error)) from None

@@ -19,7 +19,7 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 """The user can mend it (a flag, a setting, a folder in use); the same again would end the same."""
 EXIT_NO_NODE: Final = 3
-"""Of commands that ask a running node: there is none."""
+"""Of commands that ask a running node, or read what one left: there is none in that folder."""
 EXIT_DIVERGED: Final = 3
 """Of a trainer, which asks for no node at its start: its numbers are not finite."""
 EXIT_INTERRUPTED: Final = 130

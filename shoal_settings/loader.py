@@ -324,21 +324,32 @@ _PLAIN = {
 """The requirement on a value, in our words, by pydantic's type of error."""
 
 
+_WORDS = (
+    ("Input should be", "must be"),
+    ("greater than or equal to", "at least"),
+    ("less than or equal to", "at most"),
+)
+"""Pydantic's words and ours."""
+
+
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     field = str(first["loc"][0]) if first["loc"] else "?"
     origin = origins.get(field, "default")
     message = _PLAIN.get(first["type"], first["msg"].removeprefix("Value error, "))
-    message = message.replace("Input should be", "must be")
+    for theirs, ours in _WORDS:
+        message = message.replace(theirs, ours)
     shown = str(first.get("input"))
     message += _meant(field, shown)
     if len(shown) > 80:
         shown = shown[:77] + "..."
+    if origin.startswith("--"):
+        return f"{origin} {shown!r}: {message}"
     return f"{public_name(field)} = {shown!r} (from {origin}): {message}"
 
 
 def _meant(field: str, given: str) -> str:
     """Return what was perhaps meant by a word that is none of a setting's."""
-    known = choices_of(field)
+    known = [word for word in choices_of(field) if word not in ("none", "auto")]
     wrong = [word for word in re.split("[,+]", given) if word not in known]
     return did_you_mean(wrong[0], known, likeness=0.7) if known and wrong else ""

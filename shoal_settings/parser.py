@@ -34,8 +34,19 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit."""
+        name, required, missing = message.partition("the following arguments are required: ")
+        if required and not name:
+            message = self._wanted(missing.split(", ")[0])
         say_error(self.prog, f"{message}; see {self.prog} --help")
         raise SystemExit(EXIT_USAGE)
+
+    def _wanted(self, missing: str) -> str:
+        """Return what is said of an argument that was left out, as argparse names it."""
+        for action in self._actions:
+            names = ("/".join(action.option_strings), action.metavar, action.dest)
+            if missing in names and not action.option_strings and action.choices is not None:
+                return f"name one of {', '.join(map(str, action.choices))}"
+        return f"{missing} is missing"
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse all arguments."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal
 
 from pydantic import ValidationInfo, field_validator
@@ -15,6 +16,10 @@ OVERSAMPLE: Final = 8
 """External groups that a trainer looks at, at most, for each of a round's I + J places. A guess."""
 API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 """Environment variable that holds the API key of `base_url`; unset sends none."""
+
+
+DEVICES: Final = ("auto", "cpu", "cuda", "mps", "xpu", "meta")
+"""Torch's devices that `device` may name. `meta` holds no numbers and is refused by the trainer."""
 
 
 class TrainerSettings(NodeSettings):
@@ -262,6 +267,22 @@ class TrainerSettings(NodeSettings):
             own = own or info.data.get("questions", 1)
         if not value and not own:
             raise ValueError("local and external are both 0, so that a round would be empty")
+        return value
+
+    @field_validator("device")
+    @classmethod
+    def _a_device(cls, value: str) -> str:
+        name, colon, number = value.partition(":")
+        numbered = not colon or (name != "auto" and number.isascii() and number.isdigit())
+        if name not in DEVICES or not numbered:
+            raise ValueError("must be auto, cpu, cuda (or one card: cuda:0), mps or xpu")
+        return value
+
+    @field_validator("base_url")
+    @classmethod
+    def _of_a_server(cls, value: str) -> str:
+        if not re.match(r"https?://[^/\s]+", value):
+            raise ValueError("must begin with http:// or https:// and a host")
         return value
 
     @field_validator("shots", mode="before")

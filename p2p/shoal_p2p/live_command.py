@@ -23,6 +23,7 @@ from shoal_p2p.node import Node, NodeEnd
 from shoal_p2p.process import Serving, serve
 from shoal_p2p.store.store import StoreError
 from shoal_settings.called import called
+from shoal_settings.early import early_refusal
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE, fail
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
@@ -43,7 +44,10 @@ def run(given: Given, *, make: Callable[..., Node] | None = None) -> int:
 
 
 def make_node(*, settings: Settings, **given: Any) -> Node:
-    """Return a node; raises UsageExit where its trainer could not even be started."""
+    """Return a node; raises UsageExit where its trainer could not even be started.
+
+    Nobody has been dialled yet, and nobody can dial it.
+    """
     if settings.no_trainer:
         if (missing := missing_for_tasks()) is not None:
             raise fail("node", missing)
@@ -51,6 +55,8 @@ def make_node(*, settings: Settings, **given: Any) -> Node:
         served = settings.no_train and settings.generator == "openai"
         if (missing := missing_for_trainer(served=served)) is not None:
             raise fail("node", f"{missing} (or --no-trainer, for a node that trains nothing)")
+        if (refused := early_refusal(settings)) is not None:
+            raise fail("node", refused)
     return Node(settings=settings, **given)
 
 

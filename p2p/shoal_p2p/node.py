@@ -137,7 +137,10 @@ class Node:
             if child.state is ChildState.MISCONFIGURED:
                 self._end = NodeEnd.MISCONFIGURED
                 self._stop.set()
-            elif child.state is ChildState.FINISHED and not self._settings.stay:
+            elif child.state is ChildState.FINISHED:
+                if self._settings.stay:
+                    log.info("all rounds are done; the node stays until it is stopped")
+                    return
                 self._end = NodeEnd.FINISHED
                 self._stop.set()
         finally:

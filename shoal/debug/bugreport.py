@@ -35,7 +35,7 @@ from shoal.view.run import METRICS_FILE
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.views import VIEWS
 from shoal_p2p.data_dir import LAST_STATUS_FILE, LOCK_FILE
-from shoal_settings.exits import EXIT_FAILED, fail
+from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, fail
 from shoal_settings.loader import SettingsError, describe, load
 from shoal_settings.parser import path
 from shoal_settings.trainer_settings import API_KEY_VARIABLE
@@ -56,7 +56,8 @@ def add_out(parser: argparse.ArgumentParser) -> None:
 def write(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Iterator[Answer]:
     """Write the report, whether the node runs or not."""
     if not _is_folder(node.data_dir):
-        raise fail("debug", f"there is no folder {node.data_dir}; name the node's by --data-dir")
+        why = f"there is no folder {node.data_dir}; name the node's by --data-dir"
+        raise fail("debug", why, EXIT_NO_NODE)
     tell("asking the node, some seconds …")
     parts = dict(collect(node, os.environ))
     out = arguments.out or Path(time.strftime("shoal-bugreport-%Y%m%d-%H%M%S.tar.gz"))

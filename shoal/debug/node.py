@@ -78,14 +78,16 @@ class RunningNode:
             answer: Answer = to_json(found.ledger)
             return answer
         what = "a status" if view == "status" else "a ledger that can be read"
-        message = f"no node has left {what} in {self._data_dir}"
+        message = f"no node has left {what} in {self._data_dir}; name its --data-dir"
         raise fail("debug", message, EXIT_NO_NODE)
 
     def _connect(self, view: str = "status") -> None:
         if self._client.ensure():
             return
         running = _running_nodes(self._data_dir)
-        hint = f"; running: {', '.join(map(str, running))} (--data-dir)" if running else ""
+        hint = "; start one with `shoal node`, or name its --data-dir"
+        if running:
+            hint = f"; running: {', '.join(map(str, running))} (--data-dir)"
         if not running and _is_there(self._data_dir / LAST_STATUS_FILE):
             folder = shlex.quote(str(self._data_dir))
             word = "ledger" if view == "ledger" else "status"

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.debug.node import Answer, RunningNode, Tell
-from shoal.layout import duration, number, pairs, short_topic, size
+from shoal.layout import duration, number, pairs, print_pairs, short_topic, size
 from shoal.view.worth import flows, on_disk, used
 from shoal_ipc.answers.node import Judged, Outbox, Status, Trainer
 
@@ -55,7 +55,7 @@ def show(console: Console, view: Status) -> None:
     for said, counts in (("ignored", view.verdicts.ignore), ("rejected", view.verdicts.reject)):
         for reason, count in counts.items():
             rows.add_row(said, f"{count} {reason}")
-    console.print(rows)
+    print_pairs(console, rows)
 
 
 def _judged(judge: Judged) -> str:

@@ -12,7 +12,18 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from rich.console import Console
 
-from shoal.layout import Rows, cut, duration, local_time, number, pairs, peer_name, size, topic_name
+from shoal.layout import (
+    Rows,
+    cut,
+    duration,
+    local_time,
+    number,
+    pairs,
+    peer_name,
+    print_pairs,
+    size,
+    topic_name,
+)
 
 _MAX_CELL_CHARS: Final = 60
 """Longest sentence in a cell: what is longer makes every row of a table tall."""
@@ -31,7 +42,7 @@ def show(console: Console, answer: Any) -> None:
         else:
             facts.add_row(_title(name), _said(console, name, value) or "-")
     if facts.row_count:
-        console.print(facts)
+        print_pairs(console, facts)
 
 
 def _parts(answer: Any) -> Iterator[tuple[str, Any]]:

@@ -24,7 +24,14 @@ from shoal_p2p.store.archive import (
     read_archive,
     read_manifests,
 )
-from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, fail
+from shoal_settings.exits import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NO_NODE,
+    EXIT_OK,
+    UsageExit,
+    fail,
+)
 from shoal_settings.parser import Parser, data_dir_flag, path, task_file_flag
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import FamilySpec
@@ -40,7 +47,7 @@ may be running. `datasets.load_dataset("DIR")` reads the result.
 
   shoal export --out rollouts   both formats, into a new folder
 
-Exit codes: 0 ok, 1 failed, 2 usage."""
+Exit codes: 0 ok, 1 failed, 2 usage, 3 no node was there."""
 
 FORMATS = ("parquet", "jsonl")
 
@@ -50,6 +57,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return _run(arguments)
+    except UsageExit as end:
+        return end.code
     except (ArchiveError, ManifestError) as error:
         return fail("export", str(error)).code
     except TaskError as error:
@@ -109,6 +118,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card, Tally]:
     """Write rows and card; return what was counted on the way."""
     path = folder_with(ARCHIVE_FILE, arguments.data_dir) / ARCHIVE_FILE
+    if not path.exists():
+        why = f"no archive of rollouts in {path.parent}; name the --data-dir of a node"
+        raise fail("export", why, EXIT_NO_NODE)
     families = _families(path, arguments.task_file)
     num_batches = count_archive(path, own=arguments.own)
     card, tally = Card(), Tally()

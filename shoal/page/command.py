@@ -19,7 +19,7 @@ from shoal_base.lines import guard_process, say, say_json
 from shoal_base.page_file import PageHereError, ServedPage, own_page, served_page, tell_page
 from shoal_p2p.endings import call_on_parent_end, call_on_signal
 from shoal_settings.called import called
-from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK, UsageExit, fail
 from shoal_settings.web_address import WebAddress
 
 ORPHAN_S: Final = 600.0
@@ -34,7 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
         folders: list[Path] = arguments.data_dir or [running_node()]
         for folder in folders:
             if not _is_folder(folder):
-                raise fail("page", f"there is no folder {folder}: name a peer's --data-dir")
+                why = f"there is no folder {folder}; name a peer's --data-dir"
+                raise fail("page", why, EXIT_NO_NODE)
         address: WebAddress | None = arguments.http
         if address is None:
             raise fail("page", "--http none leaves nothing to serve; give HOST:PORT or auto")

@@ -28,6 +28,7 @@ from shoal_p2p.net.swarm_key import SwarmKeyError
 from shoal_p2p.page_child import run_page
 from shoal_p2p.process import DataDirError, locked, root_error
 from shoal_settings.called import called
+from shoal_settings.early import early_refusal
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.loader import said_of_defaults, to_flags
 from shoal_settings.schema import Settings
@@ -44,6 +45,8 @@ def run(given: Given) -> int:
     try:
         if (missing := missing_for_trainer()) is not None:
             raise fail("swarm", missing)
+        if (refused := early_refusal(settings)) is not None:
+            raise fail("swarm", refused)
         outlive_the_terminal()
         if not settings.json_output and (said := said_of_defaults(loaded)):
             say(said)

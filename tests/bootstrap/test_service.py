@@ -19,7 +19,11 @@ from shoal_settings.exits import EXIT_OK
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "bootstrap" / "shoal-bootstrap.service"
-CONTAINER = ROOT / "bootstrap" / "Containerfile"
+CONTAINERS = {
+    "bootstrap": ROOT / "bootstrap" / "Containerfile",
+    "node": ROOT / "bootstrap" / "Containerfile.node",
+}
+"""The container's file of each command."""
 ENGINES = [name for name in ("podman", "docker") if shutil.which(name)]
 
 
@@ -40,21 +44,25 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert not done.returncode
 
 
-def test_the_unit_and_the_container_start_what_there_is() -> None:
+def test_the_unit_and_the_containers_start_what_there_is() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string(UNIT.read_text())
     of_unit = shlex.split(unit["Service"]["ExecStart"])
     assert of_unit[0].startswith("/opt/shoal/")
-    entry = re.search(r"^ENTRYPOINT (.*)$", CONTAINER.read_text(), re.M)
-    assert entry is not None
-    for command in (of_unit[1:], json.loads(entry[1])[1:]):
-        assert command[0] == "bootstrap"
+    starts = [("bootstrap", of_unit[1:])]
+    for name, file in CONTAINERS.items():
+        entry = re.search(r"^ENTRYPOINT (.*)$", file.read_text(), re.M)
+        assert entry is not None
+        starts.append((name, json.loads(entry[1])[1:]))
+    for name, command in starts:
+        assert command[0] == name
         assert main([*command, "--print-config"]) == EXIT_OK
 
 
-def test_the_container_takes_all_that_the_wheel_has_and_only_what_is_there() -> None:
-    found = re.findall(r"^COPY (.*) \S+$", CONTAINER.read_text(), re.M)
+@pytest.mark.parametrize("file", CONTAINERS.values(), ids=CONTAINERS)
+def test_a_container_takes_all_that_the_wheel_has_and_only_what_is_there(file: Path) -> None:
+    found = re.findall(r"^COPY (.*) \S+$", file.read_text(), re.M)
     copied = {name for line in found for name in line.split()}
     assert [name for name in copied if not (ROOT / name).exists()] == []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -62,9 +70,20 @@ def test_the_container_takes_all_that_the_wheel_has_and_only_what_is_there() -> 
     assert {package.split("/")[0] for package in packages} <= copied
 
 
+@pytest.mark.parametrize(("name", "trains"), [("bootstrap", False), ("node", True)])
+def test_a_container_installs_what_its_command_needs(name: str, trains: bool) -> None:
+    installed = re.search(r"pip install --no-cache-dir (\S+)", CONTAINERS[name].read_text())
+    assert installed is not None
+    extras = re.findall(r"[\w-]+", installed[1])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(extras) <= set(project["optional-dependencies"])
+    assert ("train" in extras) is trains
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not any(map(_works, ENGINES)), reason="no container engine runs here")
-def test_the_container_is_built() -> None:
+@pytest.mark.parametrize("file", CONTAINERS.values(), ids=CONTAINERS)
+def test_the_container_is_built(file: Path) -> None:
     engine = next(filter(_works, ENGINES))
-    command = [engine, "build", "-q", "-f", str(CONTAINER), str(ROOT)]
+    command = [engine, "build", "-q", "-f", str(file), str(ROOT)]
     assert not subprocess.run(command, check=False).returncode

@@ -72,7 +72,7 @@ def test_a_removed_word(key: str, word: str) -> None:
 
 def test_a_removed_word_among_others() -> None:
     line = case.error_of("node", ["--strategy", "positive+bare"])
-    assert line.startswith("strategy = 'positive+bare' (from --strategy): has no word 'bare'")
+    assert line.startswith("--strategy 'positive+bare': has no word 'bare'")
 
 
 @pytest.mark.parametrize(("command", "flag"), FLAGS)

@@ -17,13 +17,19 @@ from shoal_base.files import write_atomically
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible_name
-from shoal_lab.judge_report.records import Records, RecordsError, fetch_records, records_in
+from shoal_lab.judge_report.records import (
+    NoJudgeError,
+    Records,
+    RecordsError,
+    fetch_records,
+    records_in,
+)
 from shoal_lab.judge_report.stats import Comparison, compare, swarms_of, unanswered
 from shoal_p2p.net.host import ListenError
 from shoal_p2p.net.identity import IdentityError
 from shoal_p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from shoal_p2p.process import root_error
-from shoal_settings.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
+from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK, EXIT_USAGE, UsageExit, fail
 from shoal_settings.parser import Parser, path
 from shoal_wire.judge_messages import JudgeRecord, Mode
 
@@ -67,6 +73,8 @@ def main(argv: Sequence[str]) -> int:
         return _run(arguments, _records(arguments))
     except UsageExit as end:
         return end.code
+    except NoJudgeError as error:
+        return fail(_COMMAND, str(error), EXIT_NO_NODE).code
     except (RecordsError, IdentityError, ListenError) as error:
         return fail(_COMMAND, str(error), EXIT_FAILED).code
     except SwarmKeyError as error:

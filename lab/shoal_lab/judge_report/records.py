@@ -36,6 +36,10 @@ class RecordsError(Exception):
     """No records to report on; one line."""
 
 
+class NoJudgeError(RecordsError):
+    """No judge has been in the folder that was named."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
     """Records that a judge has signed."""
@@ -57,7 +61,7 @@ class Records:
 def records_in(data_dir: Path) -> Records:
     """Read the records in a judge's folder; it may be running. Raises RecordsError."""
     if not (data_dir / IDENTITY_FILE).is_file():
-        raise RecordsError(f"no judge has been in {data_dir}")
+        raise NoJudgeError(f"no judge has been in {data_dir}; name its --data-dir")
     try:
         judge = load_or_create_identity(data_dir / IDENTITY_FILE).peer_id
         return verified(judge, read_records(data_dir / JUDGE_FILE))

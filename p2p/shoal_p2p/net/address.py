@@ -74,13 +74,16 @@ def parse_transport(text: str) -> str:
     return _canonical(text)
 
 
+_EXAMPLE = "/ip4/127.0.0.1/tcp/4001"
+
+
 @lru_cache(maxsize=_KEPT_TEXTS)
 def _canonical(text: str) -> str:
     try:
         address = Multiaddr(text)
         names = [protocol.name for protocol in address.protocols()]
-    except Exception as error:  # noqa: BLE001 - py-multiaddr raises whatever its codecs raise
-        raise ValueError(f"{text!r} is not a multiaddress: {error}") from None
+    except Exception:  # noqa: BLE001 - py-multiaddr raises whatever its codecs raise
+        raise ValueError(f"{text!r} is not a multiaddress like {_EXAMPLE}") from None
     if unsupported := _UNSUPPORTED.keys() & set(names):
         raise ValueError(f"{text!r}: {_UNSUPPORTED[min(unsupported)]} (docs/reach.md)")
     if names[2:] == ["p2p", "p2p-circuit"]:

@@ -338,7 +338,7 @@ def test_one_swarm_has_no_standard_error(
 @pytest.mark.parametrize(
     ("flags", "code", "line"),
     [
-        (["--data-dir", "nowhere"], 1, "no judge has been in nowhere"),
+        (["--data-dir", "nowhere"], 3, "no judge has been in nowhere"),
         (["--data-dir", 300 * "x"], 1, 300 * "x"),
         (["--window", "0"], 2, "--window must be 1 or more"),
         (["--from", "nonsense"], 1, "not a judge's address"),

@@ -1,0 +1,25 @@
+"""Values that go into a pipe are whole."""
+
+from __future__ import annotations
+
+import io
+
+from shoal.layout import pairs, print_pairs
+from shoal_base.terminal import Terminal
+
+ADDRESS = "/dns4/a-rather-long-name.of-a-server.example.org/tcp/4001/p2p/" + 52 * "Q"
+
+
+def printed(*, is_terminal: bool) -> str:
+    file, table = io.StringIO(), pairs()
+    table.add_row("address", ADDRESS)
+    print_pairs(Terminal(file=file, width=80, force_terminal=is_terminal, no_color=True), table)
+    return file.getvalue()
+
+
+def test_a_long_value_is_on_one_line_of_a_pipe() -> None:
+    assert f"address  {ADDRESS}" in printed(is_terminal=False)
+
+
+def test_on_a_terminal_it_is_folded() -> None:
+    assert ADDRESS not in printed(is_terminal=True)
