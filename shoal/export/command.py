@@ -115,10 +115,21 @@ def _run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _is_there(path: Path) -> bool:
+    """Return whether there is such a file, or one that may not be looked at."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # Whoever opens it says why it cannot be read.
+    return True
+
+
 def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card, Tally]:
     """Write rows and card; return what was counted on the way."""
     path = folder_with(ARCHIVE_FILE, arguments.data_dir) / ARCHIVE_FILE
-    if not path.exists():
+    if not _is_there(path):
         why = f"no archive of rollouts in {path.parent}; name the --data-dir of a node"
         raise fail("export", why, EXIT_NO_NODE)
     families = _families(path, arguments.task_file)

@@ -323,7 +323,7 @@ def _check(commands: list[list[str]], found: list[tuple[int, str]]) -> None:
     for argv, (code, text) in zip(commands, found, strict=True):
         assert not acting_on_screen(text), (argv, acting_on_screen(text), text[:2000])
         assert "Traceback" not in text, (argv, text)
-        assert code in (0, 1, 2), (argv, code, text)
+        assert code in (0, 1, 2, 3), (argv, code, text)
         texts[" ".join(argv[:2]) + (" json" if "--json" in argv else "")] = text
     assert visible(TEXT[:20])[:40] in texts["debug rollouts"].replace("\n", "")
     answer = json.loads(texts["debug rollouts json"])

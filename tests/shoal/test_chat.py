@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.__main__ import main
-from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, EXIT_USAGE
 from tests.policy import tiny_models
 from tests.support.schemas import check
 
@@ -66,11 +66,11 @@ def test_a_conversation_goes_on_until_an_empty_line(
 def test_what_cannot_be_talked_to_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for flags, said in (
-        (["--data-dir", str(tmp_path)], "no checkpoint in"),
-        (["--model", "tiny", "--checkpoint", str(tmp_path)], "give one of them"),
-        (["--model", str(tmp_path / "none")], "no such folder"),
+    for flags, code, said in (
+        (["--data-dir", str(tmp_path)], EXIT_NO_NODE, "no checkpoint in"),
+        (["--model", "tiny", "--checkpoint", str(tmp_path)], EXIT_USAGE, "give one of them"),
+        (["--model", str(tmp_path / "none")], EXIT_USAGE, "no such folder"),
     ):
-        assert main(["chat", *flags]) == EXIT_USAGE
+        assert main(["chat", *flags]) == code
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert said in line, line

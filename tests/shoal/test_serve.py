@@ -17,7 +17,7 @@ import pytest
 from shoal.__main__ import main
 from shoal.serve import MAX_BODY_BYTES
 from shoal_policy.tiny import embedded_folder
-from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, EXIT_USAGE
 from tests.support.schemas import check
 
 SERVE = [sys.executable, "-m", "shoal", "serve", "--port", "0", "--json"]
@@ -68,13 +68,13 @@ def test_a_website_that_its_owner_visits_cannot_ask(url: str) -> None:
 def test_what_cannot_be_served_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for flags, said in (
-        (["--data-dir", str(tmp_path)], "no checkpoint in"),
-        (["--model", "tiny", "--data-dir", str(tmp_path)], "give one of them"),
-        (["--checkpoint", str(tmp_path)], str(tmp_path)),
-        (["--model", "tiny", "--device", "cuda:77"], "cuda:77"),
+    for flags, code, said in (
+        (["--data-dir", str(tmp_path)], EXIT_NO_NODE, "no checkpoint in"),
+        (["--model", "tiny", "--data-dir", str(tmp_path)], EXIT_USAGE, "give one of them"),
+        (["--checkpoint", str(tmp_path)], EXIT_USAGE, str(tmp_path)),
+        (["--model", "tiny", "--device", "cuda:77"], EXIT_USAGE, "cuda:77"),
     ):
-        assert main(["serve", "--port", "0", *flags]) == EXIT_USAGE
+        assert main(["serve", "--port", "0", *flags]) == code
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert said in line, line
 

@@ -23,6 +23,7 @@ from shoal.debug.secrets import REMOVED, forms_of, without
 from shoal_p2p.data_dir import IDENTITY_FILE
 from shoal_p2p.net.identity import load_or_create_identity
 from shoal_p2p.net.swarm_key import format_swarm_key
+from shoal_settings.exits import EXIT_NO_NODE
 from shoal_wire.base58 import b58encode
 from shoal_wire.invite import Invite, encode_invite
 from shoal_wire.types import Digest
@@ -83,7 +84,7 @@ def test_it_is_written_for_its_owner_alone_and_says_what_is_in_it(
 
 def test_without_a_folder_it_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("nobody", "n" * 300):
-        assert main(["debug", "bugreport", "--data-dir", name]) == 2
+        assert main(["debug", "bugreport", "--data-dir", name]) == EXIT_NO_NODE
         (line,) = capsys.readouterr().err.splitlines()
         assert f"no folder {name}" in line
 

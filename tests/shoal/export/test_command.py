@@ -76,10 +76,10 @@ def test_own_rollouts_alone_and_without_rewards(node_dir: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "code", "said"),
     [
-        (["--data-dir", "nowhere"], "has a node run there"),
-        (["--hub", "noslash"], "is not OWNER/NAME"),
+        (["--data-dir", "nowhere"], 3, "no archive of rollouts in nowhere"),
+        (["--hub", "noslash"], 2, "is not OWNER/NAME"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
@@ -87,10 +87,11 @@ def test_what_cannot_be_done_is_one_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     flags: list[str],
+    code: int,
     said: str,
 ) -> None:
     start = ["--data-dir", str(node_dir), "--out", str(tmp_path / "out")]
-    assert main(["export", *start, *flags]) == 2
+    assert main(["export", *start, *flags]) == code
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
