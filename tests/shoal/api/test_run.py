@@ -118,7 +118,7 @@ def test_what_cannot_be_started_is_one_line(tmp_path: Path) -> None:
 
 def test_a_model_that_is_not_there_is_told(tmp_path: Path) -> None:
     """The node looks at the folder before it says hello to anybody."""
-    with pytest.raises(shoal.SwarmError, match="did not start: .*no such folder") as refused:
+    with pytest.raises(shoal.SwarmError, match="no such folder") as refused:
         shoal.start(f"{tmp_path}/none", data_dir=tmp_path / "node", node_flags=QUIET)
     assert os.linesep not in str(refused.value)
 
