@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ROOT, Options, Report, main, median, note, percentile
-from benchmarks.swarm_worker import balanced_identities
 from shoal_p2p.net.identity import identity_from_seed
 
 NODES = 8
@@ -62,7 +61,7 @@ class _Swarm:
         self._folder = folder
         self.slowness = slowness
         rng = random.Random(4)
-        identities = balanced_identities(NODES, 1, rng)
+        identities = [rng.randbytes(32).hex() for _ in range(NODES)]
         meeting = rng.randbytes(32)
         ports = _lasting_ports(NODES + 1)
         address = f"/ip4/127.0.0.1/tcp/{ports[0]}/p2p/{identity_from_seed(meeting).peer_id}"

@@ -13,13 +13,12 @@ from shoal_p2p.node import STORE_FILE
 from shoal_p2p.peers.manifest_source import manifest_of_settings
 from shoal_p2p.store.store import StoreCore
 from shoal_settings.schema import Settings
-from shoal_wire.codec import decode_batch, encode_batch
-from shoal_wire.digests import batch_id, group_id
-from shoal_wire.envelope import open_envelope, seal
-from shoal_wire.limits import MAX_BATCH_BYTES
-from shoal_wire.types import Digest, GroupId, RolloutBatch, RolloutGroup
+from shoal_wire.codec import encode_batch
+from shoal_wire.digests import batch_id
+from shoal_wire.envelope import seal
+from shoal_wire.types import Digest, RolloutBatch, RolloutGroup
 
-SWARM_NAME = "bench-ipc"
+SWARM_NAME = "bench-stored"
 NUM_PUBLISHERS = 20
 _GROUPS_PER_BATCH = 4
 
@@ -45,20 +44,6 @@ def fill(data_dir: Path, groups: Sequence[RolloutGroup]) -> None:
     core = StoreCore(data_dir / STORE_FILE, peer_id=me.peer_id)
     core.commit(calls)
     core.close()
-
-
-def own_groups(data_dir: Path) -> list[GroupId]:
-    """Return the ids of all own groups on a stopped node's disk, repeats included."""
-    me = load_or_create_identity(data_dir / IDENTITY_FILE)
-    core = StoreCore(data_dir / STORE_FILE, peer_id=me.peer_id)
-    stored = core.batches(core.load().batch_ids)
-    batches = [batch.envelope for batch in stored if batch.own]
-    core.close()
-    return [
-        group_id(group)
-        for envelope in batches
-        for group in decode_batch(open_envelope(envelope).payload, max_bytes=MAX_BATCH_BYTES).groups
-    ]
 
 
 def _sealed(

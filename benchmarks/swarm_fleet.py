@@ -1,6 +1,6 @@
 """Starts and steers a swarm of real nodes on loopback: two processes of many, and a bootstrap.
 
-with open_fleet(Path(folder), num_nodes=32, shards=4, keys={…}) as fleet:
+with open_fleet(Path(folder), num_nodes=32, keys={…}) as fleet:
     fleet.wait_for_meshes()
     run = fleet.publish(every_s=5, seconds=60, groups=8, chars=200)
 """
@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.harness import Child
-from benchmarks.swarm_worker import balanced_identities
 from shoal_p2p.net.identity import identity_from_seed
 
 PROCESSES = 2
@@ -56,21 +55,19 @@ class Run:
     arrivals: dict[str, dict[str, float]] = field(default_factory=dict)
     """Node → batch → wall clock."""
 
-    def latencies(self, listeners: Callable[[str, str], bool] = lambda _n, _p: True) -> list[float]:
-        """Return the seconds of every delivery to who listens to the publisher."""
+    def latencies(self) -> list[float]:
+        """Return the seconds of every delivery."""
         return [
             at[batch] - called
             for batch, (publisher, called) in self.published.items()
             for node, at in self.arrivals.items()
-            if node != publisher and batch in at and listeners(node, publisher)
+            if node != publisher and batch in at
         ]
 
-    def num_due(self, listeners: Callable[[str, str], bool] = lambda _n, _p: True) -> int:
+    def num_due(self) -> int:
         """Return how many deliveries there should be."""
         return sum(
-            node != publisher and listeners(node, publisher)
-            for publisher, _ in self.published.values()
-            for node in self.arrivals
+            node != publisher for publisher, _ in self.published.values() for node in self.arrivals
         )
 
 
@@ -155,7 +152,6 @@ def open_fleet(
     folder: Path,
     *,
     num_nodes: int,
-    shards: int = 1,
     keys: dict[str, Any] | None = None,
     proxies: Callable[[list[list[int]]], list[dict[str, int]]] | None = None,
     seed: int = 4,
@@ -166,7 +162,7 @@ def open_fleet(
     through which port to dial which.
     """
     rng = random.Random(seed)
-    identities = balanced_identities(num_nodes, shards, rng)
+    identities = [rng.randbytes(32).hex() for _ in range(num_nodes)]
     share = -(-num_nodes // PROCESSES)
     groups = [identities[i * share : (i + 1) * share] for i in range(PROCESSES)]
     groups.append([rng.randbytes(32).hex()])
@@ -174,7 +170,7 @@ def open_fleet(
     through = proxies(ports) if proxies else [{} for _ in groups]
     meeting_id = identity_from_seed(bytes.fromhex(groups[-1][0])).peer_id
     address = f"/ip4/127.0.0.1/tcp/{ports[-1][0]}/p2p/{meeting_id}"
-    common = {"swarm_name": "bench-swarm", "shards": shards}
+    common = {"swarm_name": "bench-swarm"}
     with contextlib.ExitStack() as stack:
         workers: list[Worker] = []
         for number in reversed(range(len(groups))):

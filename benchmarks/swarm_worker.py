@@ -36,7 +36,6 @@ from shoal_settings.schema import Settings
 from shoal_tasks.families import EASY
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_tasks.worker.trio_client import TaskWorker
-from shoal_wire.digests import sha256
 from shoal_wire.types import PeerId, PublishedGroup, Task
 
 _NUM_TASKS = 128
@@ -341,17 +340,6 @@ async def main(config: dict[str, Any]) -> None:
                 print(json.dumps(answer), flush=True)
             lives.cancel_scope.cancel()
         nursery.cancel_scope.cancel()
-
-
-def balanced_identities(count: int, shards: int, rng: random.Random) -> list[str]:
-    """Return seeds of identities of which every shard gets as many, to one."""
-    found: list[list[str]] = [[] for _ in range(shards)]
-    while min(map(len, found)) < -(-count // shards):
-        seed = rng.randbytes(32)
-        peer_id = identity_from_seed(seed).peer_id
-        shard = int.from_bytes(sha256(peer_id.encode())[:8], "big") % shards
-        found[shard].append(seed.hex())
-    return [found[number % shards][number // shards] for number in range(count)]
 
 
 if __name__ == "__main__":

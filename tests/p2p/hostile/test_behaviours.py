@@ -31,7 +31,7 @@ from tests.support.nodes import TestNode, join, open_test_host, open_test_node, 
 from tests.support.victim import GROWTH_BYTES, Attacker, Victim, open_hostile, still_works
 
 CUT_WITHIN_S = 40.0
-"""How long a test waits for the cut; the benchmark `flood` says how long it takes."""
+"""How long a test waits for the cut, in seconds: generous, for a machine with other work."""
 
 
 @asynccontextmanager
