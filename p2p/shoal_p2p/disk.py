@@ -2,7 +2,7 @@
 
     a write fails ─▶ refused() ─▶ full, told ─▶ watch(): small files tried ─▶ room again, told
 
-Who writes keeps what it could not write and tries again by itself; nobody reads this to decide.
+What must not be lost waits and is tried again by who writes it; nobody reads this to decide.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Disk:
         elif not self.full:
             self._filled.set()
             log.error(
-                "no space left in %s (%s): what is not on disk waits, and goes there once there is"
-                " room",
+                "no space left in %s (%s): training waits until there is room; others' batches are"
+                " used, and not kept",
                 self._folder,
                 what,
             )

@@ -26,7 +26,6 @@ from shoal_p2p.rollouts.copies import MAX_COPIES, Copies, Copy
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_p2p.rollouts.reopening import Reopener
 from shoal_p2p.rollouts.restoring import Restoring
-from shoal_p2p.rollouts.unwritten import Evidence, Unwritten
 from shoal_p2p.standing.reputation import Reputation
 from shoal_p2p.standing.sampling import SamplingStandings
 from shoal_p2p.store.store import Bringer, Store, StoredBatch, StoreError
@@ -109,9 +108,6 @@ class RolloutPool:
         self._keepers = tuple(keepers)
         self._withdrawn: BoundedDict[BatchId, None] = BoundedDict(_MAX_WITHDRAWN)
         self._reopener = Reopener(store.in_thread, max_bytes=manifest.rules.max_batch_bytes)
-        self._unwritten = Unwritten(
-            store=store, reopener=self._reopener, on_late=self._note_written
-        )
         self.restored = trio.Event()
         """Set once what is on disk is in the buffer and known to the ledger."""
         self._copies = Copies(2 * buffer.max_groups)
@@ -152,7 +148,6 @@ class RolloutPool:
             await trio.sleep(_SWEEP_SECONDS)
             self._buffer.expire(trio.current_time())
             await self._replace_what_left()
-            await self._unwritten.write_waiting(self._of_use)
             if trio.current_time() >= next_prune:
                 next_prune = trio.current_time() + _PRUNE_SECONDS
                 await self._prune()
@@ -165,7 +160,7 @@ class RolloutPool:
         """Put validated batches into the buffer, in their order, then write them to disk together.
 
         Their durability is a convenience (a restart keeps its buffer), so on a full disk the groups
-        are usable at once and written later.
+        are used all the same, and are in memory alone.
         """
         kept = []
         for signed in batches:
@@ -215,22 +210,21 @@ class RolloutPool:
         """Write a batch to disk, in one transaction with what else waits; tell who keeps some."""
         if signed.batch_id in self._withdrawn:  # while others were put into the buffer
             return
-        stored = StoredBatch(
-            batch_id=signed.batch_id,
-            publisher=signed.publisher,
-            sequence=signed.batch.sequence,
-            own=False,
-            envelope=signed.envelope,
-            received_ms=self._store.wall_ms(),
-            bringer=bringer,
-        )
-        if await self._unwritten.write(stored):
-            self._note_written(signed, stored)
-
-    def _note_written(self, signed: SignedBatch, stored: StoredBatch) -> None:
-        """Tell who keeps some of what is on disk, unless it was withdrawn while it was written."""
+        received_ms = self._store.wall_ms()
+        try:
+            await self._store.add_external(
+                signed.batch_id,
+                signed.publisher,
+                signed.batch.sequence,
+                signed.envelope,
+                received_ms,
+                bringer,
+            )
+        except StoreError as error:
+            log.log(error.log_level, "batch kept in memory only: %s", error)
+            return
         if signed.batch_id not in self._withdrawn:
-            self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=False))
+            self._tell(BatchKept(signed=signed, received_ms=received_ms, own=False))
 
     def keep_own(self, signed: SignedBatch) -> None:
         """Take in an own batch that is already on disk."""
@@ -308,9 +302,11 @@ class RolloutPool:
         """Take back the first of two batches signed under one number; keep both as evidence."""
         self._withdrawn[pair.first] = None
         self._discard(pair.publisher, pair.first)
-        self._unwritten.forget(pair.first)
         self._tell(BatchWithdrawn(batch_id=pair.first))
-        await self._unwritten.write(Evidence(pair=pair, second=second))
+        try:
+            await self._store.add_equivocation(pair.publisher, pair.sequence, pair.first, second)
+        except StoreError as error:
+            log.log(error.log_level, "evidence not kept: %s", error)
 
     def _discard(self, publisher: PeerId, batch_id: BatchId) -> None:
         """Take what is here of a batch out of the buffer; copies of it stay, which are others'."""

@@ -28,7 +28,7 @@ def disk(seen: Seen) -> Iterator[Finding]:
     says = f"{free / 1024**3:.1f} GiB free in the data directory"
     if seen.status.disk.full:
         state, says = "bad", f"full: {says}"
-        do = "make room: what is not written waits in memory, and is written by itself then"
+        do = "make room: training goes on by itself then"
     yield found("disk", says, state, do)
 
 
