@@ -3,9 +3,10 @@
 Nodes come at random within a minute through one bootstrap of 256 slots. Each has a trainer that
 publishes a group about every 60 s and draws two of others. Above 300 nodes shards tick and gossip
 beats every ten seconds instead of every one; whom others know is asked at a node's own pace. Node,
-SQL and signatures are real; network, gossip and task worker are simulated (`shoal.simulation`), so
-that CPU is the nodes' own and the simulation's, not py-libp2p's: for that see `scale`. Bytes are
-payloads and what gossip adds to them; connections, ciphers and pings are not in them.
+SQL and signatures are real; network, gossip and task worker are simulated
+(`shoal_lab.simulation`), so that CPU is the nodes' own and the simulation's, not py-libp2p's: for
+that see `delivery`. Bytes are payloads and what gossip adds to them; connections, ciphers and
+pings are not in them.
 
     python -m benchmarks.growth                  some minutes of 100 and of 300 nodes
     python -m benchmarks.growth 1000x8x600       nodes x shards x virtual seconds, as many as wanted
@@ -34,7 +35,7 @@ import psutil
 import trio
 
 from benchmarks.harness import Goal, Options, Report, main, note
-from shoal.simulation.gossip import SimulatedGossip
+from shoal_lab.simulation.gossip import SimulatedGossip
 from shoal_wire.types import PeerId
 from tests.support.simulated_node import NodeSettings, SimulatedNode, host_of
 from tests.support.simulated_swarm import Plan, World, simulate

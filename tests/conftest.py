@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from shoal.testing.gossip import FakeGossip
-    from shoal.testing.host import FakeHost
-    from shoal.testing.network import MemoryNetwork
-    from shoal.testing.worker import InstantWorker
+    from tests.support.doubles.gossip import FakeGossip
+    from tests.support.doubles.host import FakeHost
+    from tests.support.doubles.network import MemoryNetwork
+    from tests.support.doubles.worker import InstantWorker
     from tests.support.processes import Stage
 
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -56,7 +56,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 @pytest.fixture
 def fake_host() -> FakeHost:
     """A host to which nobody is connected yet; the test says who comes and who answers."""
-    from shoal.testing.host import FakeHost
+    from tests.support.doubles.host import FakeHost
 
     return FakeHost()
 
@@ -64,7 +64,7 @@ def fake_host() -> FakeHost:
 @pytest.fixture
 def fake_gossip() -> FakeGossip:
     """Gossip that one peer hears."""
-    from shoal.testing.gossip import FakeGossip
+    from tests.support.doubles.gossip import FakeGossip
 
     return FakeGossip()
 
@@ -72,7 +72,7 @@ def fake_gossip() -> FakeGossip:
 @pytest.fixture
 def worker_double() -> InstantWorker:
     """A task worker that answers at once."""
-    from shoal.testing.worker import InstantWorker
+    from tests.support.doubles.worker import InstantWorker
 
     return InstantWorker()
 
@@ -80,7 +80,7 @@ def worker_double() -> InstantWorker:
 @pytest.fixture
 async def network(autojump_clock: object) -> AsyncIterator[MemoryNetwork]:
     """A network in memory, in a time that passes when everybody waits."""
-    from shoal.testing.network import memory_network
+    from tests.support.doubles.network import memory_network
 
     async with memory_network() as made:
         yield made

@@ -1,4 +1,4 @@
-"""The same network twice: libp2p on loopback in real time, and `shoal.simulation` in virtual time.
+"""The same network twice: libp2p on loopback, and `shoal_lab.simulation` in virtual time.
 
 async with open_world(RealWorld) as world:
     alice, bob = await world.talkers(2)
@@ -22,10 +22,10 @@ import trio
 import trio.testing
 from libp2p.pubsub.pb import rpc_pb2
 
-from shoal.simulation.gossip import SimulatedGossip
-from shoal.simulation.host import SimulatedHost
-from shoal.simulation.message import forged, say
-from shoal.simulation.network import SimulatedNetwork
+from shoal_lab.simulation.gossip import SimulatedGossip
+from shoal_lab.simulation.host import SimulatedHost
+from shoal_lab.simulation.message import forged, say
+from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_p2p.gossip.gossip import Libp2pGossip
 from shoal_p2p.gossip.interface import Gossip, Watch
 from shoal_p2p.gossip.messages import sign_message

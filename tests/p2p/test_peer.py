@@ -17,9 +17,8 @@ import pytest
 import trio
 import trio.testing
 
-from shoal.simulation.network import SimulatedNetwork
-from shoal.simulation.parts import simulated_parts
-from shoal.testing.worker import InstantWorker
+from shoal_lab.simulation.network import SimulatedNetwork
+from shoal_lab.simulation.parts import simulated_parts
 from shoal_p2p.member import Draws, Member
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.parts import Parts
@@ -29,6 +28,7 @@ from shoal_settings.schema import Settings
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support import factories as make
+from tests.support.doubles.worker import InstantWorker
 
 SWARM = make.swarm("seams", shard_count=2)
 PLACE = "/ip4/198.51.100.7/tcp/4001"

@@ -19,7 +19,6 @@ from typing import Any
 
 import trio
 
-from shoal.testing.worker import InstantWorker
 from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.fetch.backfill import BackfillSettings
 from shoal_p2p.fetch.exchange import ExchangeSettings
@@ -39,6 +38,7 @@ from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
 from shoal_wire.verdict import Outcome, Reason, Verdict
 from tests.support import factories as make
+from tests.support.doubles.worker import InstantWorker
 from tests.support.nodes import fresh_identity, until
 from tests.support.peers import run_peer
 from tests.support.running_node import quiet_settings

@@ -3,8 +3,9 @@
     peer = Author()
     raw = peer.envelope(peer.batch([group(1), group(2)]))
 
-Questions come from `InstantWorker` (of `shoal.testing`: instant, steerable) or from `real_worker`
-(the sandboxed process that the node uses, one for the whole test session).
+Questions come from `InstantWorker` (of `tests.support.doubles`: instant,
+steerable) or from `real_worker` (the sandboxed process that the node uses, one for the whole test
+session).
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from typing import Any, TypeVar
 
 import trio
 
-from shoal.testing.identities import fresh_identity
-from shoal.testing.worker import fake_question
 from shoal_ipc import messages as m
 from shoal_p2p.intake.validation import ValidationContext
 from shoal_p2p.net.identity import Identity
@@ -58,6 +57,8 @@ from shoal_wire.types import (
     SignedBatch,
     Task,
 )
+from tests.support.doubles.identities import fresh_identity
+from tests.support.doubles.worker import fake_question
 
 T = TypeVar("T")
 

@@ -19,12 +19,10 @@ from typing import Any, TypeVar
 
 import trio
 
-from shoal.simulation.network import SimulatedNetwork
-from shoal.simulation.parts import SimulatedEnd
-from shoal.testing.gossip import FakeGossip
-from shoal.testing.worker import InstantWorker
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
+from shoal_lab.simulation.network import SimulatedNetwork
+from shoal_lab.simulation.parts import SimulatedEnd
 from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.gossip.interface import Gossip, Watch
 from shoal_p2p.gossip.settings import GossipSettings
@@ -41,6 +39,8 @@ from shoal_p2p.store.store import Store
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import SignedBatch
 from tests.support import factories as make
+from tests.support.doubles.gossip import FakeGossip
+from tests.support.doubles.worker import InstantWorker
 from tests.support.running_node import quiet_settings
 
 __all__ = ["LocalNode", "NodeThread", "open_local_node", "wall_ms"]

@@ -22,8 +22,6 @@ from libp2p.identity.identify.pb.identify_pb2 import Identify
 from libp2p.peer.id import ID
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
-from shoal.testing.gossip import RecordingWatch
-from shoal.testing.identities import fresh_identity
 from shoal_p2p.gossip.gossip import Libp2pGossip
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.net.host import HostSettings, Libp2pHost
@@ -31,6 +29,8 @@ from shoal_p2p.net.identity import Identity, load_or_create_identity
 from shoal_p2p.net.swarm import SwarmSettings
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
+from tests.support.doubles.gossip import RecordingWatch
+from tests.support.doubles.identities import fresh_identity
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 PATIENCE_S = 20.0

@@ -16,11 +16,11 @@ from typing import Any
 
 import trio
 
-from shoal.testing.worker import InstantWorker
 from shoal_p2p.net.identity import Identity, load_or_create_identity
 from shoal_p2p.parts import Parts, Tuning
 from shoal_settings.schema import Settings
 from tests.support import factories as make
+from tests.support.doubles.worker import InstantWorker
 from tests.support.running_node import quiet_settings
 
 PATIENCE_S = 60.0

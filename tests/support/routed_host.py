@@ -8,12 +8,12 @@ from typing import Any
 
 import trio
 
-from shoal.testing.host import FakeHost
 from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.dial_error import KnockFailedError
 from shoal_p2p.net.streams import Stream
 from shoal_wire.types import PeerId
+from tests.support.doubles.host import FakeHost
 from tests.support.talks import open_talk
 
 Partner = Callable[[Stream], Awaitable[object]]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from shoal.simulation.gossip import SimulatedGossip
-from shoal.simulation.host import SimulatedHost
-from shoal.simulation.message import forged, say
+from shoal_lab.simulation.gossip import SimulatedGossip
+from shoal_lab.simulation.host import SimulatedHost
+from shoal_lab.simulation.message import forged, say
 from shoal_p2p.gossip.interface import Unwatched
 from shoal_p2p.gossip.rpc import Message
 from shoal_p2p.net.host import DialError

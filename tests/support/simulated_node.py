@@ -1,7 +1,7 @@
 """A node on the simulated network: `Node` itself, with a trainer that draws and shares.
 
 Real: all of the node, from the host's callbacks to the answers of its socket's service; its store's
-SQL and its files. Simulated: host and gossip (`shoal.simulation`), the task worker, and the
+SQL and its files. Simulated: host and gossip (`shoal_lab.simulation`), the task worker, and the
 trainer, which speaks to the service as one on the socket would.
 """
 
@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
-from shoal.simulation.host import SimulatedHost
-from shoal.simulation.network import SimulatedNetwork
-from shoal.simulation.parts import NoSocket, SimulatedEnd, UnflushedStore, at_once
-from shoal.testing.worker import InstantWorker
 from shoal_bootstrap.peer import BootstrapPeer
 from shoal_ipc import messages as m
+from shoal_lab.simulation.host import SimulatedHost
+from shoal_lab.simulation.network import SimulatedNetwork
+from shoal_lab.simulation.parts import NoSocket, SimulatedEnd, UnflushedStore, at_once
 from shoal_p2p.fetch.backfill import BackfillSettings
 from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.gossip.flood_gate import FloodLimits
@@ -44,6 +43,7 @@ from shoal_settings.schema import Settings
 from shoal_wire.digests import group_id
 from shoal_wire.types import BatchId, PeerId, RolloutGroup
 from tests.support import factories as make
+from tests.support.doubles.worker import InstantWorker
 from tests.support.streamed_host import StreamedHost
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from shoal_p2p.net.address import host_and_port, to_libp2p_id
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
-    from shoal.simulation.network import SimulatedNetwork
+    from shoal_lab.simulation.network import SimulatedNetwork
 
 WINDOW_BYTES = 256 * 1024
 """Unread on one stream; then its writer waits."""

@@ -21,10 +21,10 @@ from typing import Any
 
 import trio
 
-from shoal.simulation import host as simulated_host
-from shoal.simulation.clock import deterministic, jumping_clock
-from shoal.simulation.network import LinkSettings, SimulatedNetwork
 from shoal_base.collector import NEW_CONTAINERS
+from shoal_lab.simulation import host as simulated_host
+from shoal_lab.simulation.clock import deterministic, jumping_clock
+from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.intake import validation

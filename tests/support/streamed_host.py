@@ -18,7 +18,7 @@ import trio
 from libp2p.host.exceptions import HostException
 from libp2p.tools.anyio_service import background_trio_service
 
-from shoal.simulation.host import SimulatedHost
+from shoal_lab.simulation.host import SimulatedHost
 from shoal_p2p.gossip import gossip
 from shoal_p2p.net.address import from_libp2p_id
 from shoal_p2p.net.connections import Direction

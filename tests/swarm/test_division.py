@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from shoal.simulation.network import LinkSettings
+from shoal_lab.simulation.network import LinkSettings
 from shoal_p2p.shards import division
 from shoal_p2p.shards.division import depth_in
 from tests.support.simulated_node import NodeSettings

@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 import trio
 
-from shoal.simulation.clock import deterministic, jumping_clock
-from shoal.simulation.network import SimulatedNetwork
-from shoal.simulation.parts import NoSocket, simulated_parts
-from shoal.testing.worker import InstantWorker
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
+from shoal_lab.simulation.clock import deterministic, jumping_clock
+from shoal_lab.simulation.network import SimulatedNetwork
+from shoal_lab.simulation.parts import NoSocket, simulated_parts
 from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.gossip.settings import GossipSettings, MeshSettings
 from shoal_p2p.net.identity import identity_from_seed
@@ -29,6 +28,7 @@ from shoal_p2p.parts import Tuning
 from shoal_settings.schema import Settings
 from shoal_wire.types import PeerId
 from tests.support import factories as make
+from tests.support.doubles.worker import InstantWorker
 from tests.support.simulated_swarm import EPOCH_MS, _memoised, _unflushed
 
 SWARM = make.swarm("door")

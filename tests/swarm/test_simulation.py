@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from shoal.simulation.network import LinkSettings
+from shoal_lab.simulation.network import LinkSettings
 from shoal_p2p.fetch.backfill import Backfill
 from tests.support.simulated_attackers import BANNED
 from tests.support.simulated_node import NodeSettings, SimulatedNode

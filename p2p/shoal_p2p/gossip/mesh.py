@@ -11,7 +11,8 @@ one; a peer that wastes is read more slowly and pays (`flood_gate`, `blame`); an
 and a broken one is charged (`offers`, `wants`); control has an allowance (`control`); meshes mix
 (`meshes`, `mixing`); messages are cached as frames, bounded in bytes (`message_cache`). There is no
 fanout: an own message on a topic that was not joined goes to subscribers drawn anew each time.
-The driver of a node is `shoal_p2p.gossip.gossip`, that of a simulation `shoal.simulation.gossip`.
+The driver of a node is `shoal_p2p.gossip.gossip`, that of a simulation
+`shoal_lab.simulation.gossip`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.simulation.parts import at_once
-from shoal.testing.worker import InstantWorker
+from shoal_lab.simulation.parts import at_once
 from shoal_p2p.fetch.asker import RolloutAsker
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.means import FetchMeans
@@ -44,6 +43,7 @@ from shoal_wire.rollout_messages import (
 from shoal_wire.types import BatchId, PeerId, SignedBatch
 from shoal_wire.verdict import Outcome, Verdict
 from tests.support import factories as make
+from tests.support.doubles.worker import InstantWorker
 from tests.support.exchange_nodes import big_groups
 from tests.support.false_provider import ref_of
 from tests.wire import envelope_mutations as mutations

@@ -11,7 +11,6 @@ import pytest
 import trio
 import trio.testing
 
-from shoal.testing.worker import InstantWorker
 from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
 from shoal_p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
 from shoal_p2p.intake.turns import QuestionSource
@@ -24,6 +23,7 @@ from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.types import SignedBatch
 from shoal_wire.verdict import Outcome, Reason
 from tests.support import factories as make
+from tests.support.doubles.worker import InstantWorker
 
 
 class Bench:

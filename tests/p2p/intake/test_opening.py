@@ -16,7 +16,6 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.testing.worker import InstantWorker
 from shoal_p2p.gossip.flood_gate import FloodGate, FloodLimits
 from shoal_p2p.intake.intake import QUEUE_BYTES, Intake, IntakeLimits, Receivers
 from shoal_p2p.intake.ledger import PublisherLedger
@@ -36,6 +35,7 @@ from shoal_wire.limits import MAX_COMPLETIONS_PER_BATCH
 from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
 from shoal_wire.verdict import Reason, Verdict
 from tests.support import factories as make
+from tests.support.doubles.worker import InstantWorker
 
 
 class Bench:

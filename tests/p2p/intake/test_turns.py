@@ -15,7 +15,6 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.testing.worker import InstantWorker, fake_question
 from shoal_p2p.fair import Path
 from shoal_p2p.fair.limiter import FairLimiter
 from shoal_p2p.intake.intake import Intake, Receivers
@@ -29,6 +28,7 @@ from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
+from tests.support.doubles.worker import InstantWorker, fake_question
 
 T = TypeVar("T")
 _DIGEST = Digest(bytes(16))

@@ -10,7 +10,6 @@ import pytest
 import trio.testing
 
 from shoal.__main__ import main
-from shoal.testing.worker import InstantWorker
 from shoal_ipc import messages as m
 from shoal_p2p.ipc import dialogues
 from shoal_p2p.ipc.dialogues import Dialogues
@@ -21,6 +20,7 @@ from shoal_tasks.turns import MAX_TURNS, SEPARATOR, join_messages
 from shoal_tasks.wire_tasks import make_task
 from shoal_wire.types import Completion, FinishReason, RolloutGroup
 from tests.support import factories as make
+from tests.support.doubles.worker import InstantWorker
 from tests.support.running_node import RunningNode
 from tests.support.schemas import check
 from tests.tasks.games import game_family, game_file

@@ -5,9 +5,9 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from shoal.testing.host import FakeHost
 from shoal_p2p.peers.attendance import Attendance
 from shoal_wire.types import PeerId
+from tests.support.doubles.host import FakeHost
 
 
 async def test_it_tells_of_the_swarms_peers_alone(

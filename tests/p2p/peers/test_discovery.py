@@ -14,7 +14,6 @@ import pytest
 import trio
 import trio.testing
 
-from shoal.testing.host import FakeHost
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.net.interface import Host
 from shoal_p2p.peers.discovery import (
@@ -30,6 +29,7 @@ from shoal_p2p.peers.hearsay import Hearsay
 from shoal_p2p.peers.peer_book import BookFile, load_peer_book
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
+from tests.support.doubles.host import FakeHost
 
 IDENTITY = identity_from_seed(bytes([99]) * 32)
 ME = IDENTITY.peer_id

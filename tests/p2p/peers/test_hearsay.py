@@ -16,8 +16,6 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.testing.host import FakeHost
-from shoal.testing.network import in_virtual_time
 from shoal_p2p.net.homes import home_of
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers import hearsay as hearsay_file
@@ -28,6 +26,8 @@ from shoal_p2p.peers.targets import Targets
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
+from tests.support.doubles.host import FakeHost
+from tests.support.doubles.network import in_virtual_time
 
 IDENTITY = identity_from_seed(bytes([1]) * 32)
 HONEST, *LIARS = (identity_from_seed(bytes([n]) * 32).peer_id for n in range(2, 8))

@@ -17,7 +17,6 @@ from libp2p.abc import INetStream
 from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch as Message
 from libp2p.utils.varint import encode_varint_prefixed
 
-from shoal.testing.network import in_virtual_time
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.connections import Direction
@@ -29,6 +28,7 @@ from shoal_p2p.peers.hearsay import DIALS_A_PLACE, Hearsay
 from shoal_p2p.peers.hole_punch import HolePunch
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_relay import Hidden, open_hidden, open_relay_host
+from tests.support.doubles.network import in_virtual_time
 from tests.support.nodes import fresh_identity, until
 from tests.support.routed_host import Partner, RoutedHost
 from tests.support.running_node import quiet_settings

@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 import trio
 
-from shoal.testing.identities import fresh_identity
 from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.peers import port_mapping, upnp
 from shoal_p2p.peers.forwarded import Forwarded, RouterError
 from shoal_p2p.peers.port_mapping import LEASE_S, MappingState, PortMapping
 from shoal_wire.reach import REACH_PROTOCOL, ReachReply, decode_reach_request, encode_reach_reply
 from shoal_wire.types import PeerId
+from tests.support.doubles.identities import fresh_identity
 from tests.support.routed_host import RoutedHost
 
 LAPTOP = ("/ip4/192.168.1.2/tcp/4001", "/ip4/127.0.0.1/tcp/4001")

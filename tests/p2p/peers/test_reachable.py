@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from shoal.testing.identities import fresh_identity
 from shoal_p2p.peers.relay_client import RelayClient
 from shoal_wire.reach import REACH_PROTOCOL, ReachReply, decode_reach_request, encode_reach_reply
 from shoal_wire.types import PeerId
+from tests.support.doubles.identities import fresh_identity
 from tests.support.routed_host import RoutedHost
 
 Said = tuple[str, str, bool]

@@ -12,8 +12,6 @@ import pytest
 import trio
 import trio.testing
 
-from shoal.testing.gossip import FakeGossip
-from shoal.testing.store import open_store
 from shoal_p2p.fair.buckets import Rate
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.validation import open_announcement, open_message, open_payload
@@ -25,6 +23,8 @@ from shoal_wire.envelope import open_envelope
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_BATCH_BYTES, MAX_GROUPS_PER_BATCH
 from shoal_wire.types import RolloutBatch
 from tests.support import factories as make
+from tests.support.doubles.gossip import FakeGossip
+from tests.support.doubles.store import open_store
 from tests.support.local_node import wall_ms
 from tests.support.nodes import until
 

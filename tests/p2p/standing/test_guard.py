@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.__main__ import main
-from shoal.simulation.host import SimulatedHost
-from shoal.simulation.network import SimulatedNetwork
 from shoal_ipc.messages import ControlAction
+from shoal_lab.simulation.host import SimulatedHost
+from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.host import DialError, Libp2pHost
 from shoal_p2p.net.identity import Identity

@@ -18,7 +18,6 @@ import torch
 import trio
 import trio.testing
 
-from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
 from shoal_lab.experiment.plan import Job
 from shoal_lab.experiment.playing.attackers import ATTACKS, PLANTED, Attacker, hearing
@@ -28,6 +27,7 @@ from shoal_lab.experiment.playing.learners import LEARNERS
 from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm, wall_ms
 from shoal_lab.experiment.playing.said import Said
 from shoal_lab.experiment.playing.tasks import SharedWorker, SpecialistSource
+from shoal_lab.simulation.clock import deterministic
 from shoal_p2p.process import root_error
 from shoal_policy.evaluate import HeldOut, evaluate
 from shoal_policy.making import learner_of, rounds_of

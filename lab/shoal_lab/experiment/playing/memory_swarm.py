@@ -20,11 +20,11 @@ from typing import Any
 import trio
 import trio.testing
 
-from shoal.simulation.clock import pass_time, run_now
-from shoal.simulation.network import LinkSettings, SimulatedNetwork
-from shoal.simulation.parts import Idle, NoSocket, simulated_parts
 from shoal_ipc import messages as m
 from shoal_lab.experiment.playing.tasks import SharedWorker
+from shoal_lab.simulation.clock import pass_time, run_now
+from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
+from shoal_lab.simulation.parts import Idle, NoSocket, simulated_parts
 from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.ipc.server import NodeService
 from shoal_p2p.live_node import LiveNode

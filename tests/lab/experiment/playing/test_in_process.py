@@ -15,7 +15,6 @@ import trio.testing
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
 from shoal_lab.experiment.plan import Arm, Job, NodeSpec, filtered_arm, uniform_arm
 from shoal_lab.experiment.playing.behaviour import BEHAVIOURS
@@ -23,6 +22,7 @@ from shoal_lab.experiment.playing.in_process import Workers, play, rounded, work
 from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemorySwarm
 from shoal_lab.experiment.playing.tasks import Cost
 from shoal_lab.experiment.reading.results import make_run
+from shoal_lab.simulation.clock import deterministic
 from shoal_policy.update.training_set import train_group
 from shoal_settings.schema import Settings
 from shoal_tasks.families import GAMES_1, PRESETS

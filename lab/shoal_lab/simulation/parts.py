@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from shoal.simulation.gossip import SimulatedGossip
-from shoal.simulation.host import SimulatedHost
-from shoal.simulation.network import SimulatedNetwork
+from shoal_lab.simulation.gossip import SimulatedGossip
+from shoal_lab.simulation.host import SimulatedHost
+from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_p2p.gossip.interface import Gossip, Watch
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.ipc.server import NodeService

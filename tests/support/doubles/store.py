@@ -12,12 +12,12 @@ from pathlib import Path
 
 import trio
 
-from shoal.simulation.parts import UnflushedStore, at_once
-from shoal.testing.identities import fresh_identity
+from shoal_lab.simulation.parts import UnflushedStore, at_once
 from shoal_p2p.parts import wall_ms as real_wall_ms
 from shoal_p2p.store.store import Store
 from shoal_p2p.store.types import StoreLimits
 from shoal_wire.types import PeerId
+from tests.support.doubles.identities import fresh_identity
 
 
 @asynccontextmanager

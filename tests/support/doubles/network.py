@@ -9,7 +9,7 @@
     in_virtual_time(main)
 
 A whole node on it: `Node(…, parts=network.parts(), socket=NoSocket)`, `NoSocket` being of
-`shoal.simulation.parts`.
+`shoal_lab.simulation.parts`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import TypeVar
 import trio
 import trio.testing
 
-from shoal.simulation.host import SimulatedHost
-from shoal.simulation.network import LinkSettings, SimulatedNetwork
-from shoal.simulation.parts import simulated_parts
-from shoal.testing.identities import fresh_identity
-from shoal.testing.worker import InstantWorker
+from shoal_lab.simulation.host import SimulatedHost
+from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
+from shoal_lab.simulation.parts import simulated_parts
 from shoal_p2p.parts import Parts, Worker
 from shoal_p2p.parts import wall_ms as real_wall_ms
 from shoal_tasks.spec import FamilySpec
+from tests.support.doubles.identities import fresh_identity
+from tests.support.doubles.worker import InstantWorker
 
 T = TypeVar("T")
 

@@ -8,13 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from shoal.simulation.parts import NoSocket
-from shoal.testing.gossip import FakeGossip
-from shoal.testing.host import FakeHost
-from shoal.testing.identities import fresh_identity
-from shoal.testing.network import MemoryNetwork, in_virtual_time, memory_network
-from shoal.testing.store import open_store
-from shoal.testing.worker import NO_TASK, RIGHT_ANSWER, InstantWorker, fake_question
+from shoal_lab.simulation.parts import NoSocket
 from shoal_p2p.net.connections import Direction
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.request import RequestError, RequestFailure
@@ -23,6 +17,12 @@ from shoal_wire.digests import question_digest
 from shoal_wire.types import FinishReason, GroupId, PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
 from tests.support import factories as make
+from tests.support.doubles.gossip import FakeGossip
+from tests.support.doubles.host import FakeHost
+from tests.support.doubles.identities import fresh_identity
+from tests.support.doubles.network import MemoryNetwork, in_virtual_time, memory_network
+from tests.support.doubles.store import open_store
+from tests.support.doubles.worker import NO_TASK, RIGHT_ANSWER, InstantWorker, fake_question
 
 PEER = fresh_identity().peer_id
 ADDRESS = f"/ip4/198.51.100.7/tcp/4001/p2p/{PEER}"

@@ -19,5 +19,6 @@ waits:
     in_virtual_time(main)
 
 `FakeHost` and `FakeGossip` are whole `net.interface.Host` and `gossip.interface.Gossip`;
-the network in memory is `shoal.simulation`, which `tests/conformance` compares with the real one.
+the network in memory is `shoal_lab.simulation`, which `tests/conformance` compares with the real
+one.
 """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from shoal.simulation.requests import Call, SimulatedServer
+from shoal_lab.simulation.requests import Call, SimulatedServer
 from shoal_p2p.net.address import PeerAddress, parse_peer_address, parse_transport
 from shoal_p2p.net.admission import Admission
 from shoal_p2p.net.connections import ConnectionInfo, Direction
@@ -27,7 +27,7 @@ from shoal_wire.types import PeerId
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
-    from shoal.simulation.network import SimulatedNetwork
+    from shoal_lab.simulation.network import SimulatedNetwork
 
 logger = logging.getLogger(__name__)
 

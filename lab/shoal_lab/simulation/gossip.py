@@ -14,9 +14,9 @@ from typing import Any
 
 import trio
 
-from shoal.simulation.host import SimulatedHost
-from shoal.simulation.message import fault_of, say
 from shoal_base.bounded import BoundedDict
+from shoal_lab.simulation.host import SimulatedHost
+from shoal_lab.simulation.message import fault_of, say
 from shoal_p2p.gossip.driver import MeshGossip
 from shoal_p2p.gossip.interface import Watch
 from shoal_p2p.gossip.rpc import Message, Rpc

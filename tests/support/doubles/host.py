@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.testing.identities import fresh_identity
 from shoal_p2p.net.address import parse_peer_address
 from shoal_p2p.net.admission import Admission
 from shoal_p2p.net.connections import ConnectionInfo, Direction
@@ -25,6 +24,7 @@ from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
 from shoal_p2p.net.traffic import Traffic
 from shoal_wire.types import PeerId
+from tests.support.doubles.identities import fresh_identity
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.simulation.clock import GRAINS_A_SECOND
+from shoal_lab.simulation.clock import GRAINS_A_SECOND
 from shoal_p2p.net.connections import Direction
 from shoal_p2p.net.host import ListenError
 from shoal_wire.types import PeerId
@@ -29,7 +29,7 @@ from shoal_wire.types import PeerId
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
-    from shoal.simulation.host import SimulatedHost
+    from shoal_lab.simulation.host import SimulatedHost
 
 _FIRST_FREE_PORT = 49_152
 
