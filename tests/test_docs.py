@@ -18,6 +18,7 @@ from shoal.__main__ import COMMANDS
 from shoal.view.metrics import METRICS
 from shoal_policy.record.metrics import metric_names
 from shoal_wire.verdict import Reason
+from tests.support import site as shown
 from tests.support.rooms import HOLDERS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,20 +63,21 @@ def test_every_module_that_is_to_be_run_is_there(page: Path) -> None:
 
 
 def test_metrics_and_their_table_agree() -> None:
-    of_rounds, _, _ = _read("docs/metrics.md").partition("## Prometheus")
-    documented = re.findall(r"^\| `([^`]+)` \|", of_rounds, re.M)
+    of_rounds, _, _ = shown.page("metrics.md").partition("## Prometheus")
+    documented = re.findall(r"^\| `([^`]+)` \| [^|\s]", of_rounds, re.M)
+    documented += re.findall(r"^`(\w+)` \(TRL\)", of_rounds, re.M)
     assert sorted(documented) == sorted(metric_names())
 
 
 def test_scraped_metrics_and_their_list_agree() -> None:
-    _, _, scraped = _read("docs/metrics.md").partition("## Prometheus")
-    documented = re.findall(r"^`(\w+)`(?: \{(.*)\})?[,.]$", scraped, re.M)
+    _, _, scraped = shown.page("metrics.md").partition("## Prometheus")
+    documented = re.findall(r"^\| `(\w+)` \| (.*?) ?\| [^|\s]", scraped, re.M)
     assert documented == [(metric.name, ", ".join(metric.labels)) for metric in METRICS]
 
 
 @pytest.mark.parametrize("reason", sorted(set(Reason) - {Reason.VALID}))
 def test_every_reason_is_in_the_contract(reason: Reason) -> None:
-    assert f"`{reason.value}`" in _read("docs/wire.md")
+    assert f"`{reason.value}`" in shown.page("wire.md")
 
 
 def test_every_make_target_is_in_its_help() -> None:

@@ -1,17 +1,30 @@
-"""Hooks of mkdocs: the menu is the index page's, and links out of docs/ become plain names.
+"""Hooks of mkdocs: the menu, the tables that the code has, and links out of docs/ as plain names.
 
-One list of pages is enough: `docs/README.md` has it, and what it leaves out is in no menu.
+One list of pages is enough: `docs/README.md` has it, and what it leaves out is in no menu. A line
+``<!-- table: NAME WORD… -->`` of a page becomes the table that `TABLES` makes of the code, so that
+git holds what the code says once. Tests read the pages as the site shows them (`expanded`).
 """
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import inspect
 import posixpath
 import re
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+ROOT = Path(__file__).resolve().parents[2]
 _HEADING = re.compile(r"^## (.+)$", re.M)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]*)(#[^)\s]*)?\)")
+_TABLE = re.compile(r"^<!-- table: (.+?) -->$", re.M)
+_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def on_config(config: Any) -> Any:
@@ -30,7 +43,8 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Leave of a link to a file outside docs/ its words: the site does not have that file."""
+    """Put the tables in, and leave of a link to a file outside docs/ its words: the site does not
+    have that file."""
 
     def link(found: re.Match[str]) -> str:
         name, target, _section = found.groups()
@@ -39,4 +53,202 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         place = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), target))
         return name if place.startswith("../") else found[0]
 
-    return _LINK.sub(link, markdown)
+    return _LINK.sub(link, expanded(markdown))
+
+
+def expanded(markdown: str) -> str:
+    """Return a page with its tables."""
+
+    def table(found: re.Match[str]) -> str:
+        name, *words = found[1].split()
+        return TABLES[name](*words)
+
+    return _TABLE.sub(table, markdown)
+
+
+def _rows(head: str, rows: Iterator[tuple[str, ...]]) -> str:
+    """Return a table; `head` has the names of its columns with ``|`` between them."""
+    cells = [*(name.strip() for name in head.split("|"))]
+    lines = [cells, ["---"] * len(cells), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _settings() -> str:
+    from shoal_settings.groups import BEGINNINGS, group_of
+    from shoal_settings.loader import off_value
+    from shoal_settings.schema import Settings, public_name
+
+    def row(field: str) -> tuple[str, ...]:
+        info = Settings.model_fields[field]
+        key = public_name(field)
+        flag = key.replace("_", "-")
+        flags = [f"`--{flag}`"]
+        if (info.annotation is bool and info.default) or off_value(info) is not None:
+            flags.append(f"`--no-{flag}`")
+        bounds = [
+            f"{sign} {getattr(bound, name)}"
+            for name, sign in _SIGNS.items()
+            for bound in info.metadata
+            if hasattr(bound, name)
+        ]
+        limits = f" ({', '.join(bounds)})" if bounds else ""
+        return (
+            f"`{key}`",
+            ", ".join(flags),
+            _default(info.default),
+            f"{info.description}{limits}",
+        )
+
+    return "\n\n".join(
+        f"### {group[0].upper()}{group[1:]}\n\n"
+        + _rows(
+            "key | flag | default | meaning (and bounds)",
+            (row(field) for field in Settings.model_fields if group_of(field) == group),
+        )
+        for group in BEGINNINGS.values()
+    )
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(f"`{item}`" for item in value) or "none"
+    return f"`{value}`"
+
+
+def _commands() -> str:
+    from shoal.__main__ import COMMANDS
+
+    return _rows(
+        "command | what it does",
+        ((f"`shoal {name}`", command.does) for name, command in COMMANDS.items()),
+    )
+
+
+def _rounds() -> str:
+    from shoal_policy.record.metrics import metric_name
+    from shoal_policy.record.progress import RoundRecord
+
+    says = _documented(RoundRecord)
+    return _rows(
+        "metric | meaning",
+        (
+            (f"`{metric_name(one.name)}`", says[one.name].replace("|", "\\|"))
+            for one in fields(RoundRecord)
+        ),
+    )
+
+
+def _scraped() -> str:
+    from shoal.view.metrics import METRICS
+
+    return _rows(
+        "metric | labels | meaning",
+        ((f"`{one.name}`", ", ".join(one.labels), one.says) for one in METRICS),
+    )
+
+
+def _view(word: str) -> str:
+    from shoal_ipc.answers.views import VIEWS
+
+    return _rows("key | meaning", ((f"`{key}`", says) for key, says in _keys(VIEWS[word])))
+
+
+def _keys(kind: type, before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the keys of an answer that need words, and those of the answers within it."""
+    says, hints = _documented(kind), get_type_hints(kind)
+    for one in fields(kind):
+        text = says.get(one.name) or one.metadata.get("says")
+        if text:
+            yield before + one.name, text.replace("|", "\\|")
+        for inside in _dataclasses(hints[one.name]):
+            yield from _keys(inside, f"{before}{one.name}.")
+
+
+def _dataclasses(hint: Any) -> Iterator[type]:
+    if is_dataclass(hint):
+        yield hint  # type: ignore[misc]  # a class: hints hold no instances
+    for inside in get_args(hint):
+        yield from _dataclasses(inside)
+
+
+@cache
+def _documented(kind: type) -> Mapping[str, str]:
+    """Return the docstring below each field of a class, also of one it inherits from."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__[:-1]):
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(one))).body
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+            ):
+                found[field.target.id] = " ".join(str(below.value.value).split())
+    return found
+
+
+def _verdicts() -> str:
+    from shoal_wire.verdict import Outcome, Reason
+
+    def verdict(reason: Reason) -> str:
+        row = reason.row
+        notes = [("heavy", row.heavy), ("signer alone", row.signer_alone)]
+        return ", ".join([row.outcome, *(note for note, holds in notes if holds)])
+
+    return _rows(
+        "reason | finding | verdict",
+        (
+            (f"`{reason.value}`", reason.row.says, verdict(reason))
+            for reason in Reason
+            if reason.row.outcome is not Outcome.ACCEPT
+        ),
+    )
+
+
+def _strategies() -> str:
+    from shoal_policy.choice.strategy import WORDS
+
+    return _rows("word | what it does", ((f"`{word.name}`", word.does) for word in WORDS))
+
+
+def _rooms(package: str) -> str:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (layers,) = (
+        one["layers"]
+        for one in contracts["tool"]["importlinter"]["contracts"]
+        if one.get("containers") == [package]
+    )
+    return _rows(
+        "line | room | what it is",
+        (
+            (str(line), f"`{room}`", _about(f"{package}.{room}"))
+            for line, rooms in enumerate(layers, 1)
+            for room in rooms.split(" | ")
+        ),
+    )
+
+
+def _about(module: str) -> str:
+    """Return the first line of a module's docstring, without importing it."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return ""
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
+
+
+TABLES: Mapping[str, Callable[..., str]] = {
+    "settings": _settings,
+    "commands": _commands,
+    "rounds": _rounds,
+    "scraped": _scraped,
+    "view": _view,
+    "verdicts": _verdicts,
+    "strategies": _strategies,
+    "rooms": _rooms,
+}
+"""The tables by the word that asks for them."""

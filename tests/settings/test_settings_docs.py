@@ -1,4 +1,4 @@
-"""docs/settings.md has one row for every key, and says of each what the schema says."""
+"""docs/settings.md has, on the site, one row for every key with what the schema says of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from shoal_settings.groups import BEGINNINGS, group_of
 from shoal_settings.loader import off_value
 from shoal_settings.schema import Settings, fields_of, public_name
 from tests.settings import settings_cases as case
+from tests.support.site import page
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "settings.md"
+TEXT = page("settings.md")
 FIELDS = tuple(Settings.model_fields)
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
@@ -56,7 +57,7 @@ def _bounds(field: str) -> str:
 
 def rows() -> dict[str, list[str]]:
     """Return the rows by the heading that they stand below."""
-    _, *sections = re.split(r"^#+ ", DOCUMENT.read_text(encoding="utf-8"), flags=re.M)
+    _, *sections = re.split(r"^#+ ", TEXT, flags=re.M)
     found = {
         title: re.findall(r"^\| `[a-z_]+` \|.*", text, re.M)
         for title, _, text in (section.partition("\n") for section in sections)
@@ -94,17 +95,16 @@ def test_the_document_lists_every_key_and_no_other_in_the_groups_of_help() -> No
 
 
 def test_the_document_names_no_flag_or_variable_that_does_not_exist() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
     flags = {case.flag(field) for field in FIELDS} | {"--config", "--print-config"}
-    for named in re.findall(r"`(--[a-z][a-z-]*)", text):
+    for named in re.findall(r"`(--[a-z][a-z-]*)", TEXT):
         positive = {"--" + named.removeprefix("--no-"), "--no-" + named.removeprefix("--")}
         assert named in flags or positive & flags, named
     variables = {case.variable(field) for field in FIELDS} | {"SHOAL_CONFIG"}
-    assert set(re.findall(r"SHOAL_[A-Z_]+", text)) <= variables
+    assert set(re.findall(r"SHOAL_[A-Z_]+", TEXT)) <= variables
 
 
 def test_the_example_file_loads(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    (example,) = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
     path = tmp_path / "shoal.toml"
     path.write_text(example, encoding="utf-8")
     result = case.loaded("node", ["--config", str(path)])

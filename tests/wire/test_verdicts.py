@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,10 @@ from shoal_wire.manifest import Manifest
 from shoal_wire.rules import check_batch, check_completion
 from shoal_wire.verdict import Outcome, Reason, verdict
 from tests.support import factories as make
+from tests.support.site import page
 from tests.wire.verdict_rows import INLINE_ROWS, NEED_THE_NODE, ROWS, VerdictRow
 
-TEXT = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
+TEXT = page("wire.md")
 SWARM, INLINE_SWARM = make.swarm(), make.swarm(allow_inline_tasks=True)
 EVERY = [(row, SWARM) for row in ROWS] + [(row, INLINE_SWARM) for row in INLINE_ROWS]
 
@@ -47,9 +47,8 @@ def test_every_reason_is_played() -> None:
 def test_the_page_has_every_reason_with_its_verdict_and_who_pays() -> None:
     section = TEXT.split("\n## Verdicts\n")[1].split("\n## ")[0]
     said = {}
-    for finding, outcome in re.findall(r"^\|[^|]*\|([^|]*)\|([^|]*)\|$", section, re.MULTILINE):
-        for name in set(re.findall(r"`([a-z_0-9]+)`", finding)) & set(Reason):
-            said[name] = outcome.strip()
+    for name, outcome in re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|$", section, re.MULTILINE):
+        said[name] = outcome.strip()
     assert said == {
         reason.value: ", ".join(
             [
@@ -61,6 +60,24 @@ def test_the_page_has_every_reason_with_its_verdict_and_who_pays() -> None:
         for reason in Reason
         if reason is not Reason.VALID
     }
+
+
+def test_the_contract_has_the_order_of_checks_and_every_verdict_in_words() -> None:
+    words = " ".join(TEXT.split("\n## Verdicts\n")[1].split("\n| reason |")[0].split())
+    kinds = [reason for reason in Reason if reason is not Reason.VALID]
+    assert set(re.findall(r"`(\w+)`", words)) >= {reason.value for reason in kinds}
+    own, rest = words.split("own trouble is always an *ignore*: ")[1].split("The rest is")
+    assert _named(own) == {one for one in kinds if one.row.ours} | {Reason.LEFT_TOPIC}
+    excepted, heavy = rest.split("Heavy are")
+    heavy, alone = heavy.split("signer alone pays for")
+    ignored = {one for one in kinds if one.row.outcome is Outcome.IGNORE}
+    assert _named(excepted) == ignored - _named(own)
+    assert _named(heavy) == {one for one in kinds if one.row.heavy}
+    assert _named(alone.partition(".")[0]) == {one for one in kinds if one.row.signer_alone}
+
+
+def _named(words: str) -> set[Reason]:
+    return {Reason(name) for name in re.findall(r"`(\w+)`", words)}
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -12,85 +12,114 @@ WINDOW = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """One round, as it stands in ``metrics.jsonl``; docs/metrics.md explains each field."""
+    """One round, as it stands in ``metrics.jsonl``. The table of docs/metrics.md is made of these
+    lines; *TRL* marks what has the meaning of TRL's GRPOTrainer."""
 
     round: int
+    """Number of the round, from 1."""
     reward: float | None
-    """Mean over the training set, local and external (the paper's figure)."""
+    """Mean reward over the training set, own and external: the figure that the SAPO paper plots. It
+    flatters sharing, because external groups are chosen for their signal. TRL."""
     reward_local: float | None
-    """Mean over this node's own fresh questions; None when it asked none."""
+    """Mean reward of this node's own answers to fresh questions; `null` without any."""
     reward_external: float | None
-    """Mean over the external groups that were trained on."""
+    """Mean reward of the external groups trained on, by this node's own verifier."""
     reward_std: float | None
-    """Mean over the training set's groups of the standard deviation within the group."""
+    """Standard deviation (unbiased) of the rewards within a group, mean over the training set.
+    TRL."""
     frac_reward_zero_std: float | None
-    """Share of the training set's groups whose rewards are all equal."""
+    """Share of groups of the training set whose rewards are all equal: they teach nothing. TRL."""
     groups_local: int
+    """Own groups in the training set (I)."""
     groups_external: int
+    """External groups in the training set (at most J)."""
     groups_with_signal: int
-    """Groups of the training set whose rewards differ."""
+    """Groups of the training set whose rewards are not all equal."""
     groups_looked_at: int
-    """Own and external groups of which it is known what they earn: what can be chosen from."""
+    """Own groups answered and external ones verified: where a round can find signal. If few exceed
+    `groups_local` + `groups_external`, peers offer little."""
     signal_local: float
-    """Sum of |advantage| over own completions that were trained on."""
+    """Sum of |advantage| over own completions trained on: how strongly they changed the weights."""
     signal_external: float
-    """The same sum over external completions."""
+    """The same sum over completions of others."""
     external_drawn: int
-    """External groups that were verified to find those trained on."""
+    """External groups drawn and verified to find those trained on."""
     external_age_s: float | None
-    """Mean seconds since the external groups trained on were made, by their publishers' clocks."""
+    """Mean age of the external groups trained on, by their publishers' clocks; `null` without any;
+    in seconds."""
     external_no_reward: int
-    """External groups passed over because nothing in them earned anything."""
+    """Of those drawn, skipped because no answer earned anything."""
     external_all_same: int
-    """External groups passed over because all in them earned the same, above nothing."""
+    """Skipped because all answers earned the same."""
     external_unread: int
-    """External groups passed over because none of their right answers can be read whole."""
+    """Skipped because no right answer can be read whole as own text."""
     external_reserved: int
-    """External groups passed over because their questions are kept for evaluation."""
+    """Skipped because their questions are held out."""
     external_refused: int
-    """External groups left out by their source's ceiling while places were empty."""
+    """Skipped by their source's limit while places stayed empty."""
     own_groups: int
-    """Own questions answered, trained on or not."""
+    """Questions that this node answered, trained on or not."""
     own_answers: int
+    """Its answers to them."""
     own_frac_reward_zero_std: float | None
-    """Share of own groups whose rewards are all equal; None without own groups."""
+    """As `frac_reward_zero_std`, over those own groups; `null` without any."""
     loss: float
+    """GRPO loss, mean over the optimiser steps of the round. TRL."""
     grad_norm: float
+    """Gradient norm before clipping. TRL."""
     entropy: float
+    """Entropy of the policy at the trained tokens; in nats. TRL."""
     clip_fraction: float
+    """Share of tokens held by either clip bound; 0 with one update a round. TRL."""
     clip_fraction_low: float
+    """Share held by the lower bound. TRL."""
     clip_fraction_high: float
+    """Share held by the upper bound. TRL."""
     ratio_mean: float
+    """Probability of a trained token now over that at the start of the round, mean."""
     ratio_max: float
+    """The largest such ratio."""
     kl: float
-    """To the reference policy, nats a token; 0 without one."""
+    """Divergence from the initial policy, a trained token (k3 estimate); 0 while `--kl-beta` is 0;
+    in nats. TRL."""
     external_logprob: float | None
-    """Mean own log-probability of an external token trained on, in nats."""
+    """Mean log-probability of a token of external text under this node's policy, before the update;
+    in nats."""
     external_unlikely_share: float
+    """Share of external completions below `--likelihood-floor`."""
     server_difference: float | None
-    """Mean |server − policy| a token of the probe, in nats, after weights were last given to a
-    server that follows; None without one."""
+    """Mean difference between the vLLM server's log-probabilities and the policy's own, in nats,
+    after the latest transfer of weights. Over 0.2 the server is not asked."""
     sampling_logp_difference: float | None
-    """Mean |server − policy| of own tokens trained on that a server that follows sampled, in nats;
-    None without any."""
+    """The same difference over the own tokens trained on; in nats. TRL."""
     steps_no_signal: int
+    """Optimiser steps left out because no completion had an advantage."""
     steps_nonfinite: int
+    """Optimiser steps left out because the loss or the gradient was NaN or infinite; see
+    `quarantine.jsonl`."""
     token_budget: int
-    """Tokens a micro-batch may hold; less than the setting after memory ran out."""
+    """Size of a micro-batch: `--token-budget`, halved each time that memory ran out."""
     num_tokens: int
-    """Completion tokens that were trained on."""
+    """Completion tokens of rows with an advantage."""
     tokens_seen: int
-    """Prompt and completion tokens of the training set, trained on or not."""
+    """Prompt and completion tokens of the round's training set."""
     tokens_generated: int
+    """Tokens this node generated."""
     completion_mean_length: float | None
-    """Tokens of own completions; None, as the next three, when there were none."""
+    """Mean length of own completions in tokens, end token included; `null`, as the next three,
+    without any. TRL."""
     completion_min_length: int | None
+    """The shortest of them. TRL."""
     completion_max_length: int | None
+    """The longest of them. TRL."""
     completion_clipped_ratio: float | None
-    """Share of own completions that ended at the token limit."""
+    """Share of own completions that were cut at the token limit. TRL."""
     seconds: float
+    """Wall time of the round, without the wait of `--round-seconds`. TRL."""
     seconds_generate: float
+    """Seconds of it for drawing questions and generating."""
     seconds_update: float
+    """Seconds of it for the update."""
 
 
 def completion_figures(lengths: Sequence[int], num_cut: int) -> dict[str, Any]:

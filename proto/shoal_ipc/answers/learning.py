@@ -68,6 +68,7 @@ class LearntFamily:
 
     name: Name = ""
     groups: int = 0
+    """Own groups; `reward` is over the latest 40, `reward_start` over the first 40."""
     reward: float | None = measured(
         "shoal_family_reward", "Mean own reward in one task family, lately."
     )
@@ -109,10 +110,12 @@ class Ledger(Versioned):
     """From whom the trainer has learnt, and how much."""
 
     at_ms: int = 0
+    """The time of these figures; 0 if it never trained."""
     round: int = 0
+    """The latest round that they include."""
     publishers: tuple[LearntFrom, ...] = labelled("publisher", "peer_id")
     """The greatest signal first."""
     families: tuple[LearntFamily, ...] = labelled("family", "name")
     lately: Lately = field(default_factory=Lately)
     marks: tuple[Mark, ...] = ()
-    """The oldest first."""
+    """The oldest first. Equal events within a minute share a row."""

@@ -15,10 +15,12 @@ class Outbox:
     """Own batches on their way to others."""
 
     unsent: int = 0
+    """Batches that wait for a peer to send them to."""
     batches_sent: int = 0
     batches_announced: int = 0
     """Those of the sent that were too big to gossip whole."""
     batches_expired: int = 0
+    """Batches that were too old before a peer could take them."""
     batches_put_off: int = 0
     """Times that the trainer was told to wait, since it makes more than peers take of one node, or
     the swarm is behind."""
@@ -57,7 +59,9 @@ class Progress:
     of: int = 0
     """Answers done and wanted; 0 of 0 where none are counted."""
     seconds: float | None = None
+    """Time in this phase so far."""
     left_s: float | None = None
+    """Estimated time to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,10 @@ class Trainer:
     """The trainer as the node sees it, and what it reports of itself."""
 
     state: str = ""
+    """`disabled` (`--no-trainer`), `starting`, `loading`, `training`, `waiting` (it ended and is to
+    be restarted), `broken` (it ended too often) or `diverged` (its numbers stay not finite), both
+    with the next try minutes away, `misconfigured`, `paused` (a full disk), `finished` or
+    `stopped`."""
     pid: int | None = None
     round: int = 0
     reward_local: float | None = measured(
@@ -96,10 +104,13 @@ class Trainer:
     paused: str | None = None
     """Why no round is played for now."""
     phase: str | None = None
+    """`loading`, `trying prompts`, `evaluating`, `answering`, `scoring`, `drawing`, `learning`,
+    `saving` or `waiting`; None between them."""
     progress: Progress | None = None
     last_exit: int | None = None
     """Exit code of the latest trainer that failed; below 0 the signal."""
     last_error: str | None = None
+    """The line that names the cause."""
     next_start_s: float | None = None
 
 
@@ -110,7 +121,9 @@ class Judged:
     address: str = ""
     state: str = ""
     judged: int = 0
+    """Answers that it has scored."""
     score: float | None = None
+    """The latest score."""
     mean_score: float | None = measured(
         "shoal_judge_score", "Mean of the judge's latest 20 scores."
     )
@@ -132,6 +145,7 @@ class Status(Versioned):
     mesh: dict[str, int] = field(default_factory=dict)
     """Topic to the size of its mesh."""
     solo: bool = False
+    """Nobody is connected."""
     disk: Disk = field(default_factory=Disk)
     verdicts: Verdicts = field(default_factory=Verdicts)
     relays: tuple[str, ...] = ()
@@ -141,10 +155,15 @@ class Status(Versioned):
     cost: Cost = field(default_factory=Cost)
     role: Literal["bootstrap", "judge"] | None = absent()
     groups_relayed: int | None = absent()
+    """Groups that a bootstrap passed on."""
     records: int | None = absent()
+    """Records of a judge, over all its starts."""
     judged: int | None = absent()
+    """Answers that a judge has scored since this start."""
     open_challenges: int | None = absent()
+    """Questions of a judge that wait for an answer."""
     refused: dict[str, int] | None = absent()
+    """Requests that a judge refused, by reason."""
     round: int | None = absent(metric="shoal_rounds_total", says="Rounds completed.")
     groups_published: int | None = absent(
         metric="shoal_groups_published_total", says="Own groups on disk to be shared."
@@ -180,6 +199,7 @@ class PublisherRow:
     received: int = 0
     """Groups that came; for the node itself, groups that it published."""
     draws: int = 0
+    """Leases of its groups to the trainer."""
     share: float | None = None
     """Share of all groups that came."""
     useful: float | None = None
@@ -196,6 +216,7 @@ class OwnContribution:
     contributed: int = 0
     drawn: int = 0
     trained: int = 0
+    """Groups trained on, over the whole run."""
     ratio: float | None = None
     """Groups drawn for each one contributed."""
 
@@ -217,6 +238,7 @@ class Gaps:
     open: int = 0
     seen: int = 0
     mended: int = 0
+    """Fetched from a peer."""
     given_up: int = 0
 
 
@@ -241,12 +263,17 @@ class Fetch(Versioned):
     gaps: Gaps = field(default_factory=Gaps)
     announced: Announced = field(default_factory=Announced)
     backfill_rounds: int = 0
+    """Rounds of asking peers for recent batches."""
     asked: int = 0
+    """All requests to peers."""
     failures: dict[str, int] = field(default_factory=dict)
+    """Failed requests, by cause."""
     shelf_batches: int = 0
     """Batches that others can have."""
     served: dict[str, int] = field(default_factory=dict)
+    """Answers to peers, by kind."""
     refused: dict[str, int] = field(default_factory=dict)
+    """Refused requests of peers, by cause."""
     bytes_out: int = 0
 
 
@@ -297,6 +324,7 @@ class Rollout:
     used: bool | None = None
     """The trainer learnt from it; None until it has said."""
     why_unused: str = ""
+    """Why the trainer did not learn from it."""
     completions: tuple[CompletionRow, ...] = ()
 
 

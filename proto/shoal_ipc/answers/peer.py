@@ -39,6 +39,7 @@ class Relay:
     """The traffic that a relay carries for others."""
 
     reservations: int = 0
+    """Peers that this one holds a place for."""
     circuits: int = 0
     bytes: int = 0
     refused: dict[str, int] = field(default_factory=dict)
@@ -110,6 +111,7 @@ class Target:
 
     address: Name = ""
     kind: str = ""
+    """How it was found: a bootstrap, a saved peer, the local network, or a peer's list."""
     state: str = ""
     attempts: int = 0
     next_try_s: float | None = None
@@ -153,7 +155,8 @@ class Scores(Versioned):
 
     scores: tuple[Score, ...] = ()
     refused: dict[str, int] = field(default_factory=dict)
-    """Inbound connections refused before any protocol of ours, by reason."""
+    """Inbound connections refused before any protocol of ours, by reason: `key_missing` (here),
+    `key_superfluous` (the other has none), `key_differs`, `not_listed`, and limits."""
     made_room: int = 0
     """Peers dropped for a newcomer when slots were full."""
 
@@ -189,6 +192,7 @@ class Topics(Versioned):
     shards: int = 0
     """How many the swarm has."""
     subscribed: tuple[int, ...] = ()
+    """Those that this peer listens to."""
     topics: tuple[Topic, ...] = ()
 
 
@@ -202,7 +206,9 @@ class RefusedCount:
         "shoal_refused_total", "Messages of others that were not, by reason.", default=0
     )
     says: str = ""
+    """The finding in words."""
     do: str = ""
+    """Advice to the node's owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +220,7 @@ class Refused:
     kind: str = ""
     """``reject`` counts against who sent it, ``ignore`` does not."""
     signer: Name = ""
+    """Perhaps only claimed."""
     forwarder: Name = ""
     family: Name = ""
     times: int = 1
@@ -245,8 +252,11 @@ class Way:
     address: Name = ""
     """With its peer's id."""
     whose: Whose = "self"
+    """`self`, or a `bootstrap` that answers."""
     scope: Scope = "private"
+    """`public`, `private` (the same network only) or `loopback`."""
     tried: Tried = "untried"
+    """`reached`, `untried` or `failed`."""
     relayed: bool = False
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,7 @@ from shoal_policy.choice.sources import Candidate
 from shoal_policy.choice.strategy import WORDS, parse_strategy
 from shoal_settings.schema import Settings
 from shoal_settings.strategy import STRATEGY_WORDS, StrategyError
-
-PAGE = Path(__file__).parents[3] / "docs" / "strategies.md"
+from tests.support.site import page
 
 
 def one(**of: Any) -> Candidate:
@@ -24,8 +22,9 @@ def one(**of: Any) -> Candidate:
 
 def test_the_setting_and_the_documentation_know_the_same_words() -> None:
     assert tuple(word.name for word in WORDS) == STRATEGY_WORDS
-    (table,) = re.findall(r"\| word \| what it does \|\n\|[-|]+\n((?:\|.*\n)+)", PAGE.read_text())
-    assert table.splitlines() == [f"| `{word.name}` | {word.does} |" for word in WORDS]
+    table = r"\| word \| what it does \|\n\|[-| ]+\n((?:\|.*\n)+)"
+    (rows,) = re.findall(table, page("strategies.md"))
+    assert rows.splitlines() == [f"| `{word.name}` | {word.does} |" for word in WORDS]
 
 
 @pytest.mark.parametrize("name", ["", "best", "uniform+", "positive+positive", "weak"])
