@@ -112,9 +112,7 @@ COMMANDS = {
     "watch": Command(module="shoal.watch.command", does="a node in this terminal, live"),
     "page": Command(module="shoal.page.entry", does="a web page of a node, or of a whole swarm"),
     "debug": Command(module="shoal.debug.command", does="look inside a running node"),
-    "logs": Command(
-        module="shoal.logs", does="what a node and its trainer logged, also as it grows"
-    ),
+    "logs": Command(module="shoal.logs", does="what a node and its trainer logged; -f follows it"),
     "schema": Command(
         module="shoal.schema",
         does="the JSON schema of what a command prints with --json",
@@ -122,7 +120,7 @@ COMMANDS = {
     ),
     "completion": Command(
         module="shoal.completion",
-        does="shell completion: the TAB key knows shoal's words",
+        does="shell completion for bash, zsh and fish",
         group="this program",
     ),
 }
@@ -190,8 +188,8 @@ def _usage() -> str:
         "Post-train a language model by reinforcement learning together with others,\n"
         "over a peer-to-peer network and with no server.\n\n"
         f"{rows}\n\n"
-        "`shoal COMMAND --help` explains each. Start with `shoal node`: alone it trains\n"
-        "alone."
+        "`shoal COMMAND --help` explains each. Start with `shoal node`: it also trains\n"
+        "without other nodes."
     )
 
 

@@ -26,13 +26,12 @@ from shoal_wire.rules import check_completion
 from shoal_wire.types import Completion, RolloutGroup
 
 DESCRIPTION = """\
-Answer questions of the swarm yourself. Each is shown, you type answers, a line each, and an empty
-line ends it; policies learn from the difference between right and wrong ones, so give at least as
-many as are asked for, and the wrong ones honestly. What you typed is signed by the node that runs
-in --data-dir and shared like any rollout; you are told what your own verifier makes of it.
-An empty line at once passes on to the next question; Ctrl-D ends.
-A game is played turn by turn, a line each, several times from the same start; an empty line leaves
-a game unfinished.
+Answer questions of the swarm yourself: type one answer a line, and an empty line after the last.
+Give as many as the program asks for, right and wrong ones, because policies learn from the
+difference. The node that runs in --data-dir signs and shares them like any rollout, and your own
+verifier shows their rewards. An empty first line skips the question, Ctrl-D ends.
+A game is played turn by turn, several times from the same start. An empty line leaves a game
+unfinished.
 
   shoal answer --count 3   three questions of any family
 

@@ -19,15 +19,14 @@ from shoal_tasks.families import PRESETS
 from shoal_tasks.generators import ALLOWED_GENERATORS
 
 DESCRIPTION = """\
-Print the shell completion of shoal's commands, views, flags, their choices, presets, task
-families and files. Put it where your shell looks; a new shell has it.
+Print shell completion for shoal: commands, views, flags, choices, presets, task families and files.
+Save it where your shell looks for it, and open a new shell. Do so again after an update.
 
   shoal completion bash > ~/.local/share/bash-completion/completions/shoal
   shoal completion zsh > ~/.zfunc/_shoal
   shoal completion fish > ~/.config/fish/completions/shoal.fish
 
-For zsh, ~/.zshrc has `fpath+=~/.zfunc` before `compinit`. Made again after an update it knows what
-is new.
+For zsh, put `fpath+=~/.zfunc` before `compinit` in ~/.zshrc.
 Exit codes: 0 ok, 2 usage."""
 
 SHELLS: Final = ("bash", "zsh", "fish")

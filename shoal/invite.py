@@ -22,12 +22,12 @@ from shoal_wire.invite import InviteError
 
 DESCRIPTION = """\
 Print one line with which others join the swarm of the node or bootstrap peer that runs in
---data-dir: `shoal join LINE`. It holds addresses at which the swarm is met, those first that others
-can reach, and which swarm it is; the key of a private swarm only with --with-key.
+--data-dir: `shoal join LINE`. It names the swarm and addresses of peers in it, reachable ones
+first. The key of a private swarm is in it only with --with-key.
 
   shoal invite > line.txt   of the node that runs in .shoal/node
 
-What it says beside the line goes to standard error, so that the line alone can be piped.
+Everything but the line goes to standard error, so that the line can be piped.
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 
 _BOOTSTRAP_FOLDER = NODE_FOLDER.with_name("bootstrap")

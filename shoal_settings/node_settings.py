@@ -28,13 +28,13 @@ class NodeSettings(BaseModel):
     data_dir: Path = key(
         Path(".shoal/node"),
         "node bootstrap trainer swarm debug",
-        "Folder for identity, buffer, checkpoints and socket; of a node whose model is not tiny, "
-        "by default, .shoal/node-MODEL. Nodes on one machine differ only in it.",
+        "Folder for identity, buffer, checkpoints and socket. With a model other than tiny the "
+        "default is .shoal/node-MODEL. Each node of a machine needs a folder of its own.",
         instead={
             "bootstrap": "Folder for its identity, the peers that it has met, and its socket.",
             "judge": "Folder for its identity, its records, and its socket.",
-            "trainer": "Folder of its node, with the socket, and for checkpoints and metrics; of a "
-            "model that is not tiny, by default, .shoal/node-MODEL.",
+            "trainer": "Folder of its node, with the socket, and for checkpoints and metrics. With "
+            "a model other than tiny the default is .shoal/node-MODEL.",
             "swarm": "Folder of the swarm: in it one for the bootstrap peer and one for each node.",
         },
     )
@@ -82,20 +82,20 @@ class NodeSettings(BaseModel):
     announce: tuple[str, ...] = key(
         (),
         "node bootstrap",
-        "Multiaddress, without /p2p/ID, at which others reach this peer, told to them in place of "
-        "its interfaces' addresses; repeatable.",
+        "Multiaddress, without /p2p/ID, that this peer gives to others in place of its own "
+        "interfaces' addresses; repeatable.",
     )
     port_mapping: bool = key(
         True,
         "node bootstrap",
-        "Ask the router (NAT-PMP, UPnP) to forward the port listened on, where this machine has "
-        "only private addresses; taken back at the end.",
+        "Ask the router (NAT-PMP, UPnP) to forward the listening port if this machine has only "
+        "private addresses; undone at the end.",
     )
     swarm_key: str = key(
         "none",
         "node bootstrap",
-        "File with the pre-shared key of a private swarm, as kubo's swarm.key; none is a public "
-        "swarm.",
+        "File with the pre-shared key of a private swarm, in the form of kubo's swarm.key; with "
+        "none the swarm is public.",
     )
     # Swarm
     swarm_name: str = key(
@@ -108,7 +108,7 @@ class NodeSettings(BaseModel):
         "none",
         "node",
         "The only swarm that this node joins, by its manifest's digest (64 hex digits; "
-        "`shoal debug status` shows it); none is whatever a bootstrap says.",
+        "`shoal debug status` shows it); none joins the swarm of the bootstrap.",
     )
     tasks: str = key(
         "easy",

@@ -40,8 +40,8 @@ class Settings(TrainerSettings):
     http_name: str = key(
         "",
         "node bootstrap swarm",
-        "Name by which browsers reach the web page, where it is not this machine's: that of the "
-        "machine in a network, or https://NAME of a proxy before it.",
+        "Name under which browsers reach the web page: this machine's name in its network, or "
+        "https://NAME of a proxy in front of it.",
     )
     json_output: bool = key(
         False, "node bootstrap trainer swarm debug", "Print JSON for programs, one object a line."
@@ -49,8 +49,8 @@ class Settings(TrainerSettings):
     log: str = key(
         "auto",
         "node trainer swarm",
-        "Where metrics go beside metrics.jsonl, with commas: tensorboard, wandb, trackio, none; "
-        "auto is tensorboard where it is installed.",
+        "Where metrics go besides metrics.jsonl, separated by commas: tensorboard, wandb, "
+        "trackio, none; auto is tensorboard if it is installed.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = key(
         "info", "node bootstrap trainer swarm", "Least severe log line shown."

@@ -135,7 +135,7 @@ class TrainerSettings(NodeSettings):
     )
     completions: int = key(8, "node trainer swarm", "L: completions a question.", ge=2, le=256)
     rounds: int = key(
-        0, "node trainer swarm", "Rounds in all, then a clean exit; 0 goes on for ever.", ge=0
+        0, "node trainer swarm", "Rounds in all, then a clean exit; 0 never ends.", ge=0
     )
     seed: int = key(
         0,
@@ -151,8 +151,8 @@ class TrainerSettings(NodeSettings):
     learning_rate: float = key(
         4e-4,
         "node trainer swarm",
-        "AdamW's learning rate. Who names none: 1e-5 for a model over 80 MB, 1e-4 for its "
-        "adapters.",
+        "AdamW's learning rate. If it is not set, a model over 80 MB gets 1e-5 and its adapters "
+        "1e-4.",
         gt=0,
         le=1,
     )
@@ -193,7 +193,11 @@ class TrainerSettings(NodeSettings):
         le=1000,
     )
     minibatches: int = key(
-        2, "node trainer swarm", "Optimiser steps a pass over a round's groups.", ge=1, le=1000
+        2,
+        "node trainer swarm",
+        "Optimiser steps in each pass over a round's groups.",
+        ge=1,
+        le=1000,
     )
     off_policy: Literal["paper", "sequence"] = key(
         "paper",
@@ -204,7 +208,7 @@ class TrainerSettings(NodeSettings):
     likelihood_floor: float = key(
         0.0,
         "node trainer swarm",
-        "Mean own log-probability a token below which an external completion is dropped; "
+        "Mean own log-probability per token below which an external completion is dropped; "
         "0 is no floor.",
         ge=-1000,
         le=0,

@@ -110,7 +110,8 @@ def _announce(node: LiveNode, settings: Settings) -> Iterator[str]:
     member, manifest = node.member, node.member.manifest
     yield f"node {member.peer_id}  (data in {settings.data_dir})"
     name = visible_name(manifest.swarm_name)
-    yield f"swarm {name} {manifest.short_name}, {len(manifest.families)} families"
+    num = len(manifest.families)
+    yield f"swarm {name} {manifest.short_name}, {num} {'family' if num == 1 else 'families'}"
     for address in member.host.listen_addrs():
         yield f"  listening on {address}"
     folder = shlex.quote(str(settings.data_dir))

@@ -215,7 +215,7 @@ def _chosen(policy: Policy, around: Surroundings, kept: _Kept) -> dict[str, int]
     known = kept.read()
     missing = [name for name in families if digests[name] not in known]
     if missing:
-        log.info("trying worked examples for %d task families, once", len(missing))
+        log.info("trying, once, whether worked examples help (task families: %d)", len(missing))
         choices = _try(policy, around, missing, kept.sampling)
         kept.add({digests[name]: (name, one) for name, one in choices.items()})
         known |= {digests[name]: one.shots for name, one in choices.items()}

@@ -22,14 +22,14 @@ class Unused(StrEnum):
 
 UNUSED_SAYS: Final = MappingProxyType(
     {
-        Unused.NO_REWARD: "nothing in it earned anything",
-        Unused.ALL_SAME: "all in it earned the same",
-        Unused.UNREAD: "its right answers are too long, or another text in own tokens",
+        Unused.NO_REWARD: "no signal: no answer earned anything",
+        Unused.ALL_SAME: "no signal: all answers scored the same",
+        Unused.UNREAD: "its right answers are too long, or not the same text in own tokens",
         Unused.RESERVED: "its question is kept for evaluation",
         Unused.REFUSED: "the strategy left it out",
         Unused.COPY: "a copy of what was trained on",
         Unused.SPOILT: "a step with it gave numbers that are not finite",
-        Unused.NOT_NEEDED: "there were enough own ones",
+        Unused.NOT_NEEDED: "there were enough own groups",
     }
 )
 """As people read it."""

@@ -44,13 +44,14 @@ from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import FinishReason
 
 DESCRIPTION = """\
-List the task families of every preset and of task files of your own, or show one: a sample
-question as models are asked it, its answer, and what completions earn. A name that is no family
-but a generator is shown with its default configuration. With --model the very text is shown that
-this model sees.
+List the task families of every preset and of your own task files, or show one: a sample question
+as models are asked it, its answer, and what completions earn. With --model it shows the exact text
+that this model sees. `new` writes a task file for your data, `try` shows what a model earns.
 
   shoal tasks                                  every family, by preset
   shoal tasks show gcd_easy --model smollm2    one, as a model sees it
+  shoal tasks new data.jsonl                   a task file for your data
+  shoal tasks try data.toml --model smollm2    what a model earns with it
   shoal tasks frozen_lake --play               a game, played by you
   shoal tasks frozen_lake --play --model M     a game, played by a model
 

@@ -1,13 +1,14 @@
 """`shoal tasks try FILE --model M`: what a model earns with a task file, before anybody trains.
 
 Answers some of the family's training rows and shows each answer with its reward. Whether there is
-anything to learn shows in *signal*: only questions whose answers earn unlike rewards train.
+anything to learn shows in *signal*: only questions whose answers earn different rewards train.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import shlex
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.loader import EMBEDDED
 from shoal_settings.parser import Parser, whole
 from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import FamilySpec
@@ -42,6 +44,8 @@ Exit codes: 0 ok, 1 failed, 2 usage."""
 
 _SHOWN_CHARS: Final = 90
 _SEED: Final = 1
+_MAX_NEW_TOKENS: Final = 64
+"""As a node's for a model of real size."""
 _AT_ONCE: Final = 4
 """Rows answered together: fewer passes through the model, and progress that still moves."""
 
@@ -69,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.json:
         say_json({"schema_version": 1, **view})
     else:
-        _show(Terminal(), view)
+        _show(Terminal(), view, arguments)
     return EXIT_OK
 
 
@@ -155,7 +159,7 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _show(console: Terminal, view: dict[str, Any]) -> None:
+def _show(console: Terminal, view: dict[str, Any], arguments: argparse.Namespace) -> None:
     for row in view["rows"]:
         console.print(_short(row["question"]), style="bold", soft_wrap=True)
         is_game = any(SEPARATOR in answer["text"] for answer in row["answers"])
@@ -169,13 +173,13 @@ def _show(console: Terminal, view: dict[str, Any]) -> None:
     console.print()
     console.print(
         f"mean reward {view['reward']:.2f} · {view['signal']:.0%} of {len(view['rows'])} questions "
-        f"have signal (their answers earn unlike rewards) · {view['cut']:.0%} of answers cut"
+        f"have signal (their answers earn different rewards) · {view['cut']:.0%} of answers cut"
         + (f" · {view['shots']} rows shown before each" if view["shots"] else "")
     )
-    console.print(_advice(view), soft_wrap=True)
+    console.print(_advice(view, arguments), soft_wrap=True)
 
 
-def _advice(view: dict[str, Any]) -> str:
+def _advice(view: dict[str, Any], arguments: argparse.Namespace) -> str:
     """Return what to do next, by the first thing that stands in the way of learning."""
     if view["cut"] > 0.5:
         return "Most answers are cut: raise --max-new-tokens, or ask for short ones by prompt = …"
@@ -183,7 +187,12 @@ def _advice(view: dict[str, Any]) -> str:
         return "Nothing earns anything: easier rows, more --max-new-tokens, or a larger model"
     if view["signal"] < 0.1:
         return "Hardly any question has signal: rows of another difficulty, or more --completions"
-    return "There is something to learn: train with shoal node --tasks none --task-file FILE"
+    adapters = "" if arguments.model in EMBEDDED else " --lora-rank 16"
+    longest = arguments.max_new_tokens
+    tokens = "" if longest == _MAX_NEW_TOKENS else f" --max-new-tokens {longest}"
+    node = f"shoal node --model {shlex.quote(visible(arguments.model))}{adapters}{tokens}"
+    file = shlex.quote(visible(arguments.file))
+    return f"There is something to learn: train with {node} --tasks none --task-file {file}"
 
 
 def _short(text: str) -> str:
@@ -207,7 +216,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-new-tokens",
         type=whole(1, 65536),
-        default=64,
+        default=_MAX_NEW_TOKENS,
         help="longest answer, tokens (default: %(default)s)",
     )
     parser.add_argument(

@@ -51,10 +51,10 @@ def right_of(answers: Answers, *, at_unix: float, kind: Kind) -> Right:
 
 
 def _down(since: float | None, at_unix: float, phase: Phase | None) -> Right:
-    ago = "" if since is None else f"down for {duration(max(0.0, at_unix - since))}: "
+    ago = "" if since is None else f" (for {duration(max(0.0, at_unix - since))})"
     return Right(
         state="down",
-        says=f"{ago}no node answers here",
+        says=f"no node answers here{ago}",
         do="run the same command to resume" if since else "start one",
         findings=(),
         phase=phase,

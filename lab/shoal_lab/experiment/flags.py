@@ -31,7 +31,7 @@ from shoal_settings.strategy import describe_words
 DESCRIPTION = """\
 Does sharing help? Runs swarms that share and silos that do not, by the code that nodes run, and
 says what came of it: a table, figures, and every round as JSON, in one folder. Ctrl-C gives what
-there is; the same command goes on from there. docs/results.md says what came of it.
+there is; the same command resumes. docs/results.md says what came of it.
 
   shoal experiment results --quick   minutes on two CPU cores; without: hours"""
 

@@ -159,7 +159,7 @@ def test_a_peer_without_a_trainer(role: str) -> None:
 def test_a_node_that_is_down_shows_its_last_numbers() -> None:
     one = shown(down_since_unix=AT_UNIX - 180)
     assert one.right.state == "down"
-    assert one.right.says == "down for 3 min 0 s: no node answers here"
+    assert one.right.says == "no node answers here (for 3 min 0 s)"
     assert one.right.down_since_unix == AT_UNIX - 180
     assert one.learning.reward_own == 0.36
     assert one.now[0].command == "shoal node --data-dir /somewhere/node"

@@ -99,4 +99,4 @@ def test_a_node_that_is_down_is_neither() -> None:
     one = shown(answers(down_since_unix=AT_UNIX - 60))
     assert not healthy(one).ok
     assert not ready(one, "training").ok
-    assert healthy(one).says == "down for 1 min 0 s: no node answers here"
+    assert healthy(one).says == "no node answers here (for 1 min 0 s)"

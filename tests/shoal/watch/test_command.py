@@ -152,7 +152,9 @@ def test_the_node_comes_goes_and_comes_back(folder: Path) -> None:
             watched.until(lambda text: "warn: Learning with 1 other. disk" in text)
             answers["status"] = {**STATUS, "peers": 7, "round": 4711}
             watched.until(lambda text: "round 4711" in text)
-        watched.until(lambda text: "down for" in text and "own reward 0.360" in text)
+        watched.until(
+            lambda text: "no node answers here (for" in text and "own reward 0.360" in text
+        )
         with answering_node(folder, GIVEN):
             watched.until(lambda text: "warn: Learning with 1 other. disk" in text)
             watched.resize(40, 15)
