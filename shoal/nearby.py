@@ -11,17 +11,23 @@ from shoal_ipc.client import SOCKET_NAME, NodeClient
 
 _ANSWER_SECONDS = 0.5
 _MAX_ASKED = 16
+_LEFT = "node.db"
+"""A file that every node leaves in its folder, and a bootstrap peer does not."""
 
 
 def running_node(named: Path = NODE_FOLDER) -> Path:
     """Return the default folder if a node runs there, or else the only one where one does.
 
+    If none runs and there is no default folder, it is the only one that a node has left.
     A folder that was named is returned as it is, also where it is named as the default is.
     """
     default = NODE_FOLDER
     if named is not default or answers_at(default / SOCKET_NAME):
         return named
-    return _only([one for one in beside(default, SOCKET_NAME)[:_MAX_ASKED] if _runs(one)])
+    running = [one for one in beside(default, SOCKET_NAME)[:_MAX_ASKED] if _runs(one)]
+    if not running and not default.exists():
+        return _only(beside(default, _LEFT))
+    return _only(running)
 
 
 def folder_with(file: str, named: Path = NODE_FOLDER) -> Path:

@@ -22,11 +22,16 @@ LAB: Final = "shoal_lab"
 """The package of the distribution `shoal-lab`: experiments, and what judges' records say."""
 
 
+def how_to_get(extra: str) -> str:
+    """Return the line that installs an extra, also in a clone, where most people have shoal."""
+    return f"pip install 'shoal[{extra}]' (in a clone: .venv/bin/pip install -e '.[{extra}]')"
+
+
 def missing_for_page() -> str | None:
     """Return why no page can be served by this installation, in one line; None where one can."""
     for module in PAGE:
         if not is_installed(module):
-            return f"the page needs {module}, which is not installed: pip install 'shoal[page]'"
+            return f"the page needs {module}, which is not installed: {how_to_get('page')}"
     return None
 
 
@@ -53,7 +58,7 @@ def missing_for_tasks() -> str | None:
 def _missing(who: str, modules: tuple[str, ...]) -> str | None:
     for module in modules:
         if not is_installed(module):
-            return f"{who} {module}, which is not installed: pip install 'shoal[train]'"
+            return f"{who} {module}, which is not installed: {how_to_get('train')}"
     return None
 
 

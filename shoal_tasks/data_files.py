@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_base.extras import how_to_get
 from shoal_base.files import read_at_most
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.spec import JsonValue
@@ -193,9 +194,7 @@ def _library(module: str, why: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         package = module.partition(".")[0]
-        raise FamilyError(
-            f"{why}, and {package} is not installed: pip install 'shoal[data]'"
-        ) from None
+        raise FamilyError(f"{why}, and {package} is not installed: {how_to_get('data')}") from None
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from shoal_base.extras import how_to_get
 from shoal_tasks.errors import FamilyError, NewerFamilyError, ServerAway
 from shoal_tasks.families import PRESETS
 from shoal_tasks.openenv.identity import stop_asking
@@ -185,7 +186,7 @@ _EXTRAS: Final = {MATH_VERIFY: "math", TEXT_ARENA: "games"}
 def how_to_install(spec: FamilySpec) -> str:
     """Return how to install a family's verifier."""
     extra = _EXTRAS.get(spec.verifier)
-    return f" (pip install 'shoal[{extra}]')" if extra else ""
+    return f": {how_to_get(extra)}" if extra else ""
 
 
 def families_of(specs: Iterable[FamilySpec]) -> tuple[TaskFamily, ...]:

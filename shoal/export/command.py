@@ -14,7 +14,7 @@ from shoal.counted import Counted
 from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from shoal.export.sinks import Card, open_sinks
 from shoal.nearby import folder_with
-from shoal_base.extras import missing_for_tasks
+from shoal_base.extras import how_to_get, missing_for_tasks
 from shoal_base.lines import say, say_json, say_lines
 from shoal_p2p.store.archive import (
     ARCHIVE_FILE,
@@ -162,7 +162,8 @@ def _check(arguments: argparse.Namespace, formats: Sequence[str]) -> None:
     needed = {"pyarrow": "parquet" in formats, "huggingface_hub": bool(arguments.hub)}
     for module, wanted in needed.items():
         if wanted and importlib.util.find_spec(module) is None:
-            raise fail("export", f"{module} is not installed: pip install 'shoal[export]'")
+            instead = "" if arguments.hub else "; --format jsonl needs nothing more"
+            raise fail("export", f"{module} is not installed: {how_to_get('export')}{instead}")
     if arguments.hub and arguments.hub.count("/") != 1:
         raise fail("export", f"--hub {arguments.hub!r} is not OWNER/NAME")
 
@@ -203,9 +204,10 @@ def _push(folder: Path, name: str) -> None:
 
 def _sentence(report: dict[str, Any]) -> str:
     reward = "-" if report["mean_reward"] is None else f"{report['mean_reward']:.3f}"
+    authors = f"{report['publishers']} publisher{'s' * (report['publishers'] != 1)}"
     lines = [
-        f"{report['groups']} groups, {report['completions']} completions of "
-        f"{report['publishers']} publishers, mean reward {reward}: {report['out']}"
+        f"{report['groups']} groups, {report['completions']} completions of {authors}, "
+        f"mean reward {reward}: {report['out']}"
     ]
     if report["damaged_batches"]:
         lines.append(f"{report['damaged_batches']} damaged batches left out")

@@ -26,6 +26,8 @@ def test_the_only_node_that_runs(
         assert main(["debug", "status", "--data-dir", ".shoal/node"]) == 3, "one that is named"
         assert ".shoal/node-other" in capsys.readouterr().err
         assert main(["publish", "--draw", "1"]) == 0
+    assert running_node() == other, "nothing runs, and no other node has left anything"
+    base.mkdir()
     assert running_node() == base
 
 

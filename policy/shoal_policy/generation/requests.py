@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import httpx
 
@@ -204,8 +204,20 @@ class Parallel(Generic[W, T]):
             self._done.put((item, outcome))
 
 
+_IN_WORDS: Final = {
+    "ConnectError": "nothing answers there",
+    "ConnectTimeout": "it did not answer in time",
+    "ReadTimeout": "it did not answer in time",
+    "ReadError": "the connection broke",
+    "RemoteProtocolError": "the connection broke",
+}
+"""What the commonest errors of httpx mean, by their kind."""
+
+
 def named(error: Exception) -> str:
-    """An error's kind and what it says, in one line."""
+    """An error in words, or else its kind and what it says, in one line."""
+    if (words := _IN_WORDS.get(type(error).__name__)) is not None:
+        return words
     text = " ".join(str(error).split())[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
