@@ -215,6 +215,21 @@ def _strategies() -> str:
     return _rows("word | what it does", ((f"`{word.name}`", word.does) for word in WORDS))
 
 
+def _families() -> str:
+    from shoal_tasks.families import PRESETS
+
+    small = set(PRESETS["chat-1"])
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for preset, specs in PRESETS.items():
+            own = [one for one in specs if preset != "chat" or one not in small]
+            for answers in sorted({str(one.answer_format) for one in own}):
+                named = [f"`{one.name}`" for one in own if one.answer_format == answers]
+                yield f"`{preset}`", answers, ", ".join(named)
+
+    return _rows("preset | answers | families", rows())
+
+
 def _rooms(package: str) -> str:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (layers,) = (
@@ -249,6 +264,7 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "view": _view,
     "verdicts": _verdicts,
     "strategies": _strategies,
+    "families": _families,
     "rooms": _rooms,
 }
 """The tables by the word that asks for them."""

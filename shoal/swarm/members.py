@@ -55,9 +55,9 @@ def members_table(members: Sequence[Member], data_dir: Path) -> Table:
     for column in ("round", "start", "reward", "others", "sent", "heard", "peers"):
         table.add_column(column, justify="right", no_wrap=True)
     table.caption = (
-        "of the whole run: round; start, reward: mean reward on own fresh tasks, first and latest "
-        "20 rounds; others: groups of others trained on. Since this start: sent, heard: groups "
-        "published and received; peers"
+        "In the whole run: round; start and reward: mean reward on own fresh tasks in the first "
+        "and latest 20 rounds; others: groups of other nodes trained on. Since this start: groups "
+        "sent and heard, peers connected."
     )
     table.caption_justify = "left"
     for member in members:

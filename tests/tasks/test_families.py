@@ -6,7 +6,6 @@ import random
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,9 +42,9 @@ from shoal_tasks.spec import (
     spec_to_json,
 )
 from shoal_wire.digests import question_digest
+from tests.support.site import page
 from tests.tasks.families import ALL_FAMILIES
 
-TASKS_PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
 PAPER_GENERATORS = {
     "arc_1d",
     "basic_arithmetic",
@@ -76,7 +75,7 @@ def test_the_setting_names_every_preset() -> None:
 
 
 def test_the_documentation_lists_every_family_of_every_preset() -> None:
-    rows = re.findall(r"^\| `([\w-]+)` \| (plain|tagged) \| (.+) \|$", TASKS_PAGE.read_text(), re.M)
+    rows = re.findall(r"^\| `([\w-]+)` \| (plain|tagged) \| (.+) \|$", page("tasks.md"), re.M)
     assert {
         (preset, answers, *re.findall(r"`(\w+)`", names)) for preset, answers, names in rows
     } == {
