@@ -114,6 +114,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_every_table_of_the_site_has_rows() -> None:
+    asked = 0
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for before in re.findall(r"^<!-- table: .+ -->$", page.read_text(), re.M):
+            asked += 1
+            made = shown.page(page.name)
+            assert before not in made
+            tables = re.findall(r"^\|(?: --- \|)+\n(\|.*)$", made, re.M)
+            assert tables, before
+    assert asked > 20
+
+
 def test_the_site_has_every_page_in_its_menu_and_its_search(site: Path) -> None:
     index = json.loads((site / "search/search_index.json").read_text())
     found = {row["location"].partition("#")[0] for row in index["docs"]}

@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 _HEADING = re.compile(r"^## (.+)$", re.M)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 _TABLE = re.compile(r"^<!-- table: (.+?) -->$", re.M)
+_LONG = 24
+"""Characters from which on the default of an argument is left out."""
 _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -230,6 +232,28 @@ def _families() -> str:
     return _rows("preset | answers | families", rows())
 
 
+def _api() -> str:
+    from shoal.api.swarm import Swarm
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for name, member in vars(Swarm).items():
+            about = inspect.getdoc(member)
+            if name.startswith("_") or not about:
+                continue
+            arguments = "" if isinstance(member, property) else _arguments(member)
+            yield f"`{name}{arguments}`", " ".join(about.partition("\n\nRaises")[0].split())
+
+    return _rows("call | what it does", rows())
+
+
+def _arguments(function: Callable[..., Any]) -> str:
+    """Return a method's arguments in brackets: names and defaults."""
+    _, *given = inspect.signature(function).parameters.values()
+    plain = [str(one.replace(annotation=one.empty)) for one in given]
+    short = [text if len(text) < _LONG else f"{text.partition('=')[0]}=…" for text in plain]
+    return f"({', '.join(short)})"
+
+
 def _rooms(package: str) -> str:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (layers,) = (
@@ -264,6 +288,7 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "view": _view,
     "verdicts": _verdicts,
     "strategies": _strategies,
+    "api": _api,
     "families": _families,
     "rooms": _rooms,
 }
