@@ -7,7 +7,7 @@ TRL takes no advantages from a `rollout_func`. It makes them from the rewards of
 `num_generations` rows, by the formula that is our default (`choice.advantage`). So a group
 of another node stands in the place of a prompt's own rows, with rewards by the verifier here. Of
 these, what is not better than its group has a mask of zeros: it sets the advantages of the others
-and is not trained on, as in a node (`positive`, docs/strategies.md). A place that a smaller group
+and is not trained on, as in a node (`positive`, docs/losses.md). A place that a smaller group
 leaves empty holds a row without a reward, which TRL leaves out.
 """
 

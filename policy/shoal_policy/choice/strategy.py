@@ -3,7 +3,7 @@
     drawn from the node ─▶ verified ─▶ has signal? ─▶ choose J: order, ceilings ─▶ of each, what?
 
 A strategy is words joined by ``+``, the most important first. Each word is one row of `WORDS`. A
-new word is a row here, its name in `shoal_settings.strategy` and a line in docs/strategies.md,
+new word is a row here, its name in `shoal_settings.strategy` and a line in docs/losses.md,
 which compares them; tests hold the three together.
 """
 
@@ -31,7 +31,7 @@ class Word:
 
     name: str
     does: str
-    """One line, as docs/strategies.md lists it."""
+    """One line, as docs/losses.md lists it."""
     order: Order | None = None
     trains_on: AdvantageTest | None = None
 

@@ -23,7 +23,7 @@ def one(**of: Any) -> Candidate:
 def test_the_setting_and_the_documentation_know_the_same_words() -> None:
     assert tuple(word.name for word in WORDS) == STRATEGY_WORDS
     table = r"\| word \| what it does \|\n\|[-| ]+\n((?:\|.*\n)+)"
-    (rows,) = re.findall(table, page("strategies.md"))
+    (rows,) = re.findall(table, page("losses.md"))
     assert rows.splitlines() == [f"| `{word.name}` | {word.does} |" for word in WORDS]
 
 
