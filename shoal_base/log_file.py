@@ -23,7 +23,8 @@ IN_FILE_ALONE = {"in_file_alone": True}
 """`extra` of a record that the console has in another form."""
 CHILD_LOG: Final = "log.txt"
 """What a process that we started says, in its data directory."""
-CHILD_LOG_BYTES: Final = 16 << 20
+LOG_BYTES: Final = 16 << 20
+"""Most bytes of a process's log, with the file before it: days of a busy node. A guess."""
 
 
 class BoundedFile:
@@ -105,9 +106,9 @@ def log_to_console(level: str, lines: LogLines) -> None:
 
 
 @contextlib.contextmanager
-def log_to_file(path: Path, max_bytes: int, lines: LogLines) -> Iterator[None]:
+def log_to_file(path: Path, lines: LogLines) -> Iterator[None]:
     """Log to a file, too, while the context is open; the traceback that ends a process as well."""
-    file = BoundedFile(path, max_bytes)
+    file = BoundedFile(path, LOG_BYTES)
     handler = _ToFile(file)
     handler.setFormatter(lines)
     handler.addFilter(LinePace())

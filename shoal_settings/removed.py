@@ -49,6 +49,10 @@ REMOVED: Final[Mapping[str, str]] = {
     "metrics_bytes": "metrics.jsonl is thinned over 64 MiB",
     "tensorboard_bytes": "TensorBoard's files are its own; delete old ones by hand",
     "oversample": "a trainer looks at 8 groups of others for each place of a round, at most",
+    "lora_alpha": "an adapter is scaled by twice its rank, over its rank",
+    "lora_targets": "every linear layer but the output matrix is adapted",
+    "max_grad_norm": "the gradient is clipped to a global norm of 1",
+    "log_bytes": "a process keeps 16 MiB of log in its data directory",
     "curriculum": "questions follow the swarm's weights; easier or harder ones are --tasks",
 }
 """What is gone, and the sentence that says what replaced it, without a full stop.

@@ -58,13 +58,6 @@ class Settings(TrainerSettings):
     log_json: bool = key(
         False, "node bootstrap trainer swarm", "Log lines are JSON objects, for programs."
     )
-    log_bytes: int = key(
-        16 * 1024 * 1024,
-        "node bootstrap trainer swarm",
-        "Most bytes of a process's log in its data directory, with the file before it (`.1`); 0 "
-        "keeps none.",
-        ge=0,
-    )
 
     @field_validator("http")
     @classmethod

@@ -71,15 +71,6 @@ class TrainerSettings(NodeSettings):
         ge=0,
         le=1024,
     )
-    lora_alpha: float = key(
-        0.0, "node trainer swarm", "Scale of LoRA's adapters; 0 is twice the rank.", ge=0, le=65_536
-    )
-    lora_targets: str = key(
-        "auto",
-        "node trainer swarm",
-        "Layers that LoRA adapts, names with commas between them; auto is every linear layer "
-        "but the output.",
-    )
     generator: Literal["self", "vllm", "openai"] = key(
         "self",
         "node trainer swarm",
@@ -165,7 +156,6 @@ class TrainerSettings(NodeSettings):
     )
     epsilon_low: float = key(0.2, "node trainer swarm", "Lower clip bound of GRPO.", ge=0, le=1)
     epsilon_high: float = key(0.28, "node trainer swarm", "Upper clip bound of GRPO.", ge=0, le=100)
-    max_grad_norm: float = key(1.0, "node trainer swarm", "Gradient clipping by global norm.", gt=0)
     loss_type: Literal["grpo", "dr_grpo", "dapo"] = key(
         "grpo",
         "node trainer swarm",

@@ -111,7 +111,7 @@ def serve(serving: Serving[L, J], given: Given) -> int:
         with own_data_dir(loaded, serving.folders) as settings:
             log_path = settings.data_dir / f"{name}.log"
             outlive_the_terminal(partial(say_terminal_gone, log_path))
-            with log_to_file(log_path, settings.log_bytes, lines):
+            with log_to_file(log_path, lines):
                 trains = given.flags.settings_of == "node" and not settings.no_trainer
                 said = said_of_defaults(loaded) if trains else ""
                 return _serve_in(settings, serving, said, supervised=given.supervised)

@@ -432,7 +432,7 @@ def _only_trainer(settings: Settings, stop: StopFlag) -> Iterator[None]:
                     )
                     said = True
                 time.sleep(0.1)
-        with log_to_file(data_dir / LOG_FILE, settings.log_bytes, _lines(settings)):
+        with log_to_file(data_dir / LOG_FILE, _lines(settings)):
             yield
 
 

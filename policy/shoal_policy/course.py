@@ -24,9 +24,9 @@ from shoal_policy.checkpoint.saving import (
     load_checkpoint,
 )
 from shoal_policy.held import THIS_PROCESS, Held
-from shoal_policy.model.from_settings import fresh_policy, lora_spec
+from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import LoraSpec, spec_of
+from shoal_policy.model.lora import rank_of
 from shoal_policy.record.earlier_runs import set_aside
 from shoal_policy.record.progress import RunCounters
 from shoal_policy.update.grpo import optimizer_of
@@ -143,9 +143,10 @@ def _difference(policy: Policy, settings: Settings) -> str | None:
     """How a checkpoint's policy is not the one that was asked for; None when it is."""
     if policy.name != settings.model:
         return f"model {policy.name!r}, not {settings.model!r}"
-    found, wanted = _adapter_text(spec_of(policy)), _adapter_text(lora_spec(settings))
-    return None if found == wanted else f"{found}, not {wanted}"
+    # Of another scale or other layers, as earlier versions had settings for, it goes on as it is.
+    found, wanted = rank_of(policy), settings.lora_rank
+    return None if found == wanted else f"{_adapter_text(found)}, not {_adapter_text(wanted)}"
 
 
-def _adapter_text(spec: LoraSpec | None) -> str:
-    return "all weights" if spec is None else f"LoRA rank {spec.rank} alpha {spec.scale_alpha:g}"
+def _adapter_text(rank: int) -> str:
+    return f"LoRA rank {rank}" if rank else "all weights"

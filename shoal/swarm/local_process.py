@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from shoal_base.children import environment
-from shoal_base.log_file import CHILD_LOG, CHILD_LOG_BYTES, BoundedFile
+from shoal_base.log_file import CHILD_LOG, LOG_BYTES, BoundedFile
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_p2p.data_dir import LAST_STATUS_FILE
@@ -133,7 +133,7 @@ class LocalProcess:
 
     async def _keep_log(self, process: trio.Process) -> None:
         assert process.stderr is not None, "opened with a pipe"
-        log = BoundedFile(self._data_dir / CHILD_LOG, CHILD_LOG_BYTES)
+        log = BoundedFile(self._data_dir / CHILD_LOG, LOG_BYTES)
         async for chunk in process.stderr:
             await trio.to_thread.run_sync(log.append, bytes(chunk))
 

@@ -67,7 +67,7 @@ def test_what_a_full_disk_does_not_take_is_counted(
 
 
 def test_every_line_has_its_time(tmp_path: Path, log: logging.Logger) -> None:
-    with log_to_file(tmp_path / "a.log", 1000, LogLines("node")):
+    with log_to_file(tmp_path / "a.log", LogLines("node")):
         log.warning("%d peers", 3)
     log.warning("after")
     (line,) = (tmp_path / "a.log").read_text().splitlines()
@@ -75,7 +75,7 @@ def test_every_line_has_its_time(tmp_path: Path, log: logging.Logger) -> None:
 
 
 def test_lines_for_programs(tmp_path: Path, log: logging.Logger) -> None:
-    with log_to_file(tmp_path / "a.log", 1000, LogLines("node", as_json=True)):
+    with log_to_file(tmp_path / "a.log", LogLines("node", as_json=True)):
         try:
             raise ValueError("so")
         except ValueError:
@@ -89,7 +89,7 @@ def test_lines_for_programs(tmp_path: Path, log: logging.Logger) -> None:
 def test_what_ends_the_process_stands_in_the_file(tmp_path: Path) -> None:
     with (
         pytest.raises(ZeroDivisionError),
-        log_to_file(tmp_path / "a.log", 10_000, LogLines("node")),
+        log_to_file(tmp_path / "a.log", LogLines("node")),
     ):
         _ = 1 / 0
     assert "ZeroDivisionError" in (tmp_path / "a.log").read_text()

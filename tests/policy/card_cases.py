@@ -18,7 +18,7 @@ import torch
 
 from shoal_policy.generation.local import generate
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.lora import add_adapter
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
@@ -65,7 +65,7 @@ def _plain() -> Policy:
 
 
 def _with_adapter() -> Policy:
-    policy = add_adapter(_plain(), LoraSpec(rank=2), seed=1)
+    policy = add_adapter(_plain(), 2, seed=1)
     for name, weight in policy.model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.05)

@@ -36,7 +36,6 @@ STRANGE_VALUES: dict[str, Any] = {
     "dtype": "bfloat16",
     "attention": "eager",
     "prompt": "plain",
-    "lora_targets": "q_proj,v_proj",
     "generator": "openai",
     "base_url": "https://[::1]:1/v1?a=b c",
     "remote_model": "-their/model name",

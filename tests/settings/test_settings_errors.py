@@ -64,7 +64,7 @@ def test_an_unknown_variable() -> None:
         ("nodes", "65"),
         ("learning_rate", "0"),
         ("learning_rate", "nan"),
-        ("max_grad_norm", "inf"),
+        ("epsilon_high", "inf"),
         ("mdns", "perhaps"),
         ("log_level", "loud"),
         ("subscribe_shards", "some"),

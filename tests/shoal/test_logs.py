@@ -35,7 +35,7 @@ def write(folder: Path, name: str, *, as_json: bool = False) -> None:
     """Log three records as a process does: one with a traceback, one that would act."""
     folder.mkdir(exist_ok=True)
     log = logging.getLogger(f"tests.{name}")
-    with log_to_file(folder / f"{name}.log", 1 << 20, LogLines(name, as_json=as_json)):
+    with log_to_file(folder / f"{name}.log", LogLines(name, as_json=as_json)):
         log.info("began\x1b[2J")
         try:
             raise ValueError("lost")

@@ -5,17 +5,8 @@ from __future__ import annotations
 import os
 
 from shoal_policy.model.loading import ModelError, Policy, check_device, check_model, load_policy
-from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.lora import add_adapter
 from shoal_settings.schema import Settings
-
-
-def lora_spec(settings: Settings) -> LoraSpec | None:
-    """Return the adapters to train; None when all weights are trained."""
-    if settings.lora_rank == 0:
-        return None
-    return LoraSpec(
-        rank=settings.lora_rank, alpha=settings.lora_alpha, targets=settings.lora_targets
-    )
 
 
 def refuse_wrong_model(settings: Settings, *, parts: int = 1) -> None:
@@ -50,5 +41,5 @@ def fresh_policy(settings: Settings, *, seed: int) -> Policy:
         prompt=settings.prompt,
         seed=seed,
     )
-    spec = lora_spec(settings)
-    return policy if spec is None else add_adapter(policy, spec, seed=seed)
+    rank = settings.lora_rank
+    return add_adapter(policy, rank, seed=seed) if rank else policy

@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import json
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,41 +23,28 @@ ADAPTER_CONFIG = "adapter_config.json"
 BASE_FILE = "base.json"
 """Beside the adapter: which base weights it belongs to."""
 
+ALPHA_OF_RANK = 2.0
+"""Alpha of fresh adapters as a multiple of their rank: their output is scaled by it. The usual
+choice of recipes for LoRA; no other was measured here."""
 _FINGERPRINT_ELEMENTS = 64
 """Numbers read of each weight: enough to tell models apart, and next to nothing to read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoraSpec:
-    """The layers to adapt, and how strongly."""
+def add_adapter(policy: Policy, rank: int, *, seed: int) -> Policy:
+    """Freeze the policy's model and put fresh adapters of a rank into it, in place.
 
-    rank: int
-    """Rank of each adapter, ≥ 1."""
-    alpha: float = 0.0
-    """Adapters are scaled by alpha / rank; 0 means twice the rank."""
-    targets: str = "auto"
-    """Names of layers with commas between; ``auto`` is every linear layer but the output."""
-
-    @property
-    def scale_alpha(self) -> float:
-        """The alpha that counts."""
-        return self.alpha or 2.0 * self.rank
-
-
-def add_adapter(policy: Policy, spec: LoraSpec, *, seed: int) -> Policy:
-    """Freeze the policy's model and put fresh adapters into it, in place.
-
-    A fresh adapter changes nothing: one of its two matrices is zero. Seeds torch's global
-    generator. Raises ModelError when peft is missing or a target is in no layer's name.
+    Every linear layer gets one but the output matrix, which the update reads past its module so
+    that logits are never held whole. A fresh adapter changes nothing: one of its two matrices is
+    zero. Seeds torch's global generator. Raises ModelError when peft is missing, or when the model
+    has no such layer.
     """
     peft = _peft()
-    names = [name.strip() for name in spec.targets.split(",") if name.strip()]
     config = peft.LoraConfig(
         task_type="CAUSAL_LM",
-        r=spec.rank,
-        lora_alpha=spec.scale_alpha,
+        r=rank,
+        lora_alpha=ALPHA_OF_RANK * rank,
         lora_dropout=0.0,
-        target_modules="all-linear" if names in ([], ["auto"]) else names,
+        target_modules="all-linear",
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in policy.model.modules()),
     )
     torch.manual_seed(seed)
@@ -70,7 +56,6 @@ def add_adapter(policy: Policy, spec: LoraSpec, *, seed: int) -> Policy:
         raise ModelError(
             f"cannot adapt model {policy.name!r}: {str(error).splitlines()[0]}"
         ) from error
-    _refuse_head(policy)
     return _with(policy, adapter)
 
 
@@ -85,20 +70,6 @@ def _with(policy: Policy, adapter: Any) -> Policy:
     return dataclasses.replace(
         policy, adapter=adapter, autocast_dtype=policy.autocast_dtype or half
     )
-
-
-def _refuse_head(policy: Policy) -> None:
-    """Raise ModelError where the output matrix is adapted: the update would not see it.
-
-    It reads the matrix itself, so that logits are never held whole.
-    """
-    head = policy.model.get_output_embeddings()
-    if hasattr(head, "lora_A"):
-        name = next(name for name, module in policy.model.named_modules() if module is head)
-        raise ModelError(
-            f"--lora-targets: {name} is the output matrix of {policy.name!r}, which takes no "
-            "adapter: name other layers, or `auto` for all but it"
-        )
 
 
 def is_adapter(folder: Path) -> bool:
@@ -145,12 +116,9 @@ def merged(policy: Policy) -> Any:
     return policy.adapter.merge_and_unload()
 
 
-def spec_of(policy: Policy) -> LoraSpec | None:
-    """Rank and alpha of the policy's adapter; None when it has none."""
-    if policy.adapter is None:
-        return None
-    config = policy.adapter.peft_config["default"]
-    return LoraSpec(rank=config.r, alpha=float(config.lora_alpha))
+def rank_of(policy: Policy) -> int:
+    """Return the rank of the policy's adapter; 0 when it has none."""
+    return 0 if policy.adapter is None else int(policy.adapter.peft_config["default"].r)
 
 
 def fingerprint(model: Any) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from shoal_policy.model.from_settings import fresh_policy, lora_spec
+from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.model.lora import add_adapter
 from shoal_settings.schema import Settings
@@ -33,8 +33,7 @@ class Bases:
 
         Equal in every figure to a policy that was loaded apart. Raises ModelError.
         """
-        spec = lora_spec(settings)
-        if spec is None:
+        if not settings.lora_rank:
             return fresh_policy(settings, seed=seed)
         loaded_as = (settings.device, settings.dtype, settings.attention, settings.prompt)
         key = (settings.model, *loaded_as)
@@ -48,7 +47,8 @@ class Bases:
             )
         base = self._loaded[key]
         torch.manual_seed(seed)
-        return add_adapter(replace(base, model=_with_same_weights(base.model)), spec, seed=seed)
+        policy = replace(base, model=_with_same_weights(base.model))
+        return add_adapter(policy, settings.lora_rank, seed=seed)
 
 
 def _with_same_weights(model: Any) -> Any:

@@ -88,7 +88,6 @@ def _grpo_config(settings: Settings) -> GrpoConfig:
         likelihood_floor=settings.likelihood_floor or None,
         epochs=settings.epochs,
         minibatches=settings.minibatches,
-        max_grad_norm=settings.max_grad_norm,
         token_budget=settings.token_budget,
         gradient_checkpointing=settings.gradient_checkpointing,
         max_completion_tokens=settings.max_new_tokens + 1,

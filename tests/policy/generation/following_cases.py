@@ -12,7 +12,7 @@ from shoal_policy.generation.requests import Server
 from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.prompting import prompt_ids
 from shoal_policy.rollouts import Origin, OwnGroup, Question
 from shoal_wire.types import SamplingParams
@@ -34,7 +34,7 @@ def base() -> Policy:
 
 def adapted(seed: int = 5) -> Policy:
     pytest.importorskip("peft")
-    policy = add_adapter(base(), LoraSpec(rank=2), seed=3)
+    policy = add_adapter(base(), 2, seed=3)
     stir(policy, seed)
     return policy
 

@@ -20,7 +20,7 @@ from shoal_policy.generation.local import generate
 from shoal_policy.generation.questions import prompt_of
 from shoal_policy.generation.seam import Asking, ThisProcess
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.prompting import turn_ids
 from shoal_policy.rollouts import Answer, Question
 from shoal_tasks.turns import split_messages
@@ -124,7 +124,7 @@ def test_the_same_games_as_from_the_beginning_of_each_turn(
 ) -> None:
     policy = talkative(kind.split()[0] if kind != "adapters" else "llama")
     if kind == "adapters":
-        policy = add_adapter(policy, LoraSpec(rank=2), seed=0)
+        policy = add_adapter(policy, 2, seed=0)
         with torch.no_grad():
             for name, weight in policy.model.named_parameters():
                 if "lora_B" in name:

@@ -16,7 +16,7 @@ from shoal_policy.generation.local import Sample, generate
 from shoal_policy.generation.prefixes import PrefixDecoder
 from shoal_policy.model.examples import Shots, Shown, common_prefix
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.packed import can_pack
 from shoal_policy.model.prefix_cache import held_for
 from shoal_policy.update.grpo import make_optimizer, update
@@ -112,7 +112,7 @@ def test_a_beginning_is_computed_once_for_its_weights() -> None:
 def test_other_weights_compute_it_anew(lora: bool) -> None:
     policy = tiny_models.policy()
     if lora:
-        policy = add_adapter(policy, LoraSpec(rank=2), seed=1)
+        policy = add_adapter(policy, 2, seed=1)
     shown, prompts = case(3)
     sharing = replace(policy, shots=shown)
     sampled(sharing, prompts, 1)

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from shoal_policy.generation.probe import MOST_DIFFERENCE, bound, difference
 from shoal_policy.generation.token_replies import TokenAnswer
 from shoal_policy.model.loading import ModelError, Policy, load_policy
-from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.lora import add_adapter
 from shoal_policy.rollouts import OwnGroup
 from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
@@ -148,7 +148,7 @@ def test_a_server_that_does_not_follow_is_asked_nothing_until_it_does(
 
     policy = make()
     if adapts:
-        policy = add_adapter(policy, LoraSpec(rank=2), seed=3)
+        policy = add_adapter(policy, 2, seed=3)
     stir(policy, seed)
     with VllmServer(make, folder=tmp_path / "served" / "model") as server:
         one = follower(policy, server, tmp_path / "served")
@@ -203,7 +203,7 @@ def test_a_server_with_a_packed_copy_of_a_tied_matrix_follows(
 
 def test_a_server_on_another_model_is_one_line_with_what_to_do(tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    policy = add_adapter(tiny_models.policy("llama"), LoraSpec(rank=2), seed=3)
+    policy = add_adapter(tiny_models.policy("llama"), 2, seed=3)
     with VllmServer(lambda: tiny_models.policy("llama")) as server:
         server.taken = lambda _had, _given: tiny_models.policy("llama", seed=1)
         one = follower(policy, server, tmp_path / "served")

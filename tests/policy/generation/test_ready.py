@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from shoal_policy.generation import decoding, local, ready
 from shoal_policy.generation.local import Sample, generate
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.lora import add_adapter
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 
@@ -52,7 +52,7 @@ def test_matrices_are_cast_once_and_not_at_every_token(architecture: str, lora: 
     policy = in_bfloat16(tiny_models.policy(architecture))
     if lora:
         pytest.importorskip("peft")
-        policy = add_adapter(policy, LoraSpec(rank=2), seed=1)
+        policy = add_adapter(policy, 2, seed=1)
     before = {name: id(weight) for name, weight in policy.model.named_parameters()}
     with casts() as found:
         draw(policy, num=1)
@@ -75,7 +75,7 @@ def test_what_is_drawn_is_what_autocast_draws(monkeypatch: pytest.MonkeyPatch) -
 def test_adapters_are_in_the_matrices_while_tokens_are_drawn(architecture: str, half: bool) -> None:
     pytest.importorskip("peft")
     policy = tiny_models.policy(architecture)
-    policy = add_adapter(in_bfloat16(policy) if half else policy, LoraSpec(rank=2), seed=1)
+    policy = add_adapter(in_bfloat16(policy) if half else policy, 2, seed=1)
     for name, weight in policy.model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.2)
@@ -106,7 +106,7 @@ def test_adapters_are_in_the_matrices_while_tokens_are_drawn(architecture: str, 
 
 def test_adapters_stay_apart_where_memory_holds_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("peft")
-    policy = add_adapter(tiny_models.policy(), LoraSpec(rank=2), seed=1)
+    policy = add_adapter(tiny_models.policy(), 2, seed=1)
     monkeypatch.setattr(ready, "_UNASKED_BYTES", 0)
     for free, merged in ((1_000_000_000, True), (1_000, False)):
         monkeypatch.setattr(ready, "free_bytes", lambda _device, free=free: free)

@@ -27,7 +27,7 @@ from shoal_policy.generation.remote_replies import Fault
 from shoal_policy.generation.requests import Server
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
 from shoal_policy.model.loading import Policy, wrap_policy
-from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.lora import add_adapter
 from tests.policy import tiny_models
 from tests.policy.generation.following_cases import ask, off, stamps, stir
 from tests.policy.generation.test_served_games import asking, assert_appended, ending
@@ -148,7 +148,7 @@ def test_whole_weights_of_a_tied_model_follow(dtype: str, most: float, tmp_path:
 
 def test_adapters_follow(tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    policy = add_adapter(tied(), LoraSpec(rank=2), seed=3)
+    policy = add_adapter(tied(), 2, seed=3)
     with vllm(
         write_tied(tmp_path), tmp_path / "log", "--enable-lora", "--max-lora-rank", "8"
     ) as base_url:

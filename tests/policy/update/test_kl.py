@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import LoraSpec, add_adapter
+from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.reference import freeze, load_reference
 from shoal_policy.trainer import Trainer
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
@@ -132,7 +132,7 @@ def test_adapters_are_measured_from_their_own_model_without_them(
 ) -> None:
     """With the numbers that a second model gives, and gradients that add up as ever."""
     pytest.importorskip("peft")
-    policy = add_adapter(case.policy(), LoraSpec(rank=2), seed=1)
+    policy = add_adapter(case.policy(), 2, seed=1)
     torch.manual_seed(2)
     with torch.no_grad():
         for weight in policy.model.parameters():
