@@ -2,7 +2,8 @@
 
     metrics.jsonl ──new whole lines──▶ columns ──least and greatest of a stretch──▶ ≤ 2,000 points
 
-The file is the trainer's: it may be cut, thinned or replaced at any time, and is read anew then.
+The file is the trainer's, which bounds it: it may be cut, thinned or replaced at any time, and is
+read anew then.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from shoal.view.measured import within_of
 from shoal_base.visible import visible_name
 
 MAX_POINTS: Final = 2_000
-MAX_ROWS: Final = 400_000
-"""Rounds held of a run; beyond it every second of the older ones goes."""
 MAX_FAMILIES: Final = 64
 WINDOW: Final = 20
 """Rounds in a curve's mean, as in the figures that a node gives."""
@@ -32,8 +31,6 @@ SERIES: Final[Mapping[str, str]] = {
     "reward_external": "others",
 }
 """Metric of a round to the curve that shows it."""
-_ROUND_LINE: Final = b'{"event": "round", '
-_KEYS: Final = [(name, f'"{name}": '.encode()) for name in ("round", "step_time", *SERIES)]
 
 
 class _Mean:
@@ -112,7 +109,7 @@ class History:
         *lines, self._pending = (self._pending + data).split(b"\n")
         for line in lines:
             try:
-                self._add(_quick(line) or json.loads(line))
+                self._add(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                 continue  # a line that another version, or nobody, can read
         if len(self._pending) > _MAX_LINE_BYTES:
@@ -133,8 +130,6 @@ class History:
                 self._columns[f"{name}_mean"].append(self._means[name].add(value))
             self._columns["own_within"].append(self._means["own"].within)
             self.version += 1
-            if len(self._rounds) > MAX_ROWS:
-                self._halve()
 
     def _add_held_out(self, event: Mapping[str, Any]) -> None:
         at, families = float(event["round"]), 0
@@ -155,11 +150,6 @@ class History:
         self._held_out_items = 0 if math.isnan(items) else int(items)
         self._held_out_families = families
         self.version += 1
-
-    def _halve(self) -> None:
-        middle = len(self._rounds) // 2
-        for column in (self._rounds, self._times, *self._columns.values()):
-            column[:middle] = column[:middle:2]
 
     def shown(self, max_points: int = MAX_POINTS) -> dict[str, Any]:
         """Return the curves as JSON values, each of at most so many points.
@@ -195,30 +185,6 @@ class History:
         """Return the held-out questions of each family; 0 where that is not known."""
         each, rest = divmod(self._held_out_items, max(1, self._held_out_families))
         return 0 if rest else each
-
-
-def _quick(line: bytes) -> dict[str, float | None] | None:
-    """Return what is needed of a round's line as `json.dumps` writes it; None to read it whole.
-
-    A quote inside a text is written with a backslash, so that none can pass for a key.
-    """
-    if not line.startswith(_ROUND_LINE) or not line.endswith(b"}"):
-        return None
-    found: dict[str, float | None] = {}
-    for name, key in _KEYS:
-        start = line.find(key)
-        if start < 0:
-            return None
-        start += len(key)
-        end = line.find(b",", start)
-        value = line[start : end if end > 0 else -1]
-        if value == b"null":
-            found[name] = None
-        elif value[:1].isdigit() or value[:1] == b"-":
-            found[name] = float(value.rstrip(b"}"))
-        else:
-            return None
-    return found
 
 
 def _stretches(num: int, max_points: int) -> list[tuple[int, int]]:

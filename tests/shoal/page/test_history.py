@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.page.history import MAX_POINTS, WINDOW, History, _quick, _stretches
+from shoal.page.history import MAX_POINTS, WINDOW, History, _stretches
 from shoal_policy.record.metrics import MetricsFile
 
 SEED = 7
@@ -108,16 +108,6 @@ def test_a_line_that_is_none_costs_itself_alone(tmp_path: Path, bad: str) -> Non
     history.refresh()
     assert [x for x in history.shown()["x"] if x < 2] == [0, 1]
     json.dumps(history.shown(), allow_nan=True)
-
-
-@given(st.dictionaries(st.text(max_size=8), st.floats() | st.none() | st.text(max_size=30)))
-def test_the_quick_way_reads_what_the_long_one_does(others: dict[str, Any]) -> None:
-    row = {"event": "round", **others, "round": 3, "step_time": 0.5, "reward_local": -1e-05}
-    row |= {"event": "round", "reward_external": None}
-    written = json.dumps(row).encode()
-    found = _quick(written)
-    assert found is None or found == {key: row[key] for key in found}
-    assert found is not None or not written.startswith(b'{"event": "round", ')
 
 
 @given(st.integers(0, 10_000), st.integers(4, MAX_POINTS))
