@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from shoal_lab.experiment.plan import Job, ratio_arm
+from shoal_lab.experiment.playing.in_process import play, workers
 from shoal_lab.warmstart import __main__ as warmstart
 from shoal_lab.warmstart.__main__ import main
 from shoal_lab.warmstart.lessons import draw_lessons, held_out_questions
 from shoal_lab.warmstart.measure import accuracy, games_won
 from shoal_lab.warmstart.provenance import digests, environment_changes, read_provenance
-from shoal_lab.warmstart.tune import Setting, run
 from shoal_policy.model.loading import load_policy
 from shoal_policy.tiny import MODEL_NAMES, PLAYER, Profile, assets_path, embedded_folder
 from shoal_settings.loader import EMBEDDED, PLAYS
@@ -74,20 +77,19 @@ def test_the_one_that_plays_starts_below_a_third_of_its_games() -> None:
     assert games_won(policy, 150, greedy=True)["all"] < 0.2
 
 
-@pytest.mark.parametrize(("nodes", "local", "external"), [(1, 8, 0), (2, 4, 4)])
-def test_it_visibly_learns(nodes: int, local: int, external: int) -> None:
-    setting = Setting(
-        model=str(assets_path(Profile.DENSE)),
-        nodes=nodes,
-        local=local,
-        external=external,
-        completions=8,
-        rounds=40,
-        learning_rate=4e-4,
-        max_new_tokens=12,
-    )
-    rewards, _, _ = run(setting, seed=5)
-    for row in rewards:
+@pytest.mark.parametrize(("ratio", "nodes"), [("8/0", 1), ("4/4", 2)])
+def test_it_visibly_learns(ratio: str, nodes: int) -> None:
+    settings = {"model": "tiny", "tasks": "easy", "device": "cpu"}
+    job = Job(arm=ratio_arm(ratio, nodes), seed=5, rounds=40, base=settings)
+    rewards: dict[int, list[float]] = defaultdict(list)
+
+    def hear(line: dict[str, Any]) -> None:
+        if line["event"] == "round":
+            rewards[line["node"]].append(line["reward_local"])
+
+    with workers() as shared:
+        play(job, shared, hear)
+    for row in rewards.values():
         assert sum(row[-10:]) / 10 > 0.2 + sum(row[:3]) / 3 / 2
 
 
