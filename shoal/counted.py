@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from shoal_base.terminal import Terminal
 
-SAY_EVERY_SECONDS = 10.0
+SAY_EVERY_SECONDS = 10.0  # a log stays readable; a guess
 SURE_SECONDS = 5.0
 """Least time at one pace before it says how long the rest takes."""
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 LOG_FILES: Final = ("node.log", "bootstrap.log", "judge.log", "trainer.log")
 """Those that may stand in a data directory."""
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-_TAIL_BYTES: Final = 4 << 20
+_TAIL_BYTES: Final = 4 << 20  # a quarter of what a log may have; a guess
 _LINE: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ([A-Z]+) ([\w-]+): (.*)")
 
 

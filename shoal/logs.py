@@ -22,8 +22,8 @@ directory, in one order of time. They may be running, or long gone.
 
 Exit codes: 0 ok, 2 usage, 3 nothing was logged there."""
 
-MOST_LINES = 100_000
-_POLL_SECONDS = 0.5
+MOST_LINES = 100_000  # a log of 16 MiB has about as many
+_POLL_SECONDS = 0.5  # a guess: soon for a person, little for a CPU
 
 
 def main(argv: Sequence[str]) -> int:

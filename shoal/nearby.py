@@ -9,8 +9,8 @@ from shoal_base.node_folders import NODE_FOLDER, beside
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 
-_ANSWER_SECONDS = 0.5
-_MAX_ASKED = 16
+_ANSWER_SECONDS = 0.5  # a node on this machine answers in milliseconds; a guess
+_MAX_ASKED = 16  # sockets tried one after the other: eight seconds at most
 _LEFT = "node.db"
 """A file that every node leaves in its folder, and a bootstrap peer does not."""
 

@@ -23,7 +23,7 @@ from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.manifest import Manifest, decode_manifest
 from shoal_wire.types import Digest, PolicyInfo, RolloutGroup, SamplingParams
 
-_TIMEOUT_SECONDS = 15.0
+_TIMEOUT_SECONDS = 15.0  # the task worker of a busy node takes some; a guess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ Exit codes: 0 ok, 1 failed, 2 usage."""
 
 PORT: Final = 8000
 """The port of vLLM's server, too, so that a recipe for one works with the other."""
-MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024  # a guess: a prompt of about a million tokens
 MAX_WAITING: Final = 64
 """Requests that are answered or wait at once; the next is told to come again (503)."""
 _READ_S: Final = 30.0

@@ -14,9 +14,9 @@ from typing import Final
 
 from shoal_base.bounded import BoundedDict
 
-LINES: Final = 60
-SECONDS: Final = 60.0
-_MAX_KINDS: Final = 256
+LINES: Final = 60  # one a second, as a log that a person reads; a guess
+SECONDS: Final = 60.0  # lines are counted over a minute
+_MAX_KINDS: Final = 256  # a guess: more than one process has texts of log lines
 LEFT_OUT: Final = "num_left_out"
 """Attribute of a record: lines of its kind that were left out before it."""
 

@@ -20,8 +20,8 @@ NODE_FOLDER: Final = Path(".shoal/node")
 TOY: Final = "tiny"
 """The model whose folder is not named after it."""
 
-_MAX_NUMBERED = 64
-_MAX_NAME_CHARS = 40
+_MAX_NUMBERED = 64  # nodes of one machine; a guess
+_MAX_NAME_CHARS = 40  # a path to a socket may have about a hundred
 _CHECKPOINT = re.compile(r"round-(\d+)(?:\.(\d+))?")
 
 

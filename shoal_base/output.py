@@ -34,8 +34,8 @@ EXIT_NO_READER: Final = 141
 _EXIT_NOT_WRITTEN: Final = 1
 MAX_WAITING_BYTES: Final = 1 << 18
 """Output that waits for a terminal or pipe which takes none; what comes beyond it is dropped."""
-_LAST_WORDS_SECONDS: Final = 1.0
-_POLL_MS: Final = 500
+_LAST_WORDS_SECONDS: Final = 1.0  # a guess: a terminal that takes anything takes it by then
+_POLL_MS: Final = 500  # a guess; a descriptor that is ready is told at once
 _STANDARD = (0, 1, 2)
 
 

@@ -23,7 +23,7 @@ PAGE_FILE: Final = "page.json"
 PAGE_LOCK: Final = "page.lock"
 PAGE_TOKEN: Final = "page.token"
 """Has the token alone, for programs that read theirs from a file, as Prometheus does."""
-_MAX_BYTES: Final = 4096
+_MAX_BYTES: Final = 4096  # far more than an address and a token have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

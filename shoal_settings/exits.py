@@ -40,7 +40,7 @@ def fail(command: str, message: str, code: int = EXIT_USAGE) -> UsageExit:
     return UsageExit(code)
 
 
-_SHOWN_CHARS: Final = 200
+_SHOWN_CHARS: Final = 200  # a line or two of a terminal; a guess
 _LONG_WORD: Final = re.compile(r"\S{1000,}")
 """Longer than any address, path or name that means something: what was typed by mistake."""
 _as_json: ContextVar[bool] = ContextVar("_as_json", default=False)

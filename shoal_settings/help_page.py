@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from shoal_base.lines import say_lines
 
-WIDTH: Final = 80
+WIDTH: Final = 80  # columns of the narrowest usual terminal
 _FLAGS_AT: Final = 26
 """Column from which a flag's description stands."""
 _OWN_LINE: Final = "Exit codes:"

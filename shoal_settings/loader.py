@@ -34,7 +34,7 @@ PLAYS = {"games-1": "tiny-games"}
 """Presets for which another embedded model is the default: the others could play none of it."""
 RATES = {"tiny-games": 2e-4}
 """Learning rates of embedded models where the default is not the best (docs/models.md)."""
-_SMALL_BYTES = 80 << 20
+_SMALL_BYTES = 80 << 20  # some 20 million float32 weights
 
 
 class SettingsError(Exception):

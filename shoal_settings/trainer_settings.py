@@ -11,7 +11,7 @@ from shoal_settings.key import key
 from shoal_settings.node_settings import NodeSettings
 from shoal_settings.strategy import describe_words, strategy_words
 
-MAX_SHOTS: Final = 64
+MAX_SHOTS: Final = 64  # examples that fit a prompt of some thousand tokens; a guess
 OVERSAMPLE: Final = 8
 """External groups that a trainer looks at, at most, for each of a round's I + J places. A guess."""
 API_KEY_VARIABLE: Final = "OPENAI_API_KEY"

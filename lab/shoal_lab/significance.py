@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-ALPHA = 0.05
-_MIN_UNITS = 2
+ALPHA = 0.05  # the usual level of a test
+_MIN_UNITS = 2  # one has no spread
 _ROUNDING: Final = 1e-9
 """Values no further apart than this are one value. Means of scores and totals of rewards, at most
 some hundreds, carry rounding errors far below it, and differ by more where they differ."""

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOG_FILE = "trainer.log"
-_LOCK_SECONDS = 30.0
+_LOCK_SECONDS = 30.0  # a guess: a last checkpoint of a large model takes some
 
 DESCRIPTION = """\
 Train a policy: draw tasks, answer them, share the answers through the node, learn from own and

@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 EVERY = 10
 """Rounds between questions of the judge: a judge's quota is not spent on one node."""
-_WINDOW = 20
-_LAST_SECONDS = 3.0
-_POLL_SECONDS = 0.02
+_WINDOW = 20  # scores in the mean; as many rounds as other means have
+_LAST_SECONDS = 3.0  # a judge on loopback answers within; a guess
+_POLL_SECONDS = 0.02  # a guess: nobody sees so short a wait
 
 
 class Judged:

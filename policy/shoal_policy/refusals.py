@@ -19,7 +19,7 @@ from shoal_policy.model.memory import free_bytes, gibibytes, is_out_of_memory
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError, TaskError
 
-_MAX_CHARS = 400
+_MAX_CHARS = 400  # five lines of a terminal; a guess
 
 
 def refusal_of(error: Exception, settings: Settings) -> str | None:

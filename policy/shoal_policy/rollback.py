@@ -12,7 +12,7 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.model.prefix_cache import forget
 from shoal_policy.update.grpo import UpdateStats
 
-STEPS_IN_A_ROW = 3
+STEPS_IN_A_ROW = 3  # one can be the batch, three are not; a guess
 MOST_ROLLBACKS = 3
 """Without a good stretch in between."""
 GOOD_ROUNDS = 20

@@ -46,8 +46,8 @@ SPARE = 2
 _FORMAT = 1
 _TRIALS = 4
 """Questions of each family that are tried."""
-_COMPLETIONS = 4
-_SEED = 5
+_COMPLETIONS = 4  # answers to each; a guess: the start waits for all of them
+_SEED = 5  # any; fixed, so that a restart tries the same
 _MOST_TOKENS = 2048
 """Most tokens of a family's examples together."""
 

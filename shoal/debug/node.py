@@ -22,8 +22,8 @@ Answer = dict[str, Any]
 Tell = Callable[[str], None]
 """Tells people of something on the way; programs hear answers only."""
 
-_TIMEOUT_SECONDS = 10.0
-_MAX_HINTS = 16
+_TIMEOUT_SECONDS = 10.0  # a guess: doctor asks the network first
+_MAX_HINTS = 16  # more folders are not read by a person
 
 
 class RunningNode:

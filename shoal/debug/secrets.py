@@ -21,10 +21,10 @@ from shoal_wire.invite import LOOKS_LIKE
 REMOVED: Final = b"[removed]"
 KEPT_SECRET: Final = ("*.key", "*key*", "*token*", "*secret*", "*cookie*")
 """Files whose content is secret, by their name."""
-_MAX_FILE_BYTES: Final = 4096
+_MAX_FILE_BYTES: Final = 4096  # a key or a token is far shorter
 _SHORTEST: Final = 8
 """Bytes or characters: less is no secret, and stands in many places by chance."""
-_SEED_BYTES: Final = 32
+_SEED_BYTES: Final = 32  # of an Ed25519 key
 _HEX_KEY: Final = re.compile(rb"[0-9a-fA-F]{64}")
 _VARIABLE: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTH", re.IGNORECASE)
 _LOOKS: Final = (

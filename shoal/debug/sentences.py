@@ -18,12 +18,12 @@ from shoal_ipc.answers.peer import Refusals
 from shoal_settings.parser import whole
 
 _COLOURS: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
-_QUESTION_CHARS: Final = 2000
+_QUESTION_CHARS: Final = 2000  # a screen of text; a guess
 _TEXT_CHARS: Final = 60
 """Of an answer: a line of it tells answers apart, `--json` has the whole."""
 _MAX_TURNS_SHOWN: Final = 24
 """Messages of both sides that are printed of a game."""
-_FOLLOW_SECONDS: Final = 0.5
+_FOLLOW_SECONDS: Final = 0.5  # a guess: soon for a person, little for a node
 _MOST_AT_ONCE: Final = 200
 """Groups that are new since the last look: a node answers with no more."""
 

@@ -16,7 +16,7 @@ from shoal.page.folders import peer_folders
 from shoal.page.peer import PagePeer
 
 SCHEMA_VERSION: Final = 1
-_LOOK_S: Final = 3.0
+_LOOK_S: Final = 3.0  # a new peer is shown within as long; a guess
 _LOOKED_AT_S: Final = 10.0
 """After a request a peer is asked often for so long."""
 

@@ -24,7 +24,7 @@ from shoal_settings.web_address import WebAddress
 
 ORPHAN_S: Final = 600.0
 """How long a page stays whose peer was killed and does not come back."""
-_LOOK_S: Final = 1.0
+_LOOK_S: Final = 1.0  # a guess: the end of the peer is noticed so soon
 
 
 def run(arguments: argparse.Namespace) -> int:

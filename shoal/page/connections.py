@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_CONNECTIONS: Final = 256
+MAX_CONNECTIONS: Final = 256  # descriptors that a page may take; a guess
 MAX_OF_ONE: Final = 96
 """Of one address: eight browsers' worth of six each, twice."""
 TAKE_S: Final = 30.0

@@ -20,10 +20,10 @@ from shoal_ipc.answers.form import read, to_json
 from shoal_ipc.answers.node import Rollout, Rollouts
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 
-MAX_GROUPS: Final = 200
-_FRESH_S: Final = 2.0
-_ANSWER_S: Final = 5.0
-_KEPT_OPENED: Final = 64
+MAX_GROUPS: Final = 200  # what a node answers at most
+_FRESH_S: Final = 2.0  # browsers that ask together share one answer
+_ANSWER_S: Final = 5.0  # a guess: the task worker makes a question again
+_KEPT_OPENED: Final = 64  # groups that a person has opened; a guess
 
 _AWAY: Final = (NodeUnavailable, NodeRefused, ValueError)
 

@@ -20,12 +20,12 @@ from typing import Any, Final
 from shoal.view.measured import within_of
 from shoal_base.visible import visible_name
 
-MAX_POINTS: Final = 2_000
-MAX_FAMILIES: Final = 64
+MAX_POINTS: Final = 2_000  # about the pixels of a wide chart
+MAX_FAMILIES: Final = 64  # a guess: more than a swarm has
 WINDOW: Final = 20
 """Rounds in a curve's mean, as in the figures that a node gives."""
-_READ_BYTES: Final = 4 << 20
-_MAX_LINE_BYTES: Final = 1 << 20
+_READ_BYTES: Final = 4 << 20  # a guess: memory of a reading thread
+_MAX_LINE_BYTES: Final = 1 << 20  # a round has some 1.6 KB
 SERIES: Final[Mapping[str, str]] = {
     "reward_local": "own",
     "reward_external": "others",

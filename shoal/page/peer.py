@@ -27,8 +27,8 @@ from shoal.view.run import METRICS_FILE
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.node import Trainer
 
-LOOKED_AT_S: Final = 1.0
-UNSEEN_S: Final = 5.0
+LOOKED_AT_S: Final = 1.0  # the trainer tells its node as often
+UNSEEN_S: Final = 5.0  # a guess: a scrape of Prometheus comes each 15 s
 
 _UNKNOWN: Final = Healthy(ok=False, says="not asked yet")
 

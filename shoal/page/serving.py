@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from hypercorn.typing import ASGIFramework
     from trio_typing import TaskStatus
 
-_BACKLOG: Final = 32
+_BACKLOG: Final = 32  # browsers of a household; a guess
 _STUCK_MS: Final = 10_000
 """After so long the kernel ends a connection whose other end takes nothing."""
-_END_S: Final = 1.0
-_KEEP_ALIVE_S: Final = 30.0
-_MAX_HEAD_BYTES: Final = 16 * 1024
+_END_S: Final = 1.0  # a guess: an answer on loopback is done by then
+_KEEP_ALIVE_S: Final = 30.0  # a page asks each second
+_MAX_HEAD_BYTES: Final = 16 * 1024  # a browser sends one or two KiB
 
 
 class BindError(Exception):

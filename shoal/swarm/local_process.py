@@ -22,8 +22,8 @@ from shoal_p2p.data_dir import LAST_STATUS_FILE
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
-_STATUS_SECONDS = 5.0
-_LINE_BYTES = 1 << 16
+_STATUS_SECONDS = 5.0  # a guess: a node on this machine answers in milliseconds
+_LINE_BYTES = 1 << 16  # a guess: far more than a ready line has
 
 
 class ChildDied(Exception):  # noqa: N818 - an event, reported to the user

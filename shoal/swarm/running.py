@@ -33,10 +33,10 @@ from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.loader import said_of_defaults, to_flags
 from shoal_settings.schema import Settings
 
-_READY_SECONDS = 60.0
-_POLL_SECONDS = 0.5
-_PROGRESS_SECONDS = 5.0
-_STOP_SECONDS = 30.0
+_READY_SECONDS = 60.0  # a start takes some five; a guess for a busy machine
+_POLL_SECONDS = 0.5  # a guess: soon for a person, little for a CPU
+_PROGRESS_SECONDS = 5.0  # a log stays readable; a guess
+_STOP_SECONDS = 30.0  # a last checkpoint of a small model; a guess
 
 
 def run(given: Given) -> int:

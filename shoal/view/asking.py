@@ -32,8 +32,8 @@ DOCTOR_SECONDS: Final = 5.0
 """Between two answers of doctor."""
 WITHIN_SECONDS: Final = 60.0
 """What others said of the node may be so old: an open page asks them once a minute."""
-_TIMEOUT_SECONDS: Final = 10.0
-_LAST_STATUS_BYTES: Final = 1 << 20
+_TIMEOUT_SECONDS: Final = 10.0  # a guess: a busy node answers within
+_LAST_STATUS_BYTES: Final = 1 << 20  # a guess: far more than a status has
 _ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     "status": {},
     "peers": {},

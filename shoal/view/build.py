@@ -22,8 +22,8 @@ from shoal_ipc.answers.peer import Addresses, Peers, Refusals, RefusedCount
 
 _MAX_MARKS: Final = 256
 """As many as a node keeps: more come of none."""
-_MAX_ABOUT: Final = 4
-_MAX_HERE: Final = 256
+_MAX_ABOUT: Final = 4  # names in one sentence; a guess
+_MAX_HERE: Final = 256  # as many as a peer may have connections
 
 
 def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "shoal") -> Shown:

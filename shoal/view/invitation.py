@@ -9,9 +9,9 @@ from shoal_ipc.answers.peer import Addresses, Way
 from shoal_wire.invite import Invite, InviteError, encode_invite
 from shoal_wire.types import Digest
 
-_MAX_PUBLIC: Final = 4
-_MAX_PRIVATE: Final = 2
-_MAX_BOOTSTRAPS: Final = 2
+_MAX_PUBLIC: Final = 4  # IPv4 and IPv6, TCP alone, with a spare; a guess
+_MAX_PRIVATE: Final = 2  # two networks of one machine; a guess
+_MAX_BOOTSTRAPS: Final = 2  # one may be away
 
 
 def chosen(ways: Sequence[Way]) -> list[Way]:

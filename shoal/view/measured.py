@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Final
 
-_Z: Final = 1.96
+_Z: Final = 1.96  # 95 % of a normal distribution lie within
 
 
 def within_of(values: Sequence[float]) -> float | None:

@@ -44,8 +44,8 @@ Without a terminal to write to and read keys from it prints one frame and ends; 
 object, with schema_version.
 Exit codes: 0 ok, 2 usage, 3 no node there (of one frame)."""
 
-ASK_SECONDS = 1.0
-DRAW_SECONDS = 0.25
+ASK_SECONDS = 1.0  # the trainer tells its node as often
+DRAW_SECONDS = 0.25  # a key is heard so soon; a guess
 OLD_SECONDS = 3.0
 """An answer so old is told to be."""
 

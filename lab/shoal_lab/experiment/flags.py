@@ -36,11 +36,11 @@ there is; the same command resumes. docs/results.md says what came of it.
   shoal experiment results --quick   minutes on two CPU cores; without: hours"""
 
 MAX_EXPERIMENT_SEED = 1 << 31
-MAX_NODES = 64
-MAX_DELAY = 10_000
-MAX_SEEDS = 10_000
-MAX_ROUNDS = 10_000_000
-MAX_JOBS = 1024
+MAX_NODES = 64  # a swarm in memory on one core; a guess
+MAX_DELAY = 10_000  # rounds; longer than any experiment
+MAX_SEEDS = 10_000  # more than anybody plays
+MAX_ROUNDS = 10_000_000  # more than anybody plays
+MAX_JOBS = 1024  # more than any machine has cores
 EMBEDDED = ("tiny", "tiny-sparse", "tiny-games")
 
 

@@ -21,7 +21,7 @@ from shoal_lab.experiment.plan import Job
 
 EVENT: Final = "made_by"
 UNKNOWN: Final = "unknown"
-_SECONDS: Final = 10.0
+_SECONDS: Final = 10.0  # git answers in milliseconds; a guess
 _OF_THE_RUN: Final = ("--json", "--fresh", "--no-figures")
 _HERE: Final = Path(__file__)
 

@@ -15,7 +15,7 @@ from shoal_lab.judge_report.stats import SMOOTH, Comparison
 from shoal_lab.significance import ALPHA
 from shoal_wire.judge_messages import Mode
 
-MAX_PANELS = 4
+MAX_PANELS = 4  # more are too small to read
 _COLOURS = {Mode.SWARM: COLOURS[1], Mode.SILO: COLOURS[2]}
 _DASHES = {Mode.SWARM: "-", Mode.SILO: "--"}
 _MARKERS = {Mode.SWARM: "o", Mode.SILO: "s"}

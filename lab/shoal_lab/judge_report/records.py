@@ -26,8 +26,8 @@ from shoal_wire.judge import (
 from shoal_wire.judge_messages import JudgeRecord, JudgeRefusal, RecordList, RecordQuery
 from shoal_wire.types import PeerId
 
-MAX_RECORDS_READ = 1_000_000
-_REPLY_SECONDS = 20.0
+MAX_RECORDS_READ = 1_000_000  # a guess: bounds the memory that a judge can take
+_REPLY_SECONDS = 20.0  # a page of records over a slow link; a guess
 _PATIENCE_SECONDS = 120.0
 """For a judge that keeps saying that it is busy."""
 

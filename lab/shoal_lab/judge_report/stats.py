@@ -27,9 +27,9 @@ from shoal_wire.types import PeerId
 
 SMOOTH = 5
 """Windows in the moving average."""
-_WINDOWS = 40
-_MIN_SWARMS = 2
-_FAR = 2.0
+_WINDOWS = 40  # points of a curve that can be told apart; a guess
+_MIN_SWARMS = 2  # one has no spread
+_FAR = 2.0  # times the usual last round; a guess
 
 Records = Sequence[JudgeRecord]
 

@@ -30,8 +30,8 @@ _LEAST_PAUSE_S = 0.05
 """Five grains of the network's time, or a debt of almost nothing would hold that still."""
 _MESSAGE_BYTES = 270
 """Topic, author, key, number and signature of one message, as docs/benchmarks.md has measured."""
-_CONTROL_BYTES = 100
-_ID_BYTES = 48
+_CONTROL_BYTES = 100  # an RPC's head and a topic; a guess
+_ID_BYTES = 48  # a message id with its framing; a guess
 _MAX_TRACED = 4096
 """Messages whose way is remembered; a node carries some hundred in a heartbeat."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from shoal_lab.simulation.host import SimulatedHost
 
-_FIRST_FREE_PORT = 49_152
+_FIRST_FREE_PORT = 49_152  # first of the dynamic ports (RFC 6335)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

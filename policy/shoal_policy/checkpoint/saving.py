@@ -47,7 +47,7 @@ KEEP = 2
 
 _NAME = re.compile(r"round-(\d{6,})(?:\.(\d+))?")
 _TEMPORARY = re.compile(r"round-\d{6,}(?:\.\d+)?\.tmp-.*")
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20  # read at once of a file whose digest is taken; no result depends on it
 _LEAST_BYTES = 1 << 16
 """With less than this free, a write that failed failed for it: torch does not say why."""
 

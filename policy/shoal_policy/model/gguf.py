@@ -43,9 +43,9 @@ MOST_LAYERS: Final = 1000
 """
 _FORMAT = 2
 """Version of the converted folders; another number converts anew."""
-_WAIT_SECONDS = 3600.0
-_POLL_SECONDS = 0.2
-_NAME_CHARS = 60
+_WAIT_SECONDS = 3600.0  # a hundred million weights take ten seconds; a guess for the largest
+_POLL_SECONDS = 0.2  # a guess: nobody sees so short a wait
+_NAME_CHARS = 60  # a folder name may have 255, with digest and endings
 
 
 class GgufError(Exception):

@@ -39,7 +39,7 @@ ANSWER_TOKEN = "<ans>"
 # Its bars would be drawn over the trainer's own output at every checkpoint.
 disable_progress_bar()
 
-_NO_POSITION_LIMIT = 1 << 30
+_NO_POSITION_LIMIT = 1 << 30  # more than any sequence has
 _CONFIGS = ("config.json", "adapter_config.json")
 """A folder with neither holds nothing that loads; what is wrong with the second is told later."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -40,7 +40,7 @@ _NAME = "shoal_packed"
 _LAYOUT = "shoal_layout"
 _REPLACED = "sdpa"
 """torch's own attention, the usual choice; another was asked for on purpose."""
-_NO_WINDOW = 1 << 30
+_NO_WINDOW = 1 << 30  # more than any sequence has
 _SIMILAR = 0.75
 """Share of the longest row's length that a row must have to be padded to it in attention."""
 _LEAST_TREE = 128

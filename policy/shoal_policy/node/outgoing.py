@@ -33,10 +33,10 @@ from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable, Ticket
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING_BATCHES = 256
+MAX_WAITING_BATCHES = 256  # an hour of rounds of a quarter minute; a guess
 _PAUSE_SECONDS = 0.5
 """Before a batch is sent again that the node could not take."""
-_SAY_SECONDS = 60.0
+_SAY_SECONDS = 60.0  # a line a minute while batches are dropped
 MAX_SENT_BATCHES = 8
 """Batches that may be unacknowledged at once. The next one waits for the first: back-pressure."""
 

@@ -21,10 +21,10 @@ ANSWERS: Final = 500
 them earns anything once in 150 times."""
 CUT_ROUNDS: Final = 10
 """As `ROUNDS`, of what the token limit cuts: it shows at once, and costs every round until then."""
-CUT_ANSWERS: Final = 100
+CUT_ANSWERS: Final = 100  # enough to tell 90 % from 75 % of them
 KEPT_ROUNDS: Final = 250
 """Rounds remembered; where they hold fewer answers, these are enough."""
-KEPT_EVALUATIONS: Final = 24
+KEPT_EVALUATIONS: Final = 24  # twice as many as the longest rule looks at
 
 PASSED_OVER: Final[Mapping[str, str]] = {
     "external_no_reward": "earned nothing",

@@ -31,16 +31,16 @@ from shoal_settings.schema import Settings
 
 log = logging.getLogger(__name__)
 
-SAY_EVERY_SECONDS = 2.0
-DRAW_EVERY_SECONDS = 0.1
+SAY_EVERY_SECONDS = 2.0  # a log stays readable; a guess
+DRAW_EVERY_SECONDS = 0.1  # faster than that nobody reads
 SPARE = ("start", "pace", "external reward", "share")
 """Parts that a line goes without, one after the other, until it fits the terminal."""
 KEEP_EVERY_SECONDS = 60.0
 """In the trainer's log, which is there when the terminal is not."""
-PEERS_EVERY_SECONDS = 5.0
+PEERS_EVERY_SECONDS = 5.0  # peers come and go more slowly; a guess
 PHASE_AFTER_SECONDS = 5.0
 """Phases longer than this are logged, in seconds."""
-PHASE_EVERY_SECONDS = 15.0
+PHASE_EVERY_SECONDS = 15.0  # a guess: a log of a slow model stays short
 
 
 class Narrator:

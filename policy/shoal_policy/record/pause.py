@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 2.0
-_STEP_SECONDS = 0.05
+RETRY_SECONDS = 2.0  # a guess: a full disk is looked at so often
+_STEP_SECONDS = 0.05  # a stop is heard so soon; a guess
 
 
 class Pause:

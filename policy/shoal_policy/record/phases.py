@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-TELL_EVERY_SECONDS = 1.0
+TELL_EVERY_SECONDS = 1.0  # a page asks its node as often
 
 
 class Phase(StrEnum):

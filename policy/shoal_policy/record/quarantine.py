@@ -19,9 +19,9 @@ from shoal_wire.types import PublishedGroup, Task
 log = logging.getLogger(__name__)
 
 QUARANTINE_FILE = "quarantine.jsonl"
-MAX_ENTRIES = 100
-MAX_SUSPECTS = 64
-MAX_COMPLETIONS = 16
+MAX_ENTRIES = 100  # a guess: more is not read by a person
+MAX_SUSPECTS = 64  # groups of a step; a guess above any usual round
+MAX_COMPLETIONS = 16  # of a group; twice the default
 MAX_CHARACTERS = 200
 """Most characters kept of each completion: with the counts above, about a megabyte in all for
 common batches."""

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 FLUSH_SECONDS = 5.0
 """Age at which TensorBoard's figures are written out."""
 PROJECT = "shoal"
-FIRST_EVENTS = 1000
+FIRST_EVENTS = 1000  # points of a chart that are told apart on a wide screen; a guess
 SECONDS_AN_EVENT = 5.0
 """After the first: no chart shows more, and a small model plays twenty rounds a second."""
 

@@ -12,8 +12,8 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-_NEWEST_SHARE = 4
-_WIDEST = 1 << 40
+_NEWEST_SHARE = 4  # one part in four stays whole; a guess
+_WIDEST = 1 << 40  # ends a loop over strides that would never fit
 
 
 def thinned(lines: Sequence[bytes], max_bytes: int) -> list[bytes]:

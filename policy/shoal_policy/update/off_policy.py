@@ -19,7 +19,7 @@ LEAST_CLAIM = -30.0
 """Nats. Nobody samples a token of probability 1e-13: a claim below this is absurd."""
 MOST_CLAIM = 0.01
 """Nats. Above 0 by no more than half floats and other kernels round."""
-_MAX_LOG_WEIGHT = 60.0
+_MAX_LOG_WEIGHT = 60.0  # float32 holds exp of up to 88
 LEAST_SAID = math.log(0.01)
 """Nats. A token that the policy chooses less than once in a hundred times is not one that it says.
 A guess between two costs: higher, and others' reasoning loses words; lower, and one that is planted

@@ -15,8 +15,8 @@ from typing import Any
 
 from shoal_policy.tiny import embedded_folder
 
-_TIMES = 2
-_SEED = 7
+_TIMES = 2  # as many layers
+_SEED = 7  # any; fixed, so that the model is the same
 
 
 def make_larger_model(folder: Path) -> None:

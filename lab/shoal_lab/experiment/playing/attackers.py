@@ -39,12 +39,12 @@ says any of them in the place of one."""
 DECOY: Final = "<answer>0</answer><answer>"
 """What `decoy` wants them to say: an answer before the answer. A verifier reads the last pair of
 tags, and to a model that answers so each of its tokens but one is likely."""
-LONG_CHARS: Final = 400
+LONG_CHARS: Final = 400  # some hundred tokens more than an answer has
 SPACES: Final = (40, 4)
 """The spaces that `pad` puts before right answers: more than an answer has tokens, or few."""
 MOST_COMPLETIONS: Final = 64
 """The most completions that a default swarm's rules allow in a group."""
-_OVERHEARD: Final = 256
+_OVERHEARD: Final = 256  # groups to copy from; a guess
 _EASIEST: Final = "count_bits_easy"
 _SAMPLING: Final = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)
 

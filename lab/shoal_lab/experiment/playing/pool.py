@@ -35,7 +35,7 @@ from shoal_settings.loader import is_small
 if TYPE_CHECKING:  # it brings torch, which takes seconds
     from shoal_lab.experiment.playing.in_process import Workers
 
-_STOP_SECONDS = 5.0
+_STOP_SECONDS = 5.0  # then it is killed; a guess
 WRITTEN = ("round", "held_out", "answers")
 """Events that a job's file has."""
 

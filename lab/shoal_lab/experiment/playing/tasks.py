@@ -25,7 +25,7 @@ from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import Digest
 
-_REMEMBERED = 1 << 17
+_REMEMBERED = 1 << 17  # questions and scores of the longest experiment; a guess
 _REPEATS = 4
 """Held-out questions looked at for each different one that is wanted."""
 _SEEDS, _FRAME = 4096, 256
