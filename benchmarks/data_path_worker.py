@@ -133,8 +133,10 @@ def _texts_beforehand() -> None:
 
 def _as_shipped() -> None:
     """Set the garbage collector as the process of a node of this tree does; older ones do not."""
-    with contextlib.suppress(ModuleNotFoundError):
-        importlib.import_module("shoal_p2p.collector").spare_collector()
+    for module in ("shoal_base.collector", "shoal_p2p.collector"):  # where it is, and once was
+        with contextlib.suppress(ModuleNotFoundError, AttributeError):
+            importlib.import_module(module).spare_collector()
+            return
 
 
 def main(config: dict[str, Any]) -> None:

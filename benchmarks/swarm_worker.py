@@ -22,9 +22,9 @@ from libp2p.io.trio import TrioTCPStream
 
 from benchmarks.groups import draw_tasks, make_group, publish_request
 from benchmarks.texts import reasoning
+from shoal_base.collector import spare_collector
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_ipc import messages as m
-from shoal_p2p.collector import spare_collector
 from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.host import HostSettings, Libp2pHost
 from shoal_p2p.net.identity import Identity, identity_from_seed
