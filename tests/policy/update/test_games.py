@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal_policy.model.loading import Policy
@@ -94,6 +94,30 @@ def in_float64(policy: Policy) -> Any:
     return tiny_models.model("qwen2", seed=0 if policy is POLICY else 1).double()
 
 
+@example(
+    made=[
+        TrainGroup(
+            prompt_ids=[1, 8, 12, 8, 26, 30, 30, 30, 4],
+            completions=[[11, 7, 43, 26], [5, 5]],
+            advantages=[0.0, 1.0],
+            external=False,
+        )
+    ],
+    beta=0.3,
+    budget=40,
+)
+@example(
+    made=[
+        TrainGroup(
+            prompt_ids=[1, 8, 12, 8, 13, 4],
+            completions=[[11, 7, 43, 26], [5, 5]],
+            advantages=[0.0, 1.0],
+            external=False,
+        )
+    ],
+    beta=0.3,
+    budget=40,
+)
 @given(made=groups(), beta=st.sampled_from([0.0, 0.3]), budget=st.sampled_from([40, 4000]))
 @settings(max_examples=150)
 def test_loss_and_gradients_are_those_of_masked_grpo(
@@ -110,10 +134,12 @@ def test_loss_and_gradients_are_those_of_masked_grpo(
         assert all(a == 0 for group in made for a in group.advantages)
         return
     expected.backward()
-    assert stats.loss == pytest.approx(float(expected.detach()), abs=TOLERANCE)
+    # float32 keeps seven digits of a sum's largest part: a loss of 13 is off by 2e-5.
+    assert stats.loss == pytest.approx(float(expected.detach()), abs=TOLERANCE, rel=TOLERANCE)
     for name, weight in model.named_parameters():
         found = recorder.steps[0][name].double()
-        assert torch.allclose(found, weight.grad, rtol=1e-4, atol=TOLERANCE), name
+        bound = TOLERANCE * max(1.0, float(weight.grad.abs().max()))
+        assert torch.allclose(found, weight.grad, rtol=1e-4, atol=bound), name
 
 
 def game(seed: int = 0, **changes: Any) -> TrainGroup:
