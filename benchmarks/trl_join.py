@@ -6,9 +6,10 @@ verified alone, too.) These calls are made in a thread while TRL computes, so wh
 long TRL waits for them. CPU time of that thread, and of the node, stand beside TRL's. The others
 are a node that trains on this machine.
 
-**Gain.** The mean own reward of the last rounds, with groups of others and without, less each
-other, of TRL and of a node with our trainer: the same model, rate, questions and answers a round,
-and the same kind of neighbour. One seed: a rough figure, and not in a quick pass.
+**Gain.** Held-out answers that pass after the last round, and own reward of the last rounds, with
+groups of others less without: of TRL and of a node with our trainer. Both have the same model,
+rate, loss (the mean of each answer's), steps a round, questions and answers a round, pace, and a
+neighbour of its own, which keeps that pace, too. Three seeds; not in a quick pass.
 """
 
 from __future__ import annotations
@@ -32,16 +33,24 @@ import shoal
 from benchmarks.harness import Goal, Options, Report, at_least, at_most, main, note
 from shoal.api.started_node import StartedNode
 from shoal.trl import Rollouts
-from shoal_policy.model.loading import load_policy
+from shoal_policy.evaluate import evaluate
+from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.tiny.tokenizer import ANSWER, BOS
 from shoal_wire.invite import Invite, encode_invite
-from shoal_wire.types import Digest
+from shoal_wire.types import Digest, SamplingParams
 
 GROUPS, SIZE = 4, 8
 """Own groups a round, and as many of others; answers to each."""
-STEPS, QUICK_STEPS, GAIN_STEPS = 120, 40, 150
-LAST = 30
-"""Rounds at the end whose rewards are averaged."""
+STEPS, QUICK_STEPS = 120, 40
+"""Rounds in which joining is timed."""
+ROUNDS, LAST, SEEDS = 150, 100, (1, 2, 3)
+"""Rounds in which the gain is measured, those at the end whose rewards are averaged, and seeds."""
+PACE_S = 0.4
+"""Time of a round of the gain. A faster trainer would learn from a less trained neighbour."""
+PER_FAMILY = 32
+"""Held-out questions of each family, at most, that a trained model answers."""
+MINIBATCHES = 2
+"""Optimiser steps a round: a node's default."""
 MOST_SHARE, LEAST_GAIN = 0.05, 0.9
 RATE, TOKENS = "4e-4", 24
 LOOPBACK = ("--listen", "/ip4/127.0.0.1/tcp/0", "--no-mdns")
@@ -105,9 +114,10 @@ class Clock:
 
 
 @contextmanager
-def neighbour(folder: Path) -> Iterator[tuple[str, str]]:
+def neighbour(folder: Path, *, seed: int = 7, pace_s: float = 0.0) -> Iterator[tuple[str, str]]:
     """A node that trains; an invitation to its swarm, and its address."""
-    flags = [*LOOPBACK, *TRAINS, f"--data-dir={folder}", "--seed=7"]
+    flags = [*LOOPBACK, *TRAINS, f"--data-dir={folder}", f"--seed={seed}"]
+    flags += [f"--round-seconds={pace_s}"]
     node = StartedNode("", flags, trains=True)
     try:
         with shoal.connect(node.data_dir) as swarm:
@@ -122,7 +132,9 @@ def neighbour(folder: Path) -> Iterator[tuple[str, str]]:
         node.stop()
 
 
-def train(swarm: shoal.Swarm, out: Path, steps: int, *, others: int) -> dict[str, Any]:
+def train(
+    swarm: shoal.Swarm, out: Path, rounds: int, *, others: int, seed: int, pace_s: float
+) -> dict[str, Any]:
     """Let TRL train in a swarm; what it took, and what it got."""
     trl: Any = importlib.import_module("trl")
     importlib.import_module("torch").set_num_threads(1)
@@ -132,18 +144,22 @@ def train(swarm: shoal.Swarm, out: Path, steps: int, *, others: int) -> dict[str
         model=policy.model,
         processing_class=policy.tokenizer,
         reward_funcs=joined.reward,
-        rollout_func=joined,
-        train_dataset=joined.dataset(steps * (GROUPS + others), seed=1),
+        rollout_func=paced(joined, pace_s),
+        train_dataset=joined.dataset(rounds * (GROUPS + others), seed=seed),
         args=trl.GRPOConfig(
             output_dir=str(out),
-            per_device_train_batch_size=(GROUPS + others) * SIZE,
+            per_device_train_batch_size=(GROUPS + others) * SIZE // MINIBATCHES,
+            steps_per_generation=MINIBATCHES,
+            loss_type="grpo",
+            epsilon_high=0.28,
             num_generations=SIZE,
             max_completion_length=TOKENS,
-            max_steps=steps,
+            max_steps=MINIBATCHES * rounds,
             save_strategy="no",
             learning_rate=float(RATE),
             lr_scheduler_type="constant",
             gradient_checkpointing=False,
+            seed=seed,
             use_cpu=True,
             bf16=False,
             report_to=[],
@@ -159,7 +175,7 @@ def train(swarm: shoal.Swarm, out: Path, steps: int, *, others: int) -> dict[str
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     spent = _cpu(node) - before
     return {
-        "steps": steps,
+        "rounds": rounds,
         "groups_of_others": joined.num_external,
         "wall_s": wall,
         "cpu_s": cpu,
@@ -169,8 +185,31 @@ def train(swarm: shoal.Swarm, out: Path, steps: int, *, others: int) -> dict[str
         "api_share_of_cpu": sum(clock.cpu.values()) / cpu,
         "node_cpu_s": spent,
         "node_share_of_cpu": spent / cpu,
-        "own_reward_last": fmean(clock.own_rewards[-LAST:]),
+        "own_reward": fmean(clock.own_rewards[-LAST:]),
+        "held_out": held_out(policy, swarm),
     }
+
+
+def paced(joined: Rollouts, pace_s: float) -> Callable[[Any, Any], Any]:
+    """The rollouts, a round begun `pace_s` after the one before it at the earliest."""
+    began = 0.0
+
+    def rollouts(prompts: Any, trainer: Any) -> Any:
+        nonlocal began
+        time.sleep(max(0.0, began + pace_s - time.monotonic()))
+        began = time.monotonic()
+        return joined(prompts, trainer)
+
+    return rollouts
+
+
+def held_out(policy: Policy, swarm: shoal.Swarm) -> float:
+    """Share of the held-out questions that a policy answers right, greedily."""
+    policy.model.eval()
+    sampling = SamplingParams(temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=TOKENS)
+    return evaluate(
+        policy, swarm._tasks, round_number=0, per_family=PER_FAMILY, sampling=sampling
+    ).pass_at_1
 
 
 def _cpu(process: psutil.Process | None) -> float:
@@ -181,71 +220,111 @@ def _cpu(process: psutil.Process | None) -> float:
     return float(times.user + times.system)
 
 
-def _trl(folder: Path, line: str, steps: int, *, others: int) -> dict[str, Any]:
+def _trl(
+    folder: Path, line: str, rounds: int, *, others: int, seed: int = 1, pace_s: float = 0.0
+) -> dict[str, Any]:
     """Train in a process of its own, so that no run warms up the next."""
-    command = [sys.executable, "-m", "benchmarks.trl_join", "--child", line, str(folder)]
-    done = subprocess.run(
-        [*command, str(steps), str(others)], capture_output=True, text=True, check=False
-    )
+    given = [line, str(folder), str(rounds), str(others), str(seed), str(pace_s)]
+    command = [sys.executable, "-m", "benchmarks.trl_join", "--child", *given]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def child(line: str, folder: str, steps: str, others: str) -> None:
+def child(line: str, folder: str, rounds: str, others: str, seed: str, pace_s: str) -> None:
     """Print what one training of TRL's took."""
     flags = list(LOOPBACK)
     with shoal.connect(line, data_dir=folder, node_flags=flags) as swarm:
         while int(others) and swarm.status()["groups_received"] < 4 * GROUPS:
             time.sleep(0.2)
-        print(json.dumps(train(swarm, Path(folder) / "out", int(steps), others=int(others))))
+        found = train(
+            swarm,
+            Path(folder) / "out",
+            int(rounds),
+            others=int(others),
+            seed=int(seed),
+            pace_s=float(pace_s),
+        )
+    print(json.dumps(found))
 
 
-def _native(folder: Path, address: str, *, others: int) -> float:
-    """Train a node of ours; its mean own reward at the end."""
-    flags = [*LOOPBACK, *TRAINS, f"--data-dir={folder}", f"--external={others}", "--seed=11"]
-    flags += [f"--rounds={GAIN_STEPS}", f"--bootstrap={address}"]
+def _native(folder: Path, line: str, address: str, *, others: int, seed: int) -> dict[str, Any]:
+    """Train a node of ours; what it got."""
+    flags = [*LOOPBACK, *TRAINS, f"--data-dir={folder}", f"--external={others}", f"--seed={seed}"]
+    flags += [f"--rounds={ROUNDS}", f"--bootstrap={address}", f"--round-seconds={PACE_S}"]
     command = [sys.executable, "-m", "shoal", "node", "--no-http", *flags]
     subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    rewards = [one["reward_local"] for one in lines if one.get("event") == "round"]
-    return fmean(rewards[-LAST:])
+    rounds = [one for one in lines if one.get("event") == "round"]
+    export = [sys.executable, "-m", "shoal", "trainer", f"--export={folder / 'model'}"]
+    subprocess.run([*export, f"--data-dir={folder}"], check=True, capture_output=True)
+    policy = load_policy(str(folder / "model"), device="cpu", seed=1)
+    with shoal.connect(line, data_dir=folder / "looking", node_flags=list(LOOPBACK)) as swarm:
+        passed = held_out(policy, swarm)
+    return {
+        "groups_of_others": sum(one["groups_external"] for one in rounds),
+        "own_reward": fmean(one["reward_local"] for one in rounds[-LAST:]),
+        "held_out": passed,
+    }
 
 
 def measure(options: Options) -> Report:
     """Measure the share and, unless in haste, the gain."""
-    steps = QUICK_STEPS if options.quick else STEPS
+    rounds = QUICK_STEPS if options.quick else STEPS
     results: dict[str, Any] = {}
     goals: list[Goal] = []
     with tempfile.TemporaryDirectory(prefix="shoal-") as root:
         place = Path(root)
-        with neighbour(place / "neighbour") as (line, address):
+        with neighbour(place / "neighbour") as (line, _):
             note("TRL, joined")
-            joined = results["joined"] = _trl(place / "joined", line, steps, others=GROUPS)
-            share = joined["api_share_of_cpu"] + joined["node_share_of_cpu"]
-            results["api_and_node_share_of_cpu"] = share
-            goals.append(
-                at_most("API's share of TRL's wall time", joined["api_share_of_wall"], MOST_SHARE)
-            )
-            goals.append(at_most("API and node, CPU time beside TRL's", share, MOST_SHARE))
-            if not options.quick:
-                results |= _gain(place, line, address, goals)
+            joined = results["joined"] = _trl(place / "joined", line, rounds, others=GROUPS)
+        share = joined["api_share_of_cpu"] + joined["node_share_of_cpu"]
+        results["api_and_node_share_of_cpu"] = share
+        goals.append(
+            at_most("API's share of TRL's wall time", joined["api_share_of_wall"], MOST_SHARE)
+        )
+        goals.append(at_most("API and node, CPU time beside TRL's", share, MOST_SHARE))
+        if not options.quick:
+            results["gain"] = _gain(place, goals)
     return Report(results=results, goals=goals)
 
 
-def _gain(place: Path, line: str, address: str, goals: list[Goal]) -> dict[str, Any]:
-    rewards: dict[str, float] = {}
-    for others in (0, GROUPS):
-        note(f"{others} groups of others a round")
-        found = _trl(place / f"trl-{others}", line, GAIN_STEPS, others=others)
-        rewards[f"trl_{others}"] = found["own_reward_last"]
-        rewards[f"native_{others}"] = _native(place / f"native-{others}", address, others=others)
-    trl = rewards[f"trl_{GROUPS}"] - rewards["trl_0"]
-    native = rewards[f"native_{GROUPS}"] - rewards["native_0"]
-    share = trl / native if native > 0 else float("nan")
-    goals.append(at_least("TRL's gain from others beside a node's", share, LEAST_GAIN))
-    return {"own_reward": rewards, "gain_trl": trl, "gain_native": native}
+def _gain(place: Path, goals: list[Goal]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for seed in SEEDS:
+        for others in (0, GROUPS):
+            for kind in ("trl", "native"):
+                name = f"{kind}_{others}_{seed}"
+                folder = place / name
+                with neighbour(folder / "other", seed=100 + seed, pace_s=PACE_S) as (line, address):
+                    if kind == "trl":
+                        one = _trl(
+                            *(folder / "own", line, ROUNDS),
+                            others=others,
+                            seed=seed,
+                            pace_s=PACE_S,
+                        )
+                    else:
+                        one = _native(folder / "own", line, address, others=others, seed=seed)
+                kept = ("groups_of_others", "own_reward", "held_out")
+                found[name] = {key: one[key] for key in kept}
+                note(f"{name}: {found[name]}")
+    for figure in ("own_reward", "held_out"):
+        gains = {
+            kind: [
+                found[f"{kind}_{GROUPS}_{seed}"][figure] - found[f"{kind}_0_{seed}"][figure]
+                for seed in SEEDS
+            ]
+            for kind in ("trl", "native")
+        }
+        found[f"gain_{figure}"] = {f"{kind}_by_seed": gain for kind, gain in gains.items()}
+        trl, native = fmean(gains["trl"]), fmean(gains["native"])
+        share = trl / native if native > 0 else float("nan")
+        found[f"gain_{figure}"] |= {"trl": trl, "native": native}
+        goals.append(at_least(f"TRL's gain beside a node's, {figure}", share, LEAST_GAIN))
+    return found
 
 
 if __name__ == "__main__":
