@@ -210,7 +210,7 @@ class AsyncRollouts:
                 for one in mine
                 for said in [one["logprobs"]["token_logprobs"]]
             ]
-            yield self._samples(rows, earned, version)
+            yield self._samples(rows, group_advantages(earned), earned, version)
 
     def _of_another(self, group: LeasedGroup, rewards: Sequence[float]) -> list[Any]:
         """Return a group of another as samples; none where there is nothing to learn from."""
@@ -225,25 +225,35 @@ class AsyncRollouts:
         ]
         if not has_signal([reward for _, reward in read]):
             return []
+        # What is not better than its group sets the others' advantages and is not trained on.
+        advantages = group_advantages([reward for _, reward in read])
+        taught = [
+            (reading, advantage, reward)
+            for (reading, reward), advantage in zip(read, advantages, strict=True)
+            if advantage > 0
+        ]
         prompt = self._prompt_ids(group.question)
         version = self._version
         choices = self._asked(
-            [[*prompt, *reading.ids] for reading, _ in read],
+            [[*prompt, *reading.ids] for reading, *_ in taught],
             max_tokens=1,
             echo=True,
             logprobs=1,
             temperature=1.0,
         )
         rows = []
-        for (reading, _), choice in zip(read, choices, strict=True):
+        for (reading, *_), choice in zip(taught, choices, strict=True):
             said = choice["logprobs"]["token_logprobs"][len(prompt) :][: len(reading.ids)]
             skipped = reading.unread or (False,) * len(reading.ids)
             rows.append((prompt, list(reading.ids), [int(not one) for one in skipped], said))
-        return self._samples(rows, [reward for _, reward in read], version)
+        return self._samples(
+            rows, [one for _, one, _ in taught], [one for *_, one in taught], version
+        )
 
     def _samples(
         self,
         rows: Sequence[tuple[list[int], list[int], list[int], list[float]]],
+        advantages: Sequence[float],
         rewards: Sequence[float],
         version: int,
     ) -> list[Any]:
@@ -254,7 +264,7 @@ class AsyncRollouts:
         ).RolloutSample
         self._number += 1
         made = []
-        for row, advantage, reward in zip(rows, group_advantages(rewards), rewards, strict=True):
+        for row, advantage, reward in zip(rows, advantages, rewards, strict=True):
             prompt, ids, mask, said = row
             if len(said) != len(ids):
                 raise ValueError("the server told another number of log-probabilities")
