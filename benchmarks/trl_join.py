@@ -9,7 +9,7 @@ are a node that trains on this machine.
 **Gain.** Held-out answers that pass after the last round, and own reward of the last rounds, with
 groups of others less without: of TRL and of a node with our trainer. Both have the same model,
 rate, loss (the mean of each answer's), steps a round, questions and answers a round, pace, and a
-neighbour of its own, which keeps that pace, too. Three seeds; not in a quick pass.
+neighbour of its own, which keeps that pace, too. Four seeds; not in a quick pass.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GROUPS, SIZE = 4, 8
 """Own groups a round, and as many of others; answers to each."""
 STEPS, QUICK_STEPS = 120, 40
 """Rounds in which joining is timed."""
-ROUNDS, LAST, SEEDS = 150, 100, (1, 2, 3)
+ROUNDS, LAST, SEEDS = 150, 100, (1, 2, 3, 4)
 """Rounds in which the gain is measured, those at the end whose rewards are averaged, and seeds."""
 PACE_S = 0.4
 """Time of a round of the gain. A faster trainer would learn from a less trained neighbour."""
