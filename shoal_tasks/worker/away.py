@@ -43,7 +43,6 @@ class ServerConversation(Conversation):
         """`clock` counts seconds."""
         super().__init__(families, limits)
         self.is_of_a_judge = families[0].is_local
-        self._lane = families[0].lane
         self._what = "judge" if self.is_of_a_judge else "server"
         self._names = ", ".join(spec.name for spec in families)
         self._clock = clock
@@ -57,14 +56,8 @@ class ServerConversation(Conversation):
         """
         is_about_it = not self.is_of_a_judge or call.message["op"] == "score"
         if is_about_it and self._clock() < self._away_until:
-            raise ServerAway(self._why, self._lane)
-        try:
-            results = yield from super().request(call)
-        except FamilyError as error:
-            yield from self.stop()
-            self._leave(str(error), float("inf"))
-        except WorkerUnavailable as error:
-            self._leave(str(error), AWAY_S)
+            raise ServerAway(self._why, self.lane)
+        results = yield from self._left_where_it_fails(super().request(call))
         if isinstance(results, Failure):
             work = "it takes" if self.is_of_a_judge else "its games take"
             self._leave(f"{work} too long, or its worker ended", AWAY_S)
@@ -73,9 +66,28 @@ class ServerConversation(Conversation):
             self._why = ""
         return results
 
+    @property
+    def needs_a_start(self) -> bool:
+        """Whether the worker of a server that is not away is down, or has used up its time."""
+        is_in_use = self._is_up and not self._is_spent
+        return not (self.is_of_a_judge or is_in_use or self._clock() < self._away_until)
+
+    def bring_up(self) -> Steps[None]:
+        """Start the worker. Raises `ServerAway` alone."""
+        yield from self._left_where_it_fails(self._replace())
+
+    def _left_where_it_fails(self, steps: Steps[R]) -> Steps[R]:
+        try:
+            return (yield from steps)
+        except FamilyError as error:
+            yield from self.stop()
+            self._leave(str(error), float("inf"))
+        except WorkerUnavailable as error:
+            self._leave(str(error), AWAY_S)
+
     def _leave(self, why: str, seconds: float) -> NoReturn:
         if why != self._why:
             log.warning("%s is left out, for its %s: %s", self._names, self._what, why)
         self._why = why
         self._away_until = self._clock() + seconds
-        raise ServerAway(why, self._lane)
+        raise ServerAway(why, self.lane)

@@ -71,6 +71,8 @@ class Conversation:
     def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits) -> None:
         self.is_of_a_judge = False
         """Whether the worker runs a judge of the operator's own."""
+        self.lane = families[0].lane
+        """Which worker of the client it is: `FamilySpec.lane`."""
         self._families = families
         self._limits = limits
         self._decoder = FrameDecoder()
@@ -101,14 +103,21 @@ class Conversation:
                 raise
         raise WorkerUnavailable("the task worker does not start")
 
+    @property
+    def needs_a_start(self) -> bool:
+        """Whether a worker has to be brought up before the next request, by `bring_up`."""
+        return False
+
+    def bring_up(self) -> Steps[None]:
+        """Replace a worker that is down, or has used up its time. Raises as `start`."""
+        yield from self._replace()
+
     def request(self, call: Call[R]) -> Steps[list[R] | Failure]:
         """Ask a worker, brought up where none is; after a failure none is.
 
         Raises as `start`.
         """
-        if self._is_spent:
-            yield from self.stop()
-        yield from self.start()
+        yield from self._replace()
         try:
             reply = yield from self._exchange(call.message, self._limits.request_timeout_seconds)
             reports.check_ok(reply)
@@ -123,6 +132,11 @@ class Conversation:
             return Failure.CRASHED
         self._is_spent = reports.cpu_seconds(reply) > self._limits.recycle_cpu_seconds
         return results
+
+    def _replace(self) -> Steps[None]:
+        if self._is_spent:
+            yield from self.stop()
+        yield from self.start()
 
     def stop(self) -> Steps[None]:
         """End the worker; the next start is another's."""

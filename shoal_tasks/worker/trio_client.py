@@ -77,10 +77,12 @@ class TaskWorker:
         digest_cache_size: int = 65_536,
     ) -> None:
         self._plans = TaskPlans(families, digest_cache_size=digest_cache_size)
-        talks = conversations(self._plans.specs, limits or WorkerLimits(), time.monotonic)
+        limits = limits or WorkerLimits()
+        talks = conversations(self._plans.specs, limits, time.monotonic)
         self._lanes = {lane: _Lane(one, max_waiting) for lane, one in talks.items()}
         self._first = next(iter(self._lanes.values()))
         self._patience_seconds = patience_seconds
+        self._server_patience_seconds = limits.request_timeout_seconds
 
     @property
     def report(self) -> WorkerReport | None:
@@ -99,7 +101,7 @@ class TaskWorker:
 
         Reports started when the first worker is ready, and those of judges: what is wrong with one
         is said now. Raises `FamilyError` where one refuses a family and `WorkerUnavailable` where
-        one does not come up. The workers of OpenEnv servers are started by their first questions.
+        one does not come up. The workers of OpenEnv servers are up by then too, or left out.
         """
         report = await self._first.start()
         for lane in self._lanes.values():
@@ -108,6 +110,10 @@ class TaskWorker:
         async with trio.open_nursery() as nursery:
             for lane in self._lanes.values():
                 nursery.start_soon(lane.serve)
+            # A server that answers slowly does not hold the node up.
+            with trio.move_on_after(self._server_patience_seconds):
+                for lane in self._lanes.values():
+                    await lane.was_brought_up.wait()
             task_status.started(report)
 
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
@@ -164,6 +170,9 @@ class _Lane:
 
     def __init__(self, conversation: talk.Conversation, max_waiting: int) -> None:
         self.conversation = conversation
+        self.was_brought_up = trio.Event()
+        """Set once the worker is up, or left out, for the first time."""
+        self._is_starting = False
         self._pipes = _Pipes()
         # Full means refused: a caller that cannot be served soon should not wait for it.
         self._send, self._receive = trio.open_memory_channel[_Job](max_waiting)
@@ -180,6 +189,8 @@ class _Lane:
         """Serve the queue until cancelled; the worker ends with this task."""
         current: _Job | None = None
         try:
+            await self._bring_up()
+            self.was_brought_up.set()
             async for current in self._receive:
                 if not current.abandoned:
                     await self._serve(current)
@@ -191,7 +202,9 @@ class _Lane:
         await self._follow(self.conversation.stop())
 
     async def submit(self, call: Call[R]) -> list[R] | Failure:
-        """Ask the worker. Raises `WorkerUnavailable`."""
+        """Ask the worker. Raises `WorkerUnavailable`, at once while a server's worker starts."""
+        if self._is_starting:
+            raise self._starts()
         job = _Job(call=call)
         try:
             self._send.send_nowait(job)
@@ -208,6 +221,11 @@ class _Lane:
         return job.outcome
 
     async def _serve(self, job: _Job) -> None:
+        if self.conversation.needs_a_start:
+            job.error = self._starts()
+            job.done.set()
+            await self._bring_up()
+            return
         try:
             job.outcome = await self._follow(self.conversation.request(job.call))
         except ServerAway as error:
@@ -217,6 +235,25 @@ class _Lane:
             job.error = WorkerUnavailable(str(error))
         finally:
             job.done.set()
+
+    async def _bring_up(self) -> None:
+        """Start the worker of a server while nobody waits for it.
+
+        A start takes seconds, and a batch whose questions waited for it would have been too dear,
+        which its signer would have paid for.
+        """
+        if not self.conversation.needs_a_start:
+            return
+        self._is_starting = True
+        try:
+            await self._follow(self.conversation.bring_up())
+        except ServerAway:
+            pass  # the conversation has logged why
+        finally:
+            self._is_starting = False
+
+    def _starts(self) -> ServerAway:
+        return ServerAway("its worker starts", self.conversation.lane)
 
     async def _follow(self, steps: talk.Steps[R]) -> R:
         try:

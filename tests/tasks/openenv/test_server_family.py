@@ -28,6 +28,7 @@ from shoal_tasks.worker.trio_client import TaskWorker as TrioWorker
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
+from tests.support.nodes import until
 from tests.tasks.openenv.servers import Guess, Wire, seen, served
 
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
@@ -93,6 +94,47 @@ def test_the_nodes_client_plays_too(tmp_path: Path) -> None:
     with served(Wire()) as address:
         spec = family(tmp_path, address)
         trio.run(main)
+
+
+def test_the_nodes_first_question_finds_the_servers_worker_up(tmp_path: Path) -> None:
+    """Its start would be part of what a batch cost, which the signer pays for."""
+
+    async def main() -> None:
+        worker = TrioWorker([*EASY[:1], spec])
+        async with trio.open_nursery() as nursery:
+            await nursery.start(worker.run)
+            talk = worker._lanes[spec.lane].conversation
+            assert talk.report is not None
+            # Nor does a batch pay for another start, once the server is back.
+            await worker._lanes[spec.lane]._follow(talk.stop())
+            with pytest.raises(WorkerUnavailable, match="its worker starts"):
+                await worker.question_digests([coordinates(spec, SEED)])
+            await until(lambda: not talk.needs_a_start)
+            assert await worker.question_digests([coordinates(spec, SEED)])
+            assert talk.num_restarts == 1
+            nursery.cancel_scope.cancel()
+
+    with served(Wire()) as address:
+        spec = family(tmp_path, address)
+        trio.run(main)
+
+
+def test_a_server_that_is_away_does_not_hold_up_a_nodes_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        worker = TrioWorker([*EASY[:1], spec])
+        async with trio.open_nursery() as nursery:
+            await nursery.start(worker.run)
+            with pytest.raises(ServerAway, match="Connection refused"):
+                await worker.question_digests([coordinates(spec, SEED)])
+            assert await worker.question_digests([coordinates(EASY[0], SEED)])
+            nursery.cancel_scope.cancel()
+
+    with served(Wire()) as address:
+        spec = family(tmp_path, address)
+    trio.run(main)
+    assert len(caplog.records) == 1, caplog.text
 
 
 def test_a_family_is_its_environment_not_its_address(tmp_path: Path) -> None:
