@@ -95,6 +95,7 @@ class Member:
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
             network_of=peer.host.source_of,
+            lanes={spec.name: spec.lane for spec in self.families if spec.lane},
             limits=IntakeLimits(patience_s=worker_patience_seconds),
         )
         self.shards = self._shard_keeper(traffic, draws)

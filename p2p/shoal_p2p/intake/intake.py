@@ -13,7 +13,7 @@ afterwards and judged like any other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -139,15 +139,17 @@ class Intake:
         is_open: trio.Event | None = None,
         in_thread: InThread = trio.to_thread.run_sync,
         network_of: Callable[[PeerId], str] = str,
+        lanes: Mapping[str, str] | None = None,
         limits: IntakeLimits | None = None,
     ) -> None:
         """Messages wait until `is_open` is set: before the ledger knows what is on disk, the second
         batch under a number cannot be told from the first. `network_of` names the network of a peer
-        that brings a batch, by which the worker's time is shared first (`Host.source_of`).
+        that brings a batch, by which the worker's time is shared first (`Host.source_of`). `lanes`
+        names the worker of each family that an own server or judge makes (`FamilySpec.lane`).
         """
         bounds = limits or IntakeLimits()
         self._context = context
-        self._turns = WorkerTurns(questions, patience_s=bounds.patience_s)
+        self._turns = WorkerTurns(questions, lanes=lanes, patience_s=bounds.patience_s)
         self._network_of = network_of
         self._ledger = ledger
         self._receivers = receivers

@@ -12,13 +12,17 @@ no fault of who signed or brought it.
 Whose own batches need too much of a message's time, and are not done, pays more for each turn: up
 to eight times, so that it has less than its share while others wait.  What is passed on or was
 asked for pays what it costs: who brings it does not know how fast this worker is.
+
+A worker of this node's own OpenEnv server or judge has turns of its own, so that it holds nobody
+else up.  How long it takes is this node's affair: there, a batch is too dear by the number of its
+tasks alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -45,6 +49,9 @@ _WASTED_HALF_LIFE_S = 60.0
 _MOST_WASTED_S = 7.0
 """Beyond this turns get no dearer; each is paid 1 + seconds wasted times."""
 _MAX_WASTEFUL = 1024
+OWN_TASK_S = 0.005
+"""What a task of an own server or judge counts for who signed it, however long it takes: a reset
+took 2 to 5 ms on a server on one loaded machine. So a batch of 180 such tasks is too dear."""
 _FIRST_PRICE_S = 0.001
 """Of a task whose family has not been measured."""
 _LEAST_PRICE_S = 20e-6
@@ -120,22 +127,23 @@ class _WaitingBatch:
 
 
 class WorkerTurns:
-    """Asks the worker for few slices at a time, of whoever has had least of its time."""
+    """Asks the workers, each for few slices at a time, of whoever has had least of its time."""
 
-    def __init__(self, questions: QuestionSource, *, patience_s: float = MAX_WAITING_S) -> None:
+    def __init__(
+        self,
+        questions: QuestionSource,
+        *,
+        lanes: Mapping[str, str] | None = None,
+        patience_s: float = MAX_WAITING_S,
+    ) -> None:
+        """`lanes` names the worker of each family that an own server or judge makes."""
         self._questions = questions
         self._patience_s = patience_s
-        self._prices = Prices()
-        self._queue: FairQueue[_WaitingBatch] = FairQueue()
-        self._jobs: dict[Path, list[_WaitingBatch]] = {}
-        """All that wait or are at the worker, by side of a network."""
-        self._wasted: BoundedDict[Path, tuple[float, float]] = BoundedDict(_MAX_WASTEFUL)
-        """The worker's seconds that a network's own batches have wasted, and by when."""
-        self._num_at_work = 0
-        self._at_work: list[_WaitingBatch] = []
-        """The jobs whose slices are at the worker, in the order in which it does them."""
-        self._free_at = -math.inf
-        """When the worker was done with the last of the others; infinite while that is unknown."""
+        self._lanes = lanes or {}
+        self._workers = {
+            lane: _Lane(questions, is_own_server=bool(lane), patience_s=patience_s)
+            for lane in ("", *self._lanes.values())
+        }
 
     async def question_digests(
         self, tasks: Sequence[TaskCoordinates], path: Path, *, is_own: bool = False
@@ -150,13 +158,59 @@ class WorkerTurns:
             WorkerUnavailable: too much of this side waits, or it took too long.
             UnknownFamily: as the worker does.
         """
-        if not tasks:
-            return []
         if (known := self._questions.known_digests(tasks)) is not None:
             return known
+        deadline = trio.current_time() + self._patience_s
+        apart: dict[str, list[TaskCoordinates]] = {}
+        for task in dict.fromkeys(tasks):
+            apart.setdefault(self._lanes.get(task.family, ""), []).append(task)
+        found: dict[TaskCoordinates, Digest] = {}
+        for lane in sorted(apart):  # what is every node's alike comes first, and is paid for
+            made = await self._workers[lane].question_digests(
+                apart[lane], path, is_own=is_own, deadline=deadline
+            )
+            found |= zip(apart[lane], made, strict=True)
+        return [found[task] for task in tasks]
+
+
+class _Lane:
+    """The turns of one worker."""
+
+    def __init__(
+        self,
+        questions: QuestionSource,
+        *,
+        is_own_server: bool,
+        patience_s: float,
+    ) -> None:
+        """`is_own_server`: its time says nothing about who asks (an own server's or judge's)."""
+        self._questions = questions
+        self._is_own_server = is_own_server
+        self._patience_s = patience_s
+        self._prices = Prices()
+        self._queue: FairQueue[_WaitingBatch] = FairQueue()
+        self._jobs: dict[Path, list[_WaitingBatch]] = {}
+        """All that wait or are at the worker, by side of a network."""
+        self._wasted: BoundedDict[Path, tuple[float, float]] = BoundedDict(_MAX_WASTEFUL)
+        """The worker's seconds that a network's own batches have wasted, and by when."""
+        self._num_at_work = 0
+        self._at_work: list[_WaitingBatch] = []
+        """The jobs whose slices are at the worker, in the order in which it does them."""
+        self._free_at = -math.inf
+        """When the worker was done with the last of the others; infinite while that is unknown."""
+
+    async def question_digests(
+        self,
+        tasks: Sequence[TaskCoordinates],
+        path: Path,
+        *,
+        is_own: bool,
+        deadline: float,
+    ) -> list[Digest]:
+        """Return one digest a task, as `WorkerTurns.question_digests`."""
         job = self._join(path, tasks)
         try:
-            with trio.move_on_after(self._patience_s):
+            with trio.move_on_at(deadline):
                 while job.rest:
                     await job.turn.wait()
                     await self._serve(job)
@@ -168,9 +222,12 @@ class WorkerTurns:
         finally:
             self._leave(job)
         alone_s = job.used_s + self._prices.of(job.rest)
+        wasted_s = job.used_s
+        if self._is_own_server:
+            alone_s = wasted_s = OWN_TASK_S * len(tasks)
         if is_own and 2 * alone_s >= self._patience_s:
             side, now = path[:_SIDE], trio.current_time()
-            self._wasted.put(side, (self._wasted_s(side, now) + job.used_s, now))
+            self._wasted.put(side, (self._wasted_s(side, now) + wasted_s, now))
             raise TooDear("the tasks took the task worker too long")
         raise WorkerUnavailable("the task worker did not answer in time")
 

@@ -22,10 +22,12 @@ from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns
 from shoal_p2p.standing.scoring import BAN_BELOW, WEIGHTS, Scoreboard
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
+from shoal_tasks.spec import FamilySpec, config_digest
 from shoal_tasks.types import TaskCoordinates
+from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker.trio_client import TaskWorker
 from shoal_wire.digests import question_digest
-from shoal_wire.types import Digest
+from shoal_wire.types import Digest, RolloutGroup
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.doubles.worker import InstantWorker, fake_question
@@ -486,3 +488,84 @@ async def test_the_real_worker_answers_all_while_one_connection_asks_for_a_thous
             askers.start_soon(ask, few, "honest")
         assert ended[0] == "honest"
         nursery.cancel_scope.cancel()
+
+
+class TwoWorkers(CountedWorker):
+    """Another worker makes the families on a server, `server_s` each."""
+
+    def __init__(self, server_s: float) -> None:
+        super().__init__(0.001)
+        self._server = CountedWorker(server_s)
+
+    async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
+        if tasks[0].family == _ON_A_SERVER:
+            return await self._server.question_digests(tasks)
+        return await super().question_digests(tasks)
+
+
+_ON_A_SERVER = make.SPECS[0].name
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 1 << 16),
+    server_s=st.sampled_from([0.001, 0.05, 0.3, 1.0, 5.0, 60.0]),
+    num_peers=st.integers(1, 6),
+)
+def test_how_slow_an_own_server_is_costs_no_honest_peer_and_no_other_family(
+    seed: int, server_s: float, num_peers: int
+) -> None:
+    rng, manifest = random.Random(seed), make.swarm()
+    seen: dict[bool, Counter[Reason]] = {True: Counter(), False: Counter()}
+
+    async def main() -> None:
+        intake = Intake(
+            context=make.context(manifest, make.fresh_identity().peer_id),
+            questions=TwoWorkers(server_s),
+            ledger=PublisherLedger(),
+            receivers=Receivers(keep=_ignore, accuse=_ignore),
+            wall_ms=lambda: make.NOW_MS,
+            in_thread=_here,  # type: ignore[arg-type]
+            lanes={_ON_A_SERVER: "ws://127.0.0.1:8000"},
+        )
+
+        async def publish(author: make.Author) -> None:
+            for _ in range(8):
+                is_there = rng.random() < 0.5
+                spec = make.SPECS[0] if is_there else make.SPECS[2]
+                groups = [_group_of(spec, rng.randrange(1 << 20)) for _ in range(rng.randint(1, 8))]
+                raw = author.envelope(author.batch(groups))
+                judged = await intake.validate(raw, author.peer_id, author.peer_id)
+                seen[is_there][judged.reason] += 1
+                await trio.sleep(rng.uniform(0, 2))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(num_peers):
+                nursery.start_soon(publish, make.Author(manifest))
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert set(seen[True]) <= {Reason.VALID, Reason.WORKER_UNAVAILABLE}
+    assert set(seen[False]) <= {Reason.VALID}
+
+
+def _group_of(spec: FamilySpec, number: int) -> RolloutGroup:
+    at = replace(make.coordinates_at(number), family=spec.name, config_digest=config_digest(spec))
+    return make.group(
+        of=make_task(
+            at,
+            question=fake_question(at),
+            verifier=spec.verifier,
+            verifier_version=spec.verifier_version,
+        )
+    )
+
+
+@pytest.mark.parametrize("server_s", [0.05, 60.0])
+async def test_a_batch_of_too_many_games_is_too_dear_however_slow_the_server_is(
+    autojump_clock: trio.testing.MockClock, server_s: float
+) -> None:
+    turns = WorkerTurns(TwoWorkers(server_s), lanes={_ON_A_SERVER: "ws://127.0.0.1:8000"})
+    for count, error in ((179, WorkerUnavailable), (180, TooDear)):
+        with pytest.raises(WorkerUnavailable) as failed:
+            await turns.question_digests(tasks(count, _ON_A_SERVER), by("one"), is_own=True)
+        assert failed.type is error
