@@ -36,7 +36,7 @@ help:
 	@echo "make join        the same in the swarm of an invitation: it asks for the line of shoal invite"
 	@echo "make bootstrap   run a bootstrap peer; it prints its addresses"
 	@echo "make swarm N=4   a bootstrap and N nodes on this machine, with a live table"
-	@echo "make experiment  does sharing help? (PRESET=results, poison, planted, hetero; MODEL=smollm2: real)"
+	@echo "make experiment  does sharing help? (PRESET=results, poison, planted, hetero, unlike; MODEL=smollm2: real)"
 	@echo "make test        run the tests (make test-slow: the long ones)"
 	@echo "make check       format, lint, types, import contracts, generated code"
 	@echo "make bench       run every benchmark (QUICK=1: a short pass)"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_lab.experiment.arms import hetero, poison, real, results
+from shoal_lab.experiment.arms import hetero, poison, real, results, unlike
 from shoal_lab.experiment.making.larger_model import make_larger_model
 from shoal_lab.experiment.making.tagged import make_tagged_start
 from shoal_lab.experiment.plan import Arm
@@ -87,7 +87,15 @@ PRESETS: Final[Mapping[str, Preset]] = {
         full=Size(seeds=2, rounds=100),
         quick=Size(seeds=1, rounds=60),
         nodes=8,
-        prepare=lambda: make_larger_model(hetero.LARGER),
+    ),
+    "unlike": Preset(
+        title=unlike.TITLE,
+        arms=unlike.all_arms,
+        base=results.BASE,
+        full=Size(seeds=5, rounds=60),
+        quick=Size(seeds=1, rounds=24),
+        nodes=results.NODES,
+        prepare=lambda: make_larger_model(unlike.LARGER),
     ),
     "real": Preset(
         title=real.TITLE,

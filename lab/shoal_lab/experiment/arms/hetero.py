@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from shoal_lab.experiment.plan import SILO, Arm, NodeSpec
 from shoal_tasks.families import EASY
 
-LARGER: Final = Path(".shoal") / "experiment" / "models" / "larger"
-"""The model of another size and tokenizer, made from `tiny-sparse` when it is first needed."""
 SHARING: Final[Mapping[str, Any]] = {"local": 4, "external": 4}
 ALONE: Final[Mapping[str, Any]] = {"local": 8, "external": 0}
 FROZEN: Final[Mapping[str, Any]] = {"local": 4, "external": 0, "learning_rate": 1e-15}
@@ -33,8 +30,6 @@ def all_arms(num_nodes: int) -> tuple[Arm, ...]:
     slow, late = replace(steady, role="slow", every=SLOW), replace(steady, role="late")
     answering = NodeSpec(settings={**FROZEN, "model": "tiny"}, role="answers only")
     specialists = [replace(_kind("specialist"), families=(family.name,)) for family in EASY]
-    models = [_kind("dense start", model="tiny"), _kind("sparse", model="tiny-sparse")]
-    sizes = [_kind("small"), _kind("larger", model=str(LARGER))]
     kinds: dict[str, Sequence[NodeSpec]] = {
         SILO: [_alone(_kind("alone"))],
         "4/4": [_kind("alike")],
@@ -42,10 +37,6 @@ def all_arms(num_nodes: int) -> tuple[Arm, ...]:
         "specialists 4/4": specialists,
         "L 4/4": [_kind(f"L = {count}", completions=count) for count in (4, 8, 16)],
         "slow and late 4/4": [steady, slow, steady, replace(late, late=LATE_JOINER)],
-        "models 8/0": list(map(_alone, models)),
-        "models 4/4": models,
-        "sizes and tokenizers 8/0": list(map(_alone, sizes)),
-        "sizes and tokenizers 4/4": sizes,
         "generate-only 4/4": [_kind("in training"), answering],
     }
     return tuple(

@@ -47,7 +47,8 @@ MERIT: Final = (
 )
 TESTS: Final = (
     "t-test on differences by seed, two-sided, of the area by round: a node's defaults minus each "
-    "other arm, or each arm minus its like alone or unattacked; adjusted (Holm) over these pairs",
+    "other arm (of the same role), or each arm minus its like alone or unattacked; adjusted (Holm) "
+    "over these pairs",
     "the same of the area by CPU second",
 )
 CAPTION: Final = (
@@ -82,12 +83,19 @@ def compared(runs: Sequence[Run]) -> list[Run]:
 
 
 def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return which rows are compared: a node's defaults with all, or each with its rival.
+    """Return which rows are compared: a node's defaults with all of its role, or each with a rival.
 
     A rival is the same swarm unattacked, the same nodes alone, or else the silo.
     """
-    if OURS in names:
-        return [(OURS, name) for name in names if name != OURS]
+    roles = {name: name.partition(", ")[2] for name in names}
+    ours = [name for name in names if name.partition(", ")[0].endswith(OURS)]
+    if ours:
+        return [
+            (one, name)
+            for one in ours
+            for name in names
+            if name not in ours and roles[name] == roles[one]
+        ]
     found: list[tuple[str, str]] = []
     for name in names:
         rivals = (f"{CLEAN}: {name.partition(': ')[2]}", name.replace("4/4", "8/0", 1), SILO)

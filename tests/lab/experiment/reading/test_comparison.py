@@ -44,6 +44,8 @@ def test_a_nodes_defaults_are_compared_with_all_and_others_with_their_rival() ->
         (unlike[2], unlike[1]),
         (unlike[3], SILO),
     ]
+    mixed = [f"unlike {OURS}, strong", f"unlike {OURS}, weak", "8/0, weak", "alike, strong"]
+    assert pairs_of(mixed) == [(mixed[0], mixed[3]), (mixed[1], mixed[2])]
     assert pairs_of(["4/4", "4/0"]) == []
 
 
