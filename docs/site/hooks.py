@@ -8,6 +8,7 @@ git holds what the code says once. Tests read the pages as the site shows them (
 from __future__ import annotations
 
 import ast
+import csv
 import importlib.util
 import inspect
 import posixpath
@@ -232,6 +233,17 @@ def _families() -> str:
     return _rows("preset | answers | families", rows())
 
 
+def _questions() -> str:
+    with (ROOT / "lab/results/question-counts.csv").open(encoding="utf-8") as file:
+        return _rows(
+            "preset | family | seen | equal to",
+            (
+                (f"`{preset}`", f"`{family}`", *(f"{int(number):,}" for number in numbers))
+                for preset, family, *numbers in list(csv.reader(file))[1:]
+            ),
+        )
+
+
 def _api() -> str:
     from shoal.api.swarm import Swarm
 
@@ -290,6 +302,7 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "strategies": _strategies,
     "api": _api,
     "families": _families,
+    "questions": _questions,
     "rooms": _rooms,
 }
 """The tables by the word that asks for them."""
