@@ -292,6 +292,18 @@ def _about(module: str) -> str:
     return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
+def _threats(section: str) -> str:
+    text = (ROOT / f"tests/threats/{section}.mutations").read_text(encoding="utf-8")
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for block in f"\n{text}".split("\nthreat ")[1:]:
+            what, defence, *lines = block.splitlines()
+            tests = dict.fromkeys(line[5:] for line in lines if line.startswith("test "))
+            yield what, defence.removeprefix("defence "), ", ".join(f"`{one}`" for one in tests)
+
+    return _rows("what happens | defence | tests that miss it", rows())
+
+
 TABLES: Mapping[str, Callable[..., str]] = {
     "settings": _settings,
     "commands": _commands,
@@ -304,5 +316,6 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "families": _families,
     "questions": _questions,
     "rooms": _rooms,
+    "threats": _threats,
 }
 """The tables by the word that asks for them."""

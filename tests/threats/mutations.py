@@ -1,6 +1,10 @@
-"""The table of mutations: for each test that docs/threats.md names, its defence taken out.
+"""The table of threats, and for each test that misses a defence, that defence taken out.
 
-The files `*.mutations` of this folder hold it, a section of the page each:
+The files `*.mutations` of this folder hold it, a section of docs/threats.md each, which the site
+makes of them:
+
+    threat Half-opens a connection
+    defence a ping has a deadline
 
     test tests/p2p/net/test_host.py::test_half_open_peer_is_cut
     # a peer's silence is not noticed
@@ -8,7 +12,7 @@ The files `*.mutations` of this folder hold it, a section of the page each:
     - not pong.is_set() and self._last_heard < asked
     + asked < 0
 
-`in` names a function (or a class, or a module alone). What stands behind `-` is an expression or
+A threat's tests follow it. `in` names a function (or a class, or a module alone). What stands behind `-` is an expression or
 statements, found there once whatever their layout; what stands behind `+` comes in their place.
 Without a `-`, the whole body of the function is replaced. A file that is no Python is named by
 `file`, and its lines stand as they are. More blocks of one mutation follow each other; another
@@ -174,6 +178,8 @@ def _edits(block: str, where: str) -> tuple[Edit, ...]:
     lines: list[str] = []
     for line in [*block.split("\n"), "in "]:
         kind, _, named = line.partition(" ")
+        if kind in ("threat", "defence"):
+            continue
         if kind not in ("in", "file"):
             if line and line[0] not in "+-#":
                 raise ValueError(f"{where}: {line!r}")
