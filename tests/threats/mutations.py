@@ -14,10 +14,10 @@ makes of them:
 
 A threat's tests follow it. `in` names a function (or a class, or a module alone). What stands
 behind `-` is an expression or statements, found there once whatever their layout; what stands
-behind `+` comes in their place. Without a `-`, the whole body of the function is replaced. A file that is no Python is named by
-`file`, and its lines stand as they are. More blocks of one mutation follow each other; another
-`test` line begins the next mutation, and a test may have several. A `#` line says what is taken
-out.
+behind `+` comes in their place. Without a `-`, the whole body of the function is replaced. A file
+that is no Python is named by `file`, and its lines stand as they are. More blocks of one mutation
+follow each other; another `test` line begins the next mutation, and a test may have several. A `#`
+line says what is taken out.
 """
 
 from __future__ import annotations
