@@ -304,6 +304,22 @@ def _threats(section: str) -> str:
     return _rows("what happens | defence | tests that miss it", rows())
 
 
+def _faults() -> str:
+    folder = ROOT / "docs/upstream"
+    told = (folder / "README.md").read_text(encoding="utf-8")
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for path in sorted(folder.glob("*.py")):
+            if path.name == "stock.py" or f"({path.name})" in told:
+                continue
+            text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            patch = folder / f"patches/{path.stem}.patch"
+            fix = f", [patch](patches/{patch.name})" if patch.exists() else ""
+            yield f"[`{path.stem}`]({path.name}){fix}", " ".join(text.split())
+
+    return _rows("script | what happens", rows())
+
+
 TABLES: Mapping[str, Callable[..., str]] = {
     "settings": _settings,
     "commands": _commands,
@@ -317,5 +333,6 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "questions": _questions,
     "rooms": _rooms,
     "threats": _threats,
+    "faults": _faults,
 }
 """The tables by the word that asks for them."""

@@ -21,6 +21,8 @@ from typing import Any
 import libp2p
 import pytest
 
+from tests.support import site
+
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PATCHES = sorted(p.stem for p in (DOCS / "upstream" / "patches").glob("*.patch"))
 SCRIPTS = sorted(p.name for p in (DOCS / "upstream").glob("*.py") if p.name != "stock.py")
@@ -78,7 +80,7 @@ def test_the_patch_mends_it(name: str, tmp_path: Path) -> None:
 
 
 def test_every_script_is_written_up_and_every_one_written_up_is_there() -> None:
-    text = (DOCS / "upstream" / "README.md").read_text()
+    text = site.page("upstream/README.md")
     named = set(re.findall(r"\(([a-z_]+\.py)\)", text))
     assert named == set(SCRIPTS)
     patches = set(re.findall(r"\(patches/([a-z_]+)\.patch\)", text))
@@ -157,12 +159,13 @@ def test_which_they_are_stands_in_the_scripts_and_in_the_reports() -> None:
         if re.search(r"^run\(.*(crash|dies)=", (DOCS / "upstream" / script).read_text(), re.M)
     }
     assert said == CRASHING
-    reports = (DOCS / "upstream" / "README.md").read_text()
+    reports = site.page("upstream/README.md")
     ready, _, harmless = reports.partition("## What is wrong and hurts")
     linked = set(re.findall(r"\]\(([a-z_]+\.py)\)", ready))
     assert linked >= CRASHING
-    assert linked | {f"{name}.py" for name in re.findall(r"`([a-z_]+)`", harmless)} == set(SCRIPTS)
-    assert not linked & {f"{name}.py" for name in re.findall(r"`([a-z_]+)`", harmless)}
+    listed = {f"{name}.py" for name in re.findall(r"\[`([a-z_]+)`\]", harmless)}
+    assert linked | listed == set(SCRIPTS)
+    assert not linked & listed
     rows = re.findall(r"^\| \[P\d+\]\(#(\S+)\).*\| (critical|high|medium) \|.*\|$", ready, re.M)
     sections = re.findall(r"^## (P\d+ .*)$", ready, re.M)
     assert [slug for slug, _ in rows] == [
