@@ -52,7 +52,7 @@ SPARSE: Final[Mapping[str, Any]] = {
     "eval_per_family": 16,
 }
 """About one answer in a hundred is right at the start; at the rate that was best for every arm
-(docs/archive/README.md)."""
+(docs/results.md)."""
 
 PRESETS: Final[Mapping[str, Preset]] = {
     "results": Preset(
@@ -109,7 +109,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
 
 REMOVED: Final[Mapping[str, str]] = {
     "paper": "`results` has SAPO's comparison at a node's defaults, and takes its arms: --arm 6/2",
-    "price": "averaged weights are no longer played; docs/archive/README.md says what came of it",
+    "price": "averaged weights are no longer played; docs/results.md says what came of it",
 }
 """Presets of earlier versions, and what took their place, without a full stop."""
 
