@@ -1,7 +1,7 @@
 """What a model that is not small learns by where nobody says otherwise. Pure.
 
 The settings' own defaults are the embedded models'. This is the one table of what is other for a
-model of real size; docs/models.md shows it, and a test compares the two.
+model of real size, and the site shows it in docs/models.md.
 """
 
 from __future__ import annotations

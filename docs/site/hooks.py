@@ -112,6 +112,20 @@ def _settings() -> str:
     )
 
 
+def _defaults() -> str:
+    from shoal_settings.real_models import REAL_DEFAULTS
+    from shoal_settings.schema import Settings
+
+    usual = Settings()
+    return _rows(
+        "setting | embedded | real | why",
+        (
+            (f"`{one.setting}`", f"{getattr(usual, one.setting):g}", one.text, one.why)
+            for one in REAL_DEFAULTS
+        ),
+    )
+
+
 def _default(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -322,6 +336,7 @@ def _faults() -> str:
 
 TABLES: Mapping[str, Callable[..., str]] = {
     "settings": _settings,
+    "defaults": _defaults,
     "commands": _commands,
     "rounds": _rounds,
     "scraped": _scraped,

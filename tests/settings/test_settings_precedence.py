@@ -206,11 +206,3 @@ def test_games_that_one_embedded_model_plays_are_played_by_it(command: Any) -> N
     assert (typed.settings.model, typed.origins["model"]) == ("tiny", "--model")
     assert typed.settings.learning_rate == Settings().learning_rate
     assert case.loaded(command, ["--tasks", "games"]).settings.model == "tiny"
-
-
-def test_the_defaults_of_large_models_are_those_of_the_page() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
-    usual = Settings()
-    for one in REAL_DEFAULTS:
-        row = f"| `{one.setting}` | {getattr(usual, one.setting):g} | {one.text} | {one.why} |"
-        assert row in page, row
