@@ -313,9 +313,11 @@ def _threats(section: str) -> str:
         for block in f"\n{text}".split("\nthreat ")[1:]:
             what, defence, *lines = block.splitlines()
             tests = dict.fromkeys(line[5:] for line in lines if line.startswith("test "))
-            yield what, defence.removeprefix("defence "), ", ".join(f"`{one}`" for one in tests)
+            named = ", ".join(f"`{one}`" for one in tests)
+            fold = f"<details><summary>{len(tests)}</summary>{named}</details>"
+            yield what, defence.removeprefix("defence "), fold
 
-    return _rows("what happens | defence | tests that miss it", rows())
+    return _rows("what happens | defence | tests", rows())
 
 
 def _faults() -> str:
