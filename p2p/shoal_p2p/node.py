@@ -116,7 +116,7 @@ class Node:
             await live.start(nursery)
             await nursery.start(self._socket(settings.data_dir / SOCKET_NAME, live.service).run)
             nursery.start_soon(self._watch_manifest, peer, found)
-            nursery.start_soon(_say_who_is_there, peer)
+            nursery.start_soon(_say_who_is_there, peer, settings)
             self._on_ready(live)
             await self._stop.wait()
             await self._shut_down(live)
@@ -167,8 +167,9 @@ class Node:
         self._stop.set()
 
 
-async def _say_who_is_there(peer: ListeningPeer) -> None:
-    """Say when the node trains alone and when it does no longer."""
+async def _say_who_is_there(peer: ListeningPeer, settings: Settings) -> None:
+    """Say when nobody else is there and when this is over."""
+    trains = "" if settings.no_trainer or settings.no_train else "training alone, and "
     changed = trio.Event()
 
     def note(_peer_id: PeerId) -> None:
@@ -182,7 +183,7 @@ async def _say_who_is_there(peer: ListeningPeer) -> None:
         solo = peer.discovery.solo
         if solo and alone is not True:
             when = "yet" if alone is None else "any more"
-            log.info("nobody else is here %s: training alone, and looking for peers", when)
+            log.info("nobody else is here %s: %slooking for peers", when, trains)
         elif not solo and alone is not False:
             count = len(peer.host.connected_peers())
             log.info("connected to %d peer%s", count, "" if count == 1 else "s")

@@ -15,7 +15,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from shoal_policy.generation.remote_replies import Fault, read_answer
 from shoal_policy.generation.requests import (
@@ -194,9 +194,17 @@ class RemoteGenerator:
         text = reply.body[:2000].decode("utf-8", "replace")
         changed = dialect.after(reply.status, text)
         if changed is None:
-            url = self._config.base_url
-            raise RemoteError(f"{url} refuses: status {reply.status} {reply.said}".rstrip())
+            said = f"{self._config.base_url} refuses: status {reply.status} {reply.said}"
+            raise RemoteError(f"{said.rstrip()}{_DO.get(reply.status, '')}")
         self._dialect = changed
+
+
+_DO: Final = {
+    401: f"; its key belongs in the variable {API_KEY_VARIABLE}",
+    403: f"; its key belongs in the variable {API_KEY_VARIABLE}",
+    404: "; give --remote-model a name that its /models lists",
+}
+"""What a person can do about a refusal, by its status."""
 
 
 def remote_model(settings: Settings) -> str:

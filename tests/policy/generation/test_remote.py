@@ -193,12 +193,15 @@ def test_a_slow_server_is_given_up_and_does_not_hold_up_the_end() -> None:
     release.set()
 
 
-def test_a_refusal_for_good_is_told_in_one_line() -> None:
-    with ModelServer(replies(401, {"error": "no\nsuch key"})) as server:
-        with pytest.raises(RemoteError, match="401") as caught:
+@pytest.mark.parametrize(("status", "do"), [(401, "OPENAI_API_KEY"), (404, "--remote-model")])
+def test_a_refusal_for_good_is_told_in_one_line_with_what_to_do(status: int, do: str) -> None:
+    with ModelServer(replies(status, {"error": "no\nsuch key"})) as server:
+        with pytest.raises(RemoteError, match=f"{status}.*{do}") as caught:
             generator(server).answer([question()])
         assert server.base_url in str(caught.value) and "\n" not in str(caught.value)
-    # Once it has answered, a refusal costs the answer only.
+
+
+def test_once_it_has_answered_a_refusal_costs_the_answer_only() -> None:
     with ModelServer() as server:
         remote = generator(server)
         remote.answer([question()])
