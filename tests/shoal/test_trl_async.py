@@ -23,7 +23,7 @@ import torch
 import shoal
 from shoal.serve import Server
 from shoal.trl import STATE_FILE
-from shoal.trl_async import AsyncRollouts
+from shoal.trl_async import AsyncRollouts, _Taken
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.serving import text_reply
 from shoal_policy.tiny import embedded_folder
@@ -104,6 +104,23 @@ class Copies:
         self.sent += 1
 
 
+class Seen(_Taken):
+    """The queue of `AsyncRollouts`, which keeps what TRL has taken from it."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.samples: list[Any] = []
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        self.samples.append(super().get(block, timeout))
+        return self.samples[-1]
+
+    def advantages(self, *, of_others: bool) -> list[float]:
+        """The advantages of all answers of other nodes, or of all own ones."""
+        chosen = [one for one in self.samples if (one.group_id in self.of_others) == of_others]
+        return [one.advantage for one in chosen]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_trl_trains_asynchronously_beside_a_node(
@@ -139,6 +156,7 @@ def test_trl_trains_asynchronously_beside_a_node(
             disable_tqdm=True,
         )
         joined = AsyncRollouts(swarm, str(embedded_folder("tiny")), args, author="by-trl")
+        joined.rollout_buffer = seen = Seen(args.queue_maxsize)
         transfer = Copies(policy)
         trainer = asynchronous.AsyncGRPOTrainer(
             str(embedded_folder("tiny")),
@@ -158,6 +176,8 @@ def test_trl_trains_asynchronously_beside_a_node(
         first = next(one for one in trainer.state.log_history if "ratio" in one)
         assert first["ratio"] == pytest.approx(1.0, abs=1e-3), "others' tokens, too"
         assert first["kl"] == pytest.approx(0.0, abs=1e-4)
+        assert seen.advantages(of_others=True) and min(seen.advantages(of_others=True)) > 0
+        assert min(seen.advantages(of_others=False)) < 0
         state = json.loads((tmp_path / "out" / STATE_FILE).read_text())
         assert state["step"] == STEPS and state["groups"]
         assert swarm.unconfirmed == ()
