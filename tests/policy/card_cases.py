@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from shoal_policy.generation.local import generate
+from shoal_policy.model.examples import Shots, Shown
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
@@ -25,6 +26,7 @@ from tests.policy import tiny_models
 from tests.support.pretended_device import Pretended
 
 PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 31, 32, 4], [1, 9, 9, 14, 4]]
+NEVER = frozenset({-1})
 LONG = [1, *(20 + n % 30 for n in range(60)), 4]
 
 
@@ -47,10 +49,12 @@ def _updated(policy: Policy, count: int) -> list[float]:
     return [stats.loss, stats.grad_norm, stats.external.logprob_mean or 0.0]
 
 
-def _answered(policy: Policy, tokens: int) -> list[float]:
+def _answered(
+    policy: Policy, tokens: int, prompts: Sequence[Sequence[int]] = PROMPTS
+) -> list[float]:
     made = generate(
         policy,
-        PROMPTS,
+        prompts,
         num_completions=2,
         params=SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=tokens),
         generator=torch.Generator().manual_seed(3),
@@ -61,7 +65,26 @@ def _answered(policy: Policy, tokens: int) -> list[float]:
 def _plain() -> Policy:
     """One that the decoder of small models leaves to transformers, and that ends nothing early."""
     policy = tiny_models.policy("qwen2")
-    return dataclasses.replace(policy, logit_form=None, eos_ids=frozenset({-1}))
+    return dataclasses.replace(policy, logit_form=None, eos_ids=NEVER)
+
+
+def _with_examples(count: int) -> Policy:
+    """One whose prompts begin with the worked examples of so many families, of unequal length."""
+    shown = {
+        str(family): Shown(count=1, examples=(), prefix=tuple(_prefix(family)))
+        for family in range(count)
+    }
+    return dataclasses.replace(tiny_models.policy("qwen2"), shots=Shots(shown), eos_ids=NEVER)
+
+
+def _prefix(family: int) -> list[int]:
+    return [1, *(5 + (family * 7 + n) % 50 for n in range(20 + family))]
+
+
+def _answered_behind_examples(policy: Policy, tokens: int) -> list[float]:
+    families = range(len(policy.shots.families))
+    prompts = [[*_prefix(family), *PROMPTS[family % 3]] for family in families]
+    return _answered(policy, tokens, prompts)
 
 
 def _with_adapter() -> Policy:
@@ -76,6 +99,8 @@ KINDS: dict[str, tuple[Callable[[], Policy], Callable[[Policy, int], list[float]
     "update": (lambda: tiny_models.policy("qwen2"), _updated),
     "answer": (_plain, _answered),
     "answer with an adapter": (_with_adapter, _answered),
+    "answer in 1 family": (lambda: _with_examples(1), _answered_behind_examples),
+    "answer in 11 families": (lambda: _with_examples(11), _answered_behind_examples),
 }
 
 

@@ -13,11 +13,16 @@ from typing import Any
 
 import pytest
 
+from shoal_policy.generation.local import LOOK_EVERY
+
 pytest.importorskip("peft")
 
 LAYERS = 2
 MOST_LAUNCHES_A_LAYER = 60
 """For each token; 41 stand in the layer itself, the rest is the batch's share of drawing."""
+MOST_BEHIND_EXAMPLES = 200
+"""For each token of two layers whose prompts begin with worked examples, in however many families:
+189 in one, 191 in eleven."""
 
 
 @cache
@@ -43,18 +48,25 @@ def test_attention_in_an_update_has_a_kernel_that_holds_no_scores() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["answer", "answer with an adapter"])
-def test_a_token_costs_one_wait_and_launches_within_the_ceiling(kind: str) -> None:
-    few, many = counted(kind, 8), counted(kind, 24)
-    assert many["waits"] - few["waits"] == 16
+def test_a_token_s_launches_stay_within_the_ceiling(kind: str) -> None:
+    assert at_a_token(kind) <= LAYERS * MOST_LAUNCHES_A_LAYER + 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["answer in 1 family", "answer in 11 families"])
+def test_worked_examples_cost_as_many_launches_whatever_their_families(kind: str) -> None:
+    assert at_a_token(kind) <= MOST_BEHIND_EXAMPLES
+
+
+def at_a_token(kind: str) -> float:
+    """Launches a token. The host waits once in `LOOK_EVERY` tokens, and copies nothing over."""
+    few, many = counted(kind, 8), counted(kind, 8 + 2 * LOOK_EVERY)
+    assert many["waits"] - few["waits"] == 2
     assert many["from_host"] == few["from_host"]
-    launches = (many["launches"] - few["launches"]) / 16
-    assert launches <= LAYERS * MOST_LAUNCHES_A_LAYER + 20
+    launches: int = many["launches"] - few["launches"]
+    return launches / (2 * LOOK_EVERY)
 
 
 @pytest.mark.slow
 def test_an_adapter_costs_no_launch_at_a_token() -> None:
-    def at_a_token(kind: str) -> int:
-        found: int = counted(kind, 24)["launches"] - counted(kind, 8)["launches"]
-        return found
-
     assert at_a_token("answer with an adapter") == at_a_token("answer")

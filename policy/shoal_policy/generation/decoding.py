@@ -97,7 +97,9 @@ class CacheDecoder:
     def step(self, ids_R: torch.Tensor, step: int) -> torch.Tensor:
         """Append the `step`-th new token (from 0) of each row; logits [R, V] of the next."""
         mask_RW = self._mask_RW[:, : self._width + step + 1]
-        return self._call(ids_R[:, None], mask_RW, (self._lengths_R + step)[:, None])
+        # A row that has ended may be past the last position before it is dropped.
+        positions_R = (self._lengths_R + step).clamp(max=self._policy.max_positions - 1)
+        return self._call(ids_R[:, None], mask_RW, positions_R[:, None])
 
     def keep(self, rows: torch.Tensor) -> None:
         """Drop all rows but these (indices into the living ones)."""

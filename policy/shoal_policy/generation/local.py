@@ -35,6 +35,10 @@ COMPACT_BELOW = 0.75
 """Rows that ended are dropped once at most this share of the batch is alive: dropping copies
 the cache, and below a handful of rows a forward pass costs the same with or without them."""
 
+LOOK_EVERY = 8
+"""Tokens between two looks at which rows have ended, on a device that works while Python goes on.
+A row that has ended computes at most so many tokens for nothing. On a CPU each token has a look."""
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -296,6 +300,9 @@ class _Loop:
         rooms = [min(max_new, policy.max_positions - len(prompt)) for prompt in prompts]
         self._limits = torch.tensor(rooms, device=device).repeat_interleave(num_completions)
         num_rows = len(self._limits)
+        self._steps = max(rooms)
+        # Asking who has ended waits for the device, which then stands idle.
+        self._look_every = 1 if device.type == "cpu" else LOOK_EVERY
         self._eos = torch.tensor(sorted(policy.eos_ids), device=device)
         self._rows_R = torch.arange(num_rows, device=device)
         self._ids_RM = torch.full((num_rows, max_new), policy.pad_id, device=device)
@@ -306,21 +313,23 @@ class _Loop:
         """Generate until every row ended."""
         logits_RV = self._decoder.prefill()
         alive_R = torch.ones_like(self._rows_R, dtype=torch.bool)
-        for step in range(self._params.max_new_tokens):
+        for step in range(self._steps):
             rows_R = self._rows_R
             ids_R, logprobs_R = sample_tokens(logits_RV, uniforms_RM[rows_R, step], self._params)
             self._ids_RM[rows_R, step] = ids_R
             self._logprobs_RM[rows_R, step] = logprobs_R
             self._lengths[rows_R] += alive_R
             alive_R = alive_R & ~torch.isin(ids_R, self._eos) & (self._limits[rows_R] > step + 1)
-            num_alive = int(alive_R.sum())
-            on_step(len(self._lengths) - num_alive, (step + 1) / self._params.max_new_tokens)
-            if num_alive == 0:
-                return
-            if num_alive <= COMPACT_BELOW * len(rows_R):
-                living = alive_R.nonzero()[:, 0]
-                self._decoder.keep(living)
-                self._rows_R, ids_R, alive_R = rows_R[living], ids_R[living], alive_R[living]
+            is_last = step + 1 == self._steps
+            if is_last or (step + 1) % self._look_every == 0:
+                num_alive = int(alive_R.sum())
+                on_step(len(self._lengths) - num_alive, (step + 1) / self._params.max_new_tokens)
+                if num_alive == 0:
+                    return
+                if num_alive <= COMPACT_BELOW * len(rows_R):
+                    living = alive_R.nonzero()[:, 0]
+                    self._decoder.keep(living)
+                    self._rows_R, ids_R, alive_R = rows_R[living], ids_R[living], alive_R[living]
             logits_RV = self._decoder.step(ids_R, step)
 
     def samples(self) -> list[Sample]:

@@ -8,14 +8,17 @@ Attention over the two parts is joined by their log-sum-exp: softmax over both i
 each, weighed by what it sums up to (FlashAttention, arXiv 2205.14135, section 3.1; over shared
 prefixes arXiv 2402.05099).
 
-Shapes: P prompts, R living rows, F families, K key heads, G query heads of each, W columns of a
-row's own cache, S tokens of a prefix, M tokens of the sequence, D head size, H hidden size.
+All prefixes are one padded batch, so that a token starts as many operations whatever their number.
+
+Shapes: P prompts, R living rows, F families, N rows of the largest, K key heads, G query heads of
+each, W columns of a row's own cache, S tokens of the longest prefix, M tokens of the sequence, D
+head size, H hidden size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.nn import functional
@@ -24,6 +27,9 @@ from transformers.integrations.sdpa_attention import repeat_kv
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import can_pack, laid_out_hidden, packing
 from shoal_policy.model.prefix_cache import Cache, Prefix, held_for
+
+_NONE: Final = -1
+"""The family of a row that shares no beginning."""
 
 
 def can_share(policy: Policy, prompts: Sequence[Sequence[int]], max_new: int) -> list[int] | None:
@@ -50,14 +56,10 @@ class PrefixDecoder:
         self._policy, self._repeat = policy, repeat
         self._prompts = [tuple(prompt) for prompt in prompts]
         self._shared = list(shared)
-        self._families = sorted(
-            {prompt[:size] for prompt, size in zip(self._prompts, shared, strict=True)}
-        )
+        begun = [prompt[:size] for prompt, size in zip(self._prompts, shared, strict=True)]
+        self._families = sorted({one for one in begun if one})
         device = policy.device
-        family = [
-            self._families.index(prompt[:size])
-            for prompt, size in zip(self._prompts, shared, strict=True)
-        ]
+        family = [self._families.index(one) if one else _NONE for one in begun]
         rests = [len(prompt) - size for prompt, size in zip(self._prompts, shared, strict=True)]
         self._width, self._columns = max(rests), max(rests) + max_new
 
@@ -67,23 +69,23 @@ class PrefixDecoder:
         self._family_R = of_rows(family)
         self._lengths_R = of_rows(list(map(len, self._prompts)))
         places_W = torch.arange(self._columns, device=device)
-        self._mask_RW = places_W >= (self._width - of_rows(rests))[:, None]
-        self._prefixes: list[Cache] = []
+        self._padding_RW = places_W < (self._width - of_rows(rests))[:, None]
+        self._last_position = policy.max_positions - 1
+        self._prefixes: Cache = {}
+        self._dealt = self._deal([one for one in family for _ in range(repeat)])
         self._own: Cache = {}
         self._column = 0
-        self._rows_of_family: list[torch.Tensor] = []
         self.windows: set[int] = set()
 
     def prefill(self) -> torch.Tensor:
         """Run what prompts do not share; logits [R, V] of each row's first new token."""
         with packing(self._policy.model):
-            held = _computed(self._policy, [one for one in self._families if one])
-            self._prefixes = [held.get(one, {}) for one in self._families]
+            held = _computed(self._policy, self._families)
+            self._prefixes = self._padded([held[one] for one in self._families])
             rests = _Rests(self._prompts, self._shared, held, self._policy.device)
             hidden_MH = laid_out_hidden(self._policy.model, rests.ids, rests.positions, rests)
         for layer, (keys, values) in rests.cache.items():
             self._own[layer] = (self._room(keys, rests), self._room(values, rests))
-        self._deal_rows()
         logits_PV = self._policy.model.get_output_embeddings()(hidden_MH[rests.last_P])
         return logits_PV.repeat_interleave(self._repeat, dim=0)
 
@@ -92,7 +94,8 @@ class PrefixDecoder:
         self._column = self._width + step
         model = self._policy.model
         with packing(model):
-            positions_1R = (self._lengths_R + step)[None]
+            # A row that has ended may be past the last position before it is dropped.
+            positions_1R = (self._lengths_R + step).clamp(max=self._last_position)[None]
             hidden_RH = laid_out_hidden(model, ids_R[None], positions_1R, self)
         logits_RV: torch.Tensor = model.get_output_embeddings()(hidden_RH)
         return logits_RV
@@ -102,8 +105,8 @@ class PrefixDecoder:
         for layer, (keys, values) in self._own.items():
             self._own[layer] = (keys[rows], values[rows])
         self._family_R, self._lengths_R = self._family_R[rows], self._lengths_R[rows]
-        self._mask_RW = self._mask_RW[rows]
-        self._deal_rows()
+        self._padding_RW = self._padding_RW[rows]
+        self._dealt = self._deal(self._family_R.tolist())
 
     def attend(
         self,
@@ -122,33 +125,81 @@ class PrefixDecoder:
         query_RKGD = query[0].transpose(0, 1).unflatten(1, (keys_RKWD.shape[1], -1))
         query_RKGD = query_RKGD * (size**-0.5 if scale is None else scale)
         scores = query_RKGD @ keys_RKWD[:, :, used].transpose(-1, -2)
-        scores = scores.float().masked_fill(~self._mask_RW[:, None, None, used], -torch.inf)
+        scores = scores.float().masked_fill(self._padding_RW[:, None, None, used], -torch.inf)
         out_RKGD, sums_RKG = _weighed(scores, values_RKWD[:, :, used])
-        for cache, rows in zip(self._prefixes, self._rows_of_family, strict=True):
-            if cache and len(rows):
-                keys_KSD, values_KSD = cache[layer]
-                asked = query_RKGD[rows].transpose(0, 1)  # [K, n, G, D]
-                found, sums = _weighed(
-                    (asked.flatten(1, 2) @ keys_KSD.transpose(-1, -2)).float(), values_KSD
-                )
-                found = found.unflatten(1, asked.shape[1:3]).transpose(0, 1)
-                sums = sums.unflatten(1, asked.shape[1:3]).transpose(0, 1)
-                share = torch.sigmoid(sums - sums_RKG[rows])[..., None].to(found.dtype)
-                out_RKGD[rows] = share * found + (1 - share) * out_RKGD[rows]
-        return out_RKGD.flatten(1, 2)[None]
+        keys_FKSD, values_FKSD = self._prefixes[layer]
+        asked_FNKGD = query_RKGD[self._dealt.rows_FN]
+        asked = asked_FNKGD.transpose(1, 2).flatten(2, 3)  # [F, K, N·G, D]
+        scores = (asked @ keys_FKSD.transpose(-1, -2)).float()
+        if self._beyond_F11S is not None:
+            scores = scores.masked_fill(self._beyond_F11S, -torch.inf)
+        found, sums = _weighed(scores, values_FKSD)
+        groups = asked_FNKGD.shape[3]
+        found_RKGD = self._dealt.back(found.unflatten(2, (-1, groups)))
+        gained_RKG = self._dealt.back(sums.unflatten(2, (-1, groups))) - sums_RKG
+        if self._dealt.lacks_R is not None:
+            gained_RKG = gained_RKG.masked_fill(self._dealt.lacks_R[:, None, None], -torch.inf)
+        share_RKG1 = torch.sigmoid(gained_RKG)[..., None].to(found.dtype)
+        return torch.lerp(out_RKGD, found_RKGD, share_RKG1).flatten(1, 2)[None]
 
-    def _deal_rows(self) -> None:
-        self._rows_of_family = [
-            (self._family_R == number).nonzero()[:, 0] for number in range(len(self._families))
-        ]
+    def _deal(self, family_R: Sequence[int]) -> _Dealt:
+        return _Dealt(family_R, len(self._families), self._policy.device)
+
+    def _padded(self, caches: Sequence[Cache]) -> Cache:
+        """All families' keys and values side by side, [F, K, S, D] each, in the computing type."""
+        lengths = list(map(len, self._families))
+        longest = max(lengths)
+        self._beyond_F11S: torch.Tensor | None = None
+        if min(lengths) < longest:
+            device = self._policy.device
+            places_S = torch.arange(longest, device=device)
+            lengths_F = torch.tensor(lengths, device=device)
+            self._beyond_F11S = (places_S >= lengths_F[:, None])[:, None, None]
+
+        def side_by_side(made: Sequence[torch.Tensor]) -> torch.Tensor:
+            wide = [functional.pad(one, (0, 0, 0, longest - one.shape[1])) for one in made]
+            return torch.stack(wide).to(self._policy.autocast_dtype or wide[0].dtype)
+
+        return {
+            layer: (
+                side_by_side([one[layer][0] for one in caches]),
+                side_by_side([one[layer][1] for one in caches]),
+            )
+            for layer in caches[0]
+        }
 
     def _room(self, made_KMD: torch.Tensor, rests: _Rests) -> torch.Tensor:
         """Each row's own keys or values, right-aligned, with room for every new token."""
         heads, _, size = made_KMD.shape
-        wide = made_KMD.new_zeros(len(self._prompts), heads, self._columns, size)
+        dtype = self._policy.autocast_dtype or made_KMD.dtype
+        wide = made_KMD.new_zeros(len(self._prompts), heads, self._columns, size, dtype=dtype)
         for place, (first, end) in enumerate(rests.spans):
             wide[place, :, self._width - (end - first) : self._width] = made_KMD[:, first:end]
         return wide.repeat_interleave(self._repeat, dim=0)
+
+
+class _Dealt:
+    """The living rows by family, each padded to as many as the largest has."""
+
+    def __init__(self, family_R: Sequence[int], num_families: int, device: torch.device) -> None:
+        members: list[list[int]] = [[] for _ in range(num_families)]
+        places: list[tuple[int, int]] = []
+        for row, family in enumerate(family_R):
+            places.append((max(family, 0), len(members[family]) if family >= 0 else 0))
+            if family >= 0:
+                members[family].append(row)
+        most = max(1, *map(len, members))
+        padded = [[*rows, *[0] * (most - len(rows))] for rows in members]
+        self.rows_FN = torch.tensor(padded, device=device)
+        self.lacks_R: torch.Tensor | None = None
+        """The rows without a prefix; None where each has one."""
+        if min(family_R) < 0:
+            self.lacks_R = torch.tensor([one < 0 for one in family_R], device=device)
+        self._places_R = torch.tensor([f * most + n for f, n in places], device=device)
+
+    def back(self, found_FKN: torch.Tensor) -> torch.Tensor:
+        """Return what was computed family by family, [F, K, N, …], row by row: [R, K, …]."""
+        return found_FKN.transpose(1, 2).flatten(0, 1)[self._places_R]
 
 
 def _weighed(scores: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

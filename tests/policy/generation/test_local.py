@@ -10,6 +10,7 @@ import torch
 
 from shoal_policy.generation import decoding
 from shoal_policy.generation.local import Sample, generate, sample_tokens
+from shoal_policy.model.examples import Shots, Shown
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_wire.types import FinishReason, SamplingParams
 from tests.policy import tiny_models
@@ -151,6 +152,19 @@ def test_never_runs_past_the_models_positions() -> None:
     samples = draw(policy, prompts=[PROMPTS[0], PROMPTS[2]], num_completions=8)
     assert max(len(sample.ids) for sample in samples[0]) == 12 - 5
     assert max(len(sample.ids) for sample in samples[1]) == 12 - 8
+
+
+@pytest.mark.parametrize("examples", [(), tuple(range(5, 25))], ids=["plain", "behind examples"])
+def test_a_row_that_ended_is_not_computed_past_the_last_position(examples: tuple[int, ...]) -> None:
+    """Few of many rows have ended, so that they stay for a while: GPT-2 has no row for them."""
+    policy = tiny_models.policy("gpt2", positions=len(examples) + 12)
+    if examples:
+        shown = Shown(count=1, examples=(), prefix=examples)
+        policy = replace(policy, shots=Shots({"any": shown}))
+    prompts = [[*examples, *prompt] for prompt in [[1, 30, 4]] * 8 + [PROMPTS[2]]]
+    samples = draw(policy, prompts=prompts, params=params(max_new_tokens=8))
+    assert max(len(sample.ids) for sample in samples[0]) == 8
+    assert max(len(sample.ids) for sample in samples[8]) == 12 - 8
 
 
 def test_a_prompt_that_fills_the_model_is_refused() -> None:
