@@ -20,8 +20,11 @@ _MADE = f".venv/bin/{_NAME}"
 def called() -> str:
     """Return the words that start `shoal` again from this folder."""
     started = Path(sys.argv[0])
-    if started.name == "__main__.py":
-        return f"{_shortest(Path(python()[0]))} -m {_NAME}"
+    if started.name == "__main__.py":  # as a node starts its page
+        interpreter = Path(python()[0])
+        if (beside := interpreter.with_name(_NAME)).exists():
+            return _shortest(beside)
+        return f"{_shortest(interpreter)} -m {_NAME}"
     if started.name != _NAME:  # imported by another program
         return _NAME
     return _shortest(started)

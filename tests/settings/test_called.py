@@ -41,6 +41,9 @@ def test_a_program_is_named_as_short_as_works_here(
     start_as(monkeypatch, "/somewhere/shoal/__main__.py")
     monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
     assert called() == ".venv/bin/python -m shoal"
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/shoal").touch(mode=0o755)
+    assert called() == ".venv/bin/shoal", "as its page is started by a node"
     start_as(monkeypatch, "/usr/bin/pytest")
     assert called() == "shoal"
 

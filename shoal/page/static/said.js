@@ -36,7 +36,7 @@ export async function said(peer) {
   }
 }
 
-// Where none is chosen: the newest whose answers earned unlike rewards, and it stays open while it is listed.
+// Where none is chosen: the newest whose answers earned different rewards, and it stays open while it is listed.
 function telling(found) {
   if (found.some((one) => `${one.group_id}` === opened)) return opened;
   opened = (found.find((one) => one.earned === "mixed") ?? found[0])?.group_id ?? "";
@@ -63,8 +63,8 @@ function list(peer, found) {
   options("family", found.families, filters.family);
   options("publisher", found.publishers, filters.publisher, (id) => id.slice(-10));
   const gone = peer.right.state === "down" && found.of === 0;
-  say(at("said-count"), gone ? "" : `${plural(found.rows.length, "group")} of the latest ${found.of}`);
-  say(at("said-none"), gone ? "The list ends with the node; shoal export writes what is on disk." : "No answers of this kind yet.");
+  say(at("said-count"), found.of === 0 ? "" : `${plural(found.rows.length, "group")} of the latest ${found.of}`);
+  say(at("said-none"), gone ? "The list ends with the node; shoal export writes what is on disk." : found.of ? "No answers match these filters." : "No answers yet.");
   show(at("said-none"), found.rows.length === 0);
   show(at("group"), !gone || Boolean(group));
   const items = found.rows.map((one) => ({
@@ -108,7 +108,7 @@ export async function whole(peer, group, isNewest = false) {
   place.replaceChildren(make("p", { class: "empty" }, "Asking the node for it …"));
   try {
     const found = await ask("/api/group", { peer: peer.name, id: group });
-    if (which === shown) place.replaceChildren(...(isNewest ? [make("p", { class: "fine" }, "The latest whose answers earned unlike rewards. Choose another on the left.")] : []), ...texts(found));
+    if (which === shown) place.replaceChildren(...(isNewest ? [make("p", { class: "fine" }, "The latest group whose answers earned different rewards. Choose another on the left.")] : []), ...texts(found));
   } catch (error) {
     if (which === shown) place.replaceChildren(make("p", { class: "empty" }, `It cannot be shown: ${error.message}.`));
   }
@@ -116,7 +116,7 @@ export async function whole(peer, group, isNewest = false) {
 
 function texts(one) {
   const facts = [
-    one.own ? "said here" : null, `round ${one.round}`, `policy version ${one.policy_version}`,
+    one.own ? "by this node" : null, `round ${one.round}`, `policy version ${one.policy_version}`,
     has(one.received_ms) ? `came ${clock(one.received_ms / 1000)}` : null,
     one.used === true ? "trained on" : one.used === false ? `passed over: ${one.why_unused}` : "waits to be drawn",
   ];
@@ -136,7 +136,7 @@ function completion(answer, one) {
   const mean = rewards.every(has) ? rewards.reduce((sum, each) => sum + each, 0) / rewards.length : null;
   const facts = [
     has(answer.reward) ? `reward ${reward(answer.reward)}` : "not scored yet",
-    has(mean) && has(answer.reward) && new Set(rewards).size > 1 ? `${answer.reward >= mean ? "above" : "below"} the group’s mean by ${reward(Math.abs(answer.reward - mean))}` : null,
+    has(mean) && has(answer.reward) && new Set(rewards).size > 1 ? `${reward(Math.abs(answer.reward - mean))} ${answer.reward >= mean ? "above" : "below"} the group’s mean` : null,
     `${count(answer.tokens)} tokens`, answer.finish_reason === "length" ? (answer.turns ? "unfinished" : "cut at the token limit") : null,
   ];
   return make(
