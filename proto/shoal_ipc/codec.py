@@ -7,19 +7,13 @@ from typing import Any
 from shoal_ipc import messages as m
 from shoal_ipc.framing import FrameError
 from shoal_ipc.v1 import ipc_pb2 as pb
-from shoal_wire import codec
 from shoal_wire.bounds import OutOfBoundsError
+from shoal_wire.codec import ROLLOUT_WIRES
 from shoal_wire.digests import group_id as content_id
 from shoal_wire.errors import RemoteError
 from shoal_wire.fields import Wire, Wires, coded
 from shoal_wire.oneof import OneOf
-from shoal_wire.types import (
-    FinishReason,
-    PolicyInfo,
-    PublishedGroup,
-    RolloutGroup,
-    SamplingParams,
-)
+from shoal_wire.types import PublishedGroup
 
 _ROLES = {
     m.Role.TRAINER: pb.ROLE_TRAINER,
@@ -42,8 +36,6 @@ def decode_ipc(raw: bytes) -> m.IpcFrame:
     try:
         message = _FRAMES.parse(raw)
         return m.IpcFrame(request_id=message.request_id, body=_FRAMES.body(message))
-    except codec.PayloadError as error:
-        raise FrameError(f"frame holds a bad group: {error.reason.value}") from None
     except OutOfBoundsError as error:
         raise FrameError(error.what) from None
     except RemoteError as error:
@@ -80,13 +72,7 @@ _WIRES = Wires(
             {action: action.value for action in m.ControlAction},
             unknown="control states no known action",
         ),
-        FinishReason: coded(
-            {FinishReason.STOP: 1, FinishReason.LENGTH: 2},
-            unknown="answer to a judge states no known finish reason",
-        ),
-        PolicyInfo: Wire(write=codec.policy_to_pb, read=codec.policy_from_pb),
-        SamplingParams: Wire(write=codec.sampling_to_pb, read=codec.sampling_from_pb),
-        RolloutGroup: Wire(write=codec.group_to_pb, read=codec.group_from_pb),
+        **ROLLOUT_WIRES,
         # What was published lies in the message itself, not in one of its own.
         m.SampledGroup: Wire(write=_write_sampled, read=_read_sampled),
     }

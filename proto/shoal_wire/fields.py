@@ -1,8 +1,9 @@
 """Frozen dataclasses to and from protobuf messages whose fields have the same names.
 
-Plain values cross as they are, tuples as repeated fields, dataclasses as nested messages; what
-is `Annotated` to a field (`shoal_wire.bounds`) is applied to what is received. Types that travel
-in another form stand in the protocol's own table. A class is walked once, on its first use.
+Plain values cross as they are, tuples as repeated fields, dataclasses as nested messages, which are
+absent for None. What is `Annotated` to a field (`shoal_wire.bounds`) is applied to what is
+received. Types that travel in another form stand in the protocol's own table. A class is walked
+once, on its first use.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import Message
@@ -70,6 +72,8 @@ class Wires:
         if get_origin(kind) is Annotated:
             plain, *bounds = get_args(kind)
             return _bounded(self.of(plain), bounds)
+        if (message := _optional(kind)) is not None:
+            return _or_none(self.of(message))
         if getattr(kind, "__supertype__", kind) not in _PLAIN:
             raise TypeError(f"nobody has told how {kind} travels")
         return Wire()
@@ -79,6 +83,7 @@ class Wires:
         wires = {field.name: self.of(hints[field.name]) for field in fields(kind)}
         writes = [(name, _unless_as_it_is(wire.write)) for name, wire in wires.items()]
         reads = [(name, _unless_as_it_is(wire.read)) for name, wire in wires.items()]
+        optional = frozenset(name for name in wires if _optional(hints[name]) is not None)
 
         def write(value: Any) -> dict[str, Any]:
             return {
@@ -91,10 +96,21 @@ class Wires:
                 **{
                     name: convert(getattr(message, name)) if convert else getattr(message, name)
                     for name, convert in reads
+                    if name not in optional or message.HasField(name)
                 }
             )
 
         return Wire(write=write, read=read)
+
+
+def _optional(kind: Any) -> Any:
+    """Return the dataclass of which `kind` is a value or None; None for any other kind."""
+    first, *rest = get_args(kind) or (None,)
+    return first if is_dataclass(first) and rest == [NoneType] else None
+
+
+def _or_none(wire: Wire) -> Wire:
+    return Wire(write=lambda value: None if value is None else wire.write(value), read=wire.read)
 
 
 def _unless_as_it_is(convert: Convert) -> Convert | None:

@@ -8,6 +8,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from shoal_wire.bounds import OutOfBoundsError
+from shoal_wire.codec import ROLLOUT_WIRES
 from shoal_wire.envelope import EnvelopeError, open_envelope, seal
 from shoal_wire.errors import LocalError, RemoteError
 from shoal_wire.fields import Wire, Wires, coded
@@ -25,7 +26,7 @@ from shoal_wire.judge_messages import (
 )
 from shoal_wire.limits import MAX_COMPLETION_BYTES, SCHEMA_MAJOR
 from shoal_wire.oneof import OneOf
-from shoal_wire.types import FinishReason, PeerId
+from shoal_wire.types import PeerId
 from shoal_wire.v1 import judge_pb2 as pb
 
 JUDGE_PROTOCOL: Final = "/shoal/judge/1"
@@ -43,9 +44,7 @@ _REFUSALS = {
 }
 _WIRES = Wires(
     {
-        FinishReason: coded(
-            {FinishReason.STOP: 1, FinishReason.LENGTH: 2}, unknown="no known finish reason"
-        ),
+        **ROLLOUT_WIRES,
         Mode: coded(_MODES, unknown="no known mode"),
         JudgeRefusalReason: coded(_REFUSALS, unknown="judge refuses for no known reason"),
         # All peers are asked for by an empty id.

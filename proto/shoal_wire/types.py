@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NewType
+from typing import Annotated, NewType
+
+from shoal_wire.bounds import holding, sized
+from shoal_wire.limits import MAX_COMPLETIONS, SHORT_DIGEST_BYTES
 
 PeerId = NewType("PeerId", str)
 """A libp2p peer id in base58, as people read it."""
@@ -22,6 +25,11 @@ BatchId = NewType("BatchId", bytes)
 
 Digest = NewType("Digest", bytes)
 """A SHA-256 digest, possibly truncated; the field that holds it states the length."""
+
+_ShortDigest = Annotated[Digest, sized(SHORT_DIGEST_BYTES, SHORT_DIGEST_BYTES, "digest of a task")]
+_TokenizerDigest = Annotated[
+    Digest, holding(lambda raw: len(raw) in (0, SHORT_DIGEST_BYTES), "digest of a tokenizer")
+]
 
 
 class FinishReason(StrEnum):
@@ -47,7 +55,7 @@ class Task:
 
     family: str
     """Name of a task family of the swarm's manifest."""
-    config_digest: Digest
+    config_digest: _ShortDigest
     """16 bytes: digest of the family's configuration."""
     seed: int
     """Generator seed, 0 ≤ seed < 2**31."""
@@ -56,7 +64,7 @@ class Task:
     verifier: str
     """Name of the verifier, e.g. ``reasoning_gym``."""
     verifier_version: str
-    question_digest: Digest
+    question_digest: _ShortDigest
     """16 bytes: truncated SHA-256 of the question's UTF-8 text."""
     inline: InlineTask | None = None
 
@@ -98,7 +106,9 @@ class RolloutGroup(_Known):
     """One node's L completions for one task: the paper's rollout Rⁿ(q)."""
 
     task: Task
-    completions: tuple[Completion, ...]
+    completions: Annotated[
+        tuple[Completion, ...], sized(0, MAX_COMPLETIONS, "number of completions")
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +116,7 @@ class PolicyInfo:
     """The policy that generated a batch."""
 
     model_name: str
-    tokenizer_digest: Digest
+    tokenizer_digest: _TokenizerDigest
     """16 bytes, or empty when unknown."""
     policy_version: int
     """Number of updates the policy had received."""

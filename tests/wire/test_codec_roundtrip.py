@@ -55,7 +55,7 @@ def test_an_ipc_message_survives_the_socket(kind: type) -> None:
             ipc_pb2.IpcFrame(
                 publish=ipc_pb2.Publish(groups=[pb.RolloutGroup(task=pb.Task())])
             ).SerializeToString(),
-            "bad_field",
+            "digest of a task",
         ),
     ],
     ids=["empty", "no body", "not protobuf", "no role", "bad group"],
@@ -103,7 +103,7 @@ def test_the_hard_caps_hold_where_no_manifest_is_asked() -> None:
         for count in (MAX_COMPLETIONS, MAX_COMPLETIONS + 1)
     )
     assert decode_ipc(encode_ipc(m.IpcFrame(request_id=1, body=good))).body == good
-    with pytest.raises(FrameError, match="bad_count"):
+    with pytest.raises(FrameError, match="number of completions"):
         decode_ipc(encode_ipc(m.IpcFrame(request_id=1, body=bad)))
 
 
