@@ -64,7 +64,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 def commands(node: RunningNode) -> Iterator[tuple[str, list[str]]]:
     """Every command whose answer is checked here, with its words."""
     here = ["--data-dir", str(node.data_dir)]
-    publisher = next(iter(node.node.pool.buffer.publishers()))
+    publisher = next(iter(node.node.pool.buffer.counters()))
     for view in VIEWS:
         about = {"ping": [node.node.member.peer_id]}
         about |= {order: [publisher] for order in ("block", "unblock", "protect")}

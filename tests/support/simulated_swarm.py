@@ -309,9 +309,7 @@ class World(Observer):
             and stats.bytes <= limits.buffer_groups * 16 * 1024
             and stats.own_groups <= limits.buffer_groups
             and all(
-                row.groups <= limits.buffer_groups // 8
-                for row in stats.per_publisher
-                if not row.own
+                row.groups <= limits.buffer_groups // 8 for row in stats.publishers if not row.own
             )
         )
         assert within, self.say(f"a buffer is over its bounds: {stats}")

@@ -24,11 +24,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from shoal_base.bounded import BoundedDict
+from shoal_ipc.answers.node import Buffer
 from shoal_p2p.buffer.leases import LeaseBook
 from shoal_p2p.buffer.own import OwnGroups
 from shoal_p2p.buffer.pool import Counters, GroupPool, Slot, WeightOf, alike
-from shoal_p2p.buffer.stats import BufferTally, snapshot
-from shoal_p2p.buffer.types import BufferEntry, BufferLimits, BufferStats, DropCause, InsertOutcome
+from shoal_p2p.buffer.stats import rows_of
+from shoal_p2p.buffer.types import BufferEntry, BufferLimits, DropCause, InsertOutcome
 from shoal_wire.types import GroupId, PeerId
 
 
@@ -50,7 +51,7 @@ class ReplayBuffer:
         """Groups that were here, by publisher, and left by its doing: others may bring them."""
         self._next_due = math.inf
         """Before this time no lease runs out and no unleased group is too old."""
-        self._totals = BufferTally()
+        self._num_stored = self._num_draws = self._num_consumed = 0
         self._dropped: Counter[str] = Counter()
 
     # Filling
@@ -104,7 +105,7 @@ class ReplayBuffer:
         return InsertOutcome.TOO_LARGE if entry.num_bytes > max_bytes else None
 
     def _note_stored(self, entry: BufferEntry) -> None:
-        self._totals.stored += 1
+        self._num_stored += 1
         self._seen.setdefault(entry.group.group_id, None)
         self._due_by(entry.received_at + self._limits.max_age_seconds)
 
@@ -135,7 +136,7 @@ class ReplayBuffer:
             self._lease_slot(slot, holder, now + lease_seconds)
             pool.counters_of(slot.entry.group.publisher).draws += 1
             entries.append(slot.entry)
-        self._totals.draws += len(entries)
+        self._num_draws += len(entries)
         return entries
 
     def consume(self, ids: Iterable[GroupId]) -> int:
@@ -229,10 +230,6 @@ class ReplayBuffer:
         """Return how many groups can be leased."""
         return self._pool.num_ready
 
-    def publishers(self) -> tuple[PeerId, ...]:
-        """Return who has groups that can be leased; O(publishers)."""
-        return tuple(PeerId(leaf.key) for leaf in self._pool.publishers.root.free_children)
-
     def counters(self) -> dict[PeerId, Counters]:
         """Return what is counted of every publisher, of those too whose groups are gone."""
         return dict(self._pool.counters)
@@ -277,17 +274,24 @@ class ReplayBuffer:
         """How many groups of others it could still take."""
         return self._limits.max_groups - len(self._pool.slots)
 
-    def stats(self, now: float, *, max_publishers: int = 256) -> BufferStats:
+    def stats(self, now: float, *, max_publishers: int = 256) -> Buffer:
         """Return a snapshot; the `max_publishers` with most groups are listed."""
-        return snapshot(
-            limits=self._limits,
-            own=self._own,
-            pool=self._pool,
+        limits, dropped = self._limits, self._dropped
+        evicted = DropCause.EVICTED_BY_QUOTA, DropCause.EVICTED_BY_CAPACITY
+        return Buffer(
+            groups=len(self._pool.slots),
+            bytes=self._pool.num_bytes,
+            own_groups=len(self._own.entries),
+            own_bytes=self._own.num_bytes,
             leased=self._leased_slots,
-            totals=self._totals,
-            dropped=self._dropped,
-            now=now,
-            max_publishers=max_publishers,
+            capacity_groups=limits.max_groups,
+            capacity_bytes=limits.max_bytes,
+            evicted=sum(dropped[cause] for cause in evicted),
+            dropped={str(cause): count for cause, count in sorted(dropped.items())},
+            consumed_total=self._num_consumed,
+            stored_total=self._num_stored,
+            draws_total=self._num_draws,
+            publishers=rows_of(self._own, self._pool, now, max_publishers),
         )
 
     # Inside
@@ -318,7 +322,7 @@ class ReplayBuffer:
             self._remove(slot)
         is_new = group_id not in self._consumed
         self._consumed.setdefault(group_id, None)
-        self._totals.consumed += is_new
+        self._num_consumed += is_new
         return is_new
 
     def _remove(self, slot: Slot) -> None:

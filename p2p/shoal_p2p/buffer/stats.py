@@ -1,87 +1,49 @@
-"""The buffer's read model: counters and a snapshot. Pure."""
+"""The buffer's read model: a row a publisher. Pure."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
-from dataclasses import dataclass
 
+from shoal_ipc.answers.node import PublisherRow
 from shoal_p2p.buffer.own import OwnGroups
 from shoal_p2p.buffer.pool import Counters, GroupPool
-from shoal_p2p.buffer.types import BufferLimits, BufferStats, DropCause, PublisherStats
 from shoal_p2p.fair.shares import Leaf
 from shoal_wire.types import GroupId, PeerId
 
 
-@dataclass(slots=True)
-class BufferTally:
-    """What has happened since the start."""
-
-    stored: int = 0
-    draws: int = 0
-    consumed: int = 0
-
-
-def snapshot(
-    *,
-    limits: BufferLimits,
-    own: OwnGroups,
-    pool: GroupPool,
-    leased: int,
-    totals: BufferTally,
-    dropped: Mapping[str, int],
-    now: float,
-    max_publishers: int,
-) -> BufferStats:
-    """Return the statistics at `now`; O(publishers) and the groups of those listed."""
-    rows = [_own_row(own, now)] if own.entries else []
+def rows_of(own: OwnGroups, pool: GroupPool, now: float, most: int) -> tuple[PublisherRow, ...]:
+    """Return the `most` with most groups, the largest first; O(publishers) and their groups."""
     leaves = (leaf for leaf in pool.publishers.root.children.values() if isinstance(leaf, Leaf))
-    others = heapq.nlargest(max_publishers, leaves, key=lambda leaf: leaf.count)
-    rows += [_row(leaf, pool.counters.get(PeerId(leaf.key), Counters()), now) for leaf in others]
-    rows.sort(key=lambda row: -row.groups)
-    return BufferStats(
-        groups=len(pool.slots),
-        bytes=pool.num_bytes,
-        own_groups=len(own.entries),
-        own_bytes=own.num_bytes,
-        leased=leased,
-        capacity_groups=limits.max_groups,
-        capacity_bytes=limits.max_bytes,
-        evicted=dropped.get(DropCause.EVICTED_BY_QUOTA, 0)
-        + dropped.get(DropCause.EVICTED_BY_CAPACITY, 0),
-        dropped={str(cause): count for cause, count in sorted(dropped.items())},
-        consumed_total=totals.consumed,
-        stored_total=totals.stored,
-        draws_total=totals.draws,
-        per_publisher=tuple(rows[:max_publishers]),
-    )
+    others = heapq.nlargest(most, leaves, key=lambda leaf: leaf.count)
+    rows = [_row(leaf, pool.counters.get(PeerId(leaf.key), Counters()), now) for leaf in others]
+    if own.entries:
+        rows.insert(0, _own_row(own, now))
+    return tuple(sorted(rows, key=lambda row: -row.groups)[:most])
 
 
-def _own_row(own: OwnGroups, now: float) -> PublisherStats:
+def _own_row(own: OwnGroups, now: float) -> PublisherRow:
     entries = own.entries.values()
     oldest, newest = next(iter(entries)), next(reversed(entries))
-    return PublisherStats(
+    return PublisherRow(
         peer_id=oldest.group.publisher,
         own=True,
         groups=len(entries),
         bytes=own.num_bytes,
-        oldest_age_s=now - oldest.received_at,
-        newest_age_s=now - newest.received_at,
-        draws=0,
-        stored_total=own.stored_total,
+        oldest_s=round(now - oldest.received_at, 3),
+        newest_s=round(now - newest.received_at, 3),
+        received=own.stored_total,
     )
 
 
-def _row(leaf: Leaf[GroupId], counters: Counters, now: float) -> PublisherStats:
+def _row(leaf: Leaf[GroupId], counters: Counters, now: float) -> PublisherRow:
     oldest = leaf.oldest.peek()
     newest = max((place.since for place in leaf.free), default=None)
-    return PublisherStats(
+    return PublisherRow(
         peer_id=PeerId(leaf.key),
-        own=False,
         groups=leaf.count,
         bytes=leaf.size,
-        oldest_age_s=None if oldest is None else now - oldest.since,
-        newest_age_s=None if newest is None else now - newest,
+        oldest_s=None if oldest is None else round(now - oldest.since, 3),
+        newest_s=None if newest is None else round(now - newest, 3),
         draws=counters.draws,
-        stored_total=counters.stored_total,
+        received=counters.stored_total,
     )

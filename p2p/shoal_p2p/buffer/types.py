@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
-from shoal_wire.types import PeerId, PublishedGroup
+from shoal_wire.types import PublishedGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,40 +69,3 @@ class BufferEntry:
     """The peer that brought it; empty where that is not known."""
     by_publisher: bool = False
     """Whether its publisher brought it itself; what a peer passes on does not displace that."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublisherStats:
-    """One publisher's part of the buffer."""
-
-    peer_id: PeerId
-    own: bool
-    groups: int
-    bytes: int
-    oldest_age_s: float | None
-    """Ages of its unleased groups; None when there is none."""
-    newest_age_s: float | None
-    draws: int
-    stored_total: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BufferStats:
-    """A snapshot. `groups` and `bytes` are of others; own ones are counted apart."""
-
-    groups: int
-    bytes: int
-    own_groups: int
-    own_bytes: int
-    leased: int
-    capacity_groups: int
-    capacity_bytes: int
-    evicted: int
-    """Groups displaced by newer ones."""
-    dropped: dict[str, int]
-    """Refused, evicted, expired and discarded groups by cause."""
-    consumed_total: int
-    stored_total: int
-    draws_total: int
-    per_publisher: tuple[PublisherStats, ...]
-    """The largest first, and no more of them than were asked for."""

@@ -15,8 +15,6 @@ from shoal_ipc.answers.node import (
     BufferTotals,
     CompletionRow,
     Fetch,
-    OwnContribution,
-    PublisherRow,
     Rollout,
     Rollouts,
     Status,
@@ -25,7 +23,6 @@ from shoal_ipc.answers.node import (
 )
 from shoal_ipc.answers.node import Outbox as OutboxCounts
 from shoal_ipc.unused import unused_says
-from shoal_p2p.buffer.types import BufferStats, PublisherStats
 from shoal_p2p.fetch.exchange import RolloutExchange
 from shoal_p2p.ipc.dialogues import Dialogues
 from shoal_p2p.ipc.inspector import view
@@ -33,7 +30,6 @@ from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.ipc.service import TrainerLink
 from shoal_p2p.ipc.views import CoreViews
 from shoal_p2p.member import Member
-from shoal_p2p.rollouts.contributions import Contribution
 from shoal_p2p.rollouts.outbox import Outbox
 from shoal_p2p.rollouts.pool import RolloutPool
 from shoal_p2p.rollouts.recent import RecentGroup
@@ -78,8 +74,7 @@ class NodeViews(CoreViews):
     def known_peers(self) -> set[PeerId]:
         """Return everybody whom a view may name, publishers who are away included."""
         here = super().known_peers()
-        contributed = {row.peer_id for row in self._pool.contributions(here).peers}
-        return here | contributed | set(self._pool.buffer.publishers())
+        return here | set(self._pool.buffer.counters())
 
     @view
     async def status(self, options: Mapping[str, Any]) -> Status:
@@ -99,7 +94,7 @@ class NodeViews(CoreViews):
                 batches_put_off=outbox.num_batches_put_off,
                 late_s=round(outbox.late_s, 2),
             ),
-            buffer=BufferTotals(**self._buffer_totals()),
+            buffer=self._buffer_totals(),
             one_network=self._learning.origins.one_network(self._member.peer.parts.wall_ms()),
             identity_shared=self._exchange.twins.found,
             intake_waiting=self._member.intake.queue_length(),
@@ -114,21 +109,7 @@ class NodeViews(CoreViews):
         connected = {
             one.peer_id for one in member.host.connections() if member.peer.is_of_swarm(one.peer_id)
         }
-        account = self._pool.contributions(connected)
-        given = {one.peer_id: one for one in account.peers}
-        held = {one.peer_id: one for one in self._stats().per_publisher}
-        rows = (_publisher(one, held.get(one), given.get(one)) for one in {**held, **given})
-        return Buffer(
-            **self._buffer_totals(),
-            publishers=tuple(rows),
-            own=OwnContribution(
-                contributed=account.own_contributed,
-                drawn=account.own_drawn,
-                trained=self._trainer().groups_external_used or 0,
-                ratio=_rounded(account.own_ratio),
-            ),
-            silent=account.num_silent,
-        )
+        return self._pool.view(connected, trained=self._trainer().groups_external_used or 0)
 
     @view
     async def ledger(self, _options: Mapping[str, Any]) -> Ledger:
@@ -225,13 +206,9 @@ class NodeViews(CoreViews):
             ),
         )
 
-    def _stats(self) -> BufferStats:
-        return self._pool.buffer.stats(trio.current_time())
-
-    def _buffer_totals(self) -> dict[str, Any]:
-        stats = self._stats()
-        names = (one.name for one in fields(BufferTotals))
-        return {name: getattr(stats, name) for name in names}
+    def _buffer_totals(self) -> BufferTotals:
+        held = self._pool.buffer.stats(trio.current_time())
+        return BufferTotals(**{one.name: getattr(held, one.name) for one in fields(BufferTotals)})
 
     def _pids(self) -> dict[str, int | None]:
         child = self._child
@@ -278,35 +255,6 @@ class NodeViews(CoreViews):
 def _with_turns(row: Rollout, turns: Sequence[tuple[TurnRow, ...] | None]) -> Rollout:
     told = zip(row.completions, turns, strict=True)
     return replace(row, completions=tuple(replace(one, turns=of) for one, of in told))
-
-
-def _publisher(
-    peer_id: PeerId, held: PublisherStats | None, given: Contribution | None
-) -> PublisherRow:
-    """Return one publisher's row: of the node itself, and of who has gone, one part is missing."""
-    row = PublisherRow(peer_id=peer_id)
-    if held is not None:
-        row = replace(
-            row,
-            own=held.own,
-            groups=held.groups,
-            bytes=held.bytes,
-            oldest_s=_rounded(held.oldest_age_s),
-            newest_s=_rounded(held.newest_age_s),
-            draws=held.draws,
-            received=held.stored_total,
-        )
-    if given is not None:
-        row = replace(
-            row,
-            draws=given.drawn,
-            received=given.contributed,
-            share=round(given.share, 4),
-            useful=_rounded(given.useful),
-            weight=round(given.weight, 4),
-            connected=given.connected,
-        )
-    return row
 
 
 def _rounded(value: float | None) -> float | None:

@@ -9,87 +9,55 @@ the same of itself. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
+from shoal_ipc.answers.node import Buffer, OwnContribution, PublisherRow
 from shoal_p2p.buffer.pool import Counters
 from shoal_p2p.standing.sampling import SamplingStandings
 from shoal_wire.types import PeerId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contribution:
-    """One peer's part, as this node saw it since its start."""
-
-    peer_id: PeerId
-    contributed: int
-    """Groups of it that came into the buffer."""
-    share: float
-    """Of all groups that came."""
-    drawn: int
-    """How often a group of it was leased to the trainer here; one given back counts again."""
-    useful: float | None
-    """Mean spread of its verified groups' rewards, 0 to 1; None where none was verified of late."""
-    weight: float
-    """Factor on its groups' chance of being drawn (`shoal_p2p.standing.sampling`)."""
-    connected: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contributions:
-    """The whole account."""
-
-    own_contributed: int
-    """Groups that this node published."""
-    own_drawn: int
-    """Groups of others that its trainer leased."""
-    peers: tuple[Contribution, ...]
-    """The greatest contributor first; connected peers that have contributed nothing last."""
-
-    @property
-    def own_ratio(self) -> float | None:
-        """Groups drawn for each one contributed; None while nothing is contributed."""
-        return self.own_drawn / self.own_contributed if self.own_contributed else None
-
-    @property
-    def num_silent(self) -> int:
-        """Connected peers of the swarm that have contributed nothing here."""
-        return sum(peer.contributed == 0 for peer in self.peers)
-
-
 def account(
+    held: Buffer,
     counters: Mapping[PeerId, Counters],
     *,
     connected: Collection[PeerId],
     weight_of: Callable[[PeerId], float],
     standings: SamplingStandings,
-    own_contributed: int,
+    own: OwnContribution,
     now: float,
     limit: int = 256,
-) -> Contributions:
-    """Return the account; at most `limit` peers."""
-    everybody = {peer: (found.stored_total, found.draws) for peer, found in counters.items()}
-    for peer in connected:
-        everybody.setdefault(peer, (0, 0))
-    total = sum(contributed for contributed, _ in everybody.values())
-    ordered = sorted(everybody, key=lambda peer: (-everybody[peer][0], peer))
-    return Contributions(
-        own_contributed=own_contributed,
-        own_drawn=sum(drawn for _, drawn in everybody.values()),
-        peers=tuple(
-            Contribution(
-                peer_id=peer,
-                contributed=everybody[peer][0],
-                share=everybody[peer][0] / total if total else 0.0,
-                drawn=everybody[peer][1],
-                useful=_useful(standings, peer, now),
-                weight=weight_of(peer),
-                connected=peer in connected,
-            )
-            for peer in ordered[:limit]
-        ),
+) -> Buffer:
+    """Return the buffer with the part of at most `limit` peers in it, as seen since the start.
+
+    Who has nothing there comes last, the greatest contributor first; `own` is what this node gave
+    and trained on.
+    """
+    counted = {peer: counters.get(peer, Counters()) for peer in {*counters, *connected}}
+    total, drawn = (
+        sum(getattr(one, name) for one in counted.values()) for name in ("stored_total", "draws")
+    )
+    rows = {PeerId(row.peer_id): row for row in held.publishers}
+    for peer in sorted(counted, key=lambda peer: (-counted[peer].stored_total, peer))[:limit]:
+        found = counted[peer]
+        rows[peer] = replace(
+            rows.get(peer) or PublisherRow(peer_id=peer),
+            draws=found.draws,
+            received=found.stored_total,
+            share=round(found.stored_total / total, 4) if total else 0.0,
+            useful=_useful(standings, peer, now),
+            weight=round(weight_of(peer), 4),
+            connected=peer in connected,
+        )
+    ratio = round(drawn / own.contributed, 3) if own.contributed else None
+    return replace(
+        held,
+        publishers=tuple(rows.values()),
+        own=replace(own, drawn=drawn, ratio=ratio),
+        silent=sum(not one.stored_total for one in counted.values()),
     )
 
 
 def _useful(standings: SamplingStandings, peer: PeerId, now: float) -> float | None:
     row = standings.row(peer, now)
-    return row.useful / row.groups if row.groups >= 0.5 else None
+    return round(row.useful / row.groups, 3) if row.groups >= 0.5 else None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_base.bounded import BoundedDict
+from shoal_ipc.answers.node import Buffer, OwnContribution
 from shoal_p2p.buffer.pool import path_of, source_of
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
@@ -21,7 +22,7 @@ from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.intake.validation import Rejected
 from shoal_p2p.intake.weight import weight_of
-from shoal_p2p.rollouts.contributions import Contributions, account
+from shoal_p2p.rollouts.contributions import account
 from shoal_p2p.rollouts.copies import MAX_COPIES, Copies, Copy
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_p2p.rollouts.reopening import Reopener
@@ -254,16 +255,19 @@ class RolloutPool:
             return 0.0 if self._reputation.is_blocked(publisher) else 1.0
         return self._reputation.sampling_weight(publisher, trio.current_time(), source)
 
-    def contributions(self, connected: Collection[PeerId]) -> Contributions:
-        """Return the account of draws against contributions; `connected` peers are named too."""
-        now = trio.current_time()
-        standings = SamplingStandings() if self._reputation is None else self._reputation.sampling
+    def view(self, connected: Collection[PeerId], *, trained: int) -> Buffer:
+        """Return the buffer, draws against contributions; `connected` peers are named too.
+
+        `trained` is how many groups of others the trainer says that it has trained on.
+        """
+        now, book = trio.current_time(), self._reputation
         return account(
+            self._buffer.stats(now),
             self._buffer.counters(),
             connected=connected,
             weight_of=self._weight_of,
-            standings=standings,
-            own_contributed=self.groups_published,
+            standings=SamplingStandings() if book is None else book.sampling,
+            own=OwnContribution(contributed=self.groups_published, trained=trained),
             now=now,
         )
 

@@ -78,5 +78,5 @@ def test_a_full_pool_of_single_groups_takes_a_newcomer() -> None:
     for number in range(2000):
         assert buffer.insert(entry(number, f"p{number}"), 0.0) == "stored"
     stats = buffer.stats(0.0, max_publishers=1000)
-    assert (stats.groups, stats.evicted, len(stats.per_publisher)) == (300, 1700, 300)
-    assert PeerId("p1999") in {item.peer_id for item in stats.per_publisher}
+    assert (stats.groups, stats.evicted, len(stats.publishers)) == (300, 1700, 300)
+    assert PeerId("p1999") in {item.peer_id for item in stats.publishers}

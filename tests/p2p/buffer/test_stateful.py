@@ -292,7 +292,7 @@ class BufferMachine(RuleBasedStateMachine):
         assert stats.own_bytes == sum(item.num_bytes for item in self.own.values())
         assert stats.leased == len([key for key in self.here if key in self.leases])
         assert self.buffer.ready() == len(self.ready())
-        by_peer = {item.peer_id: item for item in stats.per_publisher}
+        by_peer = {item.peer_id: item for item in stats.publishers}
         for name in (*PUBLISHERS, OWN_PEER):
             held = self.own.values() if name == OWN_PEER else self.held(PeerId(name))
             shown = by_peer.get(PeerId(name))

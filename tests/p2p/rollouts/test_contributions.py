@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal_ipc.answers.node import Buffer, OwnContribution, PublisherRow
 from shoal_p2p.buffer.pool import Counters
 from shoal_p2p.rollouts.contributions import account
 from shoal_p2p.standing.sampling import SamplingStandings
@@ -24,33 +25,35 @@ def test_who_contributes_and_who_is_silent() -> None:
             now=0.0,
         )
     made = account(
+        Buffer(publishers=(PublisherRow(peer_id=ANN, groups=7),)),
         {BOB: Counters(draws=1, stored_total=10), ANN: Counters(draws=5, stored_total=30)},
         connected={ANN, EVE},
         weight_of=lambda peer: 0.25 if peer == BOB else 1.0,
         standings=standings,
-        own_contributed=3,
+        own=OwnContribution(contributed=3),
         now=0.0,
     )
-    assert [(p.peer_id, p.contributed, p.drawn, p.connected) for p in made.peers] == [
-        (ANN, 30, 5, True),
-        (BOB, 10, 1, False),
-        (EVE, 0, 0, True),
+    assert [(p.peer_id, p.groups, p.received, p.draws, p.connected) for p in made.publishers] == [
+        (ANN, 7, 30, 5, True),
+        (BOB, 0, 10, 1, False),
+        (EVE, 0, 0, 0, True),
     ]
-    assert [p.share for p in made.peers] == [0.75, 0.25, 0.0]
-    assert [p.weight for p in made.peers] == [1.0, 0.25, 1.0]
-    assert made.peers[0].useful == pytest.approx(0.5, abs=0.01)
-    assert made.peers[1].useful is None
-    assert (made.own_contributed, made.own_drawn, made.own_ratio) == (3, 6, 2.0)
-    assert made.num_silent == 1
+    assert [p.share for p in made.publishers] == [0.75, 0.25, 0.0]
+    assert [p.weight for p in made.publishers] == [1.0, 0.25, 1.0]
+    assert made.publishers[0].useful == pytest.approx(0.5, abs=0.01)
+    assert made.publishers[1].useful is None
+    assert made.own == OwnContribution(contributed=3, drawn=6, ratio=2.0)
+    assert made.silent == 1
 
 
 def test_before_anything_has_happened() -> None:
-    made = account(
+    nothing = account(
+        Buffer(),
         {},
         connected=(),
         weight_of=lambda _: 1.0,
         standings=SamplingStandings(),
-        own_contributed=0,
+        own=OwnContribution(),
         now=0.0,
     )
-    assert (made.peers, made.own_ratio, made.own_drawn) == ((), None, 0)
+    assert nothing == Buffer()
