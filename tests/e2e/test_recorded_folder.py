@@ -100,9 +100,9 @@ def test_the_store_goes_on_counting_and_knows_what_was_handed_over(node_dir: Pat
 
     with closing(_store(node_dir)) as store:
         for key, (sequence, batch_id) in before.client_keys.items():
-            again = store.reserve_own(key, envelope, now_ms=WALL_MS)
+            again = store.reserve_own(key, envelope)
             assert (again.sequence, again.batch_id, again.is_new) == (sequence, batch_id, False)
-        made = store.reserve_own(b"a new key", envelope, now_ms=WALL_MS)
+        made = store.reserve_own(b"a new key", envelope)
     last = max(sequence for sequence, _ in before.client_keys.values())
     assert numbers == [(before.next_sequence, last)]
     assert (made.sequence, made.is_new) == (before.next_sequence, True)

@@ -128,7 +128,7 @@ async def test_the_worker_waits_breaks_and_rewards_as_told(worker_double: Instan
 async def test_a_store_keeps_what_it_was_given(tmp_path: Path) -> None:
     for numbers in ([1], [1, 2]):
         async with open_store(tmp_path / "node.db", peer_id=PEER) as store:
-            await store.consume([GroupId(bytes([number]) * 16) for number in numbers], 1)
+            await store.consume([GroupId(bytes([number]) * 16) for number in numbers])
             assert len((await store.load()).consumed_ids) == len(numbers)
 
 

@@ -296,7 +296,7 @@ class RolloutPool:
             StoreError: nothing was consumed.
         """
         if consumed:
-            await self._store.consume(list(consumed), self._store.wall_ms())
+            await self._store.consume(list(consumed))
             self._buffer.consume(consumed)
         if released:
             self._buffer.release(released, holder)

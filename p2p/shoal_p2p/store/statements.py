@@ -62,6 +62,8 @@ class StoreCore:
         self._limits = limits or StoreLimits()
         self._peer_id = peer_id
         self._db = open_database(path, peer_id=peer_id, first_sequence=first_sequence)
+        self.now_ms = 0
+        """The wall clock of the transaction, in milliseconds."""
         self._unsent_bytes: int | None = None
         self._flushes: bool | None = None
         """Whether a commit flushes the disk; None until the first."""
@@ -73,19 +75,24 @@ class StoreCore:
     # Transactions
 
     def commit(
-        self, calls: Sequence[Callable[[StoreCore], Any]], *, durable: bool = True
+        self,
+        calls: Sequence[Callable[[StoreCore], Any]],
+        *,
+        now_ms: int = 0,
+        durable: bool = True,
     ) -> list[Committed | Undone]:
-        """Run calls in one transaction and return each one's outcome, in order.
+        """Run calls in one transaction at `now_ms`; return each one's outcome, in order.
 
         If one fails, each is tried again in a transaction of its own, so that it cannot take
         others down. A call may therefore run twice: it must touch nothing but this store.
         """
+        self.now_ms = now_ms
         try:
             return [Committed(value) for value in self._transaction(calls, durable=durable)]
         except Exception as error:  # noqa: BLE001 (a call may raise anything; its caller sees it)
             if len(calls) == 1:
                 return [Undone(_as_store_error(error))]
-        return [self.commit([call], durable=durable)[0] for call in calls]
+        return [self.commit([call], now_ms=now_ms, durable=durable)[0] for call in calls]
 
     def _transaction(
         self, calls: Sequence[Callable[[StoreCore], Any]], *, durable: bool
@@ -108,14 +115,13 @@ class StoreCore:
     # Own batches
 
     def reserve_own(
-        self, client_key: bytes, make_envelope: Callable[[int, int], bytes], *, now_ms: int
+        self, client_key: bytes, make_envelope: Callable[[int, int], bytes]
     ) -> OwnBatch:
-        """Allot the next sequence, build the envelope with it and store both under a key.
+        """Allot the next sequence, seal a batch with it and store both under a key.
 
-        `make_envelope` gets the sequence and that of the own batch before, 0 if there was none.
-
-        The same key again returns the first one's batch with `is_new` False. Raises StoreError
-        OUTBOX_FULL, and whatever `make_envelope` raises.
+        `make_envelope` gets the sequence and that of the own batch before (0: none), may be called
+        again with others and must have no side effects. The same key again returns the first
+        batch with `is_new` False. Raises StoreError OUTBOX_FULL, and whatever it raises.
         """
         known = self._db.execute(
             "SELECT k.sequence, k.batch_id, b.envelope FROM client_keys k"
@@ -130,7 +136,7 @@ class StoreCore:
         envelope = make_envelope(sequence, self.last_own_sequence())
         self._count_unsent(len(envelope))
         batch_id = id_of_envelope(envelope)
-        self._insert_batch(batch_id, self._peer_id, sequence, True, envelope, now_ms)
+        self._insert_batch(batch_id, self._peer_id, sequence, True, envelope, self.now_ms)
         self._db.execute(
             "INSERT INTO client_keys VALUES (?, ?, ?)",
             (client_key, sequence, batch_id),
@@ -141,12 +147,15 @@ class StoreCore:
         )
         return _own_batch(sequence, batch_id, envelope, is_new=True)
 
-    def mark_sent(self, sequence: int, *, now_ms: int) -> bool:
-        """Note that an own batch has gone out; False if it is unknown or was sent before."""
+    def mark_sent(self, sequence: int) -> bool:
+        """Note that an own batch has gone out or never will; False if unknown or noted before.
+
+        Where that is lost it is sent once more, and peers ignore it.
+        """
         self._unsent_bytes = None
         changed = self._db.execute(
             "UPDATE batches SET sent_ms = ? WHERE own = 1 AND sequence = ? AND sent_ms IS NULL",
-            (now_ms, sequence),
+            (self.now_ms, sequence),
         )
         return changed.rowcount > 0
 
@@ -192,11 +201,13 @@ class StoreCore:
         ).fetchone()
         return int(sequence)
 
-    def forgotten_up_to(self) -> int:
-        """Return the highest number below which own batches may be forgotten, 0 if none are."""
+    def own_numbers(self) -> tuple[int, int]:
+        """Return the highest number below which own batches may be forgotten, 0 if none are, and
+        the latest own batch's number, 0 if there is none."""
         (first,) = self._db.execute("SELECT min(sequence) FROM client_keys").fetchone()
-        forgotten = self.last_own_sequence() - self._limits.max_client_keys
-        return forgotten if first is not None and first <= forgotten + 1 else 0
+        latest = self.last_own_sequence()
+        forgotten = latest - self._limits.max_client_keys
+        return forgotten if first is not None and first <= forgotten + 1 else 0, latest
 
     def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
         """Return up to `length` bytes of a stored envelope; None if it is not here."""
@@ -247,8 +258,6 @@ class StoreCore:
         sequence: int,
         first: BatchId,
         second_envelope: bytes,
-        *,
-        now_ms: int,
     ) -> None:
         """Move the first of two batches under one sequence from the batches to the evidence."""
         envelope = self._db.execute(
@@ -258,7 +267,7 @@ class StoreCore:
             "INSERT INTO equivocations (publisher, sequence, first, second, at_ms)"
             " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             # Its id stands for a first one whose bytes have gone: no envelope is so short.
-            (publisher, sequence, envelope[0] if envelope else first, second_envelope, now_ms),
+            (publisher, sequence, envelope[0] if envelope else first, second_envelope, self.now_ms),
         )
         self._db.execute("DELETE FROM batches WHERE batch_id = ? AND own = 0", (first,))
         self._keep_newest("equivocations", self._limits.max_equivocations)
@@ -278,11 +287,11 @@ class StoreCore:
 
     # Consumed groups
 
-    def consume(self, group_ids: Collection[GroupId], *, at_ms: int) -> int:
+    def consume(self, group_ids: Collection[GroupId]) -> int:
         """Remember that groups were trained on; return how many were not known as such."""
         added = self._db.executemany(
             "INSERT INTO consumed (group_id, at_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
-            [(group_id, at_ms) for group_id in group_ids],
+            [(group_id, self.now_ms) for group_id in group_ids],
         )
         self._keep_newest("consumed", self._limits.max_consumed_ids)
         return max(0, added.rowcount)
@@ -324,7 +333,6 @@ class StoreCore:
     def prune(
         self,
         *,
-        now_ms: int,
         max_age_ms: int,
         max_bytes: int,
         keep: Collection[BatchId] | None = None,
@@ -339,7 +347,7 @@ class StoreCore:
         self._unsent_bytes = None
         may_go = "(own = 0 OR sent_ms IS NOT NULL)"
         pruned = self._db.execute(
-            "DELETE FROM batches WHERE received_ms < ?", (now_ms - max_age_ms,)
+            "DELETE FROM batches WHERE received_ms < ?", (self.now_ms - max_age_ms,)
         ).rowcount
         if keep is not None:
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS kept (batch_id BLOB PRIMARY KEY)")
@@ -348,7 +356,7 @@ class StoreCore:
             pruned += self._db.execute(
                 f"DELETE FROM batches WHERE {may_go} AND received_ms < ?"
                 " AND batch_id NOT IN (SELECT batch_id FROM kept)",
-                (now_ms - grace_ms,),
+                (self.now_ms - grace_ms,),
             ).rowcount
         pruned += self._db.execute(
             f"DELETE FROM batches WHERE {may_go} AND rowid IN (SELECT rowid FROM ("

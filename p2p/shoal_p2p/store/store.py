@@ -9,11 +9,11 @@ callers wait: that is the back-pressure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeGuard, TypeVar
 
 import trio
 
@@ -30,7 +30,7 @@ from shoal_p2p.store.types import (
     StoreLimits,
 )
 from shoal_p2p.threads import InThread
-from shoal_wire.types import BatchId, GroupId, PeerId
+from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -48,6 +48,7 @@ __all__ = [
     "StoredState",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 QUEUE_REQUESTS = 256
@@ -67,8 +68,23 @@ class _Submitted:
         self.finished.set()
 
 
+def _queued(
+    call: Callable[Concatenate[StoreCore, P], T], *, durable: bool = False
+) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+    """Return a statement as a method of `Store`, which returns once its transaction is over."""
+
+    @wraps(call)
+    async def queued(store: Store, /, *args: P.args, **options: P.kwargs) -> T:
+        return await store._submit(lambda core: call(core, *args, **options), durable=durable)
+
+    return queued
+
+
 class Store:
-    """The database for Trio tasks. Start `run` first; every call raises StoreError."""
+    """The database for Trio tasks. Start `run` first; every call raises StoreError.
+
+    Its calls are the statements of `StoreCore`, each by its name.
+    """
 
     def __init__(
         self,
@@ -119,6 +135,7 @@ class Store:
         commit = partial(
             core.commit,
             [request.call for request in requests],
+            now_ms=self.wall_ms(),
             durable=any(request.durable for request in requests),
         )
         try:
@@ -159,119 +176,22 @@ class Store:
         value: T = outcome.value
         return value
 
-    async def reserve_own(
-        self, client_key: bytes, make_envelope: Callable[[int, int], bytes]
-    ) -> OwnBatch:
-        """Allot the next sequence, seal a batch with it and return once that is on disk.
-
-        `make_envelope` gets the sequence and that of the own batch before (0: none), runs in the
-        writer's thread, may be called again with others and must have no side effects. The same
-        key again returns the first batch with `is_new` False. Raises StoreError: FULL and
-        OUTBOX_FULL may pass.
-        """
-        now_ms = self.wall_ms()
-        return await self._submit(
-            lambda core: core.reserve_own(client_key, make_envelope, now_ms=now_ms), durable=True
-        )
-
-    async def mark_sent(self, sequence: int) -> bool:
-        """Note that an own batch has gone out or never will; False if unknown or noted before.
-
-        Lost by a power cut at worst: then it is sent once more, and peers ignore it.
-        """
-        now_ms = self.wall_ms()
-        return await self._submit(lambda core: core.mark_sent(sequence, now_ms=now_ms))
-
-    async def unsent(self) -> list[OwnBatch]:
-        """Return own batches that have not gone out, oldest first."""
-        return await self._submit(StoreCore.unsent)
-
-    async def last_sent_ms(self) -> int:
-        """Return when the latest own batch went out, by the wall clock; 0 if none has."""
-        return await self._submit(StoreCore.last_sent_ms)
-
-    async def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
-        """Return up to `length` bytes of a stored envelope; None if it is not here."""
-        return await self._submit(lambda core: core.envelope_part(batch_id, offset, length))
-
-    async def is_own(self, batch_id: BatchId) -> bool:
-        """Return whether this node published the batch, also when its bytes have gone."""
-        return await self._submit(lambda core: core.is_own(batch_id))
-
-    async def own_numbers(self) -> tuple[int, int]:
-        """Return the highest number below which own batches may be forgotten, 0 if none are, and
-        the latest own batch's number, 0 if there is none."""
-        return await self._submit(lambda core: (core.forgotten_up_to(), core.last_own_sequence()))
-
-    async def add_external(
-        self,
-        batch_id: BatchId,
-        publisher: PeerId,
-        sequence: int,
-        envelope: bytes,
-        received_ms: int,
-        bringer: Bringer | None = None,
-    ) -> bool:
-        """Store a valid batch of another node; False if it was here."""
-        return await self._submit(
-            lambda core: core.add_external(
-                batch_id, publisher, sequence, envelope, received_ms, bringer
-            )
-        )
-
-    async def consume(self, group_ids: Collection[GroupId], at_ms: int) -> int:
-        """Remember that groups were trained on, on disk on return; count those not known yet."""
-        ids = tuple(group_ids)
-        return await self._submit(lambda core: core.consume(ids, at_ms=at_ms), durable=True)
-
-    async def add_equivocation(
-        self, publisher: PeerId, sequence: int, first: BatchId, second_envelope: bytes
-    ) -> None:
-        """Keep two batches under one sequence as evidence, and the first no longer as a batch."""
-        now_ms = self.wall_ms()
-        await self._submit(
-            lambda core: core.add_equivocation(
-                publisher, sequence, first, second_envelope, now_ms=now_ms
-            )
-        )
-
-    async def evidence(self) -> list[EvidencePair]:
-        """Return the pairs kept as proof of equivocation, oldest first."""
-        return await self._submit(StoreCore.evidence)
-
-    async def drop_evidence(self, publisher: PeerId, sequence: int) -> None:
-        """Forget a pair that proves nothing."""
-        await self._submit(lambda core: core.drop_evidence(publisher, sequence))
-
-    async def load(self) -> StoredState:
-        """Return what a node resumes from."""
-        return await self._submit(StoreCore.load)
-
-    async def batches(self, batch_ids: Sequence[BatchId]) -> list[StoredBatch]:
-        """Return batches by their ids, in that order, without those that are not here."""
-        ids = tuple(batch_ids)
-        return await self._submit(lambda core: core.batches(ids))
-
-    async def prune(
-        self,
-        *,
-        max_age_ms: int,
-        max_bytes: int,
-        keep: Collection[BatchId] | None = None,
-        grace_ms: int = 60_000,
-    ) -> int:
-        """Delete batches that nobody needs, as `StoreCore.prune` says; return how many."""
-        now_ms = self.wall_ms()
-        kept = None if keep is None else frozenset(keep)
-        return await self._submit(
-            lambda core: core.prune(
-                now_ms=now_ms,
-                max_age_ms=max_age_ms,
-                max_bytes=max_bytes,
-                keep=kept,
-                grace_ms=grace_ms,
-            )
-        )
+    # Durable: on disk when they return. The rest is lost by a power cut at worst.
+    reserve_own = _queued(StoreCore.reserve_own, durable=True)
+    consume = _queued(StoreCore.consume, durable=True)
+    mark_sent = _queued(StoreCore.mark_sent)
+    unsent = _queued(StoreCore.unsent)
+    last_sent_ms = _queued(StoreCore.last_sent_ms)
+    envelope_part = _queued(StoreCore.envelope_part)
+    is_own = _queued(StoreCore.is_own)
+    own_numbers = _queued(StoreCore.own_numbers)
+    add_external = _queued(StoreCore.add_external)
+    add_equivocation = _queued(StoreCore.add_equivocation)
+    evidence = _queued(StoreCore.evidence)
+    drop_evidence = _queued(StoreCore.drop_evidence)
+    load = _queued(StoreCore.load)
+    batches = _queued(StoreCore.batches)
+    prune = _queued(StoreCore.prune)
 
 
 def _is_full(error: BaseException) -> TypeGuard[StoreError]:

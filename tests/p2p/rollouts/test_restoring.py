@@ -103,7 +103,7 @@ async def test_the_consumed_ids_are_put_back_in_pieces(
 ) -> None:
     ids = [GroupId(number.to_bytes(16, "big")) for number in range(5000)]
     async with start(tmp_path) as node:
-        await node.store.consume(ids, 1)
+        await node.store.consume(ids)
     at_once: list[int] = []
     consume = restoring_module.ReplayBuffer.consume  # type: ignore[attr-defined]
 

@@ -37,7 +37,7 @@ async def _reserve(store: Store, prefix: str) -> None:
         )
         print("batch", key, own.sequence, own.batch_id.hex(), flush=True)
         group_id = GroupId(own.batch_id[:16])
-        await store.consume([group_id], 0)
+        await store.consume([group_id])
         print("consumed", group_id.hex(), flush=True)
 
 

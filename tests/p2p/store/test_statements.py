@@ -29,9 +29,9 @@ def opened(path: Path, **kwargs: Any) -> StoreCore:
     return StoreCore(path, peer_id=ME, **kwargs)
 
 
-def run(core: StoreCore, call: Callable[[StoreCore], Any]) -> Any:
+def run(core: StoreCore, call: Callable[[StoreCore], Any], now_ms: int = NOW) -> Any:
     """Run one call in a transaction; raise what it raises."""
-    (outcome,) = core.commit([call])
+    (outcome,) = core.commit([call], now_ms=now_ms)
     if isinstance(outcome, Undone):
         raise outcome.error
     return outcome.value
@@ -44,9 +44,8 @@ def sealed(sequence: int, _previous: int = 0, num_bytes: int = 100) -> bytes:
 def reserve(core: StoreCore, key: bytes, *, now_ms: int = NOW, num_bytes: int = 100) -> OwnBatch:
     batch: OwnBatch = run(
         core,
-        lambda c: c.reserve_own(
-            key, lambda number, _: sealed(number, num_bytes=num_bytes), now_ms=now_ms
-        ),
+        lambda c: c.reserve_own(key, lambda number, _: sealed(number, num_bytes=num_bytes)),
+        now_ms,
     )
     return batch
 
@@ -68,8 +67,8 @@ class TestOwnBatches:
     ) -> None:
         core = opened(path)
         first, second = reserve(core, b"a"), reserve(core, b"b")
-        assert run(core, lambda c: c.mark_sent(first.sequence, now_ms=NOW))
-        assert not run(core, lambda c: c.mark_sent(first.sequence, now_ms=NOW))
+        assert run(core, lambda c: c.mark_sent(first.sequence))
+        assert not run(core, lambda c: c.mark_sent(first.sequence))
         core.close()
         core = opened(path)
         (waiting,) = run(core, StoreCore.unsent)
@@ -94,7 +93,7 @@ class TestOwnBatches:
     def test_a_key_outlives_its_batch(self, path: Path) -> None:
         core = opened(path)
         first = reserve(core, b"a")
-        run(core, lambda c: c.prune(now_ms=NOW + 10, max_age_ms=5, max_bytes=1 << 20))
+        run(core, lambda c: c.prune(max_age_ms=5, max_bytes=1 << 20), NOW + 10)
         assert stored(core) == []
         again = reserve(core, b"a")
         assert (again.sequence, again.envelope, again.is_new) == (first.sequence, None, False)
@@ -109,7 +108,7 @@ class TestOwnBatches:
     def test_a_sequence_is_never_used_again(self, path: Path) -> None:
         core = opened(path, first_sequence=41)
         assert [reserve(core, key).sequence for key in (b"a", b"b")] == [41, 42]
-        run(core, lambda c: c.prune(now_ms=NOW + 10, max_age_ms=5, max_bytes=1 << 20))
+        run(core, lambda c: c.prune(max_age_ms=5, max_bytes=1 << 20), NOW + 10)
         core.close()
         core = opened(path, first_sequence=7)
         assert reserve(core, b"c").sequence == 43
@@ -122,7 +121,7 @@ class TestOwnBatches:
             raise LookupError("no key")
 
         with pytest.raises(LookupError, match="no key"):
-            run(core, lambda c: c.reserve_own(b"a", fail, now_ms=NOW))
+            run(core, lambda c: c.reserve_own(b"a", fail))
         after = reserve(core, b"a")
         assert (after.sequence, after.is_new) == (1, True)
         assert len(stored(core)) == 1
@@ -135,7 +134,7 @@ class TestOwnBatches:
             reserve(core, b"c")
         assert refused.value.fault is StoreFault.OUTBOX_FULL
         assert refused.value.retryable
-        run(core, lambda c: c.mark_sent(first.sequence, now_ms=NOW))
+        run(core, lambda c: c.mark_sent(first.sequence))
         assert reserve(core, b"c").is_new
 
     def test_the_outbox_counts_what_an_earlier_run_left(self, path: Path) -> None:
@@ -156,9 +155,9 @@ class TestGroupCommit:
 
         outcomes = core.commit(
             [
-                lambda c: c.reserve_own(b"a", sealed, now_ms=NOW),
+                lambda c: c.reserve_own(b"a", sealed),
                 broken,
-                lambda c: c.reserve_own(b"b", sealed, now_ms=NOW),
+                lambda c: c.reserve_own(b"b", sealed),
             ]
         )
         first, second, third = outcomes
@@ -177,7 +176,7 @@ class TestGroupCommit:
         def watch(_core: StoreCore) -> None:
             counts.append(watcher.execute("SELECT count(*) FROM batches").fetchone()[0])
 
-        core.commit([lambda c: c.reserve_own(b"a", sealed, now_ms=NOW), watch])
+        core.commit([lambda c: c.reserve_own(b"a", sealed), watch])
         watch(core)
         assert counts == [0, 1]
 
@@ -220,10 +219,8 @@ class TestFullDisk:
         core._db.execute(f"PRAGMA max_page_count = {pages + 8}")
         small, large = core.commit(
             [
-                lambda c: c.reserve_own(b"a", sealed, now_ms=NOW),
-                lambda c: c.reserve_own(
-                    b"b", lambda n, _: sealed(n, num_bytes=200_000), now_ms=NOW
-                ),
+                lambda c: c.reserve_own(b"a", sealed),
+                lambda c: c.reserve_own(b"b", lambda n, _: sealed(n, num_bytes=200_000)),
             ]
         )
         assert isinstance(small, Committed)
@@ -251,7 +248,7 @@ class TestExternalBatches:
         core = opened(path)
         found = run(core, lambda c: c.batches([name, BatchId(bytes(32)), unknown]))
         assert [batch.bringer for batch in found] == [bringer, None]
-        run(core, lambda c: c.prune(now_ms=NOW + 10, max_age_ms=5, max_bytes=1 << 20))
+        run(core, lambda c: c.prune(max_age_ms=5, max_bytes=1 << 20), NOW + 10)
         assert stored(core) == []
         core.close()
         with closing(sqlite3.connect(path)) as database:
@@ -293,7 +290,7 @@ class TestExternalBatches:
             database.commit()
         core = opened(path)
         receive(core, 9)
-        run(core, lambda c: c.prune(now_ms=NOW, max_age_ms=5, max_bytes=1 << 20))
+        run(core, lambda c: c.prune(max_age_ms=5, max_bytes=1 << 20))
         core.close()
         with closing(sqlite3.connect(path)) as database:
             rows = database.execute("SELECT publisher, highest FROM publishers").fetchall()
@@ -306,7 +303,7 @@ class TestExternalBatches:
             run(
                 core,
                 lambda c, name=name, number=number: c.add_equivocation(
-                    OTHER, number, name, b"second %d" % number, now_ms=NOW
+                    OTHER, number, name, b"second %d" % number
                 ),
             )
         assert stored(core) == []
@@ -322,7 +319,7 @@ class TestExternalBatches:
         core = opened(path)
         run(
             core,
-            lambda c: c.add_equivocation(OTHER, 5, BatchId(bytes(32)), b"second", now_ms=NOW),
+            lambda c: c.add_equivocation(OTHER, 5, BatchId(bytes(32)), b"second"),
         )
         (pair,) = run(core, StoreCore.evidence)
         assert (pair.first, pair.second) == (None, b"second")
@@ -351,13 +348,13 @@ class TestConsumed:
         limits = StoreLimits(max_consumed_ids=3)
         core = opened(path, limits=limits)
         ids = [GroupId(bytes([number]) * 16) for number in range(5)]
-        assert run(core, lambda c: c.consume(ids[:3], at_ms=NOW)) == 3
-        assert run(core, lambda c: c.consume([ids[2], ids[3]], at_ms=NOW)) == 1
-        assert run(core, lambda c: c.consume([], at_ms=NOW)) == 0
+        assert run(core, lambda c: c.consume(ids[:3])) == 3
+        assert run(core, lambda c: c.consume([ids[2], ids[3]])) == 1
+        assert run(core, lambda c: c.consume([])) == 0
         core.close()
         core = opened(path, limits=limits)
         assert run(core, StoreCore.load).consumed_ids == tuple(ids[1:4])
-        run(core, lambda c: c.consume([ids[4]], at_ms=NOW))
+        run(core, lambda c: c.consume([ids[4]]))
         assert run(core, StoreCore.load).consumed_ids == tuple(ids[2:5])
 
 
@@ -365,8 +362,8 @@ class TestPrune:
     def test_too_old_goes_even_unsent(self, path: Path) -> None:
         core = opened(path)
         reserve(core, b"a", now_ms=NOW - 50)
-        kept = reserve(core, b"b", now_ms=NOW)
-        assert run(core, lambda c: c.prune(now_ms=NOW, max_age_ms=40, max_bytes=1 << 20)) == 1
+        kept = reserve(core, b"b")
+        assert run(core, lambda c: c.prune(max_age_ms=40, max_bytes=1 << 20)) == 1
         assert stored(core) == [kept.batch_id]
 
     def test_what_is_not_kept_goes_unless_unsent_or_just_come(self, path: Path) -> None:
@@ -376,21 +373,17 @@ class TestPrune:
         fresh = receive(core, 3, at_ms=NOW - 10)
         unsent = reserve(core, b"a", now_ms=NOW - 100)
         sent = reserve(core, b"b", now_ms=NOW - 100)
-        run(core, lambda c: c.mark_sent(sent.sequence, now_ms=NOW))
+        run(core, lambda c: c.mark_sent(sent.sequence))
         pruned = run(
             core,
-            lambda c: c.prune(
-                now_ms=NOW, max_age_ms=1000, max_bytes=1 << 20, keep={kept}, grace_ms=50
-            ),
+            lambda c: c.prune(max_age_ms=1000, max_bytes=1 << 20, keep={kept}, grace_ms=50),
         )
         assert pruned == 2
         assert set(stored(core)) == {kept, fresh, unsent.batch_id}
         # The set of one call is not that of the next.
         run(
             core,
-            lambda c: c.prune(
-                now_ms=NOW, max_age_ms=1000, max_bytes=1 << 20, keep={fresh}, grace_ms=50
-            ),
+            lambda c: c.prune(max_age_ms=1000, max_bytes=1 << 20, keep={fresh}, grace_ms=50),
         )
         assert set(stored(core)) == {fresh, unsent.batch_id}
 
@@ -398,7 +391,7 @@ class TestPrune:
         core = opened(path)
         unsent = reserve(core, b"a", now_ms=NOW - 9)
         names = [receive(core, number, at_ms=NOW + number) for number in range(4)]
-        run(core, lambda c: c.prune(now_ms=NOW, max_age_ms=1000, max_bytes=250))
+        run(core, lambda c: c.prune(max_age_ms=1000, max_bytes=250))
         assert stored(core) == [unsent.batch_id, *names[2:]]
 
 

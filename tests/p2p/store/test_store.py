@@ -82,9 +82,9 @@ async def test_waiting_requests_share_a_commit(
     sizes: list[tuple[int, bool]] = []
     commit = StoreCore.commit
 
-    def counted(core: StoreCore, calls: Any, *, durable: bool = True) -> Any:
+    def counted(core: StoreCore, calls: Any, *, durable: bool = True, **how: Any) -> Any:
         sizes.append((len(calls), durable))
-        return commit(core, calls, durable=durable)
+        return commit(core, calls, durable=durable, **how)
 
     monkeypatch.setattr(StoreCore, "commit", counted)
     monkeypatch.setattr(store_module, "GROUP_REQUESTS", 8)
@@ -98,7 +98,7 @@ async def test_waiting_requests_share_a_commit(
                 store.add_external, batch_id(external), PeerId("o"), number, external, 0
             )
         await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(store.consume, [GroupId(bytes(16))], 0)
+        nursery.start_soon(store.consume, [GroupId(bytes(16))])
         await trio.testing.wait_all_tasks_blocked()
         gate.open()
     # What others sent needs no flush of the disk; what is acknowledged does.
@@ -196,7 +196,7 @@ def test_nothing_acknowledged_is_lost_and_no_number_repeats_under_kill_9(tmp_pat
     assert consumed <= {group_id.hex() for group_id in state.consumed_ids}
     assert state.next_sequence > max(on_disk)
     for key, (number, _) in acknowledged.items():
-        (again,) = core.commit([lambda c, key=key: c.reserve_own(key.encode(), sealed, now_ms=0)])
+        (again,) = core.commit([lambda c, key=key: c.reserve_own(key.encode(), sealed)])
         assert (again.value.sequence, again.value.is_new) == (number, False)  # type: ignore[union-attr]
 
 
