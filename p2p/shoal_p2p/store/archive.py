@@ -1,6 +1,6 @@
 """What a node has seen, for whoever studies it: every valid batch as its signed bytes, on disk.
 
-    notice() ─▶ bounded queue (newest dropped when full) ─▶ run() ─▶ one transaction
+    notice() ─▶ bounded queue (the oldest goes when full) ─▶ run() ─▶ one transaction
 
 Apart from the store, which forgets what the buffer no longer needs. Bounded in bytes, the oldest
 going first. A convenience: a damaged file costs the archive, never the node; on a full disk the
@@ -10,8 +10,9 @@ newest batches wait.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -77,7 +78,7 @@ class ArchiveFile:
             self._db.close()
             raise
 
-    def add(self, batches: Sequence[Archived]) -> None:
+    def add(self, batches: Iterable[Archived]) -> None:
         """Add those that are new, then let the oldest go until the bound holds."""
         num_bytes = self._num_bytes
         with self._db:
@@ -123,11 +124,9 @@ class Archive:
         self._path = path
         self._max_bytes = max_bytes
         self._limiter = trio.CapacityLimiter(1)
-        self._unwritten: list[Archived] = []
-        """For which there was no room; no more than the queue holds."""
-        self._queued_bytes = 0
+        self._waiting: deque[Archived] = deque()
+        self._waiting_bytes = 0
         self._queued = trio.Event()
-        self._send, self._receive = trio.open_memory_channel[Archived](QUEUE_BATCHES)
 
     def notice(self, event: Event) -> None:
         """Keep every batch that is on disk."""
@@ -145,12 +144,11 @@ class Archive:
         """Queue a batch; never waits: what comes faster than the disk takes it is lost."""
         if not self._max_bytes:
             return
-        if self._queued_bytes + len(batch.envelope) > QUEUE_BYTES:
-            return
-        with suppress(trio.WouldBlock, trio.BrokenResourceError):
-            self._send.send_nowait(batch)
-            self._queued_bytes += len(batch.envelope)
-            self._queued.set()
+        self._waiting.append(batch)
+        self._waiting_bytes += len(batch.envelope)
+        while len(self._waiting) > QUEUE_BATCHES or self._waiting_bytes > QUEUE_BYTES:
+            self._waiting_bytes -= len(self._waiting.popleft().envelope)
+        self._queued.set()
 
     async def run(
         self, manifest: Manifest, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -161,12 +159,12 @@ class Archive:
             return
         file = await self._opened(manifest)
         if file is None:
-            self._receive.close()
+            self._max_bytes = 0
+            self._waiting.clear()
             return
         try:
             while True:
-                if not self._unwritten:
-                    await self._queued.wait()
+                await self._queued.wait()
                 await trio.sleep(_COMMIT_SECONDS)
                 await self._commit(file)
         finally:
@@ -194,41 +192,20 @@ class Archive:
             raise
         return file
 
-    def _waiting(self) -> list[Archived]:
-        found: list[Archived] = []
-        self._queued_bytes = 0
-        self._queued = trio.Event()
-        while True:
-            try:
-                found.append(self._receive.receive_nowait())
-            except (trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
-                return found
-
     async def _commit(self, file: ArchiveFile) -> None:
-        batches = _newest([*self._unwritten, *self._waiting()])
-        self._unwritten = []
-        if not batches:
-            return
+        batches, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
+        self._queued = trio.Event()
         try:
             await self._in_thread(lambda: file.add(batches))
         except sqlite3.Error as error:
             self._refused(f"{len(batches)} batches are not archived", error)
-            if is_full(error):
-                self._unwritten = batches
+            if is_full(error):  # they wait, before what has come meanwhile
+                later, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
+                for batch in (*batches, *later):
+                    self.keep(batch)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await self._run_in_thread(call, limiter=self._limiter)
-
-
-def _newest(batches: list[Archived]) -> list[Archived]:
-    """Return as many as the queue holds, by count and bytes."""
-    room, found = QUEUE_BYTES, list[Archived]()
-    for batch in reversed(batches[-QUEUE_BATCHES:]):
-        room -= len(batch.envelope)
-        if room < 0:
-            break
-        found.append(batch)
-    return found[::-1]
 
 
 def read_archive(path: Path) -> Iterator[Archived]:
@@ -237,16 +214,13 @@ def read_archive(path: Path) -> Iterator[Archived]:
     Raises:
         ArchiveError: there is none, or it is damaged.
     """
-    with closing(_open_for_reading(path)) as db:
-        try:
-            for batch_id, own, received_ms, envelope in db.execute(
-                "SELECT batch_id, own, received_ms, envelope FROM batches ORDER BY position"
-            ):
-                yield Archived(
-                    batch_id=batch_id, own=bool(own), received_ms=received_ms, envelope=envelope
-                )
-        except sqlite3.Error as error:
-            raise ArchiveError(f"{path} cannot be read: {error}") from None
+    with _reading(path) as db:
+        for batch_id, own, received_ms, envelope in db.execute(
+            "SELECT batch_id, own, received_ms, envelope FROM batches ORDER BY position"
+        ):
+            yield Archived(
+                batch_id=batch_id, own=bool(own), received_ms=received_ms, envelope=envelope
+            )
 
 
 def count_archive(path: Path, *, own: bool = False) -> int:
@@ -255,29 +229,24 @@ def count_archive(path: Path, *, own: bool = False) -> int:
     Raises:
         ArchiveError: as `read_archive`.
     """
-    with closing(_open_for_reading(path)) as db:
-        try:
-            (count,) = db.execute("SELECT count(*) FROM batches WHERE own >= ?", (own,)).fetchone()
-        except sqlite3.Error as error:
-            raise ArchiveError(f"{path} cannot be read: {error}") from None
+    with _reading(path) as db:
+        (count,) = db.execute("SELECT count(*) FROM batches WHERE own >= ?", (own,)).fetchone()
         return int(count)
 
 
 def read_manifests(path: Path) -> list[bytes]:
     """Return the exact bytes of the manifests whose batches are archived; as `read_archive`."""
-    with closing(_open_for_reading(path)) as db:
-        try:
-            return [raw for (raw,) in db.execute("SELECT raw FROM manifests")]
-        except sqlite3.Error as error:
-            raise ArchiveError(f"{path} cannot be read: {error}") from None
+    with _reading(path) as db:
+        return [raw for (raw,) in db.execute("SELECT raw FROM manifests")]
 
 
-def _open_for_reading(path: Path) -> sqlite3.Connection:
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         if not path.exists():
             raise ArchiveError(f"no archive of rollouts in {path.parent}: has a node run there?")
-        return open_for_reading(path)
-    except OSError as error:
-        raise ArchiveError(f"{path} cannot be read: {error.strerror}") from None
-    except sqlite3.Error as error:
-        raise ArchiveError(f"{path} cannot be read: {error}") from None
+        with closing(open_for_reading(path)) as db:
+            yield db
+    except (sqlite3.Error, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ArchiveError(f"{path} cannot be read: {why}") from None
