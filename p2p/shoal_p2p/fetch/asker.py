@@ -6,13 +6,14 @@ busy or gone is only passed over for a while.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import trio
 
 from shoal_base.bounded import BoundedDict
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate
 from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestError, RequestFailure
 from shoal_p2p.standing.scoring import Report
 from shoal_wire.limits import MAX_ANSWER_BYTES, ROLLOUTS_PROTOCOL
@@ -50,21 +51,6 @@ _SHUN_SECONDS = {
 _OFFENCE_SECONDS = 300.0
 
 
-class Requester(Protocol):
-    """The host, as far as asking goes."""
-
-    async def request(
-        self,
-        peer_id: PeerId,
-        protocol_id: str,
-        payload: bytes,
-        *,
-        max_response_bytes: int,
-        timeout: float,  # noqa: ASYNC109 - one deadline over the whole exchange
-    ) -> bytes:
-        """Return the answer, or raise RequestError."""
-
-
 class NoAnswerError(Exception):
     """A peer gave nothing usable; `cause` is a short word for the counters."""
 
@@ -79,7 +65,7 @@ class RolloutAsker:
     def __init__(
         self,
         *,
-        host: Requester,
+        host: Host,
         report: Report,
         stats: FetchStats,
         answer_seconds: float = ANSWER_SECONDS,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal_base.bounded import BoundedDict
-from shoal_p2p.fair.buckets import KeyedBuckets, Rate
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 from shoal_p2p.fetch.gaps import Gap
 from shoal_wire.types import PeerId
 
@@ -46,32 +46,31 @@ class ChaseRights:
         """Return whether a gap of this publisher has been mended lately."""
         return publisher in self._proven
 
+    def _left(
+        self, publisher: PeerId, named_by: PeerId | None, now: float
+    ) -> tuple[TokenBucket, TokenBucket]:
+        """Return what a publisher has, and what the connection has that named its gap."""
+        by = named_by, self.is_proven(publisher)
+        return self._publishers.of(publisher, now), self._connections.of(by, now)
+
     def has(self, publisher: PeerId, named_by: PeerId | None, now: float) -> bool:
         """Return whether there is a try left for a gap of this publisher from that connection."""
-        by = named_by, self.is_proven(publisher)
-        return (
-            self._publishers.of(publisher, now).available(now) >= 1
-            and self._connections.of(by, now).available(now) >= 1
-        )
+        return all(left.available(now) >= 1 for left in self._left(publisher, named_by, now))
 
     def turn(self, gap: Gap, now: float) -> tuple[bool, float, float]:
         """Return by what gaps are taken up, the lowest first: who has cost least in vain."""
-        by = self._connections.of((gap.named_by, self.is_proven(gap.publisher)), now)
-        of = self._publishers.of(gap.publisher, now)
+        of, by = self._left(gap.publisher, gap.named_by, now)
         return not gap.proven, -round(by.available(now)), -round(of.available(now))
 
     def pay(self, gap: Gap, now: float) -> bool:
         """Pay for one try; False if there is nothing left."""
-        if not self.has(gap.publisher, gap.named_by, now):
-            return False
-        self._publishers.of(gap.publisher, now).take(1, now)
-        self._connections.of((gap.named_by, self.is_proven(gap.publisher)), now).take(1, now)
-        return True
+        is_left = self.has(gap.publisher, gap.named_by, now)
+        for left in self._left(gap.publisher, gap.named_by, now) if is_left else ():
+            left.take(1, now)
+        return is_left
 
     def mended(self, gap: Gap, now: float) -> None:
         """Pay back what a gap that was one has cost."""
-        self._publishers.of(gap.publisher, now).take(-gap.tries, now)
-        self._connections.of((gap.named_by, self.is_proven(gap.publisher)), now).take(
-            -gap.tries, now
-        )
+        for left in self._left(gap.publisher, gap.named_by, now):
+            left.take(-gap.tries, now)
         self._proven.put(gap.publisher, None)

@@ -13,7 +13,7 @@ import trio
 from shoal_p2p.fetch.asker import NoAnswerError
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.chase import ChaseLimits, ChaseRights
-from shoal_p2p.fetch.gaps import Gap, GapEnd, GapLimits, GapTracker
+from shoal_p2p.fetch.gaps import Gap, GapLimits, GapTracker
 from shoal_p2p.fetch.means import FetchMeans
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.intake import BatchAccepted
@@ -57,8 +57,7 @@ class GapWatch:
 
     def accepted(self, told: BatchAccepted) -> None:
         """Learn of a valid batch: it may be one that was missed, or show one."""
-        gap = self.gaps.get(told.publisher, told.sequence)
-        if self.gaps.arrived(told.publisher, told.sequence) is GapEnd.MENDED and gap is not None:
+        if (gap := self.gaps.close(told.publisher, told.sequence)) is not None and gap.tries:
             self._stats.gaps_mended += 1
             self.rights.mended(gap, trio.current_time())
         previous = told.previous_sequence
@@ -136,7 +135,7 @@ class GapRepair:
         if not whom:
             gaps.put_off(gap, now)
         elif not self._watch.rights.pay(gap, now):
-            gaps.give_up(gap)
+            gaps.close(gap.publisher, gap.sequence)
             self._stats.gaps_given_up += 1
         else:
             self._stats.gaps_seen += gap.tries == 0

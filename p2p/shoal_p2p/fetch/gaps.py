@@ -8,7 +8,6 @@ heard of a publisher is no gap; the recent part of it is backfilled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId
@@ -41,14 +40,6 @@ class Gap:
     """Whether a gap of its publisher has been mended lately."""
     due: float
     tries: int = 0
-
-
-class GapEnd(StrEnum):
-    """How a gap was filled."""
-
-    ONLY_LATE = "only_late"
-    """It came by itself within the grace."""
-    MENDED = "mended"
 
 
 class GapTracker:
@@ -99,17 +90,18 @@ class GapTracker:
         strangers = (who for who, gaps in self._gaps.items() if not _any_proven(gaps))
         return list(self._gaps.pop(next(strangers, next(iter(self._gaps)))).values())
 
-    def get(self, publisher: PeerId, sequence: int) -> Gap | None:
-        """Return a gap that is open."""
-        gaps = self._gaps.get(publisher)
-        return None if gaps is None else gaps.get(sequence)
+    def close(self, publisher: PeerId, sequence: int) -> Gap | None:
+        """Return a gap that is one no longer, since the number is here or given up; None for none.
 
-    def arrived(self, publisher: PeerId, sequence: int) -> GapEnd | None:
-        """Note that a number is here; None if it was no gap."""
-        gap = self._remove(publisher, sequence)
-        if gap is None:
+        Without a `try` it came by itself.
+        """
+        gaps = self._gaps.get(publisher)
+        if gaps is None:
             return None
-        return GapEnd.MENDED if gap.tries else GapEnd.ONLY_LATE
+        gap = gaps.pop(sequence, None)
+        if not gaps:
+            del self._gaps[publisher]
+        return gap
 
     def due(self, now: float) -> list[Gap]:
         """Return the gaps to ask for now, each of another publisher."""
@@ -142,21 +134,8 @@ class GapTracker:
         known = None if gaps is None else gaps.get(gap.sequence)
         if known is not gap or (gap.tries < self._limits.max_tries and not at_once):
             return False
-        self._remove(gap.publisher, gap.sequence)
+        self.close(gap.publisher, gap.sequence)
         return True
-
-    def give_up(self, gap: Gap) -> None:
-        """Close a gap that is not asked for any more."""
-        self._remove(gap.publisher, gap.sequence)
-
-    def _remove(self, publisher: PeerId, sequence: int) -> Gap | None:
-        gaps = self._gaps.get(publisher)
-        if gaps is None:
-            return None
-        gap = gaps.pop(sequence, None)
-        if not gaps:
-            del self._gaps[publisher]
-        return gap
 
 
 def _any_proven(gaps: BoundedDict[int, Gap]) -> bool:

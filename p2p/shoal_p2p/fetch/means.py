@@ -5,29 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from shoal_p2p.fetch.asker import RolloutAsker
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.net.interface import Host
 from shoal_p2p.standing.scoring import Report
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import PeerId
-
-
-class Neighbours(Protocol):
-    """Who is connected."""
-
-    def connected_peers(self) -> frozenset[PeerId]:
-        """Return the peers with a live connection."""
-
-    def add_peer_callbacks(
-        self,
-        *,
-        connected: Callable[[PeerId], None] | None = None,
-        disconnected: Callable[[PeerId], None] | None = None,
-    ) -> None:
-        """Call back at a peer's first connection, and at the end of its last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +19,7 @@ class FetchMeans:
     """Whom to ask, what is known already, and where it is written down."""
 
     manifest: Manifest
-    host: Neighbours
+    host: Host
     asker: RolloutAsker
     ledger: PublisherLedger
     stats: FetchStats

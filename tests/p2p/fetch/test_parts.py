@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shoal_p2p.fair import PASSED_ON, SIGNED
 from shoal_p2p.fair.buckets import Rate
-from shoal_p2p.fetch.gaps import GapEnd, GapLimits, GapTracker
+from shoal_p2p.fetch.gaps import GapLimits, GapTracker
 from shoal_p2p.fetch.pull_queue import Lane, PullJob, PullQueue, QueueLimits
 from shoal_p2p.fetch.shelf import Shelf
 from shoal_p2p.intake.validation import Source
@@ -232,10 +232,10 @@ def test_a_gap_is_asked_for_after_the_grace_and_then_ever_more_rarely() -> None:
 def test_what_comes_by_itself_was_only_late() -> None:
     gaps = GapTracker()
     gaps.open(ANN, 5, after=3, now=0.0)
-    assert gaps.arrived(ANN, 4) is None
-    assert gaps.arrived(BOB, 5) is None
-    assert gaps.arrived(ANN, 5) is GapEnd.ONLY_LATE
-    assert gaps.arrived(ANN, 5) is None
+    assert gaps.close(ANN, 4) is gaps.close(BOB, 5) is None
+    late = gaps.close(ANN, 5)
+    assert late is not None and late.tries == 0
+    assert gaps.close(ANN, 5) is None
 
 
 def test_what_comes_after_asking_is_mended_even_while_asking() -> None:
@@ -243,7 +243,7 @@ def test_what_comes_after_asking_is_mended_even_while_asking() -> None:
     gaps.open(ANN, 5, after=3, now=0.0)
     (gap,) = gaps.due(10.0)
     gaps.start_try(gap, 10.0)
-    assert gaps.arrived(ANN, 5) is GapEnd.MENDED
+    assert gaps.close(ANN, 5) is gap and gap.tries == 1
     assert not gaps.end_try(gap)
     # The same number missing again is another gap.
     gaps.open(ANN, 5, after=3, now=20.0)
