@@ -16,7 +16,8 @@ from typing import Any
 
 import trio
 
-from shoal_p2p.ipc.server import SOCKET_NAME, IpcServer, NodeService
+from shoal_p2p.ipc.inspector import InspectorService
+from shoal_p2p.ipc.server import SOCKET_NAME, IpcServer
 from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.parts import REAL, Parts, Running, Tuning
@@ -58,7 +59,7 @@ class Node:
         on_ready: Callable[[LiveNode], None] = lambda _node: None,
         parts: Parts = REAL,
         tuning: Tuning | None = None,
-        socket: Callable[[Path, NodeService], Running] = IpcServer,
+        socket: Callable[[Path, InspectorService], Running] = IpcServer,
     ) -> None:
         """`on_ready` is called once it has joined and serves ``socket(path, service)``."""
         self._identity = identity

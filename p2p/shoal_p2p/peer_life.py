@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import trio
 
 from shoal_p2p.ipc.inspector import InspectorService, View
-from shoal_p2p.ipc.server import SOCKET_NAME, IpcServer, NodeService
+from shoal_p2p.ipc.server import SOCKET_NAME, IpcServer
 from shoal_p2p.member import Member
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.parts import REAL, Parts, Running, Tuning
@@ -53,7 +53,7 @@ class PeerLife(Generic[R]):
         on_ready: Callable[[R], None] = lambda _role: None,
         parts: Parts = REAL,
         tuning: Tuning | None = None,
-        socket: Callable[[Path, NodeService], Running] = IpcServer,
+        socket: Callable[[Path, InspectorService], Running] = IpcServer,
     ) -> None:
         self._identity = identity
         self._settings = settings

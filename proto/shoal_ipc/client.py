@@ -18,7 +18,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -138,12 +138,8 @@ class NodeClient:
                 unknown, so it must be one that can be repeated.
             NodeRefused: the node answered with a failure.
         """
-        if not self.ensure() or self._connection is None:
-            raise NodeUnavailable(f"no node at {self._path}")
-        try:
-            return self._exchange(self._connection, body, reply_type)
-        except (OSError, WireError) as error:
-            raise self._broken(error) from None
+        with self._connected() as connection:
+            return self._exchange(connection, body, reply_type)
 
     def inspect(self, view: str, **options: Any) -> dict[str, Any]:
         """Return the node's answer for a debug view, as JSON values.
@@ -164,14 +160,9 @@ class NodeClient:
         Raises:
             NodeUnavailable: no connection, or it broke.
         """
-        if not self.ensure() or self._connection is None:
-            raise NodeUnavailable(f"no node at {self._path}")
-        connection = self._connection
-        try:
+        with self._connected() as connection:
             self._send(connection, body)
-        except (OSError, WireError) as error:
-            raise self._broken(error) from None
-        connection.answers[self._request_id] = None
+            connection.answers[self._request_id] = None
         return Ticket(self._request_id, time.monotonic() + self._timeout)
 
     def answered(self, ticket: Ticket) -> bool:
@@ -216,24 +207,29 @@ class NodeClient:
         Raises:
             NodeUnavailable, NodeRefused: as `call`.
         """
-        if not self.ensure() or self._connection is None:
-            raise NodeUnavailable(f"no node at {self._path}")
-        connection = self._connection
-        try:
+        with self._connected() as connection:
             if self._request_id - connection.last_read >= MAX_UNREAD:
                 self._read_arrived(connection)
             if self._request_id - connection.last_read >= MAX_UNREAD:
                 self._exchange(connection, body, m.Done)
             else:
                 self._send(connection, body)
-        except (OSError, WireError) as error:
-            raise self._broken(error) from None
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
         if self._connection is not None:
             self._connection.sock.close()
             self._connection = None
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[_Connection]:
+        """Give the connection; where it breaks meanwhile it is given up. Raises NodeUnavailable."""
+        if not self.ensure() or self._connection is None:
+            raise NodeUnavailable(f"no node at {self._path}")
+        try:
+            yield self._connection
+        except (OSError, WireError) as error:
+            raise self._broken(error) from None
 
     def _connect(self) -> None:
         try:
@@ -254,16 +250,13 @@ class NodeClient:
                 held_ids=leases.held,
             )
             reply = self._exchange(connection, hello, m.HelloReply)
+            if reply.ipc_version != m.IPC_VERSION:
+                spoken = f"IPC version {reply.ipc_version}, not {m.IPC_VERSION}"
+                raise FrameError(f"the node speaks {spoken}")
         except (OSError, WireError, NodeRefused) as error:
             sock.close()
             self._wait_longer()
             raise NodeUnavailable(f"no node at {self._path}: {error}") from None
-        if reply.ipc_version != m.IPC_VERSION:
-            sock.close()
-            self._wait_longer()
-            raise NodeUnavailable(
-                f"node speaks IPC version {reply.ipc_version}, not {m.IPC_VERSION}"
-            )
         self._connection = connection
         self._backoff = 0.0
         self.connects += 1

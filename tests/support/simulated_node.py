@@ -29,7 +29,7 @@ from shoal_p2p.gossip.interface import Gossip, Watch
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.validation import Validator
-from shoal_p2p.ipc.server import NodeService
+from shoal_p2p.ipc.inspector import InspectorService
 from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.host import HostSettings, Libp2pHost
 from shoal_p2p.net.identity import Identity
@@ -265,7 +265,7 @@ class SimulatedNode:
 
     # The trainer
 
-    async def _train(self, service: NodeService) -> None:
+    async def _train(self, service: InspectorService) -> None:
         hello = m.Hello(ipc_version=m.IPC_VERSION, role=m.Role.TRAINER, pid=1)
         assert isinstance(await service.hello(HOLDER, hello), m.HelloReply)
         while True:
@@ -275,12 +275,12 @@ class SimulatedNode:
             await self._draw(service)
             await self._ask(service, m.TrainerStatus(json=json.dumps(self._status())))
 
-    async def _ask(self, service: NodeService, body: m.Body) -> m.Body:
+    async def _ask(self, service: InspectorService, body: m.Body) -> m.Body:
         answer = await service.handle(HOLDER, m.Role.TRAINER, body)
         assert not isinstance(answer, m.Failure), answer.reason
         return answer
 
-    async def _share(self, service: NodeService) -> None:
+    async def _share(self, service: InspectorService) -> None:
         groups = [
             make.group(self.rng.randrange(1 << 28), self._texts())
             for _ in range(self.settings.local)
@@ -308,7 +308,7 @@ class SimulatedNode:
             return ("no", "idea")
         return (RIGHT if self.rng.random() < 0.7 else "8", "9")
 
-    async def _draw(self, service: NodeService) -> None:
+    async def _draw(self, service: InspectorService) -> None:
         sample = m.Sample(num_external=self.settings.external, lease_seconds=60.0)
         answer = await self._ask(service, sample)
         assert isinstance(answer, m.SampleReply)

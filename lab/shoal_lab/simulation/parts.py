@@ -20,7 +20,7 @@ from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_p2p.gossip.interface import Gossip, Watch
 from shoal_p2p.gossip.settings import GossipSettings
-from shoal_p2p.ipc.server import NodeService
+from shoal_p2p.ipc.inspector import InspectorService
 from shoal_p2p.net.host import HostSettings
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.relay_server import RelayLimits, RelayServer
@@ -133,7 +133,7 @@ class NoPunches(Idle):
 class NoSocket(Idle):
     """Nobody asks from outside: who runs the simulation has the service itself."""
 
-    def __init__(self, path: Path, service: NodeService) -> None:
+    def __init__(self, path: Path, service: InspectorService) -> None:
         """Take what `IpcServer` takes."""
 
 

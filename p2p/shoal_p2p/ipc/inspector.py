@@ -55,7 +55,7 @@ def swarm_of(manifest: Manifest) -> Swarm:
 
 
 class InspectorService:
-    """Answers debug CLIs only."""
+    """The service for the programs on a peer's socket; this one answers debug CLIs only."""
 
     def __init__(
         self,
@@ -71,43 +71,40 @@ class InspectorService:
         self._control = control
 
     async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
-        """Greet."""
+        """Greet; `holder` names the connection. A failure ends it."""
         return m.HelloReply(
             ipc_version=m.IPC_VERSION, peer_id=self._me, manifest=self._manifest.raw
         )
 
     async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
-        """Answer one request."""
+        """Answer one request; a refusal is a `Failure`."""
         if isinstance(body, m.Inspect):
-            return await answer_view(self._views, body)
+            return await self._view(body)
         if isinstance(body, m.Control):
-            return await carry_out(self._control, body)
+            return await self._carry_out(body)
         return m.Failure(reason=f"this peer does not take {type(body).__name__}")
 
     async def goodbye(self, holder: str, role: m.Role) -> None:
-        """Nothing was lent."""
+        """The connection has ended; nothing was lent."""
 
+    async def _carry_out(self, body: m.Control) -> m.Body:
+        if self._control is None:
+            return m.Failure(reason="this peer takes no orders")
+        try:
+            await self._control(body.action, body.peer_id)
+        except ControlError as error:
+            return m.Failure(reason=str(error))
+        return m.Done(count=1)
 
-async def carry_out(control: Control | None, body: m.Control) -> m.Body:
-    """Follow one order about a peer."""
-    if control is None:
-        return m.Failure(reason="this peer takes no orders")
-    try:
-        await control(body.action, body.peer_id)
-    except ControlError as error:
-        return m.Failure(reason=str(error))
-    return m.Done(count=1)
-
-
-async def answer_view(views: Mapping[str, View], body: m.Inspect) -> m.Body:
-    """Answer with one view."""
-    answer = views.get(body.view)
-    if answer is None:
-        return m.Failure(reason=f"no view {body.view!r} here; there are {', '.join(views)}")
-    try:
-        options = json.loads(body.options_json or "{}")
-        return m.InspectReply(json=json.dumps(to_json(await answer(options))))
-    except WhichPeerError as error:
-        return m.Failure(reason=str(error))
-    except (ValueError, TypeError) as error:
-        return m.Failure(reason=f"view {body.view!r}: {error}")
+    async def _view(self, body: m.Inspect) -> m.Body:
+        answer = self._views.get(body.view)
+        if answer is None:
+            there = ", ".join(self._views)
+            return m.Failure(reason=f"no view {body.view!r} here; there are {there}")
+        try:
+            options = json.loads(body.options_json or "{}")
+            return m.InspectReply(json=json.dumps(to_json(await answer(options))))
+        except WhichPeerError as error:
+            return m.Failure(reason=str(error))
+        except (ValueError, TypeError) as error:
+            return m.Failure(reason=f"view {body.view!r}: {error}")

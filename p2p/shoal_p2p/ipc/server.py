@@ -1,6 +1,6 @@
 """The node's Unix socket: the trainer and debug CLIs talk to it, one request at a time each.
 
-    accept ─▶ same user? ─▶ hello ─▶ request ─▶ NodeService ─▶ reply ─▶ … ─▶ end: leases go back
+    accept ─▶ same user? ─▶ hello ─▶ request ─▶ service ─▶ reply ─▶ … ─▶ end: leases go back
 
 Owner only (directory and socket modes, and the peer's credentials are checked). A connection
 that breaks the contract is closed; nothing it sends can harm the node or another connection.
@@ -16,13 +16,14 @@ import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_ipc.framing import FrameDecoder, FrameError, encode_frame
+from shoal_p2p.ipc.inspector import InspectorService
 from shoal_wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -51,23 +52,10 @@ def check_socket_path(path: Path) -> None:
         raise SocketPathError(f"{path} is too long for a socket; choose a shorter --data-dir")
 
 
-class NodeService(Protocol):
-    """The service of a node for the programs on its socket."""
-
-    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
-        """Greet a trainer or inspector; `holder` names its leases. A failure ends it."""
-
-    async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
-        """Answer one request; a refusal is a `Failure`."""
-
-    async def goodbye(self, holder: str, role: m.Role) -> None:
-        """The connection has ended."""
-
-
 class IpcServer:
     """Serves the socket in a node's data directory."""
 
-    def __init__(self, path: Path, service: NodeService) -> None:
+    def __init__(self, path: Path, service: InspectorService) -> None:
         self._path = path
         self._service = service
         self._next_connection = 0
@@ -179,7 +167,7 @@ class _ClientConnection:
         """Close the socket at once."""
         self._stream.socket.close()
 
-    async def serve(self, service: NodeService, in_turn: Callable[[m.Role], bool]) -> None:
+    async def serve(self, service: InspectorService, in_turn: Callable[[m.Role], bool]) -> None:
         """Answer requests in order until the other side closes."""
         with trio.fail_after(_HELLO_SECONDS):
             first = await self._receive()

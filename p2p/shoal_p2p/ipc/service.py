@@ -12,7 +12,7 @@ import trio
 from shoal_ipc import messages as m
 from shoal_p2p.buffer.pool import path_of
 from shoal_p2p.buffer.types import BufferEntry
-from shoal_p2p.ipc.inspector import Control, InspectorService, View, answer_view, carry_out
+from shoal_p2p.ipc.inspector import Control, InspectorService, View
 from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.outbox import MAX_PACED_GROUPS, Outbox, OutboxFullError, OversizeBatchError
@@ -123,10 +123,8 @@ class Service(InspectorService):
 
     async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
         """Answer one request."""
-        if isinstance(body, m.Inspect):
-            return await answer_view(self._views, body)
-        if isinstance(body, m.Control):
-            return await carry_out(self._control, body)
+        if isinstance(body, m.Inspect | m.Control):
+            return await super().handle(holder, role, body)
         if role is m.Role.PUBLISHER and isinstance(body, m.Publish):
             return await self._guarded(self._publish(body, None))
         if role is not m.Role.TRAINER:

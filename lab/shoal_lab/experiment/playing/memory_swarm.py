@@ -26,7 +26,7 @@ from shoal_lab.simulation.clock import pass_time, run_now
 from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
 from shoal_lab.simulation.parts import Idle, NoSocket, simulated_parts
 from shoal_p2p.data_dir import save_manifest
-from shoal_p2p.ipc.server import NodeService
+from shoal_p2p.ipc.inspector import InspectorService
 from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.identity import Identity, identity_from_seed
 from shoal_p2p.node import Node
@@ -185,7 +185,7 @@ class MemoryMember:
 
     def __init__(self, node: LiveNode) -> None:
         self.node = node
-        self._service: NodeService = node.service
+        self._service: InspectorService = node.service
         self._waiting: list[m.Body] = []
 
     @classmethod
