@@ -18,9 +18,7 @@ from shoal_p2p.net.identity import identity_from_seed
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import batch_to_bytes, encode_batch
 from shoal_wire.compression import compress
-from shoal_wire.digests import batch_id
-from shoal_wire.envelope import seal
-from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, BATCH_PAYLOAD_TYPE
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.types import (
     BatchId,
     Digest,
@@ -131,15 +129,6 @@ def changed(rng: random.Random, batch: RolloutBatch) -> RolloutBatch:
 # Envelopes
 
 
-def _sealed(author: make.Author, payload: bytes, kind: bytes = BATCH_PAYLOAD_TYPE) -> bytes:
-    return seal(
-        payload,
-        public_key=author.identity.public_key_bytes,
-        sign=author.identity.sign,
-        payload_type=kind,
-    )
-
-
 def envelope(rng: random.Random, author: make.Author) -> bytes:
     """Return a valid batch, sealed."""
     return author.envelope(author.batch(groups(rng)))
@@ -153,11 +142,11 @@ def odd_envelope(rng: random.Random, author: make.Author) -> bytes:
         if kind == 0:
             return respelled(rng, author.envelope(batch))
         if kind == 1:
-            return _sealed(author, compress(mutate(rng, [batch_to_bytes(batch)])))
+            return author.seal(compress(mutate(rng, [batch_to_bytes(batch)])))
         if kind == 2:
-            return _sealed(author, mutate(rng, [encode_batch(batch)]))
+            return author.seal(mutate(rng, [encode_batch(batch)]))
         if kind == 3:
-            return _sealed(author, encode_batch(batch), rng.choice((b"", b"/x", b"/x" * 200)))
+            return author.seal(encode_batch(batch), rng.choice((b"", b"/x", b"/x" * 200)))
         return author.envelope(changed(rng, batch))
     except (ValueError, OverflowError):  # no protobuf can say it
         return author.envelope(batch)
@@ -191,24 +180,15 @@ def announcement(rng: random.Random, author: make.Author, digest: BatchId | None
     payload = encode_announcement(told)
     if rng.random() < 0.2:
         payload = mutate(rng, [payload])
-    return _sealed(author, payload, ANNOUNCEMENT_PAYLOAD_TYPE)
+    return author.seal(payload, ANNOUNCEMENT_PAYLOAD_TYPE)
 
 
 def big_batch(rng: random.Random, author: make.Author) -> tuple[bytes, bytes]:
     """Return an announcement that holds, and the envelope it announces."""
     made = [make.group(rng.randrange(1 << 28), [_noise(rng) for _ in range(4)]) for _ in range(20)]
     raw = author.envelope(author.batch(made))
-    told = Announcement(
-        swarm_digest=author.manifest.digest,
-        sequence=author.sequence,
-        previous_sequence=author.sequence - 1,
-        created_ms=author.now_ms,
-        num_groups=len(made),
-        batch_id=batch_id(raw),
-        num_bytes=len(raw),
-        expires_ms=author.now_ms + 60_000,
-    )
-    return _sealed(author, encode_announcement(told), ANNOUNCEMENT_PAYLOAD_TYPE), raw
+    told = {"previous_sequence": author.sequence - 1, "num_groups": len(made)}
+    return author.announcement(raw, **told), raw
 
 
 def _noise(rng: random.Random) -> str:

@@ -40,9 +40,11 @@ from shoal_tasks.types import (
     TaskItem,
 )
 from shoal_tasks.worker import sync as client_sync
+from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import encode_batch
 from shoal_wire.digests import batch_id, question_digest
 from shoal_wire.envelope import seal
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, BATCH_PAYLOAD_TYPE
 from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
 from shoal_wire.rules import BatchRules
 from shoal_wire.types import (
@@ -164,10 +166,30 @@ class Author:
 
     def envelope(self, batch: RolloutBatch | None = None) -> bytes:
         """Return a signed envelope around `batch`."""
+        return self.seal(encode_batch(batch or self.batch()))
+
+    def announcement(self, envelope: bytes = b"", **changes: object) -> bytes:
+        """Return a signed announcement of a batch under the latest number."""
+        told = Announcement(
+            swarm_digest=self.manifest.digest,
+            sequence=self.sequence,
+            previous_sequence=0,
+            created_ms=self.now_ms,
+            num_groups=1,
+            batch_id=batch_id(envelope),
+            num_bytes=len(envelope),
+            expires_ms=self.now_ms + 60_000,
+        )
+        told = replace(told, **changes)  # type: ignore[arg-type]
+        return self.seal(encode_announcement(told), ANNOUNCEMENT_PAYLOAD_TYPE)
+
+    def seal(self, payload: bytes, payload_type: bytes = BATCH_PAYLOAD_TYPE) -> bytes:
+        """Return a signed envelope around any payload."""
         return seal(
-            encode_batch(batch or self.batch()),
+            payload,
             public_key=self.identity.public_key_bytes,
             sign=self.identity.sign,
+            payload_type=payload_type,
         )
 
     def signed(self, batch: RolloutBatch | None = None) -> SignedBatch:

@@ -8,10 +8,7 @@ from contextlib import asynccontextmanager
 from shoal_p2p.gossip.gossip import Libp2pGossip
 from shoal_p2p.gossip.interface import Unwatched
 from shoal_p2p.net.host import HostSettings, Libp2pHost
-from shoal_wire.announcement import Announcement, encode_announcement
-from shoal_wire.digests import batch_id
-from shoal_wire.envelope import seal
-from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
+from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_codec import decode_query, encode_answer
 from shoal_wire.rollout_messages import Answer, BatchRef, Query
@@ -78,23 +75,8 @@ class FalseProvider:
     def announcement(self, envelope: bytes, **changes: object) -> bytes:
         """Return an announcement of `envelope` under the author's next number."""
         self.author.sequence += 1
-        values: dict[str, object] = {
-            "swarm_digest": self.manifest.digest,
-            "sequence": self.author.sequence,
-            "previous_sequence": 0,
-            "created_ms": wall_ms(),
-            "num_groups": 1,
-            "batch_id": batch_id(envelope),
-            "num_bytes": len(envelope),
-            "expires_ms": wall_ms() + 60_000,
-            **changes,
-        }
-        return seal(
-            encode_announcement(Announcement(**values)),  # type: ignore[arg-type]
-            public_key=self.author.identity.public_key_bytes,
-            sign=self.author.identity.sign,
-            payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
-        )
+        self.author.now_ms = wall_ms()
+        return self.author.announcement(envelope, **changes)
 
     async def announce(self, envelope: bytes, **changes: object) -> None:
         """Gossip an announcement of `envelope`."""

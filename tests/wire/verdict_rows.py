@@ -13,7 +13,7 @@ from typing import Any
 
 from shoal_wire.codec import batch_to_bytes, encode_batch
 from shoal_wire.compression import compress
-from shoal_wire.envelope import public_key_message, seal
+from shoal_wire.envelope import public_key_message
 from shoal_wire.limits import (
     MAX_COMPLETIONS,
     MAX_COMPLETIONS_PER_BATCH,
@@ -107,19 +107,14 @@ def inline_text(*, question: str = "Why?", answer: str = "So.") -> Mutation:
 
 def payload(change: Callable[[bytes], bytes]) -> Mutation:
     """Signed as it is, whatever `change` makes of a valid payload."""
-    return lambda author: sealed(author, change(encode_batch(author.batch())))
-
-
-def sealed(author: make.Author, content: bytes, **how: bytes) -> bytes:
-    identity = author.identity
-    return seal(content, public_key=identity.public_key_bytes, sign=identity.sign, **how)
+    return lambda author: author.seal(change(encode_batch(author.batch())))
 
 
 def message(change: Callable[[pb.RolloutBatch], object]) -> Mutation:
     def mutate(author: make.Author) -> bytes:
         made = pb.RolloutBatch.FromString(batch_to_bytes(author.batch()))
         change(made)
-        return sealed(author, compress(made.SerializeToString()))
+        return author.seal(compress(made.SerializeToString()))
 
     return mutate
 
@@ -159,7 +154,7 @@ def flip(data: bytes, position: int = 0) -> bytes:
 
 def _half_a_character(author: make.Author) -> bytes:
     named = author.batch(policy=replace(make.POLICY, model_name="abc"))
-    return sealed(author, compress(batch_to_bytes(named).replace(b"abc", b"\xed\xa0\x80")))
+    return author.seal(compress(batch_to_bytes(named).replace(b"abc", b"\xed\xa0\x80")))
 
 
 def _of_another_key(author: make.Author) -> bytes:

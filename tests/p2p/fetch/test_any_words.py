@@ -25,10 +25,7 @@ from shoal_p2p.intake.intake import Intake, Receivers
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.intake.validation import Source
 from shoal_p2p.net.request import RequestError, RequestFailure
-from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
-from shoal_wire.envelope import seal
-from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.rollout_codec import decode_query, encode_answer
 from shoal_wire.rollout_messages import (
     Answer,
@@ -208,22 +205,10 @@ class Bench:
 
 def announcement_of(ref: BatchRef) -> bytes:
     """The stranger says that this batch is its own."""
-    told = Announcement(
-        swarm_digest=MANIFEST.digest,
-        sequence=ref.sequence,
-        previous_sequence=0,
-        created_ms=make.NOW_MS,
-        num_groups=ref.num_groups,
-        batch_id=ref.batch_id,
-        num_bytes=ref.num_bytes,
-        expires_ms=make.NOW_MS + 1000,
-    )
-    return seal(
-        encode_announcement(told),
-        public_key=STRANGER.identity.public_key_bytes,
-        sign=STRANGER.identity.sign,
-        payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
-    )
+    told = {
+        name: getattr(ref, name) for name in ("sequence", "num_groups", "batch_id", "num_bytes")
+    }
+    return STRANGER.announcement(**told)
 
 
 def live(told: list[Offer], seed: int) -> Bench:

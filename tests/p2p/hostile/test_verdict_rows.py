@@ -19,7 +19,7 @@ from shoal_wire.verdict import Outcome, Reason, verdict
 from tests.support import factories as make
 from tests.support.nodes import fresh_identity, until
 from tests.support.victim import Attacker, Victim, open_hostile, still_works
-from tests.wire.verdict_rows import ROWS, sealed, task
+from tests.wire.verdict_rows import ROWS, task
 
 
 def by_another(attacker: Attacker) -> bytes:
@@ -70,7 +70,7 @@ async def test_unknown_fields_of_a_batch_are_kept_as_they_came(victim: Victim) -
     async with open_hostile(victim) as attacker:
         kept = victim.node.pool.groups_received
         content = batch_to_bytes(attacker.author.batch()) + b"\xf2\x7c\x03new"
-        await attacker.publish(sealed(attacker.author, compress(content)))
+        await attacker.publish(attacker.author.seal(compress(content)))
         await until(lambda: victim.node.pool.groups_received == kept + 1)
         assert victim.score(attacker.peer_id) == 0.0
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal_p2p.intake.evidence import shows_two
-from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
-from shoal_wire.envelope import seal
-from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.types import BatchId
 from tests.support import factories as make
 from tests.wire.envelope_mutations import other_spellings
@@ -20,22 +17,7 @@ COPIES = other_spellings(ONE)
 
 
 def announcement_of(name: bytes) -> bytes:
-    told = Announcement(
-        swarm_digest=ANN.manifest.digest,
-        sequence=5,
-        previous_sequence=0,
-        created_ms=make.NOW_MS,
-        num_groups=1,
-        batch_id=BatchId(name),
-        num_bytes=100_000,
-        expires_ms=make.NOW_MS,
-    )
-    return seal(
-        encode_announcement(told),
-        public_key=ANN.identity.public_key_bytes,
-        sign=ANN.identity.sign,
-        payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
-    )
+    return ANN.announcement(sequence=5, batch_id=name)
 
 
 def shown(first: bytes | None, second: bytes, first_id: bytes | None = None) -> bool:

@@ -16,10 +16,6 @@ from shoal_p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
 from shoal_p2p.intake.turns import QuestionSource
 from shoal_p2p.intake.validation import Source
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
-from shoal_wire.announcement import Announcement, encode_announcement
-from shoal_wire.digests import batch_id
-from shoal_wire.envelope import seal
-from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.types import SignedBatch
 from shoal_wire.verdict import Outcome, Reason
 from tests.support import factories as make
@@ -284,25 +280,7 @@ async def test_a_relay_takes_an_announcement_for_its_batch() -> None:
 
     def announced(groups: int) -> bytes:
         batch = bench.peer.batch([make.group(n) for n in range(groups)])
-        envelope = bench.peer.envelope(batch)
-        payload = encode_announcement(
-            Announcement(
-                swarm_digest=bench.manifest.digest,
-                sequence=batch.sequence,
-                previous_sequence=0,
-                created_ms=make.NOW_MS,
-                num_groups=groups,
-                batch_id=batch_id(envelope),
-                num_bytes=len(envelope),
-                expires_ms=make.NOW_MS + 1,
-            )
-        )
-        return seal(
-            payload,
-            public_key=bench.peer.identity.public_key_bytes,
-            sign=bench.peer.identity.sign,
-            payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
-        )
+        return bench.peer.announcement(bench.peer.envelope(batch), num_groups=groups)
 
     first = announced(2)
     assert await bench.judge(first) is Reason.VALID

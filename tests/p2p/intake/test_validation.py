@@ -18,7 +18,6 @@ from shoal_p2p.intake.validation import (
 )
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_wire.digests import batch_id, group_id, question_digest
-from shoal_wire.envelope import seal
 from shoal_wire.limits import (
     ANNOUNCEMENT_PAYLOAD_TYPE,
     MAX_ANNOUNCEMENT_BYTES,
@@ -92,12 +91,7 @@ def test_our_own_disk_is_asked_for_wholeness_not_for_age() -> None:
 
 def test_an_announcement_is_no_batch_and_a_batch_no_announcement() -> None:
     def sealed(num_bytes: int) -> bytes:
-        return seal(
-            bytes(num_bytes),
-            public_key=PEER.identity.public_key_bytes,
-            sign=PEER.identity.sign,
-            payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
-        )
+        return PEER.seal(bytes(num_bytes), ANNOUNCEMENT_PAYLOAD_TYPE)
 
     told = open_message(sealed(8), author=PEER.peer_id, context=CONTEXT)
     assert told.payload_type == ANNOUNCEMENT_PAYLOAD_TYPE
