@@ -249,6 +249,8 @@ def test_views_work_while_the_trainer_is_away(
             break
     assert trainer["state"] == "disabled"
     assert trainer["round"] == 12
+    node.trainer = node.client()  # type: ignore[attr-defined] # for tests that run after this one
+    assert node.trainer.ensure()  # type: ignore[attr-defined]
 
 
 def test_a_view_that_a_node_does_not_have_is_exit_code_1(
