@@ -35,7 +35,7 @@ def test_a_batch_survives_the_wire(batch: RolloutBatch) -> None:
 
 @pytest.mark.parametrize("kind", get_args(m.Body), ids=lambda kind: kind.__name__)
 def test_an_ipc_message_survives_the_socket(kind: type) -> None:
-    @given(make.BODIES[kind], make.u64)
+    @given(make.values_of(kind), make.numbers)
     @settings(max_examples=25)
     def check(body: m.Body, request_id: int) -> None:
         frame = m.IpcFrame(request_id=request_id, body=body)

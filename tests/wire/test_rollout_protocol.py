@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from shoal_wire import limits
 from shoal_wire.announcement import (
@@ -32,13 +31,9 @@ from shoal_wire.rollout_messages import (
     BatchRef,
     BatchRefusalReason,
     Chunk,
-    ChunkQuery,
-    Envelopes,
     Listing,
     Query,
-    RecentQuery,
     Refusal,
-    SinceQuery,
     WholeQuery,
 )
 from shoal_wire.rules import check_batch
@@ -47,54 +42,10 @@ from shoal_wire.verdict import Reason
 from tests.wire import rollout_golden as golden
 from tests.wire import wire_samples as sample
 from tests.wire.wire_golden import NAMED_NOW
-from tests.wire.wire_strategies import digests_32, u32
+from tests.wire.wire_strategies import values_of
 
 NAME = golden.NAME
 RECORDED = json.loads(golden.PATH.read_text(encoding="utf-8"))
-
-names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
-sequences = st.integers(1, limits.MAX_SEQUENCE - 1)
-counts = st.integers(1, limits.MAX_LISTED_BATCHES)
-queries: st.SearchStrategy[Query] = st.one_of(
-    st.builds(
-        RecentQuery,
-        shards=st.lists(st.integers(0, limits.MAX_SHARDS - 1), min_size=1, max_size=64).map(tuple),
-        max_batches=counts,
-        max_bytes=st.integers(0, limits.MAX_SEQUENCE),
-        max_age_seconds=u32,
-    ),
-    st.builds(
-        SinceQuery,
-        publisher=names,
-        after_sequence=st.integers(0, limits.MAX_SEQUENCE - 1),
-        max_batches=counts,
-    ),
-    st.builds(WholeQuery, batch_ids=st.lists(digests_32, min_size=1, max_size=64).map(tuple)),
-    st.builds(
-        ChunkQuery,
-        batch_id=digests_32,
-        offset=st.integers(0, limits.MAX_SEQUENCE - 1),
-        length=st.integers(1, limits.MAX_CHUNK_BYTES),
-    ),
-)
-refs = st.builds(
-    BatchRef,
-    batch_id=digests_32,
-    publisher=names,
-    sequence=sequences,
-    num_bytes=sequences,
-    num_groups=st.integers(1, limits.MAX_GROUPS_PER_BATCH),
-)
-answers: st.SearchStrategy[Answer] = st.one_of(
-    st.builds(Listing, batches=st.lists(refs, max_size=3).map(tuple)),
-    st.builds(Envelopes, envelopes=st.lists(st.binary(max_size=30), max_size=3).map(tuple)),
-    st.builds(Chunk, num_bytes=st.integers(0, 2**63), data=st.binary(max_size=50)),
-    st.builds(
-        Refusal,
-        reason=st.sampled_from(BatchRefusalReason),
-        retry_after_ms=st.integers(0, limits.MAX_RETRY_MS),
-    ),
-)
 
 
 def test_the_vectors_are_as_recorded() -> None:
@@ -134,13 +85,13 @@ def test_the_recorded_announcement_opens() -> None:
         open_envelope(raw)
 
 
-@given(queries)
+@given(values_of(Query))
 @settings(max_examples=100)
 def test_a_request_survives_the_wire(query: Query) -> None:
     assert decode_query(encode_query(query)) == query
 
 
-@given(answers)
+@given(values_of(Answer))
 @settings(max_examples=100)
 def test_an_answer_survives_the_wire(answer: Answer) -> None:
     assert decode_answer(encode_answer(answer)) == answer
