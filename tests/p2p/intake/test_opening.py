@@ -98,7 +98,7 @@ async def test_what_unpacks_to_much_is_not_opened_on_the_loop() -> None:
         (8, 8, 200, 0),  # what a node shares
         (16, 8, 200, 0),
         (8, 8, 600, 1),  # over 32 KiB
-        (2, 1024, 4, 1),  # small, and full of completions
+        (8, 256, 4, 1),  # small, and full of completions
         (60, 1, 200, 1),  # and of groups
     ],
 )
