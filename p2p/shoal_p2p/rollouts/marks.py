@@ -9,14 +9,14 @@ nearest to each other, so that what is kept spans the run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
 from typing_extensions import TypedDict
 
-from shoal_ipc.answers.learning import Mark as MarkRow
+from shoal_ipc.answers.learning import Mark
 from shoal_wire.limits import MAX_NAME_BYTES
 
 MAX_MARKS: Final = 128
@@ -39,29 +39,15 @@ class MarkKind(StrEnum):
     LEFT = "left"
 
 
-_NAMES: Final = frozenset(kind.value for kind in MarkKind)
 _STARTS: Final = (MarkKind.STARTED, MarkKind.TRAINER)
 _OWN: Final = (*_STARTS, MarkKind.MODEL)
 _OF_PEERS: Final = (MarkKind.JOINED, MarkKind.LEFT)
 
 
-@dataclass(slots=True, kw_only=True)
-class RunMark:
-    """Something that happened, once or several times."""
-
-    kind: MarkKind
-    round: int
-    """The latest that was played by then; 0 before the first."""
-    at_ms: int
-    """Wall clock of the first time."""
-    count: int = 1
-    about: list[str] = field(default_factory=list)
-    """Ids of peers, or models; at most MAX_ABOUT of them."""
-
-    def take(self, other: RunMark) -> None:
-        """Become both."""
-        self.count += other.count
-        self.about = list(dict.fromkeys([*self.about, *other.about]))[:MAX_ABOUT]
+def _both(first: Mark, second: Mark) -> Mark:
+    """Return two marks of a kind as one, of the first's time."""
+    about = tuple(dict.fromkeys([*first.about, *second.about]))[:MAX_ABOUT]
+    return replace(first, count=first.count + second.count, about=about)
 
 
 class SavedMarks(TypedDict):
@@ -76,7 +62,7 @@ class Marks:
     """The marks of one run."""
 
     def __init__(self) -> None:
-        self._marks: list[RunMark] = []
+        self._marks: list[Mark] = []
         self._round = 0
         self._model = ""
         self._pid: int | None = None
@@ -92,8 +78,8 @@ class Marks:
             starts = [at for at, mark in enumerate(self._marks) if mark.kind in _STARTS]
             del self._marks[: starts[-1] if starts else None]
         if round_number <= max(1, self._round):
-            for mark in self._marks:
-                mark.round = min(mark.round, max(0, round_number - 1))
+            latest = max(0, round_number - 1)
+            self._marks = [replace(one, round=min(one.round, latest)) for one in self._marks]
         self._round = round_number
 
     def started(self, now_ms: int) -> None:
@@ -127,16 +113,16 @@ class Marks:
         if kind in _OF_PEERS and not about:
             return
         self.changes += 1
-        mark = RunMark(
-            kind=kind,
+        mark = Mark(
+            kind=kind.value,
             round=self._round,
             at_ms=now_ms,
             count=max(1, len(about)),
-            about=list(about[:MAX_ABOUT]),
+            about=tuple(about[:MAX_ABOUT]),
         )
-        last = next((one for one in reversed(self._marks) if one.kind is kind), None)
+        last = next((one for one in reversed(self._marks) if one.kind == kind), None)
         if last and last.round == self._round and 0 <= now_ms - last.at_ms < _ALIKE_MS:
-            last.take(mark)
+            self._marks[self._marks.index(last)] = _both(last, mark)
         else:
             self._marks.append(mark)
             self._bound(_OF_PEERS if kind in _OF_PEERS else _OWN)
@@ -145,43 +131,35 @@ class Marks:
         """Make one of the nearest two of a kind, if there are too many of these kinds together."""
         if sum(mark.kind in kinds for mark in self._marks) <= MAX_MARKS:
             return
-        of_kinds = [[mark for mark in self._marks if mark.kind is kind] for kind in kinds]
+        of_kinds = [[mark for mark in self._marks if mark.kind == kind] for kind in kinds]
         pairs = [pair for found in of_kinds for pair in pairwise(found)]
         first, second = min(pairs, key=lambda pair: abs(pair[1].at_ms - pair[0].at_ms))
-        first.take(second)
-        self._marks = [mark for mark in self._marks if mark is not second]
+        both = _both(first, second)
+        left = (mark for mark in self._marks if mark is not second)
+        self._marks = [both if mark is first else mark for mark in left]
 
-    def rows(self) -> tuple[MarkRow, ...]:
-        """Return a row a mark, the oldest first."""
-        return tuple(
-            MarkRow(
-                kind=mark.kind.value,
-                round=mark.round,
-                at_ms=mark.at_ms,
-                count=mark.count,
-                about=tuple(mark.about),
-            )
-            for mark in self._marks
-        )
+    def rows(self) -> tuple[Mark, ...]:
+        """Return the marks, the oldest first."""
+        return tuple(self._marks)
 
     # The file
 
     def to_json(self) -> SavedMarks:
         """As the data directory keeps it."""
-        rows = [(m.kind.value, m.round, m.at_ms, m.count, m.about) for m in self._marks]
+        rows = [(m.kind, m.round, m.at_ms, m.count, list(m.about)) for m in self._marks]
         return {"model": self._model, "rows": rows}
 
     def restore(self, saved: SavedMarks, round_number: int) -> None:
         """Take over what `to_json` gave, of a run that stood at `round_number`."""
         self._model, self._round = saved["model"][:MAX_NAME_BYTES], round_number
         self._marks = [
-            RunMark(
-                kind=MarkKind(kind),
+            Mark(
+                kind=kind,
                 round=max(0, at_round),
                 at_ms=at_ms,
                 count=max(1, count),
-                about=[one[:MAX_NAME_BYTES] for one in about][:MAX_ABOUT],
+                about=tuple(one[:MAX_NAME_BYTES] for one in about[:MAX_ABOUT]),
             )
             for kind, at_round, at_ms, count, about in saved["rows"][: 2 * MAX_MARKS]
-            if kind in _NAMES  # a later version's is passed over
+            if kind in set(MarkKind)  # a later version's is passed over
         ]
