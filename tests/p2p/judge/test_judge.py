@@ -51,8 +51,8 @@ from shoal_wire.judge_messages import (
 from shoal_wire.limits import MAX_ROUND
 from shoal_wire.types import FinishReason, PeerId
 from tests.support import factories as make
-from tests.wire.test_judge_protocol import ANSWER, requests
-from tests.wire.wire_strategies import hostile
+from tests.wire.test_judge_protocol import ANSWER
+from tests.wire.wire_strategies import hostile, values_of
 
 ME = make.fresh_identity()
 SWARM = make.swarm()
@@ -262,7 +262,7 @@ answers_out_of_bounds = st.builds(
 @given(
     st.lists(
         st.one_of(
-            requests.map(encode_request),
+            values_of(JudgeRequest).map(encode_request),
             answers_out_of_bounds.map(encode_request),
             hostile(encode_request(ANSWER)),
         ),
