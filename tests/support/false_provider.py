@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from shoal_p2p.gossip.gossip import Libp2pGossip
-from shoal_p2p.gossip.interface import Unwatched
 from shoal_p2p.net.host import HostSettings, Libp2pHost
 from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.manifest import Manifest
@@ -15,6 +14,7 @@ from shoal_wire.rollout_messages import Answer, BatchRef, Query
 from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import ACCEPT, Verdict
 from tests.support import factories as make
+from tests.support.doubles.gossip import RecordingWatch
 from tests.support.local_node import wall_ms
 from tests.support.nodes import LOOPBACK, until
 
@@ -30,7 +30,7 @@ class FalseProvider:
         self.host = Libp2pHost(
             identity=self.author.identity, settings=HostSettings(listen=(LOOPBACK,))
         )
-        self.gossip = Libp2pGossip(host=self.host, watch=Unwatched())
+        self.gossip = Libp2pGossip(host=self.host, watch=RecordingWatch())
         self.asked: list[Query] = []
 
     @property

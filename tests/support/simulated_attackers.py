@@ -13,7 +13,6 @@ import trio
 from shoal_lab.simulation.gossip import SimulatedGossip
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.message import forged, say
-from shoal_p2p.gossip.interface import Unwatched
 from shoal_p2p.gossip.rpc import Message
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.identity import Identity, identity_from_seed
@@ -39,6 +38,7 @@ from shoal_wire.rollout_messages import (
 from shoal_wire.types import BatchId, Digest, PeerId
 from shoal_wire.v1 import rollout_pb2
 from tests.support import factories as make
+from tests.support.doubles.gossip import RecordingWatch
 from tests.support.simulated_node import host_of
 from tests.wire.envelope_mutations import fields_of, other_spellings, spelled
 
@@ -142,7 +142,7 @@ def attacker(world: World, name: str, number: int) -> Attacker:
         rng=rng,
         identity=identity,
         host=host,
-        gossip=SimulatedGossip(host, rng, watch=Unwatched()),
+        gossip=SimulatedGossip(host, rng, watch=RecordingWatch()),
         author=make.Author(world.manifest, identity=identity),
     )
 

@@ -73,7 +73,7 @@ class Victim(RunningNode):
     def is_cut(self, peer_id: PeerId) -> bool:
         """Whether a peer is banned and gone."""
         host = self.node.member.host
-        return host._admission.is_banned(peer_id, self.now) and not host.is_connected(peer_id)  # type: ignore[attr-defined]
+        return host._admission.is_banned(peer_id, self.now) and not host.is_connected(peer_id)
 
     def rss(self) -> int:
         """Resident memory of the process: the test's own included, so an upper bound."""

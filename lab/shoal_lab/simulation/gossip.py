@@ -1,6 +1,6 @@
 """The mesh that ships, over the simulated network: no streams, no bytes, no tasks that wait.
 
-`gossip.interface.Gossip` with the settings of the real one. RPCs travel as the values that they
+`Gossip` with the settings of the real one. RPCs travel as the values that they
 are; messages may be lost, control is not, for it is small and repeated. Signatures of gossip itself
 are a flag; those of the envelopes inside are real.
 """

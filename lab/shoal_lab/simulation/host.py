@@ -6,7 +6,7 @@ What a connection costs is latency: a dial three trips, a request three, a ping 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from shoal_lab.simulation.requests import Call, SimulatedServer
-from shoal_p2p.net.address import PeerAddress, parse_peer_address, parse_transport
-from shoal_p2p.net.admission import Admission
+from shoal_p2p.net.address import PeerAddress, parse_transport
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.host import DialError, ListenError
 from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
-from shoal_p2p.net.traffic import Traffic
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class _SimulatedConnection:
     """Who waits for an answer over it."""
 
 
-class SimulatedHost:
+class SimulatedHost(Host):
     """Start with ``await nursery.start(host.run)``."""
 
     def __init__(
@@ -76,16 +75,12 @@ class SimulatedHost:
     ) -> None:
         """`address` is a transport address like ``/ip4/10.0.0.1/tcp/4001``; port 0 is any."""
         self._max_connections = max_connections
+        super().__init__(identity)
         self._num_refused = 0
-        self._on_full: Callable[[str], None] = lambda _network: None
         self._network = network
-        self._identity = identity
         self.address = address
         self._peers: dict[PeerId, _SimulatedConnection] = {}
         self._sorted: OrderedPeers | None = None
-        self._admission = Admission()
-        self._connected: list[Callable[[PeerId], None]] = []
-        self._disconnected: list[Callable[[PeerId], None]] = []
         self._servers: dict[str, SimulatedServer] = {}
         self._nursery: trio.Nursery | None = None
         self._services: list[SimulatedService] = []
@@ -93,16 +88,6 @@ class SimulatedHost:
         self._stopped = trio.Event()
         self.gossip: Any = None
         """The `SimulatedGossip` on this host, where it has one."""
-
-    @property
-    def peer_id(self) -> PeerId:
-        """This host's id."""
-        return self._identity.peer_id
-
-    @property
-    def identity(self) -> Identity:
-        """This host's identity."""
-        return self._identity
 
     @property
     def network(self) -> SimulatedNetwork:
@@ -152,30 +137,12 @@ class SimulatedHost:
         self._network.add(self)
 
     def listen_addrs(self) -> tuple[str, ...]:
-        """Its full address, while it is on the network."""
         is_on = self._network.host(self.peer_id) is self
         return (f"{self.address}/p2p/{self.peer_id}",) if is_on else ()
-
-    def interface_addrs(self) -> tuple[str, ...]:
-        """The same."""
-        return self.listen_addrs()
-
-    def add_peer_callbacks(
-        self,
-        *,
-        connected: Callable[[PeerId], None] | None = None,
-        disconnected: Callable[[PeerId], None] | None = None,
-    ) -> None:
-        """Call back at a peer's first connection, and at the end of its last."""
-        if connected:
-            self._connected.append(connected)
-        if disconnected:
-            self._disconnected.append(disconnected)
 
     # Who is connected
 
     def connections(self) -> tuple[ConnectionInfo, ...]:
-        """Every connection."""
         now = trio.current_time()
         return tuple(
             ConnectionInfo(
@@ -190,13 +157,11 @@ class SimulatedHost:
         )
 
     def connected_peers(self) -> frozenset[PeerId]:
-        """The peers with a connection."""
         if self._sorted is None:
             self._sorted = OrderedPeers(self._peers)
         return self._sorted
 
     def is_connected(self, peer_id: PeerId) -> bool:
-        """True while `peer_id` has a connection."""
         return peer_id in self._peers
 
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
@@ -207,10 +172,6 @@ class SimulatedHost:
     def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
         """Do nothing: where a peer listens is known."""
 
-    def remote_address(self, peer_id: PeerId) -> str:
-        """Where a connected peer is."""
-        return next(iter(self.peer_addresses(peer_id)), "")
-
     def observed_address(self, peer_id: PeerId) -> str:
         """Where `peer_id` sees this host: there is no translation here."""
         return self.address if peer_id in self._peers else ""
@@ -219,27 +180,8 @@ class SimulatedHost:
         """What `peer_id` shares with others: each has a network of its own here."""
         return str(peer_id) if peer_id in self._peers else ""
 
-    async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
-        """Connect, after three trips. Raises ValueError, DialError."""
-        target = parse_peer_address(address)
-        peer_id = target.peer_id
-        if peer_id == self.peer_id:
-            raise DialError(f"{address} is this node itself")
-        if not self.is_admitted(peer_id):
-            raise DialError(f"{peer_id} is not on the swarm's list of peers")
-        if self.is_banned(peer_id):
-            raise DialError(f"{peer_id} is banned for now")
-        if peer_id in self._peers:
-            await trio.lowlevel.checkpoint()
-            return peer_id
-        with trio.move_on_after(timeout):
-            if not await self._reach(target):
-                raise DialError(f"cannot connect to {address}: refused")
-            return peer_id
-        raise DialError(f"{address} did not answer within {timeout:g} s")
-
-    async def _reach(self, target: PeerAddress) -> bool:
-        """Connect if `target` and this host will have it; False if not."""
+    async def _reach(self, target: PeerAddress) -> None:
+        """Connect, after three trips, if `target` and this host will have it."""
         peer_id = target.peer_id
         await trio.sleep(3 * self._network.latency(self.peer_id, peer_id))
         if not self._network.reaches(self.peer_id, peer_id):
@@ -252,19 +194,16 @@ class SimulatedHost:
             or not self.welcomes(peer_id)
             or self._network.host(self.peer_id) is not self
         ):
-            return False
+            raise DialError(f"cannot connect to {target}: refused")
         if peer_id not in self._peers and not (self.has_room and host.offers_room()):
             raise DialError(f"cannot connect to {target}: no room", is_cut_off=self.has_room)
         self._network.connect(self.peer_id, peer_id)
-        return True
 
     async def disconnect(self, peer_id: PeerId) -> None:
-        """End the connection to `peer_id`."""
         await trio.lowlevel.checkpoint()
         self.abort(peer_id)
 
     def abort(self, peer_id: PeerId) -> None:
-        """End the connection to `peer_id` at once."""
         self._network.disconnect(self.peer_id, peer_id)
 
     # Who may be
@@ -286,41 +225,7 @@ class SimulatedHost:
         self._on_full("")
         return False
 
-    def set_full_callback(self, callback: Callable[[str], None]) -> None:
-        """Call back when somebody found no slot."""
-        self._on_full = callback
-
-    def ban(self, peer_id: PeerId, *, seconds: float) -> None:
-        """Cut `peer_id` off and refuse it for `seconds`."""
-        self._admission.ban(peer_id, seconds=seconds, now=trio.current_time())
-        self.abort(peer_id)
-
-    def unban(self, peer_id: PeerId) -> None:
-        """Let `peer_id` connect again."""
-        self._admission.unban(peer_id)
-
-    def is_banned(self, peer_id: PeerId) -> bool:
-        """True while a ban lasts."""
-        return self._admission.is_banned(peer_id, trio.current_time())
-
-    def admit_only(self, peers: Iterable[PeerId] | None) -> None:
-        """Refuse all but `peers`, and cut off who is connected; None admits all."""
-        self._admission.admit_only(peers)
-        for peer_id in self.connected_peers():
-            if not self.is_admitted(peer_id):
-                self.abort(peer_id)
-
-    def is_admitted(self, peer_id: PeerId) -> bool:
-        """True unless there is a list of peers without `peer_id`."""
-        return self._admission.is_admitted(peer_id)
-
-    @property
-    def traffic(self) -> Traffic:
-        """None: what is said here has no size."""
-        return Traffic()
-
     def refused_connections(self) -> dict[str, int]:
-        """Who found no slot; nobody else is refused before it has said who it is."""
         return {"full": self._num_refused} if self._num_refused else {}
 
     # Requests
@@ -334,7 +239,6 @@ class SimulatedHost:
         limits: RequestLimits | None = None,
         on_sent: Callable[[PeerId, bytes], None] = lambda _peer_id, _request: None,
     ) -> None:
-        """Answer requests of `protocol_id`."""
         self._servers[protocol_id] = SimulatedServer(
             handler=handler,
             max_request_bytes=max_request_bytes,
@@ -343,45 +247,21 @@ class SimulatedHost:
             on_sent=on_sent,
         )
 
-    async def request(
-        self,
-        peer_id: PeerId,
-        protocol_id: str,
-        payload: bytes,
-        *,
-        max_response_bytes: int,
-        timeout: float = 10.0,  # noqa: ASYNC109
-    ) -> bytes:
-        """Ask a connected peer; its handler runs in a task of its own, after two trips."""
-        with self._waiting_for(peer_id, timeout):
-            return await self._ask(peer_id, protocol_id, payload, max_response_bytes)
-        raise RequestError(RequestFailure.TIMEOUT, peer_id)
-
-    async def ping(self, peer_id: PeerId, *, timeout: float = 5.0) -> float:  # noqa: ASYNC109
-        """Return one round trip in milliseconds."""
-        with self._waiting_for(peer_id, timeout):
-            trip = await self._travel(peer_id, 2)
-            return 2000 * trip
-        raise RequestError(RequestFailure.TIMEOUT, peer_id)
-
     @contextmanager
-    def _waiting_for(self, peer_id: PeerId, timeout: float) -> Iterator[None]:
-        """Wait for what `peer_id` answers, at most for `timeout`, and not beyond the connection.
+    def _answers_within(self, timeout: float, peer_id: PeerId, what: str) -> Iterator[None]:
+        with super()._answers_within(timeout, peer_id, what):
+            waiting = self._peers[peer_id].waiting
+            with trio.CancelScope() as scope:
+                waiting[scope] = None
+                try:
+                    yield
+                    return
+                finally:
+                    del waiting[scope]
+            raise RequestError(RequestFailure.RESET, peer_id)  # the connection has ended
 
-        Raises:
-            RequestError: there is no connection, or no longer.
-        """
-        connection = self._peers.get(peer_id)
-        if connection is None:
-            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
-        with trio.move_on_after(timeout) as scope:
-            connection.waiting[scope] = None
-            try:
-                yield
-            finally:
-                del connection.waiting[scope]
-        if scope.cancelled_caught and self._peers.get(peer_id) is not connection:
-            raise RequestError(RequestFailure.RESET, peer_id)
+    async def _round_trip(self, peer_id: PeerId) -> float:
+        return 2000 * await self._travel(peer_id, 2)
 
     async def _travel(self, peer_id: PeerId, trips: int) -> float:
         """Wait for so many trips over a link, for ever if it is parted; return one, in seconds."""
@@ -442,7 +322,7 @@ class SimulatedHost:
         if peer_id not in self._peers:
             self._peers[peer_id] = _SimulatedConnection(direction, trio.current_time())
             self._sorted = None
-            _call_all(self._connected, peer_id)
+            self._tell(self._connected, peer_id)
 
     def on_disconnected(self, peer_id: PeerId) -> None:
         """Lose a connection."""
@@ -451,12 +331,4 @@ class SimulatedHost:
             for scope in connection.waiting:
                 scope.cancel()
             self._sorted = None
-            _call_all(self._disconnected, peer_id)
-
-
-def _call_all(callbacks: list[Callable[[PeerId], None]], peer_id: PeerId) -> None:
-    for callback in callbacks:
-        try:
-            callback(peer_id)
-        except Exception:  # a listener's fault must not cost the connection
-            logger.exception("peer callback failed")
+            self._tell(self._disconnected, peer_id)

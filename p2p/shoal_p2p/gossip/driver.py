@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from shoal_p2p.fair.limiter import FairLimiter
-from shoal_p2p.gossip.interface import GossipStats, MeshPeer, OversizeError, Watch
+from shoal_p2p.gossip.interface import Gossip, GossipStats, MeshPeer, OversizeError, Watch
 from shoal_p2p.gossip.mesh import Mesh
 from shoal_p2p.gossip.rpc import (
     Arrived,
@@ -38,8 +38,8 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-class MeshGossip(ABC):
-    """What both gossips have in common; `interface.Gossip` has the contract."""
+class MeshGossip(Gossip, ABC):
+    """What both gossips have in common."""
 
     def __init__(
         self,
@@ -78,23 +78,19 @@ class MeshGossip(ABC):
     # The interface
 
     async def subscribe(self, topic: str, validator: Validator) -> None:
-        """Join `topic`; every message of a peer goes to `validator`."""
         await trio.lowlevel.checkpoint()
         self._validators[topic] = validator
         self._perform(self._mesh.join(topic, trio.current_time()))
 
     async def unsubscribe(self, topic: str) -> None:
-        """Leave `topic`."""
         await trio.lowlevel.checkpoint()
         self._validators.pop(topic, None)
         self._perform(self._mesh.leave(topic, trio.current_time()))
 
     def late_s(self, sent_since: float = -math.inf) -> float | None:
-        """Return how many seconds late messages arrive that were sent since then, if it shows."""
         return self._mesh.late_s(trio.current_time(), sent_since)
 
     def mesh(self) -> dict[str, list[MeshPeer]]:
-        """Return each topic's mesh, the oldest member first."""
         now = trio.current_time()
         return {
             topic: [
@@ -105,23 +101,18 @@ class MeshGossip(ABC):
         }
 
     def topics(self) -> tuple[str, ...]:
-        """Return the topics this node is subscribed to."""
         return tuple(self._mesh.members)
 
     def topic_peers(self, topic: str) -> tuple[PeerId, ...]:
-        """Return the connected peers that are subscribed to `topic`."""
         return tuple(sorted(self._mesh.subscribers.get(topic, ())))
 
     def subscribers(self) -> dict[str, tuple[PeerId, ...]]:
-        """Return every topic that a connected peer is subscribed to, with those peers."""
         return {topic: tuple(sorted(peers)) for topic, peers in self._mesh.subscribers.items()}
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
-        """Return the topics `peer_id` is subscribed to."""
         return self._mesh.topics_of(peer_id)
 
     def stats(self) -> GossipStats:
-        """Return the counters."""
         return GossipStats(pubsub=dict(self._mesh.counts), verdicts=dict(self._verdicts))
 
     def _refuse_oversize(self, data: bytes) -> None:

@@ -109,14 +109,8 @@ class Libp2pGossip(MeshGossip):
                 await trio.sleep(self._settings.mesh.heartbeat_s)
 
     async def publish(self, topic: str, data: bytes) -> int:
-        """Queue `data` for the topic's peers and return for how many; 0 means nobody is there.
-
-        Waits for room in full queues, at most the deadline of the settings; a peer still full then
-        is left out.
-
-        Raises:
-            OversizeError: `data` is longer than the limit, and would vanish on its way.
-        """
+        """As `Gossip` has it. Waits for room in full queues, at most the deadline of the settings;
+        a peer still full then is left out."""
         self._refuse_oversize(data)
         await trio.lowlevel.checkpoint()
         size = len(data) + _FRAME_BYTES

@@ -52,24 +52,6 @@ class Watch(Protocol):
         """Return whether this peer may not be banned for what it sends."""
 
 
-class Unwatched:
-    """Learns nothing and thinks the same of everybody: for gossip without a reputation."""
-
-    def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
-        """Forget it."""
-
-    def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
-        """Forget it."""
-
-    def score(self, peer_id: PeerId) -> float:
-        """Return the neutral score."""
-        return 0.0
-
-    def is_protected(self, peer_id: PeerId) -> bool:
-        """Return False."""
-        return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshPeer:
     """One member of a topic's mesh."""

@@ -165,10 +165,6 @@ class ConnectionTable:
             both = tuple(dict.fromkeys((*addresses, *about.listen)))[:MAX_ADDRESSES]
             self._about[peer_id] = replace(about, listen=both)
 
-    def remote_address(self, peer_id: PeerId) -> str:
-        """Return where the oldest connection to `peer_id` leads; empty without one."""
-        return next((entry.address for entry in self._entries.get(peer_id, ())), "")
-
     def observed_address(self, peer_id: PeerId) -> str:
         """Where the peer says it sees us come from; empty if it has not said."""
         about = self._about.get(peer_id)

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import trio
 
-from shoal_p2p.gossip.interface import Gossip, GossipStats, MeshPeer, Unwatched
+from shoal_p2p.gossip.interface import Gossip, GossipStats, MeshPeer
 from shoal_p2p.intake.validation import Validator
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
@@ -24,7 +23,7 @@ from shoal_wire.verdict import Reason, Verdict
 
 
 @dataclass(eq=False)
-class FakeGossip:
+class FakeGossip(Gossip):
     """A whole `shoal_p2p.gossip.interface.Gossip` to which nobody is connected."""
 
     peers: int = 1
@@ -96,7 +95,7 @@ class FakeGossip:
         return GossipStats(pubsub={}, verdicts=dict(self.verdicts))
 
 
-class RecordingWatch(Unwatched):
+class RecordingWatch:
     """Keeps every verdict and charge; a peer's score is what the test says."""
 
     def __init__(self) -> None:
@@ -117,6 +116,6 @@ class RecordingWatch(Unwatched):
         """Return what the test says."""
         return self.score_of(peer_id)
 
-
-if TYPE_CHECKING:
-    _WHOLE: Gossip = FakeGossip()
+    def is_protected(self, peer_id: PeerId) -> bool:
+        """Return False."""
+        return False

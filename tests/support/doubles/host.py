@@ -10,26 +10,23 @@ Time is Trio's: with its `MockClock`, bans end and connections age as fast as th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import trio
 
-from shoal_p2p.net.address import parse_peer_address
-from shoal_p2p.net.admission import Admission
+from shoal_p2p.net.address import PeerAddress, parse_peer_address
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
-from shoal_p2p.net.traffic import Traffic
 from shoal_wire.types import PeerId
 from tests.support.doubles.identities import fresh_identity
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
-
-    from shoal_p2p.net.interface import Host
 
 _ADDRESS = "/ip4/127.0.0.1/tcp/4001"
 
@@ -70,7 +67,7 @@ class ConnectedPeer:
 
 
 @dataclass(eq=False, kw_only=True)
-class FakeHost:
+class FakeHost(Host):
     """A whole `net.interface.Host`; a test steers it by its fields, `connect` and `lose`."""
 
     identity: Identity = field(default_factory=fresh_identity)
@@ -98,12 +95,10 @@ class FakeHost:
     dialling: int = 0
     """Dials under way."""
     most_dialling: int = 0
-    traffic: Traffic = field(default_factory=Traffic)
-    _admission: Admission = field(default_factory=Admission)
-    _connected: list[Callable[[PeerId], None]] = field(default_factory=list)
-    _disconnected: list[Callable[[PeerId], None]] = field(default_factory=list)
-    _full: list[Callable[[str], None]] = field(default_factory=list)
     _closed: trio.Event = field(default_factory=trio.Event)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.identity)
 
     # What a test does
 
@@ -126,19 +121,16 @@ class FakeHost:
             observed=observed,
             source=source or str(peer_id),
         )
-        for tell in self._connected:
-            tell(peer_id)
+        self._tell(self._connected, peer_id)
 
     def lose(self, peer_id: PeerId) -> None:
         """End a connection, if there is one."""
         if self.peers.pop(peer_id, None) is not None:
-            for tell in self._disconnected:
-                tell(peer_id)
+            self._tell(self._disconnected, peer_id)
 
     def refuse_newcomer(self, network: str = "") -> None:
         """Tell `set_full_callback` that a connection was refused for want of a slot."""
-        for tell in self._full:
-            tell(network)
+        self._on_full(network)
 
     async def ask(self, peer_id: PeerId, protocol_id: str, payload: bytes) -> bytes:
         """Ask this host as a connected peer would; what its handler raises is the test's."""
@@ -150,34 +142,11 @@ class FakeHost:
 
     # What a peer does: `shoal_p2p.net.interface.Host`
 
-    @property
-    def peer_id(self) -> PeerId:
-        """This host's id."""
-        return self.identity.peer_id
-
-    def add_peer_callbacks(
-        self,
-        *,
-        connected: Callable[[PeerId], None] | None = None,
-        disconnected: Callable[[PeerId], None] | None = None,
-    ) -> None:
-        """Call back when a test connects and loses peers."""
-        if connected is not None:
-            self._connected.append(connected)
-        if disconnected is not None:
-            self._disconnected.append(disconnected)
-
-    def set_full_callback(self, callback: Callable[[str], None]) -> None:
-        """Call back at `refuse_newcomer`."""
-        self._full = [callback]
-
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be there until closed or cancelled."""
         task_status.started()
         await self._closed.wait()
 
     async def close(self) -> None:
-        """End `run`."""
         await trio.lowlevel.checkpoint()
         self._closed.set()
 
@@ -191,7 +160,6 @@ class FakeHost:
         return tuple(f"{address}/p2p/{self.peer_id}" for address in own)
 
     def connections(self) -> tuple[ConnectionInfo, ...]:
-        """Return one connection a peer."""
         return tuple(
             ConnectionInfo(
                 peer_id=peer_id,
@@ -205,24 +173,17 @@ class FakeHost:
         )
 
     def connected_peers(self) -> frozenset[PeerId]:
-        """Return whom the test has connected."""
         return frozenset(self.peers)
 
     def is_connected(self, peer_id: PeerId) -> bool:
-        """Return whether the test has connected `peer_id`."""
         return peer_id in self.peers
 
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
-        """Return what the test let the peer announce."""
         return self.peers[peer_id].announced if peer_id in self.peers else ()
 
     def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
         """Keep it in `reached`."""
         self.reached.append((peer_id, tuple(addresses)))
-
-    def remote_address(self, peer_id: PeerId) -> str:
-        """Return the other end of a connection."""
-        return self.peers[peer_id].address if peer_id in self.peers else ""
 
     def observed_address(self, peer_id: PeerId) -> str:
         """Return where the test lets the peer see this host."""
@@ -242,46 +203,23 @@ class FakeHost:
             await trio.sleep(self.dial_s)
         finally:
             self.dialling -= 1
-        if address not in self.up:
-            raise self.dial_error or DialError(f"nobody at {address}")
-        if target.peer_id not in self.peers:
-            self.connect(target.peer_id, address=target.transport, direction=Direction.OUT)
+        await self._reach(target)
         return target.peer_id
 
+    async def _reach(self, target: PeerAddress) -> None:
+        if str(target) not in self.up:
+            raise self.dial_error or DialError(f"nobody at {target}")
+        if target.peer_id not in self.peers:
+            self.connect(target.peer_id, address=target.transport, direction=Direction.OUT)
+
     async def disconnect(self, peer_id: PeerId) -> None:
-        """Lose a peer."""
         await trio.lowlevel.checkpoint()
         self.lose(peer_id)
 
     def abort(self, peer_id: PeerId) -> None:
-        """Lose a peer."""
         self.lose(peer_id)
-
-    def ban(self, peer_id: PeerId, *, seconds: float) -> None:
-        """Lose a peer, and refuse it."""
-        self._admission.ban(peer_id, seconds=seconds, now=_now_s())
-        self.lose(peer_id)
-
-    def unban(self, peer_id: PeerId) -> None:
-        """Refuse it no longer."""
-        self._admission.unban(peer_id)
-
-    def is_banned(self, peer_id: PeerId) -> bool:
-        """Return whether a ban lasts."""
-        return self._admission.is_banned(peer_id, _now_s())
-
-    def admit_only(self, peers: Iterable[PeerId] | None) -> None:
-        """Lose all others."""
-        self._admission.admit_only(peers)
-        for peer_id in [one for one in self.peers if not self.is_admitted(one)]:
-            self.lose(peer_id)
-
-    def is_admitted(self, peer_id: PeerId) -> bool:
-        """Return whether `admit_only` names the peer, or was never called."""
-        return self._admission.is_admitted(peer_id)
 
     def refused_connections(self) -> dict[str, int]:
-        """Return `refused`."""
         return dict(self.refused)
 
     def set_request_handler(
@@ -296,38 +234,22 @@ class FakeHost:
         """Keep it in `handlers`, for `ask`."""
         self.handlers[protocol_id] = handler
 
-    async def request(
-        self,
-        peer_id: PeerId,
-        protocol_id: str,
-        payload: bytes,
-        *,
-        max_response_bytes: int,
-        timeout: float = 10.0,  # noqa: ASYNC109 - the interface's
+    async def _ask(
+        self, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
     ) -> bytes:
-        """Return what `answers` says. Raises RequestError as the real one does."""
         await trio.lowlevel.checkpoint()
-        if peer_id not in self.peers:
-            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
         self.requests.append(
             Request(at_s=_now_s(), peer_id=peer_id, protocol_id=protocol_id, payload=payload)
         )
         if protocol_id not in self.answers:
             raise RequestError(RequestFailure.UNSUPPORTED, protocol_id)
-        try:
-            with trio.fail_after(timeout):
-                answer = await self.answers[protocol_id](peer_id, payload)
-        except trio.TooSlowError:
-            raise RequestError(RequestFailure.TIMEOUT, f"{timeout} s") from None
+        answer = await self.answers[protocol_id](peer_id, payload)
         if len(answer) > max_response_bytes:
             raise RequestError(RequestFailure.OVERSIZE, f"{len(answer)} bytes")
         return answer
 
-    async def ping(self, peer_id: PeerId, *, timeout: float = 5.0) -> float:  # noqa: ASYNC109
-        """Return `latency_ms`."""
+    async def _round_trip(self, _peer_id: PeerId) -> float:
         await trio.lowlevel.checkpoint()
-        if peer_id not in self.peers:
-            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
         return self.latency_ms
 
 
@@ -337,7 +259,3 @@ def _now_s() -> float:
         return trio.current_time()
     except RuntimeError:
         return 0.0
-
-
-if TYPE_CHECKING:
-    _WHOLE: Host = FakeHost()
