@@ -19,11 +19,11 @@ from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch
 from libp2p.utils.varint import encode_varint_prefixed
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from shoal_p2p.net.circuit import HOP, STOP, read_hop, read_stop, write_message
+from shoal_p2p.net.circuit import HOP, STOP, read_hop, read_stop
 from shoal_p2p.net.dcutr import DCUTR
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.relay_server import RelayServer
-from shoal_p2p.net.streams import reset_stream
+from shoal_p2p.net.streams import reset_stream, write_message
 from tests.fuzz.mutate import mutate
 from tests.redteam.wire_peer import PATIENCE_S, WireRed, hello
 from tests.support.nodes import until

@@ -19,8 +19,9 @@ from libp2p.stream_muxer.yamux.yamux import (
     TYPE_WINDOW_UPDATE,
 )
 
-from shoal_p2p.net.circuit import HOP, read_hop, write_message
+from shoal_p2p.net.circuit import HOP, read_hop
 from shoal_p2p.net.private import ClearStream
+from shoal_p2p.net.streams import write_message
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from tests.redteam.wire_peer import PATIENCE_S, WireRed, frame, hello, opening
 from tests.support.network import port_of

@@ -10,7 +10,7 @@ import trio
 
 from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.connections import ConnectionInfo, Direction
-from shoal_p2p.net.dial_error import KnockFailedError
+from shoal_p2p.net.refusals import KnockFailedError
 from shoal_p2p.net.streams import Stream
 from shoal_wire.types import PeerId
 from tests.support.doubles.host import FakeHost

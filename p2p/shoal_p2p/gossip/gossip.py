@@ -40,8 +40,8 @@ from shoal_p2p.gossip.slots import take_slot
 from shoal_p2p.net.address import from_libp2p_id, to_libp2p_id
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.inbound_gate import prefix_of
+from shoal_p2p.net.layers import remote_end
 from shoal_p2p.net.streams import FrameReader, MalformedFrameError, below, log_failure, reset_stream
-from shoal_p2p.net.swarm import remote_host
 from shoal_p2p.net.yamux import abort
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
@@ -160,7 +160,7 @@ class Libp2pGossip(MeshGossip):
         peer = from_libp2p_id(stream.muxed_conn.peer_id)
         previous = self._inbound.get(peer)
         self._inbound[peer] = stream
-        self._mesh.reads(peer, prefix_of(remote_host(stream.muxed_conn)))
+        self._mesh.reads(peer, prefix_of(remote_end(stream.muxed_conn)[0]))
         if previous is not None:
             await reset_stream(previous)
         try:

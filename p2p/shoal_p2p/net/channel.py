@@ -21,7 +21,7 @@ from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.security.secure_session import SecureSession
 
 from shoal_p2p.net.handshake import StrictXX
-from shoal_p2p.net.pipes import Pipe, pipe_below
+from shoal_p2p.net.pipes import SocketPipe, StreamPipe, pipe_below
 from shoal_p2p.net.traffic import Traffic
 
 _LENGTH_BYTES = 2
@@ -30,7 +30,7 @@ _LENGTH_BYTES = 2
 class Channel(SecureSession):
     """A connection after its handshake. Holds at most one piece and one message of noise."""
 
-    def __init__(self, session: SecureSession, pipe: Pipe) -> None:
+    def __init__(self, session: SecureSession, pipe: SocketPipe | StreamPipe) -> None:
         super().__init__(
             local_peer=session.local_peer,
             local_private_key=session.local_private_key,

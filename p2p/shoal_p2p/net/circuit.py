@@ -8,9 +8,9 @@ its messages are used here.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import trio
 from libp2p.abc import IListener, INetStream, IRawConnection, ITransport
@@ -22,12 +22,14 @@ from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.peer.id import ID
 from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 from libp2p.transport.exceptions import OpenConnectionError
-from libp2p.utils.varint import encode_varint_prefixed, read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_p2p.net.address import is_circuit, parse_peer_address
-from shoal_p2p.net.streams import reset_stream
+from shoal_p2p.net.streams import read_message, reset_stream, write_message
 from shoal_wire.types import PeerId
+
+if TYPE_CHECKING:
+    from shoal_p2p.net.host import Libp2pHost
 
 HOP = TProtocol("/libp2p/circuit/relay/0.2.0/hop")
 STOP = TProtocol("/libp2p/circuit/relay/0.2.0/stop")
@@ -39,26 +41,15 @@ ANSWER_SECONDS = 10.0
 _MAX_TOLD = 8
 """Addresses of a relay's answer that are looked at."""
 
-Message = pb.HopMessage | pb.StopMessage
-
-
-async def write_message(stream: INetStream, message: Message) -> None:
-    """Write one message with its length before it. The caller holds the deadline."""
-    await stream.write(encode_varint_prefixed(message.SerializeToString()))
-
 
 async def read_hop(stream: INetStream) -> pb.HopMessage:
     """Read one message to or from a relay. Raises what the bytes or the stream deserve."""
-    message = pb.HopMessage()
-    message.ParseFromString(await read_varint_prefixed_bytes_limited(stream, MAX_MESSAGE_BYTES))
-    return message
+    return await read_message(stream, pb.HopMessage, MAX_MESSAGE_BYTES)
 
 
 async def read_stop(stream: INetStream) -> pb.StopMessage:
     """Read one message between a relay and the peer that it is to connect."""
-    message = pb.StopMessage()
-    message.ParseFromString(await read_varint_prefixed_bytes_limited(stream, MAX_MESSAGE_BYTES))
-    return message
+    return await read_message(stream, pb.StopMessage, MAX_MESSAGE_BYTES)
 
 
 def status_name(status: int) -> str:
@@ -179,25 +170,11 @@ class CircuitStream(ReadWriteCloser):
         return None
 
 
-class RelayStreams(Protocol):
-    """The part of the host that dialling through a relay needs."""
-
-    async def open_hop(self, relay: str) -> INetStream:
-        """Connect to a relay by its full address and open a stream to it.
-
-        Raises:
-            IOException, ValueError: there is no such stream.
-        """
-
-    def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run `task` for as long as the host runs."""
-
-
 class CircuitTransport(ITransport):
     """Dials ``RELAY/p2p/ID/p2p-circuit/p2p/ID``."""
 
     def __init__(
-        self, relays: RelayStreams, wrap: Callable[[ReadWriteCloser], ReadWriteCloser]
+        self, relays: Libp2pHost, wrap: Callable[[ReadWriteCloser], ReadWriteCloser]
     ) -> None:
         """`wrap` puts a connection under the private swarm's key, if there is one."""
         self._relays = relays

@@ -22,9 +22,8 @@ from shoal_p2p.net.channel import Channel
 from shoal_p2p.net.circuit import CircuitStream
 from shoal_p2p.net.identify import MAX_ADDRESSES, PeerAbout
 from shoal_p2p.net.inbound_gate import prefix_of
-from shoal_p2p.net.layers import find_socket, lowest_layer
+from shoal_p2p.net.layers import lowest_layer, remote_end, source_of
 from shoal_p2p.net.own_port import local_port
-from shoal_p2p.net.seats import source_of
 from shoal_p2p.net.traffic import Traffic
 from shoal_wire.types import PeerId
 
@@ -204,12 +203,8 @@ def _traffic(connection: INetConn) -> Traffic:
 def _remote_address(connection: INetConn) -> str:
     if isinstance(lowest := lowest_layer(connection), CircuitStream):
         return lowest.address
-    stream = find_socket(connection)
-    try:
-        host, port, *_ = stream.socket.getpeername() if stream else ("", 0)
-    except OSError:
-        return ""
-    return f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{port}"
+    host, port = remote_end(connection)
+    return f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{port}" if host else ""
 
 
 class Watcher(INotifee):

@@ -19,10 +19,10 @@ import trio
 from libp2p.abc import INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch
-from libp2p.utils.varint import encode_varint_prefixed, read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_p2p.net.address import is_circuit, is_unspecified, parse_transport
+from shoal_p2p.net.streams import read_message, write_message
 
 DCUTR = TProtocol("/libp2p/dcutr")
 MAX_TOLD = 4
@@ -73,16 +73,13 @@ async def _write(
     stream: INetStream, kind: HolePunch.Type.ValueType, own: Sequence[str] = ()
 ) -> None:
     told = [Multiaddr(address).to_bytes() for address in own[:MAX_TOLD]]
-    message = HolePunch(type=kind, ObsAddrs=told)
     with trio.fail_after(ANSWER_SECONDS):
-        await stream.write(encode_varint_prefixed(message.SerializeToString()))
+        await write_message(stream, HolePunch(type=kind, ObsAddrs=told))
 
 
 async def _read(stream: INetStream, wanted: HolePunch.Type.ValueType) -> tuple[str, ...]:
-    message = HolePunch()
     with trio.fail_after(ANSWER_SECONDS):
-        raw = await read_varint_prefixed_bytes_limited(stream, MAX_MESSAGE_BYTES)
-    message.ParseFromString(raw)
+        message = await read_message(stream, HolePunch, MAX_MESSAGE_BYTES)
     if not message.HasField("type") or message.type != wanted:
         raise DcutrError(f"said {message.type}, not {wanted}")
     return _direct(message.ObsAddrs)

@@ -12,15 +12,13 @@ where nothing keeps it.  Here others run when there is nothing to do, and after 
 from __future__ import annotations
 
 import logging
-from typing import Protocol
 
 import trio
-from libp2p.abc import ISecureConn
 from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.yamux.yamux import Yamux
 
-from shoal_p2p.net.turns import Baton
+from shoal_p2p.net.channel import Channel
 
 logger = logging.getLogger(__name__)
 
@@ -34,24 +32,38 @@ _BODY_DEADLINE_S = 60.0
 """How long the rest of a frame may take once it has begun to come."""
 
 
-class Below(Protocol):
-    """The part of an encrypted connection that frames need: see `shoal_p2p.net.channel.Channel`."""
+class Baton:
+    """A lock that is taken at once when it is free, and that any task may give back.
 
-    async def receive(self) -> bytes:
-        """Return what has come, and wait for it; none at the end."""
+    `trio.Lock` lets every other task run first, also when nobody holds it: five of those in the way
+    of each frame were most of what a delivery cost.  Who waits is served in order, and may be
+    cancelled while waiting.
+    """
 
-    def begin(self, data: bytes) -> bool:
-        """Send what goes at once; True if that was all, else `finish` it."""
+    def __init__(self) -> None:
+        self._free = trio.Semaphore(1)
 
-    async def finish(self) -> None:
-        """Send the rest of what was begun."""
+    async def acquire(self) -> None:
+        """Wait until it is free, and take it. Does not let others run if it is."""
+        if self._free.value:
+            self._free.acquire_nowait()
+        else:
+            await self._free.acquire()
+
+    def release(self) -> None:
+        """Give it to who has waited longest."""
+        self._free.release()
+
+    def locked(self) -> bool:
+        """Whether somebody has it."""
+        return not self._free.value
 
 
 class FramedYamux(Yamux):
     """A muxer's way to its channel."""
 
-    def __init__(self, secured_conn: ISecureConn, peer_id: ID, below: Below) -> None:
-        super().__init__(secured_conn, peer_id, is_initiator=secured_conn.is_initiator)
+    def __init__(self, below: Channel, peer_id: ID) -> None:
+        super().__init__(below, peer_id, is_initiator=below.is_initiator)
         self._below = below
         self._come = bytearray()
         """Read, and in no frame yet."""
@@ -136,7 +148,7 @@ class FramedYamux(Yamux):
 class _Rest:
     """The rest of a frame that the socket did not take at once, and the turn that sends it."""
 
-    def __init__(self, below: Below, turn: Baton) -> None:
+    def __init__(self, below: Channel, turn: Baton) -> None:
         self._below = below
         self._turn = turn
         self.is_sent = False

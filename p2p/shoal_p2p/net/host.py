@@ -37,13 +37,12 @@ from shoal_p2p.net.address import (
 from shoal_p2p.net.announced import AnnouncedAddresses, interfaces_of
 from shoal_p2p.net.circuit import HOP, CircuitStream
 from shoal_p2p.net.connections import ConnectionInfo, ConnectionTable, Direction, Watcher
-from shoal_p2p.net.dial_error import DialError, KnockFailedError, dial_error
 from shoal_p2p.net.identify import identify
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.layers import lowest_layer
 from shoal_p2p.net.own_port import ListenError, refuse_taken_port
-from shoal_p2p.net.peerstore import forget_peer
+from shoal_p2p.net.refusals import DialError, KnockFailedError, dial_error
 from shoal_p2p.net.request import (
     RequestError,
     RequestFailure,
@@ -341,7 +340,6 @@ class Libp2pHost(Host):
         """Forget a connection."""
         peer_id = from_libp2p_id(connection.muxed_conn.peer_id)
         if self._table.remove(peer_id, connection) and not self._table.has(peer_id):
-            forget_peer(self._host.get_peerstore(), connection.muxed_conn.peer_id)
             self._tell(self._disconnected, peer_id)
 
     async def _identify(self, peer_id: PeerId, connection: INetConn) -> None:

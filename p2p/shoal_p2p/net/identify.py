@@ -15,12 +15,11 @@ from libp2p.identity.identify.identify import PROTOCOL_VERSION
 from libp2p.identity.identify.pb.identify_pb2 import Identify
 from libp2p.peer.peerstore import env_to_send_in_RPC
 from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
-from libp2p.utils.varint import encode_varint_prefixed, read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from multiaddr.protocols import P_P2P  # type: ignore[import-untyped]
 
 from shoal_p2p.net.address import is_unspecified, parse_transport
-from shoal_p2p.net.streams import reset_stream
+from shoal_p2p.net.streams import read_message, reset_stream, write_message
 
 logger = logging.getLogger(__name__)
 
@@ -52,9 +51,7 @@ async def identify(host: BasicHost, connection: INetConn) -> PeerAbout | None:
         await host.multiselect_client.select_one_of(
             [TProtocol(IDENTIFY_ID)], MultiselectCommunicator(stream), _NEGOTIATION_DEADLINE_S
         )
-        raw = await read_varint_prefixed_bytes_limited(stream, _MAX_IDENTIFY_BYTES)
-        message = Identify()
-        message.ParseFromString(raw)
+        message = await read_message(stream, Identify, _MAX_IDENTIFY_BYTES)
         return PeerAbout(
             agent=_printable(message.agent_version),
             listen=_addresses(message.listen_addrs),
@@ -83,7 +80,7 @@ def identify_answer(host: BasicHost, agent: str) -> Callable[[INetStream], Await
             signedPeerRecord=record,
         )
         with trio.fail_after(_ANSWER_DEADLINE_S):
-            await stream.write(encode_varint_prefixed(message.SerializeToString()))
+            await write_message(stream, message)
             await stream.close()
 
     return answer

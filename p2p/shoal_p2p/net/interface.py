@@ -20,8 +20,8 @@ import trio
 from shoal_p2p.net.address import PeerAddress, parse_peer_address
 from shoal_p2p.net.admission import Admission
 from shoal_p2p.net.connections import ConnectionInfo
-from shoal_p2p.net.dial_error import DialError
 from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.refusals import DialError
 from shoal_p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
 from shoal_p2p.net.traffic import Traffic
 from shoal_wire.types import PeerId

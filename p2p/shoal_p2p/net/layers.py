@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 
 from shoal_p2p.net.circuit import CircuitStream
+from shoal_p2p.net.inbound_gate import prefix_of
 
 LAYERS = ("muxed_conn", "secured_conn", "conn", "read_writer", "read_write_closer", "stream")
 _MAX_LAYERS = 10
@@ -28,3 +29,24 @@ def lowest_layer(connection: object) -> object:
             return layer
         layer = below
     return layer
+
+
+def remote_end(connection: object) -> tuple[str, int]:
+    """Return host and port of the other end of the TCP stream below; empty and 0 without one."""
+    stream = find_socket(connection)
+    try:
+        host, port, *_ = stream.socket.getpeername() if stream is not None else ("", 0)
+    except OSError:  # gone already
+        return "", 0
+    return str(host), int(port)
+
+
+def source_of(connection: object) -> str:
+    """Return what a connection shares limits by: its network, or the relay it comes through.
+
+    One of this machine, where all share an address, is a source of its own.
+    """
+    lowest = lowest_layer(connection)
+    if isinstance(lowest, CircuitStream):
+        return lowest.address.partition("/p2p-circuit")[0]
+    return prefix_of(remote_end(connection)[0]) or f"connection {id(connection)}"

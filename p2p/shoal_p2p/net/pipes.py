@@ -10,7 +10,6 @@ may follow.
 from __future__ import annotations
 
 import os
-from typing import Protocol
 
 import trio
 from libp2p.abc import IRawConnection
@@ -25,20 +24,7 @@ PIECE_BYTES = 64 * 1024
 """Read at once; what a connection may say before other tasks have a turn."""
 
 
-class Pipe(Protocol):
-    """Bytes both ways. One task reads, one writes."""
-
-    async def receive(self) -> bytes:
-        """Return what has come, and wait for it; none at the end. Raises IOException."""
-
-    def begin(self, data: bytes) -> bool:
-        """Send what goes at once; True if that was all. Raises ConnectionClosedError."""
-
-    async def finish(self) -> None:
-        """Send the rest of what was begun. Raises IOException; cancelled, the pipe is broken."""
-
-
-def pipe_below(raw: IRawConnection, traffic: Traffic) -> Pipe:
+def pipe_below(raw: IRawConnection, traffic: Traffic) -> SocketPipe | StreamPipe:
     """Return the way to the bytes of a connection whose handshake is over.
 
     Those of a socket are counted in `traffic`.

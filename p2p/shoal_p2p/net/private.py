@@ -74,58 +74,85 @@ def xsalsa20(key: bytes, nonce: bytes) -> Salsa20.Salsa20Cipher:
     return Salsa20.new(key=hsalsa20(key, nonce[:16]), nonce=nonce[16:])
 
 
-class PrivateStream(ReadWriteCloser):
-    """A byte stream under the key. The first read and write exchange the nonces."""
+class FirstSeen(ReadWriteCloser):
+    """A byte stream whose first bytes tell whether both ends have the same key, or both none."""
 
-    def __init__(self, stream: ReadWriteCloser, key: bytes) -> None:
+    def __init__(self, stream: ReadWriteCloser) -> None:
         self.stream = stream
-        self._key = key
-        self._reader: Salsa20.Salsa20Cipher | None = None
-        self._writer: Salsa20.Salsa20Cipher | None = None
-        self._greeting = b""
+        self._held: bytes | None = None
+        """Bytes read ahead and not yet asked for; None before the first read."""
 
     async def write(self, data: bytes) -> None:
-        """Encrypt and write `data`."""
-        if self._writer is None:
-            nonce = os.urandom(NONCE_BYTES)
-            # Before the write: two writers at once must not both send a nonce.
-            self._writer = xsalsa20(self._key, nonce)
-            await self.stream.write(nonce + self._writer.encrypt(data))
-            return
-        await self.stream.write(self._writer.encrypt(data))
+        """Write `data`."""
+        await self.stream.write(self.encipher(data))
 
     async def read(self, n: int | None = None) -> bytes:
         """Read at most `n` bytes.
 
         Raises:
-            WrongSwarmKeyError: the first bytes are not what a peer with the key sends.
+            WrongSwarmKeyError: the first bytes are not what a peer of the same swarm sends.
         """
-        if self._reader is None:
-            await self._start_reading()
-        if self._greeting:
-            head = self._greeting if n is None else self._greeting[:n]
-            self._greeting = self._greeting[len(head) :]
-            return head
-        assert self._reader is not None
-        data = await self.stream.read(n)
-        return self._reader.decrypt(data) if data else b""
+        if self._held is None:
+            self._held = await self._begin()
+        if not self._held:
+            return self.decipher(await self.stream.read(n))
+        head = self._held if n is None else self._held[:n]
+        self._held = self._held[len(head) :]
+        return head
+
+    async def _begin(self) -> bytes:
+        """Look at the first bytes, and return those of them that are the stream's."""
+        raise NotImplementedError
 
     def take_held(self) -> bytes:
         """Return what was read ahead; from then on the stream below may be read directly."""
-        held, self._greeting = self._greeting, b""
+        held, self._held = self._held or b"", b""
         return held
 
     def decipher(self, data: bytes) -> bytes:
         """Return what was read below, in clear. After the first read."""
+        return data
+
+    def encipher(self, data: bytes) -> bytes:
+        """Return what is to be written below, in this order. After the first write."""
+        return data
+
+    async def close(self) -> None:
+        """Close the stream below."""
+        await self.stream.close()
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        """Return host and port of the other end."""
+        return self.stream.get_remote_address()
+
+
+class PrivateStream(FirstSeen):
+    """One under the key. The first read and write exchange the nonces."""
+
+    def __init__(self, stream: ReadWriteCloser, key: bytes) -> None:
+        super().__init__(stream)
+        self._key = key
+        self._reader: Salsa20.Salsa20Cipher | None = None
+        self._writer: Salsa20.Salsa20Cipher | None = None
+
+    async def write(self, data: bytes) -> None:
+        """Encrypt and write `data`."""
+        nonce = b""
+        if self._writer is None:
+            nonce = os.urandom(NONCE_BYTES)
+            # Before the write: two writers at once must not both send a nonce.
+            self._writer = xsalsa20(self._key, nonce)
+        await self.stream.write(nonce + self.encipher(data))
+
+    def decipher(self, data: bytes) -> bytes:
         assert self._reader is not None
         return self._reader.decrypt(data)
 
     def encipher(self, data: bytes) -> bytes:
-        """Return what is to be written below, in this order. After the first write."""
         assert self._writer is not None
         return self._writer.encrypt(data)
 
-    async def _start_reading(self) -> None:
+    async def _begin(self) -> bytes:
         nonce = b""
         while len(nonce) < NONCE_BYTES:
             nonce += await self._piece(NONCE_BYTES - len(nonce))
@@ -140,7 +167,7 @@ class PrivateStream(ReadWriteCloser):
             greeting += self._reader.decrypt(await self._piece(len(GREETING) - len(greeting)))
             if not GREETING.startswith(greeting):
                 raise WrongSwarmKeyError(Bar.KEY_DIFFERS)
-        self._greeting = greeting
+        return greeting
 
     async def _piece(self, size: int) -> bytes:
         piece = await self.stream.read(size)
@@ -149,55 +176,11 @@ class PrivateStream(ReadWriteCloser):
             raise IOException("the peer closed the connection before its greeting was whole")
         return piece
 
-    async def close(self) -> None:
-        """Close the stream below."""
-        await self.stream.close()
 
-    def get_remote_address(self) -> tuple[str, int] | None:
-        """Return host and port of the other end."""
-        return self.stream.get_remote_address()
+class ClearStream(FirstSeen):
+    """One without a key, on which a peer with one is noticed."""
 
-
-class ClearStream(ReadWriteCloser):
-    """A byte stream without a key, on which a peer with one is noticed by its first bytes."""
-
-    def __init__(self, stream: ReadWriteCloser) -> None:
-        self.stream = stream
-        self._first: bytes | None = None
-        """Bytes read ahead and not yet asked for; None before the first read."""
-
-    async def write(self, data: bytes) -> None:
-        """Write `data`."""
-        await self.stream.write(data)
-
-    async def read(self, n: int | None = None) -> bytes:
-        """Read at most `n` bytes.
-
-        Raises:
-            WrongSwarmKeyError: the first bytes are those of a peer of a private swarm.
-        """
-        if self._first is None:
-            self._first = await self._read_first()
-        if not self._first:
-            return await self.stream.read(n)
-        head = self._first if n is None else self._first[:n]
-        self._first = self._first[len(head) :]
-        return head
-
-    def take_held(self) -> bytes:
-        """Return what was read ahead; from then on the stream below may be read directly."""
-        held, self._first = self._first or b"", b""
-        return held
-
-    def decipher(self, data: bytes) -> bytes:
-        """Return what was read below, as it is."""
-        return data
-
-    def encipher(self, data: bytes) -> bytes:
-        """Return what is to be written below, as it is."""
-        return data
-
-    async def _read_first(self) -> bytes:
+    async def _begin(self) -> bytes:
         first = b""
         while len(first) < HELLO_BYTES and not first.startswith(GREETING):
             piece = await self.stream.read(HELLO_BYTES - len(first))
@@ -207,14 +190,6 @@ class ClearStream(ReadWriteCloser):
         if looks_enciphered(first):
             raise WrongSwarmKeyError(Bar.KEY_MISSING)
         return first
-
-    async def close(self) -> None:
-        """Close the stream below."""
-        await self.stream.close()
-
-    def get_remote_address(self) -> tuple[str, int] | None:
-        """Return host and port of the other end."""
-        return self.stream.get_remote_address()
 
 
 class KeyedTCP(TCP):

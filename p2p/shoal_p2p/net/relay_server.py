@@ -28,11 +28,10 @@ from shoal_p2p.net.circuit import (
     read_hop,
     read_stop,
     status_name,
-    write_message,
 )
 from shoal_p2p.net.connections import network_of
 from shoal_p2p.net.host import Libp2pHost
-from shoal_p2p.net.streams import reset_stream
+from shoal_p2p.net.streams import reset_stream, write_message
 from shoal_wire.types import PeerId
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,8 @@ from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 
 from shoal_p2p.net.address import from_libp2p_id, to_libp2p_id
-from shoal_p2p.net.seats import Seat, Seats, source_of
+from shoal_p2p.net.layers import source_of
+from shoal_p2p.net.seats import Seat, Seats
 from shoal_p2p.net.streams import reset_stream
 from shoal_wire.types import PeerId
 

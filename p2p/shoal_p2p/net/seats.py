@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal_p2p.fair.shares import Place, ShareTree
-from shoal_p2p.net.circuit import CircuitStream
-from shoal_p2p.net.inbound_gate import prefix_of
-from shoal_p2p.net.layers import find_socket, lowest_layer
 from shoal_wire.types import PeerId
 
 Seat = Place[Callable[[], None]]
@@ -67,19 +64,3 @@ class Seats:
         if seat in self._seats:
             self._seats.remove(seat)
             self._tree.remove(seat)
-
-
-def source_of(connection: object) -> str:
-    """Return what a connection shares its seats with: its network, or the relay it comes through.
-
-    One of this machine, where all share an address, is a source of its own.
-    """
-    lowest = lowest_layer(connection)
-    if isinstance(lowest, CircuitStream):
-        return lowest.address.partition("/p2p-circuit")[0]
-    stream = find_socket(connection)
-    try:
-        host = str(stream.socket.getpeername()[0]) if stream is not None else ""
-    except OSError:  # gone already
-        host = ""
-    return prefix_of(host) or f"connection {id(connection)}"

@@ -1,10 +1,12 @@
-"""Varint-prefixed frames from a stream, read in large pieces instead of byte by byte; its end."""
+"""Varint-prefixed frames and messages of a stream, and its end."""
 
 from __future__ import annotations
 
 import logging
+from typing import TypeVar
 
 import trio
+from google.protobuf.message import Message
 from libp2p.abc import IMuxedStream, INetStream
 from libp2p.io.abc import Reader
 from libp2p.io.exceptions import ConnectionClosedError, IncompleteReadError
@@ -12,8 +14,11 @@ from libp2p.network.connection.exceptions import RawConnError
 from libp2p.network.stream.exceptions import StreamEOF, StreamError
 from libp2p.network.stream.net_stream import NetStream
 from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
+from libp2p.utils.varint import encode_varint_prefixed, read_varint_prefixed_bytes_limited
 
 logger = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Message)
 
 Stream = INetStream
 """A stream of one protocol with one peer, for rooms that do not import py-libp2p."""
@@ -42,8 +47,18 @@ class MalformedFrameError(Exception):
     """The length prefix is no varint, or says more than one frame may hold."""
 
 
+async def write_message(stream: INetStream, message: Message) -> None:
+    """Write one message with its length before it. The caller holds the deadline."""
+    await stream.write(encode_varint_prefixed(message.SerializeToString()))
+
+
+async def read_message(stream: INetStream, kind: type[M], max_bytes: int) -> M:
+    """Read one message. Raises what the bytes or the stream deserve."""
+    return kind.FromString(await read_varint_prefixed_bytes_limited(stream, max_bytes))
+
+
 class FrameReader:
-    """Reads frames; holds at most one frame and one piece."""
+    """Reads frames, in large pieces; holds at most one frame and one piece."""
 
     def __init__(self, stream: Reader, max_frame_bytes: int) -> None:
         self._stream = stream

@@ -11,7 +11,7 @@ What differs from ``libp2p.new_host`` 0.8.1, and why:
   own clocks and memory; here discovery and the host do that;
 * the agent string is a global of a module, one for all hosts of a process; here each has its own;
 * what a peer pushes of itself (identify/push) is kept, a megabyte and more a name; here nobody
-  takes it, and the address book is bounded in bytes;
+  takes it, and nothing that a peer says of itself gets into the library's address book;
 * who negotiates makes it hold megabytes and answer without end; here lines are short, and few;
 * an exception in a stream handler ends the swarm; here it ends the stream.
 """
@@ -23,7 +23,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 from libp2p.abc import IMuxedConn, INetConn, INetStream
@@ -40,6 +40,7 @@ from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.exceptions import SwarmException
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
+from libp2p.peer.peerstore import PeerStore
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
 from libp2p.transport.exceptions import SecurityUpgradeFailure
@@ -49,18 +50,20 @@ from shoal_p2p.net.address import from_libp2p_id, host_and_port
 from shoal_p2p.net.admission import Admission
 from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.channel import ChannelNoise
-from shoal_p2p.net.circuit import CircuitStream, CircuitTransport, RelayStreams
+from shoal_p2p.net.circuit import CircuitStream, CircuitTransport
 from shoal_p2p.net.identify import identify_answer
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate
-from shoal_p2p.net.layers import find_socket
+from shoal_p2p.net.layers import remote_end
 from shoal_p2p.net.negotiation import BoundedMultiselect, BoundedMultiselectClient
 from shoal_p2p.net.own_port import Source, is_seen_through_a_router, open_from, source_for
-from shoal_p2p.net.peerstore import BoundedPeerStore
 from shoal_p2p.net.private import ClearStream, KeyedTCP, PrivateStream
 from shoal_p2p.net.refusals import NotListedError, RefusalCounts
 from shoal_p2p.net.streams import log_failure, reset_stream
 from shoal_p2p.net.yamux import KeepaliveSettings, KeepaliveUpgrader, KeepaliveYamux, abort
+
+if TYPE_CHECKING:
+    from shoal_p2p.net.host import Libp2pHost
 
 logger = logging.getLogger(__name__)
 
@@ -103,12 +106,12 @@ class GuardedSwarm(Swarm):
         settings: SwarmSettings,
         *,
         admission: Admission,
-        relays: RelayStreams,
+        relays: Libp2pHost,
     ) -> None:
         key_pair = identity.key_pair
         security = ChannelNoise(key_pair, noise_privkey=create_x25519_key_pair().private_key)
         peer_id = ID.from_pubkey(key_pair.public_key)
-        peerstore = BoundedPeerStore()
+        peerstore = PeerStore()
         peerstore.add_key_pair(peer_id, key_pair)
         super().__init__(
             peer_id,
@@ -179,7 +182,7 @@ class GuardedSwarm(Swarm):
             self._gate.refused[GateRefusal.FULL] += 1
             self.on_full("")
             return None
-        host = remote_host(connection)
+        host, _ = remote_end(connection)
         ticket = self._gate.admit(host, trio.current_time())
         if isinstance(ticket, GateRefusal):
             logger.debug("inbound connection refused: %s", ticket)
@@ -327,7 +330,7 @@ def build_host(
     *,
     agent: str,
     admission: Admission,
-    relays: RelayStreams,
+    relays: Libp2pHost,
     announced: AnnouncedAddresses,
 ) -> QuietHost:
     """Return a host that accepts noise over TCP with yamux and nothing else.
@@ -351,15 +354,6 @@ def build_host(
     # A megabyte of protocol names pushed is fourteen kept, under a name that costs nothing.
     host.remove_stream_handler(TProtocol(IDENTIFY_PUSH_ID))
     return host
-
-
-def remote_host(connection: ReadWriteCloser) -> str:
-    """Return the other end's address as text; empty where there is none."""
-    stream = find_socket(connection)
-    try:
-        return str(stream.socket.getpeername()[0]) if stream is not None else ""
-    except OSError:  # gone already
-        return ""
 
 
 def _connection_config(settings: SwarmSettings) -> ConnectionConfig:

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 import trio
-from libp2p.abc import ISecureConn
 from libp2p.peer.id import ID
 from libp2p.security.noise.io import MAX_PLAINTEXT_LENGTH
 from libp2p.stream_muxer.exceptions import MuxedStreamEOF, MuxedStreamError, MuxedStreamReset
@@ -45,7 +44,8 @@ from libp2p.stream_muxer.yamux.yamux import (
     YamuxStream,
 )
 
-from shoal_p2p.net.frames import Below, FramedYamux
+from shoal_p2p.net.channel import Channel
+from shoal_p2p.net.frames import FramedYamux
 from shoal_p2p.net.streams import reset_stream
 
 logger = logging.getLogger(__name__)
@@ -249,13 +249,12 @@ class WindowedYamux(FramedYamux):
 
     def __init__(
         self,
-        secured_conn: ISecureConn,
+        below: Channel,
         peer_id: ID,
         *,
-        below: Below,
         of_all: UnreadOfAll[WindowedYamux] | None = None,
     ) -> None:
-        super().__init__(secured_conn, peer_id, below)
+        super().__init__(below, peer_id)
         self._of_all = of_all
 
     async def handle_incoming(self) -> None:

@@ -8,6 +8,7 @@ Here each connection pings on its own, and `abort` closes the TCP socket underne
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import socket
 import struct
@@ -26,14 +27,12 @@ from libp2p.stream_muxer.yamux.yamux import (
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 
+from shoal_p2p.fair.buckets import Buckets, PathBuckets, Rate
 from shoal_p2p.net.channel import Channel
 from shoal_p2p.net.circuit import CircuitStream
-from shoal_p2p.net.frames import Below
 from shoal_p2p.net.inbound_gate import prefix_of
-from shoal_p2p.net.layers import lowest_layer
+from shoal_p2p.net.layers import lowest_layer, source_of
 from shoal_p2p.net.negotiation import bound_negotiation
-from shoal_p2p.net.seats import source_of
-from shoal_p2p.net.stream_pace import StreamPace, StreamPaces
 from shoal_p2p.net.windows import MAX_UNREAD_OF_ALL_BYTES, UnreadOfAll, WindowedYamux
 
 logger = logging.getLogger(__name__)
@@ -42,6 +41,13 @@ _FIRST_PING_S = 0.2
 """Delay of the first ping, which tells the latency of a new connection."""
 _CLOSE_DEADLINE_S = 2.0
 """How long a polite goodbye may take before the socket is closed."""
+OF_CONNECTION = Rate(burst=400.0, per_second=100.0)
+"""Streams that a connection may open. One costs a frame of some bytes, and whoever serves it a
+millisecond of its loop. Honest peers ask some twenty times a second at most (`fetch.asker`)."""
+OF_SOURCE = Rate(burst=800.0, per_second=200.0)
+"""Shared by all connections from one network, or through one relay, so that another connection does
+not grant another burst."""
+_MAX_SOURCES = 4096
 _LEAST_PAUSE_S = 0.001
 """A debt of almost nothing is waited for again and again."""
 
@@ -102,17 +108,16 @@ class KeepaliveYamux(WindowedYamux):
 
     def __init__(
         self,
-        secured_conn: ISecureConn,
+        below: Channel,
         peer_id: ID,
         *,
-        below: Below,
         keepalive: KeepaliveSettings,
         of_all: UnreadOfAll[WindowedYamux] | None = None,
     ) -> None:
-        super().__init__(secured_conn, peer_id, below=below, of_all=of_all)
+        super().__init__(below, peer_id, of_all=of_all)
         self._keepalive = keepalive
         self._last_heard = trio.current_time()
-        self._pace: StreamPace | None = None
+        self._pace: Buckets | None = None
         self._is_held_back = False
         self.latency_s: float | None = None
         """The last measured round trip; None before the first."""
@@ -127,8 +132,9 @@ class KeepaliveYamux(WindowedYamux):
         if not self.is_closed:
             await self._cleanup_on_error()
 
-    def keep_to(self, pace: StreamPace) -> None:
-        """Accept streams at this pace."""
+    def keep_to(self, pace: Buckets) -> None:
+        """Accept streams at this pace. Beyond it they are accepted later, and nothing else is read
+        meanwhile: TCP holds the peer back. Nobody is blamed."""
         self._pace = pace
 
     async def accept_stream(self) -> IMuxedStream:
@@ -136,11 +142,11 @@ class KeepaliveYamux(WindowedYamux):
         stream = await super().accept_stream()
         if self._pace is not None:
             await self._wait_for(self._pace)
-            self._pace.opened(trio.current_time())
+            self._pace.owe(1.0, trio.current_time())
         return stream
 
-    async def _wait_for(self, pace: StreamPace) -> None:
-        while (wait_s := pace.wait_s(trio.current_time())) > 0:
+    async def _wait_for(self, pace: Buckets) -> None:
+        while (wait_s := pace.wait_s(0.0, trio.current_time())) > 0:
             if not self._is_held_back:
                 self._is_held_back = True
                 logger.info("%s opens streams too fast: they are accepted later", self.peer_id)
@@ -218,7 +224,8 @@ class KeepaliveUpgrader(TransportUpgrader):
         self._unread: UnreadOfAll[WindowedYamux] = UnreadOfAll(
             max_bytes=MAX_UNREAD_OF_ALL_BYTES, cut=abort
         )
-        self._paces = StreamPaces()
+        self._paces = PathBuckets(OF_SOURCE, OF_CONNECTION, max_keys=_MAX_SOURCES)
+        self._numbers = itertools.count()
 
     async def upgrade_security(
         self, raw_conn: IRawConnection, is_initiator: bool, peer_id: ID | None = None
@@ -235,10 +242,12 @@ class KeepaliveUpgrader(TransportUpgrader):
         except (MultiselectError, MultiselectClientError) as error:
             raise MuxerUpgradeFailure("failed to negotiate yamux") from error
         assert isinstance(conn, Channel)
-        muxed = KeepaliveYamux(
-            conn, peer_id, below=conn, keepalive=self._keepalive, of_all=self._unread
-        )
+        muxed = KeepaliveYamux(conn, peer_id, keepalive=self._keepalive, of_all=self._unread)
         host, _port = muxed.get_remote_address() or ("", 0)
         self._unread.joined(muxed, network=prefix_of(host), held=muxed.unread_bytes)
-        muxed.keep_to(self._paces.joined(source_of(muxed), trio.current_time()))
+        muxed.keep_to(self.pace(source_of(muxed), trio.current_time()))
         return muxed
+
+    def pace(self, source: str, now: float) -> Buckets:
+        """Return the pace of streams of a connection from `source` that begins."""
+        return self._paces.of((source, str(next(self._numbers))), now)

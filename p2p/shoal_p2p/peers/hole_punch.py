@@ -23,9 +23,9 @@ from shoal_base.bounded import BoundedDict
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.dcutr import DCUTR, MAX_TOLD, Agreed, answer, propose
-from shoal_p2p.net.dial_error import KnockFailedError
 from shoal_p2p.net.homes import home_of
 from shoal_p2p.net.host import Libp2pHost
+from shoal_p2p.net.refusals import KnockFailedError
 from shoal_p2p.net.streams import Stream, reset_stream
 from shoal_p2p.peers.doors import Sighting, doors_of, has_many_doors
 from shoal_p2p.peers.hearsay import Hearsay

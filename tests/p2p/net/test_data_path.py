@@ -101,7 +101,7 @@ async def muxer(below: Below) -> AsyncIterator[WindowedYamux]:
             await trio.sleep_forever()
 
     secured: Any = below
-    muxed = Quiet(secured, PEER, below=below)
+    muxed = Quiet(secured, PEER)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(muxed.start)
         await muxed.event_started.wait()

@@ -203,10 +203,10 @@ async def fill(muxed: Any) -> None:
     """Write until the socket takes no more, holding the turn to write on the connection."""
     stream = find_socket(muxed)
     assert stream is not None
-    async with muxed._turn:
-        with contextlib.suppress(ConnectionClosedError):
-            while stream.socket.fileno() != -1:
-                await muxed.secured_conn.write(bytes(1 << 20))
+    await muxed._turn.acquire()
+    with contextlib.suppress(ConnectionClosedError):
+        while stream.socket.fileno() != -1:
+            await muxed.secured_conn.write(bytes(1 << 20))
 
 
 # Requests

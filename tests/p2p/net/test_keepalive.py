@@ -64,7 +64,7 @@ def _lived(peer: _Peer, seconds: float) -> float | None:
 
     async def main() -> None:
         below: Any = peer
-        muxed = KeepaliveYamux(below, ID(b"peer"), below=below, keepalive=SETTINGS)
+        muxed = KeepaliveYamux(below, ID(b"peer"), keepalive=SETTINGS)
 
         async def measure(scope: trio.CancelScope) -> None:
             await muxed._measure_rtt_loop()

@@ -316,7 +316,7 @@ async def _play(frames: list[tuple[int, int, int, int, int]]) -> None:
         for kind, flags, stream_id, length, _ in frames
     )
     pipe: Any = _Pipe(body)
-    muxed: Any = WindowedYamux(pipe, ID(b"peer"), below=pipe)
+    muxed: Any = WindowedYamux(pipe, ID(b"peer"))
     readers = iter([readers for *_, readers in frames])
 
     async def look() -> None:

@@ -16,10 +16,15 @@ from libp2p.stream_muxer.yamux.yamux import (
     YAMUX_HEADER_FORMAT,
 )
 
-from shoal_p2p.fair.buckets import Rate
-from shoal_p2p.net import stream_pace
-from shoal_p2p.net.stream_pace import OF_CONNECTION, OF_SOURCE, StreamPace, StreamPaces
-from shoal_p2p.net.yamux import KeepaliveSettings, KeepaliveYamux
+from shoal_p2p.fair.buckets import Buckets, Rate
+from shoal_p2p.net import yamux
+from shoal_p2p.net.yamux import (
+    OF_CONNECTION,
+    OF_SOURCE,
+    KeepaliveSettings,
+    KeepaliveUpgrader,
+    KeepaliveYamux,
+)
 from tests.p2p.net.test_receive_windows import open_attack
 from tests.support.nodes import until
 
@@ -55,9 +60,9 @@ async def test_streams_beyond_the_pace_are_accepted_later(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     below: Any = _Openings(600)
-    muxed = KeepaliveYamux(below, ID(b"peer"), below=below, keepalive=KeepaliveSettings())
+    muxed = KeepaliveYamux(below, ID(b"peer"), keepalive=KeepaliveSettings())
     start = trio.current_time()
-    muxed.keep_to(StreamPaces().joined("net", start))
+    muxed.keep_to(upgrader().pace("net", start))
     accepted: list[float] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(muxed.handle_incoming)
@@ -73,37 +78,41 @@ async def test_streams_beyond_the_pace_are_accepted_later(
     assert accepted[-1] == pytest.approx(200 / OF_CONNECTION.per_second, rel=0.1)
 
 
+def upgrader() -> KeepaliveUpgrader:
+    return KeepaliveUpgrader({}, {}, KeepaliveSettings())
+
+
 def test_new_connections_of_a_network_bring_no_new_burst() -> None:
-    paces, opened = StreamPaces(), 0
+    one, opened = upgrader(), 0
     for _ in range(10):
-        pace = paces.joined("net", 0.0)
+        pace = one.pace("net", 0.0)
         opened += _open_all(pace, 0.0)
     assert opened == OF_SOURCE.burst + 1
-    assert _open_all(paces.joined("another", 0.0), 0.0) == OF_CONNECTION.burst + 1
+    assert _open_all(one.pace("another", 0.0), 0.0) == OF_CONNECTION.burst + 1
 
 
-def _open_all(pace: StreamPace, now: float) -> int:
+def _open_all(pace: Buckets, now: float) -> int:
     opened = 0
-    while not pace.wait_s(now):
-        pace.opened(now)
+    while not pace.wait_s(0.0, now):
+        pace.owe(1.0, now)
         opened += 1
         assert opened < 10_000, "without an end"
     return opened
 
 
 def test_who_asks_as_honest_peers_do_never_waits() -> None:
-    pace = StreamPaces().joined("net", 0.0)
+    pace = upgrader().pace("net", 0.0)
     for second in range(600):
         for number in range(HONEST_A_SECOND):
             now = second + number / HONEST_A_SECOND
-            assert pace.wait_s(now) == 0.0
-            pace.opened(now)
+            assert pace.wait_s(0.0, now) == 0.0
+            pace.owe(1.0, now)
 
 
 async def test_a_connection_that_opens_too_many_is_held_back_and_lives_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream_pace, "OF_CONNECTION", Rate(burst=20.0, per_second=100.0))
+    monkeypatch.setattr(yamux, "OF_CONNECTION", Rate(burst=20.0, per_second=100.0))
     async with open_attack() as attack:
         for stream_id in range(1001, 1201, 2):
             flags = FLAG_SYN | FLAG_RST

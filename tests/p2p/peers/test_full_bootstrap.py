@@ -13,7 +13,7 @@ import trio.testing
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_ipc.answers.doctor import Finding
 from shoal_p2p.live_node import LiveNode
-from shoal_p2p.net.dial_error import DialError
+from shoal_p2p.net.refusals import DialError
 from shoal_p2p.node import Node, NodeEnd
 from shoal_p2p.peers.discovery import DiscoverySettings
 from shoal_wire.peers import PeerAddresses

@@ -15,10 +15,11 @@ from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 
 from shoal_p2p.net import relay_server
 from shoal_p2p.net.address import host_and_port, is_circuit, parse_peer_address, parse_transport
-from shoal_p2p.net.circuit import HOP, STOP, read_hop, read_stop, write_message
+from shoal_p2p.net.circuit import HOP, STOP, read_hop, read_stop
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.host import DialError, Libp2pHost
 from shoal_p2p.net.relay_server import RelayLimits, RelayServer
+from shoal_p2p.net.streams import write_message
 from shoal_p2p.net.swarm import SwarmSettings
 from shoal_p2p.peers import outside, relay_client
 from shoal_p2p.peers.outside import Outside, ReachServer
