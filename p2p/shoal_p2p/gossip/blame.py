@@ -48,6 +48,8 @@ class _Copies:
 
     until: float
     senders: tuple[PeerId, ...] = ()
+    is_seen: bool = False
+    """Whether it needs no judging any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +61,7 @@ class _Content:
 
 
 class BlameBook:
-    """Remembers who has sent which message, for as long as a message counts as seen."""
+    """Remembers for a while which messages came, and who has sent each."""
 
     def __init__(self, *, ttl_s: float, max_ids: int) -> None:
         self._ttl_s = ttl_s
@@ -70,17 +72,32 @@ class BlameBook:
     def __len__(self) -> int:
         return len(self._copies)
 
+    def has_seen(self, key: bytes, now: float) -> bool:
+        """Return whether a message was seen within the time to live."""
+        copies = self._copies.get(key)
+        return copies is not None and copies.is_seen and copies.until > now
+
+    def see(self, key: bytes, now: float) -> None:
+        """Note that a message needs no judging any more."""
+        copies = self._fresh(key, now)
+        copies.is_seen, copies.until = True, now + self._ttl_s
+        self._copies[key] = copies  # the newest
+
     def copied(self, key: bytes, sender: PeerId, now: float) -> float:
         """Note that a peer has sent a message; return what that wasted where it is known already:
         nothing, unless the peer repeats itself."""
-        copies = self._copies.get(key)
-        if copies is None or copies.until <= now:
-            self._forget(now)
-            copies = self._copies[key] = _Copies(until=now + self._ttl_s)
+        copies = self._fresh(key, now)
         if sender in copies.senders:
             return COPY
         copies.senders += (sender,)
         return 0.0
+
+    def _fresh(self, key: bytes, now: float) -> _Copies:
+        copies = self._copies.get(key)
+        if copies is None or copies.until <= now:
+            self._forget(now)
+            copies = self._copies[key] = _Copies(until=now + self._ttl_s)
+        return copies
 
     def judged(
         self,

@@ -47,7 +47,7 @@ def _bucket(burst: float, per_second: float, scale: float, now: float) -> TokenB
 
 
 class PeerFlow:
-    """One peer's or network's buckets."""
+    """The buckets of one peer, and through it those of its network."""
 
     def __init__(self, limits: FloodLimits, now: float, scale: float = 1.0) -> None:
         self._grace_s = limits.grace_s
@@ -58,25 +58,35 @@ class PeerFlow:
         self._held_s = 0.0
         self._held_at = now
         self._charged = 0
+        self.network: PeerFlow | None = None
+        """What it shares with the other peers of its network."""
+
+    @property
+    def _flows(self) -> tuple[PeerFlow, ...]:
+        return (self,) if self.network is None else (self, self.network)
 
     def arrived(self, num_messages: int, num_bytes: int, now: float) -> None:
         """Count what was read."""
-        self._pace.owe(num_messages + num_bytes / _BYTES_A_UNIT, now)
+        for flow in self._flows:
+            flow._pace.owe(num_messages + num_bytes / _BYTES_A_UNIT, now)
 
     def wasted(self, units: float, now: float) -> None:
         """Count what brought nothing; a first copy from each peer is no waste."""
-        if units:
-            self._waste.owe(units, now)
+        for flow in self._flows if units else ():
+            flow._waste.owe(units, now)
 
     def worked(self, seconds: float, now: float, *, own_message: bool) -> None:
         """Count what judging a message cost; `own_message`: its author sent it itself."""
-        self._work.owe(seconds, now)
+        for flow in self._flows:
+            flow._work.owe(seconds, now)
         if own_message:
             self._own_work.owe(seconds, now)
 
     def wait_s(self, now: float) -> float:
         """Return for how long the peer should not be read now."""
-        buckets = (self._pace, self._waste, self._work)
+        buckets = [
+            bucket for flow in self._flows for bucket in (flow._pace, flow._waste, flow._work)
+        ]
         return max(bucket.wait_s(0.0, now) for bucket in buckets)
 
     def is_to_blame(self, now: float) -> bool:
@@ -99,41 +109,6 @@ class PeerFlow:
         return fresh
 
 
-class SenderFlow:
-    """A peer's flow together with its network's."""
-
-    def __init__(self, own: PeerFlow, network: PeerFlow | None) -> None:
-        self._own = own
-        self._flows = (own,) if network is None else (own, network)
-
-    def arrived(self, num_messages: int, num_bytes: int, now: float) -> None:
-        """Count what was read."""
-        for flow in self._flows:
-            flow.arrived(num_messages, num_bytes, now)
-
-    def wasted(self, units: float, now: float) -> None:
-        """Count what brought nothing."""
-        for flow in self._flows:
-            flow.wasted(units, now)
-
-    def worked(self, seconds: float, now: float, *, own_message: bool) -> None:
-        """Count what judging a message cost; see `PeerFlow.worked`."""
-        for flow in self._flows:
-            flow.worked(seconds, now, own_message=own_message)
-
-    def wait_s(self, now: float) -> float:
-        """Return for how long the peer should not be read now."""
-        return max(flow.wait_s(now) for flow in self._flows)
-
-    def is_to_blame(self, now: float) -> bool:
-        """See `PeerFlow.is_to_blame`."""
-        return self._own.is_to_blame(now)
-
-    def held(self, seconds: float, now: float) -> int:
-        """See `PeerFlow.held`."""
-        return self._own.held(seconds, now)
-
-
 class FloodGate:
     """The flows of all peers; outlives their streams, so reconnecting resets nothing."""
 
@@ -144,13 +119,14 @@ class FloodGate:
         """Of those that have not been connected; none is in both."""
         self._networks: BoundedDict[str, PeerFlow] = BoundedDict(_MAX_PEERS)
 
-    def flow(self, peer: PeerId, now: float, *, network: str | None = None) -> SenderFlow:
+    def flow(self, peer: PeerId, now: float, *, network: str | None = None) -> PeerFlow:
         """Return a peer's flow; the least recently used is forgotten beyond a bound."""
         as_author = self._authors.pop(peer, None)
         own = self._flows.use(peer, lambda: as_author or PeerFlow(self._limits, now))
-        if network is None:
-            return SenderFlow(own, None)
-        return SenderFlow(own, self._get(self._networks, network, now, _NETWORK_SCALE))
+        own.network = (
+            self._get(self._networks, network, now, _NETWORK_SCALE) if network is not None else None
+        )
+        return own
 
     def wasted_by_author(self, author: PeerId, units: float, now: float) -> None:
         """Count what a peer's signature wasted, by whichever connection it came.

@@ -36,7 +36,6 @@ from shoal_p2p.gossip.messages import fault_of, sign_message
 from shoal_p2p.gossip.outbound import OutboundQueue
 from shoal_p2p.gossip.rpc import Arrived, Rpc
 from shoal_p2p.gossip.settings import GossipSettings
-from shoal_p2p.gossip.slots import take_slot
 from shoal_p2p.net.address import from_libp2p_id, to_libp2p_id
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.inbound_gate import prefix_of
@@ -57,6 +56,8 @@ _GRAYLISTED_PAUSE_S = 1.0
 _WRITTEN_AT_ONCE_BYTES = 60_000
 """Frames that wait together are written together up to this: a message of noise, and of yamux,
 holds it."""
+_SLOT_PAUSE_S = 0.5
+"""Waited for a slot before it is noted that a peer is not read, again and again."""
 _FIRST_BEAT_S = 0.1
 _RETRY_S, _LONGEST_RETRY_S = 0.25, 5.0
 """Waits between tries to open a stream to a peer that is connected: doubled each time."""
@@ -208,8 +209,21 @@ class Libp2pGossip(MeshGossip):
             if not isinstance(event, Arrived):
                 self._perform((event,))
                 continue
-            await take_slot(slots, lambda s: self._mesh.left_unread(peer, s, trio.current_time()))
+            await self._take_slot(slots, peer)
             self._admit(peer, event.message, slots.release)
+
+    async def _take_slot(self, slots: trio.Semaphore, peer: PeerId) -> None:
+        """Take a slot; the mesh learns again and again that the peer is not read meanwhile."""
+        while slots.value == 0:
+            asked_at = trio.current_time()
+            with trio.move_on_after(_SLOT_PAUSE_S) as pause:
+                await slots.acquire()
+            now = trio.current_time()
+            self._mesh.left_unread(peer, now - asked_at, now)
+            if not pause.cancelled_caught:
+                return
+        # Others have a turn: what was taken is paid for before more is read.
+        await slots.acquire()
 
     # Our stream
 

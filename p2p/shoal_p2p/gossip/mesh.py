@@ -8,8 +8,8 @@
 
 Gossipsub v1.1 with IDONTWANT of v1.2, and what shoal adds: the application's score is the only
 one; a peer that wastes is read more slowly and pays (`flood_gate`, `blame`); an offer is made once
-and a broken one is charged (`offers`, `wants`); control has an allowance (`control`); meshes mix
-(`meshes`, `mixing`); messages are cached as frames, bounded in bytes (`message_cache`). There is no
+and a broken one is charged (`offers`); control has an allowance (`control`); meshes mix
+(`meshes`); messages are cached as frames, bounded in bytes (`message_cache`). There is no
 fanout: an own message on a topic that was not joined goes to subscribers drawn anew each time.
 The driver of a node is `shoal_p2p.gossip.gossip`, that of a simulation
 `shoal_lab.simulation.gossip`.
@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 
 from shoal_p2p.gossip.blame import COPY, BlameBook
 from shoal_p2p.gossip.control import MAX_ENTRIES, MAX_IDS, ControlBudget
-from shoal_p2p.gossip.flood_gate import FloodGate, SenderFlow
+from shoal_p2p.gossip.flood_gate import FloodGate, PeerFlow
 from shoal_p2p.gossip.interface import OVERLOAD
 from shoal_p2p.gossip.lateness import Lateness
 from shoal_p2p.gossip.meshes import Meshes
 from shoal_p2p.gossip.message_cache import FrameCache
-from shoal_p2p.gossip.offers import OfferBook
+from shoal_p2p.gossip.offers import OfferBook, WantBook
 from shoal_p2p.gossip.peers import PeerTable
 from shoal_p2p.gossip.rpc import (
     Arrived,
@@ -44,9 +44,7 @@ from shoal_p2p.gossip.rpc import (
     Validate,
     merged,
 )
-from shoal_p2p.gossip.seen import SeenCache
 from shoal_p2p.gossip.settings import GossipSettings
-from shoal_p2p.gossip.wants import WantBook
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
@@ -96,12 +94,11 @@ class Mesh:
         self._networks: dict[PeerId, str | None] = {}
         """The network of each peer that is read, as `inbound_gate.prefix_of` has it."""
         self._cache = FrameCache()
-        self._offers = OfferBook[PeerId](MAX_IDS)
-        self._wants = WantBook[PeerId](max_ids=MAX_IDS, rng=rng)
+        self._offers = OfferBook(MAX_IDS)
+        self._wants = WantBook(max_ids=MAX_IDS, rng=rng)
         self._unwanted: dict[PeerId, set[bytes]] = {}
         """Messages that a peer has since the last heartbeat asked not to be sent."""
         self._control = ControlBudget()
-        self._seen = SeenCache(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
         self._judging: set[bytes] = set()
         self._blame = BlameBook(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
         self._floods = FloodGate(limits.flood)
@@ -113,7 +110,7 @@ class Mesh:
 
     def knows(self, key: bytes, now: float) -> bool:
         """True if a message is seen or being judged."""
-        return key in self._judging or self._seen.has(key, now)
+        return key in self._judging or self._blame.has_seen(key, now)
 
     def judges(self, key: bytes) -> bool:
         """True if a message is being judged."""
@@ -191,7 +188,7 @@ class Mesh:
         """`peer` was not read for so long: what it has sent may not be here yet."""
         self._wants.left_unread(peer, seconds, now)
 
-    def _flow(self, peer: PeerId, now: float) -> SenderFlow:
+    def _flow(self, peer: PeerId, now: float) -> PeerFlow:
         return self._floods.flow(peer, now, network=self._networks.get(peer))
 
     # Topics
@@ -237,7 +234,7 @@ class Mesh:
             return self._meshes.met(topic, peer, now)
         return []
 
-    def _is_news(self, peer: PeerId, message: Message, flow: SenderFlow, now: float) -> bool:
+    def _is_news(self, peer: PeerId, message: Message, flow: PeerFlow, now: float) -> bool:
         self.counts["received"] += 1
         if self.knows(message.id, now):
             self._offers.note_holder(peer, message.id)
@@ -251,7 +248,7 @@ class Mesh:
             return False
         return True
 
-    def _count_copy(self, peer: PeerId, message: Message, flow: SenderFlow, now: float) -> None:
+    def _count_copy(self, peer: PeerId, message: Message, flow: PeerFlow, now: float) -> None:
         self.counts["duplicate"] += 1
         flow.wasted(self._blame.copied(message.id, peer, now), now)
 
@@ -271,7 +268,7 @@ class Mesh:
             return [JudgedMessage(peer, None, verdict(fault))]
         if message.author == self._own:
             self.counts["own_echo"] += 1
-            self._seen.add(message.id, now)
+            self._blame.see(message.id, now)
             return []
         self._judging.add(message.id)
         self._blame.copied(message.id, peer, now)
@@ -296,7 +293,7 @@ class Mesh:
         self._account(forwarder, message.author, message, judged, now)
         self._wants.came(forwarder, message.id)
         if judged.reason not in OVERLOAD:
-            self._seen.add(message.id, now)
+            self._blame.see(message.id, now)
         elif message.sent_s is not None:
             self._lateness.dropped(message.author, message.sent_s, now)
         events: list[Event] = [JudgedMessage(forwarder, message.author, judged)]
@@ -357,7 +354,7 @@ class Mesh:
 
     def publish(self, message: Message, now: float) -> Forward:
         """Send an own message."""
-        self._seen.add(message.id, now)
+        self._blame.see(message.id, now)
         return Forward(self.targets(message.topics[0]), self._keep(message))
 
     # Control

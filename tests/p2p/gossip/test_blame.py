@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import trio
 from libp2p.peer.id import ID
@@ -141,7 +142,7 @@ async def test_who_waits_for_us_to_judge_what_it_brought_breaks_no_promise() -> 
         await node.gossip.subscribe(TOPIC, never)
         await other.dial(node.address)
         wants, promised = node.gossip._mesh._wants, other.peer_id
-        knows_nothing = SimpleNamespace(knows=lambda _key, _now: False)
+        knows_nothing: Any = SimpleNamespace(knows=lambda _key, _now: False)
         wants.asked(promised, [b"asked for before"], trio.current_time())
         mouth = Author(other, node)
         await mouth.say([b"%d" % number for number in range(3)], 1)

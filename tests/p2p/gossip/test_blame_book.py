@@ -81,6 +81,20 @@ def test_it_is_bounded_and_forgets_by_age() -> None:
     assert len(of) == 1
 
 
+def test_what_was_seen_is_forgotten_by_age_and_by_number() -> None:
+    of = BlameBook(ttl_s=10, max_ids=3)
+    of.copied(b"a", PeerId("f"), 0.0)
+    assert not of.has_seen(b"a", 0.0), "it is being judged"
+    of.see(b"a", 1.0)
+    assert of.has_seen(b"a", 10.0)
+    assert not of.has_seen(b"a", 11.0)
+    for key in (b"b", b"c", b"d", b"e"):
+        of.see(key, 11.0)
+        assert len(of) <= 3
+    assert not of.has_seen(b"b", 11.0)
+    assert of.has_seen(b"e", 11.0)
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("ABCDE"), st.integers(0, 6), st.floats(0, 30)), max_size=200)
 )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_p2p.gossip.meshes import LEAVE_BACKOFF_S, PRUNE_BACKOFF_S
-from shoal_p2p.gossip.mixing import MIX_EVERY_S, MeshMixer
+from shoal_p2p.gossip.meshes import LEAVE_BACKOFF_S, MIX_EVERY_S, PRUNE_BACKOFF_S
 from shoal_p2p.gossip.rpc import Forward, Send, Validate
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_p2p.standing.scoring import Cause
@@ -183,18 +181,6 @@ def test_mixing_keeps_meshes_at_their_size_and_offends_nobody() -> None:
         sizes = {name: max(size, len(swarm.mesh_of(name))) for name, size in sizes.items()}
     assert min(sizes.values()) >= shape.degree_low
     assert swarm.charged == []
-
-
-def test_a_newcomer_is_due_once_in_a_while_and_then_until_one_comes() -> None:
-    mixer = MeshMixer(random.Random(3), every_s=10)
-    assert not mixer.is_due(TOPIC, 0)
-    assert not mixer.is_due(TOPIC, 4.9)
-    assert mixer.is_due(TOPIC, 15)
-    assert mixer.is_due(TOPIC, 16)
-    mixer.mixed(TOPIC, 16)
-    assert not mixer.is_due(TOPIC, 20.9)
-    mixer.keep_only([])
-    assert not mixer.is_due(TOPIC, 100)
 
 
 # Subscriptions

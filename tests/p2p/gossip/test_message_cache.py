@@ -1,4 +1,4 @@
-"""The caches of messages: bounded, and forgetting by age."""
+"""The cache of messages: bounded, and forgetting by age."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from shoal_p2p.gossip.codec import encode_frame, message_of
 from shoal_p2p.gossip.message_cache import FrameCache
-from shoal_p2p.gossip.seen import SeenCache
 from tests.p2p.gossip.bench import TOPIC, A, Bench
 
 
@@ -67,15 +66,3 @@ def test_no_schedule_breaks_its_bounds(steps: list[tuple[int, int] | None]) -> N
         assert all(beat - put_at[number] < 5 for number in here)
         fresh = {key(n) for n in here if beat - put_at[n] < 3}
         assert set(cache.window().get("t", ())) == fresh
-
-
-def test_seen_cache_forgets_by_age_and_by_number() -> None:
-    cache = SeenCache(ttl_s=10, max_ids=3)
-    cache.add(b"a", 0.0)
-    assert cache.has(b"a", 9.0)
-    assert not cache.has(b"a", 11.0)
-    for key in (b"b", b"c", b"d", b"e"):
-        cache.add(key, 11.0)
-        assert len(cache) <= 3
-    assert not cache.has(b"b", 11.0)
-    assert cache.has(b"e", 11.0)

@@ -1,11 +1,15 @@
-"""What is offered to whom: once, and to nobody who has it."""
+"""What is offered to whom, who is asked for what was offered, and who has broken a promise."""
 
 from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_p2p.gossip.offers import OfferBook
+from shoal_p2p.gossip.offers import OfferBook, WantBook
 
 
 def key(number: int) -> bytes:
@@ -13,50 +17,213 @@ def key(number: int) -> bytes:
 
 
 def test_an_id_is_news_to_a_peer_once() -> None:
-    book = OfferBook[str](max_ids=10)
+    book: Any = OfferBook(max_ids=10)
     assert book.news("a", [key(1), key(2)]) == [key(1), key(2)]
     assert book.news("a", [key(1), key(2), key(3)]) == [key(3)]
     assert book.news("b", [key(1)]) == [key(1)]
 
 
 def test_who_sent_a_message_is_not_offered_it() -> None:
-    book = OfferBook[str](max_ids=10)
+    book: Any = OfferBook(max_ids=10)
     book.note_holder("a", key(1))
     assert book.news("a", [key(1), key(2)]) == [key(2)]
 
 
 def test_a_peer_that_comes_back_is_offered_all_again() -> None:
-    book = OfferBook[str](max_ids=10)
+    book: Any = OfferBook(max_ids=10)
     book.news("a", [key(1)])
     book.keep_only([], [key(1)])
     assert book.news("a", [key(1)]) == [key(1)]
 
 
 PEERS = st.sampled_from("abc")
-KEYS = st.integers(0, 12).map(key)
-STEPS = st.one_of(
-    st.tuples(st.just("holds"), PEERS, KEYS),
-    st.tuples(st.just("offer"), PEERS, st.lists(KEYS, unique=True, max_size=6)),
-    st.tuples(st.just("beat"), st.sets(PEERS), st.sets(KEYS)),
+OFFERED = st.integers(0, 12).map(key)
+OFFERS = st.one_of(
+    st.tuples(st.just("holds"), PEERS, OFFERED),
+    st.tuples(st.just("offer"), PEERS, st.lists(OFFERED, unique=True, max_size=6)),
+    st.tuples(st.just("beat"), st.sets(PEERS), st.sets(OFFERED)),
 )
 
 
-@given(st.lists(STEPS, max_size=40))
+@given(st.lists(OFFERS, max_size=40))
 def test_over_any_course_nothing_is_offered_twice_and_the_bound_holds(
-    steps: list[tuple[str, object, object]],
+    steps: list[tuple[str, Any, Any]],
 ) -> None:
-    book, heard = OfferBook[str](max_ids=5), set[tuple[str, bytes]]()
+    heard = set[tuple[str, bytes]]()
+    book: Any = OfferBook(max_ids=5)
     for what, one, other in steps:
         if what == "holds":
-            book.note_holder(one, other)  # type: ignore[arg-type]
-            heard.add((one, other))  # type: ignore[arg-type]
+            book.note_holder(one, other)
+            heard.add((one, other))
         elif what == "offer":
-            news = book.news(one, other)  # type: ignore[arg-type]
-            missed = [k for k in other if (one, k) not in heard]  # type: ignore[attr-defined]
+            news = book.news(one, other)
+            missed = [k for k in other if (one, k) not in heard]
             assert set(missed) <= set(news), "who has not heard of it is told"
             assert len(set(news)) == len(news)
             heard |= {(one, k) for k in news}
         else:
-            book.keep_only(one, other)  # type: ignore[arg-type]
-            heard = {(p, k) for p, k in heard if p in one and k in other}  # type: ignore[operator]
+            book.keep_only(one, other)
+            heard = {(p, k) for p, k in heard if p in one and k in other}
         assert all(len(known) <= 5 for known in book._knows.values())
+
+
+@dataclass
+class Messages:
+    """What a node has seen and is judging."""
+
+    seen: set[bytes] = field(default_factory=set)
+    judging: set[bytes] = field(default_factory=set)
+
+    def knows(self, key: bytes, _now: float = 0.0) -> bool:
+        return key in self.seen or key in self.judging
+
+    def judges(self, key: bytes) -> bool:
+        return key in self.judging
+
+
+def book(max_ids: int = 100, seed: int = 0) -> Any:
+    return WantBook(max_ids=max_ids, rng=random.Random(seed))
+
+
+def test_one_peer_a_second_is_asked_for_what_is_not_known() -> None:
+    wants, here = book(), Messages(seen={b"2"})
+    assert wants.offered("a", [b"1", b"2"], here, 0.0) == [b"1"]
+    wants.asked("a", [b"1"], 0.0)
+    assert wants.offered("b", [b"1"], here, 0.9) == []
+    assert wants.offered("b", [b"1"], here, 1.0) == [b"1"]
+
+
+def test_what_is_dropped_in_our_own_trouble_is_asked_of_who_offered_it_meanwhile() -> None:
+    wants, here = book(), Messages(judging={b"1", b"2", b"3"})
+    assert wants.offered("a", [b"1", b"2", b"3"], here, 0.0) == []
+    assert wants.still_wanted(here, 0.0) == {}
+    here.judging, here.seen = {b"3"}, {b"2"}
+    assert wants.still_wanted(here, 0.0) == {"a": [b"1"]}
+    here.judging = set()
+    assert wants.still_wanted(here, 0.0) == {"a": [b"3"]}
+    assert wants.still_wanted(here, 0.0) == {}
+
+
+def test_who_offers_first_and_has_nothing_keeps_nobody_from_what_another_offered() -> None:
+    """An offer is made once."""
+    wants, here = book(), Messages()
+    wants.asked("liar", wants.offered("liar", [b"1", b"2"], here, 0.0), 0.0)
+    assert wants.offered("honest", [b"1", b"2"], here, 0.5) == []
+    assert wants.still_wanted(here, 0.9) == {}
+    here.seen = {b"2"}
+    assert wants.still_wanted(here, 1.0) == {"honest": [b"1"]}
+    assert wants.still_wanted(here, 2.0) == {}
+
+
+def test_of_many_who_offer_first_some_later_one_is_asked_while_its_offer_holds() -> None:
+    asked = set[str]()
+    for seed in range(200):
+        wants, here = book(seed=seed), Messages()
+        for number in range(8):
+            if keys := wants.offered(f"liar {number}", [b"1"], here, 0.0):
+                wants.asked(f"liar {number}", keys, 0.0)
+        wants.offered("honest", [b"1"], here, 0.5)
+        assert len(wants) <= 3 + len(wants._others[b"1"]) <= 3 + 4
+        for second in (1.0, 2.0, 3.0):
+            asked.update(wants.still_wanted(here, second))
+        assert wants.still_wanted(here, 9.0) == {}
+        assert not wants._others
+    assert "honest" in asked
+
+
+def test_who_is_asked_late_has_promised_nothing() -> None:
+    wants, here = book(), Messages()
+    wants.asked("liar", wants.offered("liar", [b"1"], here, 0.0), 0.0)
+    wants.offered("honest", [b"1"], here, 0.5)
+    for keys in wants.still_wanted(here, 1.0).values():
+        wants.asked_late(keys, 1.0)
+    assert wants.broken(["liar", "honest"], here, 30.0) == ["liar"]
+
+
+def test_questions_are_remembered_within_their_bound() -> None:
+    wants, here = book(max_ids=10), Messages()
+    for number in range(100):
+        keys = [b"%d/%d" % (number, one) for one in range(10)]
+        wants.asked(f"{number}", wants.offered(f"{number}", keys, here, 0.0), 0.0)
+    assert len(wants) <= 16 * 10 + 100
+    wants.forget(0.5)
+    assert len(wants) > 100
+    wants.forget(1.0)
+    assert len(wants) == 100
+
+
+def test_who_sends_has_kept_its_promise_whatever_becomes_of_the_message() -> None:
+    wants, here = book(), Messages()
+    for peer in "ab":
+        wants.asked(peer, [b"1"], 0.0)
+    wants.came("a", b"1")
+    assert wants.broken("ab", here, 9.9) == []
+    assert wants.broken("ab", here, 10.0) == ["b"]
+    assert wants.broken("ab", here, 20.0) == [], "it is charged once"
+
+
+def test_a_message_from_elsewhere_or_a_connection_that_ended_releases_from_the_promise() -> None:
+    wants, here = book(), Messages()
+    wants.asked("a", [b"1"], 0.0)
+    wants.asked("b", [b"2"], 0.0)
+    here.seen = {b"1"}
+    assert wants.broken("a", here, 10.0) == []
+
+
+def test_who_is_not_read_has_promised_nothing_until_it_is_read_again() -> None:
+    wants, here = book(), Messages()
+    wants.asked("a", [b"1"], 0.0)
+    wants.left_unread("a", 0.4, 9.5)
+    wants.left_unread("a", 0.4, 9.9)
+    assert wants.broken("a", here, 10.0) == [], "what it promised may stand in what is not read"
+    wants.asked("a", [b"1"], 10.0)
+    assert wants.broken("a", here, 20.0) == [], "nor does it promise anything meanwhile"
+    wants.asked("a", [b"1"], 20.0)
+    wants.left_unread("a", 0.4, 29.0)
+    assert wants.broken("a", here, 30.0) == ["a"], "a short wait is none"
+
+
+KEYS = st.sampled_from([b"1", b"2", b"3", b"4"])
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["offer", "send", "judge", "drop", "accept", "beat"]),
+        st.sampled_from("abc"),
+        KEYS,
+        st.floats(0.0, 3.0),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_over_any_course_only_who_was_asked_and_never_sent_is_charged(
+    steps: list[tuple[str, str, bytes, float]],
+) -> None:
+    wants, here, now = book(max_ids=2), Messages(), 0.0
+    owed: dict[str, set[bytes]] = {}
+    for what, peer, key, wait in steps:
+        now += wait
+        if what == "offer":
+            asked = wants.offered(peer, [key], here, now)
+            assert not any(here.knows(k) for k in asked)
+            if asked:
+                wants.asked(peer, asked, now)
+                owed.setdefault(peer, set()).update(asked)
+        elif what == "send":
+            wants.came(peer, key)
+            owed.get(peer, set()).discard(key)
+        elif what == "judge" and not here.knows(key):
+            here.judging.add(key)
+        elif what == "drop":
+            here.judging.discard(key)
+        elif what == "accept":
+            here.judging.discard(key)
+            here.seen.add(key)
+        else:
+            for keys in wants.still_wanted(here, now).values():
+                assert not any(here.knows(k) for k in keys)
+                wants.asked_late(keys, now)
+            for other in wants.broken("abc", here, now):
+                assert owed.get(other), f"{other} owes nothing"
+            wants.forget(now)
+        assert len(wants._others) <= 2
