@@ -12,14 +12,9 @@ from shoal_p2p.net.request import RequestError, RequestFailure, RequestLimits
 from shoal_wire.types import PeerId
 from tests.conformance.talkers import connect
 from tests.conformance.worlds import World
-from tests.support.nodes import until
+from tests.support.nodes import echo, until
 
 ASK = "/test/ask/1"
-
-
-async def echo(_asker: PeerId, request: bytes) -> bytes:
-    await trio.lowlevel.checkpoint()
-    return request
 
 
 def serve(host: Host, handler: Callable[[PeerId, bytes], Awaitable[bytes]] = echo) -> None:

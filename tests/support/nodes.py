@@ -44,6 +44,12 @@ async def until(condition: Callable[[], object], *, patience_s: float = PATIENCE
             await trio.sleep(0.01)
 
 
+async def echo(_peer_id: PeerId, request: bytes) -> bytes:
+    """Answer a request with itself."""
+    await trio.lowlevel.checkpoint()
+    return request
+
+
 @dataclass(slots=True, kw_only=True)
 class Delivery:
     """One message as a validator saw it."""

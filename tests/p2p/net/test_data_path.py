@@ -35,11 +35,12 @@ from libp2p.stream_muxer.yamux.yamux import (
 from shoal_p2p.net.bars import GREETING
 from shoal_p2p.net.channel import Channel, ChannelNoise
 from shoal_p2p.net.frames import BYTES_A_TURN, FRAMES_A_TURN
-from shoal_p2p.net.pipes import PIECE_BYTES, SocketPipe
+from shoal_p2p.net.pipes import SocketPipe
 from shoal_p2p.net.private import ClearStream, PrivateStream
 from shoal_p2p.net.streams import FrameReader
 from shoal_p2p.net.traffic import Traffic
 from shoal_p2p.net.windows import WINDOW_BYTES, WindowedStream, WindowedYamux
+from tests.support.doubles.channel import FakeChannel
 from tests.support.nodes import fresh_identity
 
 PEER = ID(b"peer")
@@ -50,50 +51,8 @@ def header(kind: int, flags: int, stream_id: int, length: int) -> bytes:
     return HEADER.pack(0, kind, flags, stream_id, length)
 
 
-class Below:
-    """What a muxer writes to and reads from: takes at once what it is told, the rest later."""
-
-    is_initiator = True
-
-    def __init__(self, takes: list[int] | None = None, incoming: bytes = b"") -> None:
-        self.out = bytearray()
-        self._takes = takes
-        """Bytes taken at once of each frame; all of it where it is None, or over."""
-        self._rest = b""
-        self._incoming = [
-            incoming[i : i + PIECE_BYTES] for i in range(0, len(incoming), PIECE_BYTES)
-        ]
-        self.room = trio.Event()
-
-    async def receive(self) -> bytes:
-        await trio.lowlevel.checkpoint()
-        if self._incoming:
-            return self._incoming.pop(0)
-        await trio.sleep_forever()
-        raise AssertionError
-
-    def begin(self, data: bytes) -> bool:
-        if self._rest:
-            raise ConnectionClosedError("a part of a message was sent, and never its rest")
-        size = len(data) if not self._takes else min(len(data), self._takes.pop(0))
-        self.out += data[:size]
-        self._rest = data[size:]
-        return not self._rest
-
-    async def finish(self) -> None:
-        await self.room.wait()
-        self.out += self._rest
-        self._rest = b""
-
-    async def close(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    def get_remote_address(self) -> None:
-        return None
-
-
 @asynccontextmanager
-async def muxer(below: Below) -> AsyncIterator[WindowedYamux]:
+async def muxer(below: FakeChannel) -> AsyncIterator[WindowedYamux]:
     """A connection that runs; its pings are not what is tried."""
 
     class Quiet(WindowedYamux):
@@ -145,7 +104,7 @@ def test_whoever_is_cancelled_leaves_whole_frames(
 
 
 async def _write_and_cancel(writers: list[tuple[int, int, int]], opens_after: int) -> None:
-    below = Below([taken for _, taken, _ in writers])
+    below = FakeChannel(takes=[taken for _, taken, _ in writers], is_initiator=True)
     written: list[int] = []
     async with muxer(below) as muxed:
 
@@ -183,7 +142,7 @@ async def _turns(count: int) -> None:
 
 
 async def test_after_a_part_of_a_frame_nothing_follows() -> None:
-    below = Below([5])
+    below = FakeChannel(takes=[5], is_initiator=True)
     failed: list[Exception] = []
     async with trio.open_nursery() as nursery, muxer(below) as muxed:
 
@@ -292,11 +251,11 @@ class Onlooker:
 
 async def test_others_run_while_a_connection_says_much() -> None:
     count = 20_000
-    below = Below(incoming=header(TYPE_WINDOW_UPDATE, 0, 9, 0) * count)
+    below = FakeChannel(header(TYPE_WINDOW_UPDATE, 0, 9, 0) * count, is_initiator=True)
     other = Onlooker()
     async with trio.open_nursery() as nursery, muxer(below) as muxed:
         nursery.start_soon(other.look)
-        while below._incoming or muxed._come:
+        while below.incoming or muxed._come:
             await trio.lowlevel.checkpoint()
         assert other.turns >= count // FRAMES_A_TURN // 2
         nursery.cancel_scope.cancel()
@@ -306,7 +265,7 @@ async def test_others_run_while_a_connection_says_much() -> None:
 async def test_others_run_while_one_task_writes_much(size: int) -> None:
     count = 400
     other = Onlooker()
-    async with trio.open_nursery() as nursery, muxer(Below()) as muxed:
+    async with trio.open_nursery() as nursery, muxer(FakeChannel(is_initiator=True)) as muxed:
         nursery.start_soon(other.look)
         for _ in range(count):
             await muxed._write_frame(header(TYPE_DATA, 0, 1, size) + bytes(size))
@@ -422,7 +381,7 @@ async def full_stream(muxed: WindowedYamux) -> WindowedStream:
 
 async def test_room_in_the_window_lets_the_writer_go_on_at_once() -> None:
     begin = header(TYPE_WINDOW_UPDATE, 0, 1, 5)
-    below = Below()
+    below = FakeChannel(is_initiator=True)
     async with muxer(below) as muxed, trio.open_nursery() as nursery:
         stream = await full_stream(muxed)
         nursery.start_soon(stream.write, b"12345")
@@ -436,7 +395,7 @@ async def test_room_in_the_window_lets_the_writer_go_on_at_once() -> None:
 
 @pytest.mark.parametrize("end", ["close", "cleanup", "reset", "rst"])
 async def test_who_waits_for_room_learns_of_the_end_at_once(end: str) -> None:
-    async with muxer(Below()) as muxed, trio.open_nursery() as nursery:
+    async with muxer(FakeChannel(is_initiator=True)) as muxed, trio.open_nursery() as nursery:
         stream = await full_stream(muxed)
 
         async def write() -> None:
@@ -457,6 +416,6 @@ async def test_who_waits_for_room_learns_of_the_end_at_once(end: str) -> None:
 
 async def test_what_has_come_of_a_frame_counts_as_unread() -> None:
     body = header(TYPE_DATA, FLAG_SYN, 2, 100_000) + bytes(70_000)
-    async with muxer(Below(incoming=body)) as muxed:
+    async with muxer(FakeChannel(body, is_initiator=True)) as muxed:
         await trio.testing.wait_all_tasks_blocked()
         assert muxed.unread_bytes() == 70_000

@@ -13,7 +13,6 @@ from libp2p.io.exceptions import ConnectionClosedError
 
 from shoal_p2p.net.address import expand_unspecified, parse_peer_address, parse_transport
 from shoal_p2p.net.host import (
-    DialError,
     Libp2pHost,
 )
 from shoal_p2p.net.layers import find_socket
@@ -21,13 +20,9 @@ from shoal_p2p.net.swarm import SwarmSettings
 from shoal_p2p.net.yamux import KeepaliveSettings
 from shoal_wire.types import PeerId
 from tests.support.network import at_port, open_relay, port_of
-from tests.support.nodes import fresh_identity, open_test_host, until
+from tests.support.nodes import echo, fresh_identity, open_test_host, until
 
 ECHO = "/test/echo/1"
-
-
-async def echo(peer_id: PeerId, request: bytes) -> bytes:
-    return request
 
 
 async def read_available(stream: trio.SocketStream) -> bytes:
@@ -96,21 +91,6 @@ async def test_slots_return_when_connections_end() -> None:
         async with open_test_host() as newcomer:
             await newcomer.dial(host.listen_addrs()[0])
             await until(lambda: host.is_connected(newcomer.peer_id))
-
-
-async def test_limit_holds_and_frees() -> None:
-    async with open_test_host(swarm=SwarmSettings(max_connections=1)) as host:
-        async with open_test_host() as first:
-            await first.dial(host.listen_addrs()[0])
-            await until(lambda: host.is_connected(first.peer_id))
-            async with open_test_host() as second:
-                with pytest.raises(DialError):
-                    await second.dial(host.listen_addrs()[0], timeout=2)
-                assert host.connected_peers() == {first.peer_id}
-        await until(lambda: not host.connections())
-        async with open_test_host() as third:
-            await third.dial(host.listen_addrs()[0])
-            await until(lambda: host.is_connected(third.peer_id))
 
 
 async def test_random_bytes_on_the_port_touch_nobody() -> None:
@@ -221,9 +201,6 @@ async def test_request_of_many_megabytes() -> None:
         answer = await two.request(one.peer_id, ECHO, payload, max_response_bytes=size, timeout=30)
         assert answer == payload
         assert await two.request(one.peer_id, ECHO, b"", max_response_bytes=0) == b""
-
-
-# Life
 
 
 # Addresses

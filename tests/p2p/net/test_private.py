@@ -26,19 +26,14 @@ from shoal_p2p.net.swarm_key import (
     load_swarm_key,
     parse_swarm_key,
 )
-from tests.p2p.net.private_swarms import num_refused
 from tests.support.network import at_port, open_relay
-from tests.support.nodes import open_test_host, until
+from tests.support.nodes import echo, open_test_host, until
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 NONCE = bytes(range(7, 247, 10))
 HELLO = NONCE + xsalsa20(OTHER_KEY, NONCE).encrypt(GREETING)
 """The first bytes of a peer with the other key."""
 ECHO = "/test/echo/1"
-
-
-async def echo(peer_id: object, request: bytes) -> bytes:
-    return request
 
 
 # The cipher and the file
@@ -239,7 +234,7 @@ async def test_a_crowd_of_strangers_is_one_line(caplog: pytest.LogCaptureFixture
             for _ in range(5):
                 with pytest.raises(DialError):
                     await stranger.dial(member.listen_addrs()[0], timeout=5)
-            await until(lambda: num_refused(member) == 5)
+            await until(lambda: sum(member.refused_connections().values()) == 5)
         assert caplog.text.count("refused a connection") == 1
 
 

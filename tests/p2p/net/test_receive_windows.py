@@ -28,10 +28,12 @@ from libp2p.stream_muxer.yamux.yamux import (
     YAMUX_HEADER_FORMAT,
 )
 
+from shoal_p2p.gossip.codec import encode_frame
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.windows import MAX_UNREAD_BYTES, WINDOW_BYTES, UnreadOfAll, WindowedYamux
+from tests.support.doubles.channel import FakeChannel
 from tests.support.network import MESHSUB
-from tests.support.nodes import TestNode, open_test_host, open_test_node, until
+from tests.support.nodes import TestNode, echo, open_test_host, open_test_node, until
 
 ECHO = "/test/echo/1"
 SLEEP = TProtocol("/test/sleep/1")
@@ -219,25 +221,13 @@ async def _flood_until_held_back(
     library: Any = attacker.libp2p_host
     stream = await library.new_stream(ID.from_base58(victim.peer_id), [MESHSUB])
     empty = rpc_pb2.RPC(publish=[rpc_pb2.Message(topicIDs=["/t"], seqno=b"x")] * 4000)
-    frame = empty.SerializeToString()
-    await stream.write(_varint(len(frame)) + frame)
+    await stream.write(encode_frame(empty))
     await until(lambda: victim.gossip.stats().pubsub.get("held_back", 0) > 0)
     await attack.pour(stream.muxed_stream.stream_id, 64 * WINDOW_BYTES)
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
 async def test_a_reader_is_given_the_window_again() -> None:
     """Much more than a window comes through, and neither side waits for ever."""
-
-    async def echo(_peer: object, request: bytes) -> bytes:
-        return request
 
     payload = bytes(range(256)) * (40 * 1024)
     async with open_test_host() as one, open_test_host() as two:
@@ -273,34 +263,6 @@ FRAMES = st.lists(
 )
 
 
-class _Pipe:
-    """A secured connection whose incoming bytes are a list of frames."""
-
-    is_initiator = False
-
-    def __init__(self, incoming: bytes) -> None:
-        self._incoming = memoryview(incoming)
-        self.taken = 0
-
-    async def receive(self) -> bytes:
-        await trio.lowlevel.checkpoint()
-        piece = bytes(self._incoming[self.taken : self.taken + PIECE_BYTES])
-        self.taken += len(piece)
-        return piece
-
-    def begin(self, _data: bytes) -> bool:
-        return True
-
-    async def finish(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    async def close(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    def get_remote_address(self) -> None:
-        return None
-
-
 @settings(max_examples=150)
 @given(frames=FRAMES)
 def test_no_schedule_of_frames_makes_it_hold_more_than_was_granted(
@@ -315,7 +277,7 @@ async def _play(frames: list[tuple[int, int, int, int, int]]) -> None:
         + (bytes(length) if kind == TYPE_DATA else b"")
         for kind, flags, stream_id, length, _ in frames
     )
-    pipe: Any = _Pipe(body)
+    pipe: Any = FakeChannel(body, ends=True)
     muxed: Any = WindowedYamux(pipe, ID(b"peer"))
     readers = iter([readers for *_, readers in frames])
 

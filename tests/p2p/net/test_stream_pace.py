@@ -26,6 +26,7 @@ from shoal_p2p.net.yamux import (
     KeepaliveYamux,
 )
 from tests.p2p.net.test_receive_windows import open_attack
+from tests.support.doubles.channel import FakeChannel
 from tests.support.nodes import until
 
 HONEST_A_SECOND = 20
@@ -35,31 +36,10 @@ def _opening(stream_id: int, flags: int = 0) -> bytes:
     return struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_WINDOW_UPDATE, FLAG_SYN | flags, stream_id, 0)
 
 
-class _Openings:
-    """A secured connection on which so many streams are opened at once, and then nothing."""
-
-    is_initiator = False
-
-    def __init__(self, count: int) -> None:
-        self._said = b"".join(map(_opening, range(1, 2 * count, 2)))
-
-    async def receive(self) -> bytes:
-        said, self._said = self._said, b""
-        if not said:
-            await trio.sleep_forever()
-        return said
-
-    def begin(self, _data: bytes) -> bool:
-        return True
-
-    async def close(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-
 async def test_streams_beyond_the_pace_are_accepted_later(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    below: Any = _Openings(600)
+    below: Any = FakeChannel(b"".join(map(_opening, range(1, 1200, 2))))
     muxed = KeepaliveYamux(below, ID(b"peer"), keepalive=KeepaliveSettings())
     start = trio.current_time()
     muxed.keep_to(upgrader().pace("net", start))

@@ -9,17 +9,12 @@ import trio
 
 from shoal_p2p.net.host import Libp2pHost, RequestError, RequestFailure
 from shoal_wire.types import PeerId
-from tests.support.nodes import open_test_host
+from tests.support.nodes import echo, open_test_host
 
 if TYPE_CHECKING:
     pass
 
 ECHO = "/shoal/test/echo/1"
-
-
-async def echo(_peer_id: PeerId, request: bytes) -> bytes:
-    await trio.lowlevel.checkpoint()
-    return request
 
 
 async def asked(host: Libp2pHost, peer_id: PeerId, word: bytes, seconds: float) -> bytes | None:

@@ -28,6 +28,7 @@ from shoal_wire.types import PeerId
 from tests.support.nodes import (
     PATIENCE_S,
     TestNode,
+    echo,
     fresh_identity,
     open_test_host,
     open_test_node,
@@ -41,10 +42,6 @@ ECHO = "/test/echo/1"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_client, "_POLL_SECONDS", 0.02)
-
-
-async def echo(peer_id: object, request: bytes) -> bytes:
-    return request
 
 
 @dataclass

@@ -1,0 +1,64 @@
+"""What a muxer writes to and reads from, without noise and sockets.
+
+below = FakeChannel(incoming=frames)           # read in pieces, then silence
+below = FakeChannel(takes=[5])                 # of the first frame five bytes go at once
+below.room.set()                               # and the rest, now
+"""
+
+from __future__ import annotations
+
+import trio
+from libp2p.io.exceptions import ConnectionClosedError
+
+PIECE_BYTES = 64 * 1024
+
+
+class FakeChannel:
+    """What a muxer needs of `shoal_p2p.net.channel.Channel`."""
+
+    def __init__(
+        self,
+        incoming: bytes = b"",
+        *,
+        takes: list[int] | None = None,
+        ends: bool = False,
+        is_initiator: bool = False,
+    ) -> None:
+        """`takes` are the bytes taken at once of each frame; all of it where there are none left.
+        After what is `incoming` it `ends`, or says nothing more."""
+        self.is_initiator = is_initiator
+        self.out = bytearray()
+        self.incoming = [
+            incoming[i : i + PIECE_BYTES] for i in range(0, len(incoming), PIECE_BYTES)
+        ]
+        self.room = trio.Event()
+        self._takes = takes
+        self._ends = ends
+        self._rest = b""
+
+    async def receive(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if self.incoming:
+            return self.incoming.pop(0)
+        if not self._ends:
+            await trio.sleep_forever()
+        return b""
+
+    def begin(self, data: bytes) -> bool:
+        if self._rest:
+            raise ConnectionClosedError("a part of a message was sent, and never its rest")
+        size = len(data) if not self._takes else min(len(data), self._takes.pop(0))
+        self.out += data[:size]
+        self._rest = data[size:]
+        return not self._rest
+
+    async def finish(self) -> None:
+        await self.room.wait()
+        self.out += self._rest
+        self._rest = b""
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def get_remote_address(self) -> None:
+        return None
