@@ -184,18 +184,6 @@ async def test_a_newcomer_is_offered_what_was_said_just_before(world: World) -> 
     assert late.count("received") == 1, "whoever offers it, one is asked"
 
 
-async def test_nobody_is_offered_what_was_said_long_ago(world: World) -> None:
-    one, two, late = await world.talkers(3)
-    await mesh(TOPIC, one, two)
-    await one.say(TOPIC, b"old news")
-    await until(lambda: two.heard)
-    await world.rest()
-    await late.join(TOPIC)
-    await until(lambda: late.members(TOPIC))
-    await world.rest()
-    assert late.heard == []
-
-
 # Meshes
 
 

@@ -97,6 +97,9 @@ def test_who_is_distrusted_is_pruned_refused_and_told_nothing() -> None:
     bench.scores[C] = DISTRUSTED
     assert sent(bench.meet(C), "graft") == []
     assert sent(bench.say(C, graft=[TOPIC]), "prune") == [(C, (TOPIC, PRUNE_BACKOFF_S))]
+    bench.scores.clear()
+    told = forwarded([bench.mesh.publish(said(2, author=ME), 2.0)])
+    assert {peer for peer, _ in told} == {A, B, C}, "trusted again"
 
 
 def test_a_graft_for_a_topic_that_was_not_joined_is_answered_with_prune() -> None:
