@@ -1,4 +1,7 @@
-"""`shoal trainer`: the trainer process, usually started and watched by its node."""
+"""`shoal trainer`: the trainer process, usually started and watched by its node.
+
+What runs the trainer is imported once flags are read: a wrong one is told at once.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,7 @@ from shoal_base.log_file import LogLines, log_to_console, log_to_file
 from shoal_base.node_folders import folders_for
 from shoal_base.output import end_with_the_reader, outlive_the_terminal
 from shoal_base.private import private
-from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_policy.node.link import NodeLink
-from shoal_policy.record.earlier_runs import StartOverError, has_started_over, note_started_over
-from shoal_policy.record.narrator import Narrator, PeerCount
 from shoal_policy.record.phases import Phases
-from shoal_policy.record.sinks import sink_names
-from shoal_policy.rollouts import public_model_name
 from shoal_settings.exits import (
     EXIT_DIVERGED,
     EXIT_FAILED,
@@ -54,14 +51,14 @@ from shoal_settings.loader import (
 from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import ServerAway
-from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError
-from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
-from shoal_wire.types import Digest, PeerId
 
 if TYPE_CHECKING:
+    from shoal_ipc.client import NodeClient
     from shoal_policy.generation.seam import Generator
     from shoal_policy.model.loading import Policy
+    from shoal_wire.manifest import Manifest
+    from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +126,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         loaded = load("trainer", arguments, os.environ)
-        sink_names(loaded.settings.log)
+        if not arguments.print_config:
+            from shoal_policy.record.sinks import sink_names
+
+            sink_names(loaded.settings.log)
     except SettingsError as error:
         return fail("trainer", str(error)).code
     if arguments.print_config:
@@ -160,6 +160,8 @@ def _in_its_folder(loaded: Loaded) -> Settings:
     Beside a node it is the node's, which has none of its own for each model if it was started
     without a trainer.
     """
+    from shoal_ipc.client import SOCKET_NAME
+
     settings = loaded.settings
     default = settings.data_dir
     if loaded.origins["data_dir"] != "default":
@@ -182,6 +184,8 @@ class Supervision:
 
 
 def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: Path | None) -> int:
+    from shoal_policy.record.earlier_runs import StartOverError
+
     _quieten_libraries()
     try:
         served = settings.no_train and settings.generator == "openai"
@@ -214,6 +218,7 @@ def _run_policy(
     from shoal_policy.checkpoint.saving import CheckpointError
     from shoal_policy.distributed import RankError
     from shoal_policy.model.loading import ModelError
+    from shoal_policy.record.earlier_runs import StartOverError
     from shoal_policy.refusals import refusal_of
     from shoal_policy.rollback import DivergedError
 
@@ -299,6 +304,8 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
     from shoal_policy.generate_only import Author, GenerateOnly
     from shoal_policy.generation.remote import remote_generator, remote_model
     from shoal_policy.generation.requests import RemoteError
+    from shoal_policy.rollouts import public_model_name
+    from shoal_wire.types import Digest
 
     if settings.generator != "openai":
         raise SettingsError("--no-train needs --generator openai and the --base-url of a server")
@@ -326,8 +333,13 @@ def _with_tasks(
     make: Callable[..., Any],
 ) -> int:
     """Run what `make` returns, with tasks from a worker of its own and a node's swarm."""
+    from shoal_ipc.client import SOCKET_NAME, NodeClient
+    from shoal_policy.node.link import NodeLink
+    from shoal_policy.record.earlier_runs import note_started_over
+    from shoal_policy.record.narrator import Narrator, PeerCount
     from shoal_policy.surroundings import Surroundings
     from shoal_policy.tasks import TaskSource
+    from shoal_tasks.swarm import specs_of
     from shoal_tasks.worker.sync import TaskWorker
 
     client = None if settings.alone else NodeClient(settings.data_dir / SOCKET_NAME)
@@ -367,6 +379,8 @@ def _with_tasks(
 
 def _unless_started_over(settings: Settings, node_run: str) -> Settings:
     """Resume after all where a trainer of the same node's run has started over before."""
+    from shoal_policy.record.earlier_runs import has_started_over
+
     if settings.resume or not node_run or not has_started_over(settings.data_dir, node_run):
         return settings
     return settings.model_copy(update={"resume": True})
@@ -378,6 +392,10 @@ def _manifest(settings: Settings, client: NodeClient | None, stop: StopFlag) -> 
     The handshake happens before the checkpoint is loaded, so it states no leases; the client
     connects anew once the trainer knows them.
     """
+    from shoal_ipc.client import SOCKET_NAME
+    from shoal_tasks.swarm import starting_families
+    from shoal_wire.manifest import decode_manifest, make_manifest
+
     if client is None:
         return make_manifest(
             settings.swarm_name, starting_families(settings.tasks, settings.task_file)

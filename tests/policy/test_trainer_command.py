@@ -257,6 +257,19 @@ def test_alone_the_manifest_is_the_presets() -> None:
     assert decode_manifest(manifest.raw) == manifest
 
 
+def test_settings_are_shown_without_loading_what_would_run() -> None:
+    program = (
+        "import sys; from shoal_policy.__main__ import main; main(['--print-config']); "
+        "print(*(one for one in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    rooms = ("shoal_ipc", "shoal_tasks.swarm", "shoal_policy.record.metrics", "httpx", "rich")
+    assert not loaded & {*rooms, "torch", "h11"}
+
+
 def test_a_librarys_warning_is_printed_once_and_its_requests_are_not() -> None:
     program = (
         "import logging; from shoal_policy.__main__ import _quieten_libraries as quieten; "
