@@ -7,6 +7,7 @@ the model is left to the trainer.
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -71,6 +72,22 @@ def _lacks_cuda() -> bool:
     return built.get("cuda") == "None" and built.get("hip", "None") == "None"
 
 
+def quantised(model: str) -> str:
+    """Return why a model of quantised weights is not trained, in one line."""
+    return (
+        f"cannot use model {model!r}: its weights are quantised, and adapters on such weights were "
+        "never tried; take the model as it was before, with --lora-rank 16 --dtype bfloat16"
+    )
+
+
+def _is_quantised(config: Path) -> bool:
+    try:
+        known = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False  # its loader says what is wrong with it
+    return isinstance(known, dict) and bool(known.get("quantization_config"))
+
+
 def _of_model(model: str) -> Iterator[str]:
     if model in _NAMES:
         return
@@ -78,6 +95,8 @@ def _of_model(model: str) -> Iterator[str]:
     if folder.is_dir():
         if not any((folder / name).is_file() for name in _CONFIGS):
             yield f"cannot load model {model!r}: this folder has no config.json"
+        elif _is_quantised(folder / _CONFIGS[0]):
+            yield quantised(model)
     elif folder.is_file():
         return
     elif model.startswith(("/", ".", "~")):

@@ -25,6 +25,7 @@ DECLARED = "cuda: Optional[str] = {cuda}\nhip: Optional[str] = {hip}\n"
         ({"model": "/no/such"}, "no such folder"),
         ({"model": "./there"}, "this folder has no config.json"),
         ({"model": "there"}, "this folder has no config.json"),
+        ({"model": "quantised"}, "take the model as it was before, with --lora-rank 16"),
         ({"model": "tinny"}, "there is no model 'tinny' (did you mean 'tiny'?)"),
         ({"model": "smolm2"}, "(did you mean 'smollm2'?)"),
         ({"log": "nowhere"}, "--log nowhere: it is not installed: pip install nowhere"),
@@ -32,6 +33,8 @@ DECLARED = "cuda: Optional[str] = {cuda}\nhip: Optional[str] = {hip}\n"
 )
 def test_what_needs_no_model_to_be_refused(settings: dict[str, Any], said: str) -> None:
     Path("there").mkdir()
+    Path("quantised").mkdir()
+    Path("quantised/config.json").write_text('{"quantization_config": {"bits": 4}}')
     refused = early_refusal(Settings.model_construct(**{**Settings().model_dump(), **settings}))
     assert refused is not None
     assert said in refused

@@ -31,6 +31,7 @@ from shoal_policy.model.gguf import MOST_LAYERS, GgufError, converted, gguf_file
 from shoal_policy.model.logit_form import LogitForm, form_of
 from shoal_policy.model.memory import free_bytes, gibibytes, training_bytes
 from shoal_policy.tiny import embedded_folder
+from shoal_settings.early import quantised
 from shoal_wire.types import Digest
 
 ANSWER_TOKEN = "<ans>"
@@ -227,6 +228,8 @@ def check_model(
     except Exception as error:  # as in load_policy
         raise _unloadable(model, local=local, error=error) from error
     _check_causal(model, config)
+    if getattr(config, "quantization_config", None):
+        raise ModelError(quantised(model))
     if embedded_folder(model) is None:
         weights_dtype = _pick_dtype(dtype)
         # On the host, the processes of this machine share one memory.

@@ -186,6 +186,15 @@ def test_a_spoilt_folder_is_one_clear_line(spoil: Any, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_quantised_weights_are_refused_before_they_are_loaded(tmp_path: Path) -> None:
+    path = save(tmp_path, tiny_models.model("qwen2"))
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="its weights are quantised"):
+        check_model(path, device="cpu")
+
+
 def test_a_missing_folder_is_said_to_be_missing() -> None:
     # The last three have no hub's form: nobody waits for its answer.
     folders = ("./nowhere", "/nowhere/at/all", "~/nowhere-at-all")
