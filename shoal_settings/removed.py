@@ -36,7 +36,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "strategy=distinct": "with positive or balance, each publisher and network has a ceiling",
     "strategy=capped": "with positive or balance, each publisher and network has a ceiling",
     "balance": "--local and --external stay; take a lower --external where news comes late",
-    "off_policy=truncated": "others' claims about their tokens weigh nothing; paper is the default",
+    "off_policy": "the ratio to the policy before the update is taken token by token, as in GRPO",
     "likelihood_floor_mode": "a completion below --likelihood-floor is dropped",
     "share_logprobs": "nobody weighs by others' log-probabilities, so none are sent",
     "is_cap": "the text of a vLLM server that follows weighs at most twice as much as own text",

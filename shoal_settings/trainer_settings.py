@@ -189,12 +189,6 @@ class TrainerSettings(NodeSettings):
         ge=1,
         le=1000,
     )
-    off_policy: Literal["paper", "sequence"] = key(
-        "paper",
-        "node trainer swarm",
-        "How the ratio to the policy before the update is taken: paper (one a token) or sequence "
-        "(one a completion).",
-    )
     likelihood_floor: float = key(
         0.0,
         "node trainer swarm",

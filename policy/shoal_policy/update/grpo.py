@@ -30,7 +30,6 @@ from shoal_policy.update.objective import (
     GrpoConfig,
     TokenLoss,
     TokenTerms,
-    foretells,
     token_gradient,
     token_loss,
 )
@@ -241,7 +240,7 @@ class _Update:
         if self._reference is not None:
             reference_N = self._reference_logprobs(self._reference, rows, packed=packed)
         expected: Expected | None = None
-        if foretells(config) and not any(self._is_weighed(row) for row in rows):
+        if not any(self._is_weighed(row) for row in rows):
             before = self._terms(rows, reference_N)
 
             def expected(logprobs_n: torch.Tensor, part: slice) -> torch.Tensor:
@@ -276,7 +275,6 @@ class _Update:
             old=torch.cat(old),
             advantage=advantage_N,
             weight=weight_N,
-            sizes=sizes_B,
             importance=_importance(rows) if weighs else None,
             reference=reference_N,
         )
@@ -333,8 +331,7 @@ class _Update:
                 self._weigh_external(row, part, total)
             elif row.claimed is not None:
                 # Another version's, or another arithmetic's: truncated importance sampling.
-                by_sequence, tally = self._config.sequence_ratio, self.totals.external
-                row.importance = importance_weights(part, row.claimed, by_sequence=by_sequence)
+                tally, row.importance = self.totals.external, importance_weights(part, row.claimed)
                 tally.served += len(part)
                 tally.served_difference += total
 

@@ -1,11 +1,11 @@
 """The objective of an update: settings, token weights and the loss of a token (docs/losses.md).
 
-    row's advantage A, ratio r = exp(log-prob now − old log-prob), a row's or a token's own
+    row's advantage A, ratio r = exp(log-prob now − old log-prob)
     token loss = −w·min(r·A, clip(r, 1 − epsilon_low, 1 + epsilon_high)·A) + kl_beta·k3
 
 w corrects for text that a server generated, and is 0 where no verifier read what the policy itself
 would not say (`off_policy`); it is 1 for this process's own text. `losses` has the words of
-`loss_type`. Shapes: N tokens that the policy said, of all rows one after another, B rows. What an
+`loss_type`. Shapes: N tokens that the policy said, of all rows one after another. What an
 environment said in between is none of them.
 """
 
@@ -33,8 +33,6 @@ class GrpoConfig:
     """A word of `losses.LOSSES`."""
     kl_beta: float = 0.0
     """Weight of the KL term to a reference policy; 0 needs no reference."""
-    sequence_ratio: bool = False
-    """One ratio a completion, the geometric mean over its tokens (GSPO, arXiv 2507.18071)."""
     likelihood_floor: float | None = None
     """Mean own log-probability a token, in nats, below which an external completion is dropped;
     None has no floor."""
@@ -77,18 +75,15 @@ class TokenTerms:
     """Old log-probabilities; NaN where those of now are to be taken."""
     advantage: torch.Tensor
     weight: torch.Tensor
-    sizes: torch.Tensor
-    """[B], tokens of each row."""
     importance: torch.Tensor | None = None
     reference: torch.Tensor | None = None
 
     def of(self, part: slice) -> TokenTerms:
-        """Those of some tokens; only where the loss knows no rows (`foretells`)."""
+        """Those of some tokens."""
         return TokenTerms(
             old=self.old[part],
             advantage=self.advantage[part],
             weight=self.weight[part],
-            sizes=self.sizes,
             importance=None if self.importance is None else self.importance[part],
             reference=None if self.reference is None else self.reference[part],
         )
@@ -106,7 +101,7 @@ class TokenLoss:
 def token_loss(now_N: torch.Tensor, terms: TokenTerms, config: GrpoConfig) -> TokenLoss:
     """The weighted sum of token losses; differentiable by `now_N`."""
     old_N = torch.where(terms.old.isnan(), now_N.detach(), terms.old)
-    ratio_N = ratios(now_N, old_N, terms.sizes, config)
+    ratio_N = (now_N - old_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     bounds = Bounds(low=config.epsilon_low, high=config.epsilon_high)
     gain_N = config.loss.gain(ratio_N, terms.advantage, bounds)
     if terms.importance is not None:
@@ -118,41 +113,18 @@ def token_loss(now_N: torch.Tensor, terms: TokenTerms, config: GrpoConfig) -> To
     return TokenLoss(loss=loss, ratio=ratio_N, kl=kl_N)
 
 
-def foretells(config: GrpoConfig) -> bool:
-    """Whether a token's gradient depends on no other token: then it is known tile by tile."""
-    return not config.sequence_ratio
-
-
 def token_gradient(now_n: torch.Tensor, terms: TokenTerms, config: GrpoConfig) -> torch.Tensor:
-    """Gradient of `token_loss` by `now_n`, [n], computed by autograd itself: equal to the bit."""
+    """Gradient of `token_loss` by `now_n`, [n], computed by autograd itself: equal to the bit.
+
+    A token's gradient depends on no other token, so that it is known tile by tile.
+    """
     with torch.enable_grad():
         now_n = now_n.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(token_loss(now_n, terms, config).loss, now_n)
     return gradient
 
 
-def ratios(
-    now_N: torch.Tensor, old_N: torch.Tensor, sizes_B: torch.Tensor, config: GrpoConfig
-) -> torch.Tensor:
-    """The ratio that each token is held by, [N].
-
-    In the sequence-level mode all tokens of a row share one, the exponential of the row's mean
-    log-ratio (GSPO, arXiv 2507.18071).
-    """
-    log_ratio_N = now_N - old_N
-    if config.sequence_ratio:
-        log_ratio_N = row_means(log_ratio_N, sizes_B)
-    return log_ratio_N.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-
-
 def k3(now_N: torch.Tensor, reference_N: torch.Tensor) -> torch.Tensor:
     """Estimate of KL(policy ‖ reference) at each token, ≥ 0 (Schulman's k3; GRPO, eq. 4)."""
     gap_N = (reference_N - now_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return gap_N.exp() - gap_N - 1
-
-
-def row_means(values_N: torch.Tensor, sizes_B: torch.Tensor) -> torch.Tensor:
-    """Each token's row mean, [N]; differentiable."""
-    rows_N = torch.arange(len(sizes_B), device=sizes_B.device).repeat_interleave(sizes_B)
-    sums_B = torch.zeros(len(sizes_B), dtype=values_N.dtype, device=values_N.device)
-    return (sums_B.index_add(0, rows_N, values_N) / sizes_B)[rows_N]

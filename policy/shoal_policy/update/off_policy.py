@@ -41,17 +41,12 @@ def usable_claims(claimed: Sequence[float], num_tokens: int) -> tuple[float, ...
     return tuple(claimed)
 
 
-def importance_weights(
-    start_n: torch.Tensor, claimed_n: torch.Tensor, *, by_sequence: bool
-) -> torch.Tensor:
+def importance_weights(start_n: torch.Tensor, claimed_n: torch.Tensor) -> torch.Tensor:
     """Return the weights of one completion's n tokens, [n] in [0, `IMPORTANCE_CAP`].
 
-    `start_n` are own log-probabilities at the start of the update. `by_sequence` gives all tokens
-    the geometric mean of their weights. No gradient.
+    `start_n` are own log-probabilities at the start of the update. No gradient.
     """
     log_weight_n = start_n.detach() - claimed_n
-    if by_sequence:
-        log_weight_n = log_weight_n.mean().expand_as(log_weight_n)
     return log_weight_n.clamp(max=_MAX_LOG_WEIGHT).exp().clamp(max=IMPORTANCE_CAP)
 
 

@@ -46,23 +46,21 @@ LOGPROBS = st.lists(
 )
 
 
-@given(LOGPROBS, st.booleans())
+@given(LOGPROBS)
 def test_whatever_is_claimed_a_weight_stays_within_the_cap(
-    pairs: list[tuple[float, float]], by_sequence: bool
+    pairs: list[tuple[float, float]],
 ) -> None:
     start, claimed = (torch.tensor(column) for column in zip(*pairs, strict=True))
-    weights = importance_weights(start, claimed, by_sequence=by_sequence)
+    weights = importance_weights(start, claimed)
     assert bool(weights.isfinite().all())
     assert 0 <= float(weights.min()) <= float(weights.max()) <= IMPORTANCE_CAP * (1 + 1e-6)
 
 
-def test_weights_are_ratios_of_tokens_or_of_their_geometric_mean() -> None:
+def test_weights_are_ratios_of_tokens() -> None:
     start = torch.tensor([-1.0, -2.0, -4.0], requires_grad=True)
     claimed = torch.tensor([-2.5, -2.0, -3.0])
-    token = importance_weights(start, claimed, by_sequence=False)
+    token = importance_weights(start, claimed)
     assert token.tolist() == pytest.approx([IMPORTANCE_CAP, 1.0, math.exp(-1.0)])
-    sequence = importance_weights(start, claimed, by_sequence=True)
-    assert sequence.tolist() == pytest.approx([math.exp(0.5 / 3)] * 3)
     assert not token.requires_grad
 
 
@@ -130,17 +128,6 @@ def test_how_far_a_server_s_numbers_are_from_the_policy_s_is_told(passes: dict[s
     assert stats.external.served_difference == pytest.approx(sum(gaps) / len(gaps), abs=1e-5)
     alone, _ = computed([group(external=False)], **passes)
     assert alone.external.served_difference is None
-
-
-def test_a_sequence_s_ratio_is_clipped_as_one() -> None:
-    """Tokens up and down by the same factor: each leaves the bounds, their mean does not."""
-    old = [[v + (0.5 if i % 2 else -0.5) for i, v in enumerate(r)] for r in own_logprobs(even())]
-    groups = [even(old_logprobs=old)]
-    by_token, _ = computed(groups)
-    by_sequence, _ = computed(groups, sequence_ratio=True)
-    assert by_token.clip_fraction_low + by_token.clip_fraction_high == 0.5
-    assert by_sequence.clip_fraction_low + by_sequence.clip_fraction_high == 0
-    assert by_sequence.ratio_max == pytest.approx(1.0, abs=1e-4)
 
 
 def even(**changes: Any) -> TrainGroup:

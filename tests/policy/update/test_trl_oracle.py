@@ -172,8 +172,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "": {"epsilon_high": 0.2},
     " clip-higher": {"epsilon_low": 0.1, "epsilon_high": 0.4},
     " kl": {"kl_beta": 0.5},
-    " sequence": {"sequence_ratio": True},
-    " sequence kl": {"sequence_ratio": True, "kl_beta": 0.07},
 }
 BY_LOSS = {
     f"{word}{what}": grpo(loss_type=word, **changes)
@@ -186,7 +184,6 @@ VARIANTS = {
     for given_old in (False, True)
     for name, config in {
         **BY_LOSS,
-        "sequence narrow": grpo(sequence_ratio=True, epsilon_low=3e-4, epsilon_high=4e-4),
         "temperature": grpo(temperature=0.7),
     }.items()
 }
@@ -257,7 +254,7 @@ def set_up(trainer: Any, config: GrpoConfig) -> None:
     trainer.epsilon_low, trainer.epsilon_high = config.epsilon_low, config.epsilon_high
     trainer.beta = config.kl_beta
     assert trainer.temperature == config.temperature
-    trainer.importance_sampling_level = "sequence" if config.sequence_ratio else "token"
+    trainer.importance_sampling_level = "token"
     trainer.use_vllm = trainer.vllm_importance_sampling_correction = False
 
 
@@ -311,7 +308,7 @@ def test_loss_and_gradients_are_trl_s(
         assert stats.kl == pytest.approx(metrics["kl"], rel=1e-4)
         assert stats.entropy == pytest.approx(metrics["entropy"], rel=1e-4)
         assert stats.kl > 0.01
-    if variant.given_old and config.kl_beta and not config.sequence_ratio:
+    if variant.given_old and config.kl_beta:
         for ours_of, theirs_of in (("low", "low_mean"), ("high", "high_mean")):
             found = getattr(stats, f"clip_fraction_{ours_of}")
             assert found == pytest.approx(metrics[f"clip_ratio/{theirs_of}"], rel=1e-4)
