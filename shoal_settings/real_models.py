@@ -14,7 +14,6 @@ from shoal_settings.schema import Settings, public_name
 
 LARGE_RATE: Final = 1e-5
 ADAPTERS_RATE: Final = 1e-4
-LIKELIHOOD_FLOOR: Final = -5.0
 EVAL_EVERY: Final = 50
 EXTERNAL: Final = 4
 _TOKENS: Final = 64
@@ -61,13 +60,6 @@ REAL_DEFAULTS: Final = (
         text="50",
         why="Own reward jumps with the questions: only the same held-out ones show a course, and "
         "so seldom they cost under a tenth of the answers.",
-    ),
-    RealDefault(
-        setting="likelihood_floor",
-        of=lambda _settings: LIKELIHOOD_FLOOR,
-        text="-5",
-        why="Others' text that the model would never say pulls at its weights ten times as hard "
-        "as text it might say, right or wrong.",
     ),
 )
 

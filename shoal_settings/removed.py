@@ -37,7 +37,9 @@ REMOVED: Final[Mapping[str, str]] = {
     "strategy=capped": "with positive or balance, each publisher and network has a ceiling",
     "balance": "--local and --external stay; take a lower --external where news comes late",
     "off_policy": "the ratio to the policy before the update is taken token by token, as in GRPO",
-    "likelihood_floor_mode": "a completion below --likelihood-floor is dropped",
+    "likelihood_floor": "of others' right answers, what no verifier reads is only learnt where the "
+    "policy says it itself",
+    "likelihood_floor_mode": "there is no likelihood floor any more",
     "share_logprobs": "nobody weighs by others' log-probabilities, so none are sent",
     "is_cap": "the text of a vLLM server that follows weighs at most twice as much as own text",
     "api_key_env": "a server's key is read from OPENAI_API_KEY",

@@ -189,14 +189,6 @@ class TrainerSettings(NodeSettings):
         ge=1,
         le=1000,
     )
-    likelihood_floor: float = key(
-        0.0,
-        "node trainer swarm",
-        "Mean own log-probability per token below which an external completion is dropped; "
-        "0 is no floor.",
-        ge=-1000,
-        le=0,
-    )
     token_budget: int = key(
         8192, "node trainer swarm", "Tokens a micro-batch may hold, padding included.", ge=64
     )

@@ -44,8 +44,7 @@ def _groups(count: int) -> list[TrainGroup]:
 
 
 def _updated(policy: Policy, count: int) -> list[float]:
-    config = GrpoConfig(likelihood_floor=-50.0)
-    stats = update(policy, make_optimizer(policy, lr=1e-3), _groups(count), config)
+    stats = update(policy, make_optimizer(policy, lr=1e-3), _groups(count), GrpoConfig())
     return [stats.loss, stats.grad_norm, stats.external.logprob_mean or 0.0]
 
 

@@ -41,7 +41,6 @@ STRANGE_VALUES: dict[str, Any] = {
     "remote_model": "-their/model name",
     "loss_type": "dr_grpo",
     "advantage_scale": "none",
-    "likelihood_floor": -3.5,
     "http": "[::1]:7463",
     "http_name": "https://box.example:8443",
     "log": "wandb,trackio",

@@ -85,8 +85,6 @@ class RoundRecord:
     external_logprob: float | None
     """Mean log-probability of a token of external text under this node's policy, before the update;
     in nats."""
-    external_unlikely_share: float
-    """Share of external completions below `--likelihood-floor`."""
     server_difference: float | None
     """Mean difference between the vLLM server's log-probabilities and the policy's own, in nats,
     after the latest transfer of weights. Over 0.2 the server is not asked."""

@@ -84,7 +84,6 @@ def _grpo_config(settings: Settings) -> GrpoConfig:
         epsilon_high=settings.epsilon_high,
         loss_type=settings.loss_type,
         kl_beta=settings.kl_beta,
-        likelihood_floor=settings.likelihood_floor or None,
         epochs=settings.epochs,
         minibatches=settings.minibatches,
         token_budget=settings.token_budget,

@@ -74,7 +74,6 @@ def _update_figures(stats: UpdateStats) -> dict[str, Any]:
         "ratio_max": stats.ratio_max,
         "kl": stats.kl,
         "external_logprob": external.logprob_mean,
-        "external_unlikely_share": external.unlikely_share,
         "sampling_logp_difference": external.served_difference,
         "steps_no_signal": stats.skipped_no_signal,
         "steps_nonfinite": stats.skipped_nonfinite,

@@ -33,7 +33,7 @@ from shoal_policy.update.objective import (
     token_gradient,
     token_loss,
 )
-from shoal_policy.update.off_policy import importance_weights, is_unlikely, sayable
+from shoal_policy.update.off_policy import importance_weights, sayable
 from shoal_policy.update.ranks import Alone, Team
 from shoal_policy.update.rows import (
     Row,
@@ -255,8 +255,8 @@ class _Update:
 
     def _is_weighed(self, row: Row) -> bool:
         """Whether what this row weighs depends on its log-probabilities, and is not known yet."""
-        weighs = self._config.likelihood_floor is not None or row.unread is not None
-        return row.start is None and ((row.external and weighs) or row.claimed is not None)
+        weighs = row.external and row.unread is not None
+        return row.start is None and (weighs or row.claimed is not None)
 
     def _terms(self, rows: list[Row], reference_N: torch.Tensor | None) -> TokenTerms:
         device = self._policy.device
@@ -340,13 +340,8 @@ class _Update:
 
         `total` is the sum of its log-probabilities at the start.
         """
-        tally, size = self.totals.external, len(start_n)
-        unlikely = is_unlikely(total / size, self._config.likelihood_floor)
-        if unlikely:
-            row.weight = 0.0
-        tally.rows += 1
-        tally.unlikely += unlikely
-        tally.tokens += size
+        tally = self.totals.external
+        tally.tokens += len(start_n)
         tally.logprob += total
         if row.unread is not None:
             row.importance = sayable(start_n, row.unread)

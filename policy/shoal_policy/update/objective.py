@@ -11,7 +11,6 @@ environment said in between is none of them.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -33,9 +32,6 @@ class GrpoConfig:
     """A word of `losses.LOSSES`."""
     kl_beta: float = 0.0
     """Weight of the KL term to a reference policy; 0 needs no reference."""
-    likelihood_floor: float | None = None
-    """Mean own log-probability a token, in nats, below which an external completion is dropped;
-    None has no floor."""
     max_grad_norm: float = 1.0
     """Global norm the gradient is clipped to; ≤ 0 never clips."""
     epochs: int = 1
@@ -58,8 +54,6 @@ class GrpoConfig:
             raise ValueError("epochs, minibatches, token_budget ≥ 1 and temperature > 0")
         if not 0 <= self.kl_beta < float("inf"):
             raise ValueError("kl_beta ≥ 0")
-        if self.likelihood_floor is not None and not -math.inf < self.likelihood_floor < 0:
-            raise ValueError("the likelihood floor is a number < 0")
 
     @property
     def loss(self) -> Loss:

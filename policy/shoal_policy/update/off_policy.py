@@ -1,9 +1,9 @@
 """Text that this process did not generate: how much of it is trained on, and by what weight.
 
-Other nodes' text is taken as one's own (SAPO, section 3.2), but for what no verifier read and what
-lies below the likelihood floor. A vLLM server that holds this very policy says how likely each of
-its tokens was; its text is weighed by own / claimed probability, at most `IMPORTANCE_CAP`
-(truncated importance sampling, arXiv 2505.24298). An absurd claim counts as absent, and gives 1.
+Other nodes' text is taken as one's own (SAPO, section 3.2), but for what no verifier read. A vLLM
+server that holds this very policy says how likely each of its tokens was; its text is weighed by
+own / claimed probability, at most `IMPORTANCE_CAP` (truncated importance sampling, arXiv
+2505.24298). An absurd claim counts as absent, and gives 1.
 Own log-probabilities here are those at the *start* of the update.
 """
 
@@ -50,12 +50,6 @@ def importance_weights(start_n: torch.Tensor, claimed_n: torch.Tensor) -> torch.
     return log_weight_n.clamp(max=_MAX_LOG_WEIGHT).exp().clamp(max=IMPORTANCE_CAP)
 
 
-def is_unlikely(mean_logprob: float, floor: float | None) -> bool:
-    """Return whether an external completion of this mean own log-probability is dropped."""
-    # Not finite is the update's own concern: it skips the step and says so.
-    return floor is not None and math.isfinite(mean_logprob) and mean_logprob < floor
-
-
 def sayable(start_n: torch.Tensor, unread_n: torch.Tensor) -> torch.Tensor:
     """Return which of n tokens of others are trained on, [n] of 0 and 1.
 
@@ -73,9 +67,6 @@ class ExternalTally:
     tokens: int = 0
     logprob: float = 0.0
     """Sum of own log-probabilities at the start of the update."""
-    rows: int = 0
-    unlikely: int = 0
-    """Rows below the likelihood floor."""
     served: int = 0
     """Tokens of own text that a server sampled."""
     served_difference: float = 0.0
@@ -85,7 +76,6 @@ class ExternalTally:
         """The means."""
         return ExternalStats(
             logprob_mean=self.logprob / self.tokens if self.tokens else None,
-            unlikely_share=self.unlikely / max(1, self.rows),
             served_difference=self.served_difference / self.served if self.served else None,
         )
 
@@ -96,7 +86,5 @@ class ExternalStats:
 
     logprob_mean: float | None = None
     """Mean own log-probability a token, in nats, at the start of the update."""
-    unlikely_share: float = 0.0
-    """Share of completions below the likelihood floor."""
     served_difference: float | None = None
     """Mean |claimed − own| log-probability, in nats, of own tokens that a server sampled."""

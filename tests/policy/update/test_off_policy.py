@@ -101,13 +101,6 @@ def norm(gradients: list[torch.Tensor]) -> float:
     return math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients))
 
 
-def test_own_text_of_this_process_is_never_weighed() -> None:
-    _, plain = computed([group(external=False)])
-    stats, gradients = computed([group(external=False)], likelihood_floor=-0.001)
-    assert same(gradients, plain)
-    assert stats.external.logprob_mean is None
-
-
 def test_own_text_of_a_server_is_weighed_by_what_the_server_says_up_to_the_cap() -> None:
     """A server that follows made it by other kernels, perhaps by older weights."""
     lies = [[-29.9] * len(ids) for ids in group().completions]
@@ -130,54 +123,16 @@ def test_how_far_a_server_s_numbers_are_from_the_policy_s_is_told(passes: dict[s
     assert alone.external.served_difference is None
 
 
-def even(**changes: Any) -> TrainGroup:
-    return group(completions=[[7, EOS], [9, 10, 11, EOS]], advantages=[1.0, -1.0], **changes)
-
-
 def test_claims_of_another_length_are_an_error() -> None:
     groups = [group(external=False, claimed_logprobs=[[-1.0]] * 3)]
     with pytest.raises(ValueError, match="one a token"):
         computed(groups)
 
 
-# The likelihood floor
-
-
-def test_absurdly_unlikely_external_completions_are_dropped() -> None:
-    means = [sum(row) / len(row) for row in own_logprobs(group())]
-    lowest, floor = min(means), sum(sorted(means)[:2]) / 2
-    kept = [0.0 if m == lowest else a for a, m in zip(group().advantages, means, strict=True)]
-    _, expected = computed([group(advantages=kept)])
-    stats, gradients = computed([group()], likelihood_floor=floor)
-    for ours, theirs in zip(gradients, expected, strict=True):
-        assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6)
-    assert stats.external.unlikely_share == pytest.approx(1 / 3)
-    _, all_of_them = computed([group()], likelihood_floor=-1000.0)
-    assert same(all_of_them, computed([group()])[1])
-
-
-def test_the_floor_holds_in_later_minibatches_too() -> None:
-    """Their likelihood is that of the start, and each completion is counted once."""
-    policy = tiny_models.policy()
-    before = [weight.clone() for weight in policy.model.parameters()]
-    groups = [group(), even()]
-    optimizer = torch.optim.SGD(policy.model.parameters(), lr=0.1)
-    config = GrpoConfig(likelihood_floor=-0.001, epochs=2, minibatches=2)
-    stats = update(policy, optimizer, groups, config)
-    assert stats.num_steps == 4
-    assert stats.external.unlikely_share == 1.0
-    assert same(before, list(policy.model.parameters()))
-
-
 def test_own_likelihood_of_external_text_is_told() -> None:
     stats, _ = computed([group(), group(external=False)])
     values = [value for row in own_logprobs(group()) for value in row]
     assert stats.external.logprob_mean == pytest.approx(sum(values) / len(values), abs=1e-5)
-
-
-def test_a_floor_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError):
-        GrpoConfig(likelihood_floor=0.0)
 
 
 # What the verifier did not read
