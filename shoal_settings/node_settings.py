@@ -138,9 +138,6 @@ class NodeSettings(BaseModel):
         "node bootstrap swarm",
         "A swarm started here also takes questions that people write, with their answers.",
     )
-    max_completions: int = key(
-        64, "node bootstrap swarm", "Most completions a group may have.", ge=1, le=256
-    )
     allow_peers: tuple[str, ...] = key(
         (),
         "node bootstrap",

@@ -55,6 +55,12 @@ REMOVED: Final[Mapping[str, str]] = {
     "lora_targets": "every linear layer but the output matrix is adapted",
     "max_grad_norm": "the gradient is clipped to a global norm of 1",
     "log_bytes": "a process keeps 16 MiB of log in its data directory",
+    "weight_decay": "weights do not decay: an update is held by --kl-beta and the clipping norm",
+    "top_k": "the tail is cut by --top-p",
+    "advantage_scale": "advantages are divided by their group's standard deviation, but for "
+    "--loss-type dr_grpo",
+    "attention": "a model attends as transformers chooses for it",
+    "max_completions": "a group of a swarm started here has at most 64 completions",
     "curriculum": "questions follow the swarm's weights; easier or harder ones are --tasks",
 }
 """What is gone, and the sentence that says what replaced it, without a full stop.

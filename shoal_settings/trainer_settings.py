@@ -58,12 +58,6 @@ class TrainerSettings(NodeSettings):
         "Type of the weights: auto (float32, computing in bfloat16 where the GPU can), float32, "
         "bfloat16 or float16 (to export, not to train).",
     )
-    attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flex_attention"] = key(
-        "auto",
-        "node trainer swarm",
-        "Attention implementation: auto (the model's own choice), eager, sdpa, "
-        "flash_attention_2 or flex_attention.",
-    )
     lora_rank: int = key(
         0,
         "node trainer swarm",
@@ -147,10 +141,8 @@ class TrainerSettings(NodeSettings):
         gt=0,
         le=1,
     )
-    weight_decay: float = key(0.0, "node trainer swarm", "AdamW's weight decay.", ge=0, le=1)
     temperature: float = key(1.0, "node trainer swarm", "Sampling temperature.", gt=0, le=100)
     top_p: float = key(1.0, "node trainer swarm", "Nucleus sampling mass.", gt=0, le=1)
-    top_k: int = key(0, "node trainer swarm", "Sample among the k likeliest; 0 is all.", ge=0)
     max_new_tokens: int = key(
         12, "node trainer swarm", "Most tokens a completion has.", ge=1, le=1_000_000
     )
@@ -159,13 +151,8 @@ class TrainerSettings(NodeSettings):
     loss_type: Literal["grpo", "dr_grpo", "dapo"] = key(
         "grpo",
         "node trainer swarm",
-        "How token losses are averaged: grpo (by completion), dr_grpo (by token limit) or dapo "
-        "(by token).",
-    )
-    advantage_scale: Literal["group", "none"] = key(
-        "group",
-        "node trainer swarm",
-        "What an advantage is divided by: group (the group's standard deviation) or none.",
+        "How token losses are averaged: grpo (by completion), dr_grpo (by token limit, advantages "
+        "not scaled) or dapo (by token).",
     )
     kl_beta: float = key(
         0.0,

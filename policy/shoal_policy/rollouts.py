@@ -108,7 +108,7 @@ def sampling_params(settings: Settings) -> SamplingParams:
     return SamplingParams(
         temperature=settings.temperature,
         top_p=settings.top_p,
-        top_k=settings.top_k,
+        top_k=0,
         max_new_tokens=settings.max_new_tokens,
     )
 

@@ -108,6 +108,6 @@ class Watched:
 def _subject(settings: Settings, tasks: TaskSource) -> str:
     """Name what answers, what is asked, and by which limits: what rewards depend on."""
     answers = (settings.model, settings.generator, settings.remote_model)
-    how = (settings.temperature, settings.top_p, settings.top_k, settings.max_new_tokens)
+    how = (settings.temperature, settings.top_p, settings.max_new_tokens)
     text = json.dumps([answers, how, sorted(tasks.names)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

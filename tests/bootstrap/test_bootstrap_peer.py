@@ -37,7 +37,7 @@ async def test_nodes_meet_through_it_share_and_outlive_it(tmp_path: Path) -> Non
         address, first = address_of(peer), peer.member
         joined: dict[str, Any] = {"bootstrap": (address,)}
         async with (
-            open_peer(Node, one_dir, swarm_name="mine", max_completions=7, **joined) as one,
+            open_peer(Node, one_dir, swarm_name="mine", max_age_seconds=7, **joined) as one,
             open_peer(Node, two_dir, **joined) as two,
         ):
             # The address alone was enough: the rules come from the peer behind it.

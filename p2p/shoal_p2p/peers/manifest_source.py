@@ -57,7 +57,6 @@ def manifest_of_settings(settings: Settings, *, me: PeerId | None = None) -> Man
         starting_families(settings.tasks, settings.task_file),
         SwarmRules(
             max_age_seconds=settings.max_age_seconds,
-            max_completions=settings.max_completions,
             allow_inline_tasks=settings.inline_tasks,
             allowed_peers=tuple(sorted(listed)),
             shard_count=settings.shards,

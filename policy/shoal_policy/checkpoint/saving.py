@@ -221,7 +221,6 @@ def load_checkpoint(path: Path, settings: Settings) -> LoadedCheckpoint:
             document["model_name"],
             device=settings.device,
             dtype=settings.dtype,
-            attention=settings.attention,
             prompt=settings.prompt,
         )
         optimizer = optimizer_of(settings, policy)

@@ -37,7 +37,6 @@ def fresh_policy(settings: Settings, *, seed: int) -> Policy:
         settings.model,
         device=settings.device,
         dtype=settings.dtype,
-        attention=settings.attention,
         prompt=settings.prompt,
         seed=seed,
     )

@@ -135,7 +135,6 @@ def load_policy(
     *,
     device: str = "auto",
     dtype: str = "auto",
-    attention: str = "auto",
     prompt: str = "auto",
     seed: int = 0,
     name: str | None = None,
@@ -144,16 +143,14 @@ def load_policy(
 
     `device` is ``auto`` (CUDA when there is one) or a torch device name. `dtype` is the
     weights' type; ``auto`` keeps them in float32, because small learning rates vanish in
-    bfloat16, and computes in bfloat16 where the accelerator can. `attention` is an
-    implementation by transformers' name; ``auto`` is the model's own choice. `prompt` is ``chat``,
-    ``plain``, or ``auto`` for chat where there is a template. `seed` seeds torch's global
+    bfloat16, and computes in bfloat16 where the accelerator can. `prompt` is
+    ``chat``, ``plain``, or ``auto`` for chat where there is a template. `seed` seeds torch's global
     generator. `name` is what the policy calls itself when that is not `model`, as for a
     checkpoint's folder. Blocks for the download, if any. Raises ModelError.
     """
     torch.manual_seed(seed)
     where, weights_dtype = device_of(device), _pick_dtype(dtype)
     source, local = _resolve(model)
-    chosen = {} if attention == "auto" else {"attn_implementation": attention}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
         loaded, info = AutoModelForCausalLM.from_pretrained(
@@ -161,7 +158,6 @@ def load_policy(
             local_files_only=local,
             dtype=weights_dtype,
             output_loading_info=True,
-            **chosen,
         )
     except Exception as error:  # a spoilt folder makes the loaders raise anything at all
         raise _unloadable(model, local=local, error=error) from error

@@ -35,14 +35,12 @@ class Bases:
         """
         if not settings.lora_rank:
             return fresh_policy(settings, seed=seed)
-        loaded_as = (settings.device, settings.dtype, settings.attention, settings.prompt)
-        key = (settings.model, *loaded_as)
+        key = (settings.model, settings.device, settings.dtype, settings.prompt)
         if key not in self._loaded:
             self._loaded[key] = load_policy(
                 settings.model,
                 device=settings.device,
                 dtype=settings.dtype,
-                attention=settings.attention,
                 prompt=settings.prompt,
             )
         base = self._loaded[key]

@@ -74,7 +74,7 @@ def round_config(settings: Settings, seed: int) -> RoundConfig:
         sampling=sampling_params(settings),
         grpo=_grpo_config(settings),
         seed=seed,
-        advantage_scale=settings.advantage_scale,
+        advantage_scale="none" if settings.loss_type == "dr_grpo" else "group",
     )
 
 

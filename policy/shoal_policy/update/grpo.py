@@ -65,22 +65,22 @@ __all__ = [
 ]
 
 
-def make_optimizer(policy: Policy, *, lr: float, weight_decay: float = 0.0) -> Any:
-    """AdamW over the policy's trainable weights; decay applies to matrices only."""
+def make_optimizer(policy: Policy, *, lr: float) -> Any:
+    """AdamW over the policy's trainable weights, without decay.
+
+    Matrices stand before vectors, in two groups, as in every checkpoint so far.
+    """
     trainable = [weight for weight in policy.model.parameters() if weight.requires_grad]
-    matrices = [weight for weight in trainable if weight.ndim > 1]
-    vectors = [weight for weight in trainable if weight.ndim <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
+    groups = [[w for w in trainable if w.ndim > 1], [w for w in trainable if w.ndim <= 1]]
     fused = policy.device.type in ("cpu", "cuda") and not policy.in_root
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, fused=fused)
+    return torch.optim.AdamW(
+        [{"params": group} for group in groups if group], lr=lr, weight_decay=0.0, fused=fused
+    )
 
 
 def optimizer_of(settings: Settings, policy: Policy) -> Any:
     """Return the optimiser that settings ask for: every trainer's, rank's and experiment's."""
-    return make_optimizer(policy, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    return make_optimizer(policy, lr=settings.learning_rate)
 
 
 def update(

@@ -99,11 +99,11 @@ async def test_with_no_bootstrap_there_it_remembers_or_makes_its_own(tmp_path: P
 
 async def test_alone_it_starts_at_once(tmp_path: Path) -> None:
     async with open_test_host() as host:
-        settings = Settings(swarm_name="mine", tasks="paper", max_completions=7)
+        settings = Settings(swarm_name="mine", tasks="paper", max_age_seconds=7)
         source = ManifestSource(host=host, data_dir=tmp_path, settings=settings)
         found = await source.find()
         assert found.manifest == manifest_of_settings(settings)
-        assert found.manifest.rules.max_completions == 7
+        assert found.manifest.rules.max_age_seconds == 7
         assert len(found.manifest.families) == 9
         # And nobody will ever tell it otherwise.
         with trio.move_on_after(0.05) as waited:

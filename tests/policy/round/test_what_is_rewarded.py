@@ -140,12 +140,11 @@ def sampled(group: RolloutGroup, number: int) -> m.SampledGroup:
     return m.SampledGroup(published=published, own=False, network=f"n{number}", connection="")
 
 
-def config_of(strategy: str, loss: str, scale: str) -> RoundConfig:
+def config_of(strategy: str, loss: str) -> RoundConfig:
     return round_config(
         Settings(
             strategy=strategy,
             loss_type=loss,  # type: ignore[arg-type]
-            advantage_scale=scale,  # type: ignore[arg-type]
             max_new_tokens=LONGEST,
             external=8,
         ),
@@ -166,7 +165,7 @@ def test_what_is_trained_on_is_the_text_that_earned_its_reward(spec: object) -> 
     ]
     for policy in policies():
         for strategy in STRATEGIES:
-            config = config_of(strategy, rng.choice(sorted(LOSSES)), "group")
+            config = config_of(strategy, rng.choice(sorted(LOSSES)))
             around = case.surroundings(Given(groups), tasks=tasks())
             external = ExternalSampling(policy, around).sample(config)
             for scored in external.groups:
@@ -236,9 +235,7 @@ def test_no_group_of_others_weighs_more_than_an_own_one_can(
         advantages=group_advantages(half, scale),  # type: ignore[arg-type]
         external=False,
     )
-    config = dataclasses.replace(
-        config_of(strategy, loss, scale).grpo, max_completion_tokens=LONGEST
-    )
+    config = dataclasses.replace(config_of(strategy, loss).grpo, max_completion_tokens=LONGEST)
     (their_rows, own_rows), _ = make_rows(policies()[1], [others, mine], config)
     weighted([*their_rows, *own_rows], config)
     unit = own_rows[0].weight * LONGEST

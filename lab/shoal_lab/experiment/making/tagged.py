@@ -152,7 +152,7 @@ def _lessons(questions: Sequence[_Question], answers: int) -> list[Lesson]:
     from shoal_policy.model.loading import load_policy
     from shoal_policy.model.prompting import encode_prompt
 
-    policy = load_policy(_SOURCE, device="cpu", dtype="auto", attention="auto", seed=_SEED)
+    policy = load_policy(_SOURCE, device="cpu", dtype="auto", seed=_SEED)
     drawn = generate(
         policy,
         [encode_prompt(policy, one.text) for one in questions],

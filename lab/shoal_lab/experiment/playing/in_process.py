@@ -314,7 +314,7 @@ class _Swarm:
         """Return a node's evaluation; before the first round nodes of one model share it."""
         settings = node.settings
         sampling = sampling_params(settings)
-        of = (self._manifest.digest, settings.model, settings.dtype, settings.attention)
+        of = (self._manifest.digest, settings.model, settings.dtype)
         key = (*of, settings.prompt, settings.shots, settings.eval_per_family, sampling)
         if number == 0 and key in self._workers.first:
             return self._workers.first[key]

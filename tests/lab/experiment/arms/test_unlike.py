@@ -28,7 +28,7 @@ def test_the_larger_model_starts_as_the_small_one_with_other_ids(tmp_path: Path)
     folder = tmp_path / "larger"
     make_larger_model(folder)
     small, large = (
-        load_policy(name, device="cpu", dtype="auto", attention="auto", seed=1)
+        load_policy(name, device="cpu", dtype="auto", seed=1)
         for name in ("tiny-sparse", str(folder))
     )
     assert small.tokenizer_digest != large.tokenizer_digest

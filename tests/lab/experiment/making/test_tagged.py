@@ -58,7 +58,7 @@ def tasks(start: Path) -> Iterator[tuple[TaskSource, list[SolvedTask]]]:
 
 
 def loaded(model: str | Path) -> Policy:
-    return load_policy(str(model), device="cpu", dtype="auto", attention="auto", seed=1)
+    return load_policy(str(model), device="cpu", dtype="auto", seed=1)
 
 
 def test_the_tagged_families_ask_what_easy_asks_and_hold_out_what_it_holds_out(
