@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_policy.record.learning_rules import Check
+from shoal_policy.record.learning import Check
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()

@@ -79,9 +79,7 @@ class GenerateOnly:
         if not settings.resume:
             set_aside(settings.data_dir)
         self.round, self.progress = _load(self._state_path)
-        self._watched = Watched(
-            settings, around.tasks, self.progress.learning, on_news=on_news, trains=False
-        )
+        self._watched = Watched(around.tasks, on_news=on_news, trains=False)
         self._pause = Pause(lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused)
         self._metrics = MetricsFile(
             settings.data_dir / METRICS_FILE,
@@ -151,7 +149,6 @@ class GenerateOnly:
             seconds_generate=generated - started,
         )
         self._watched.after_round(record, own, rewards)
-        self.progress.learning = self._watched.to_json()
         return record
 
     def _share(self, own: Sequence[OwnGroup]) -> None:

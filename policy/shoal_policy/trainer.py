@@ -95,7 +95,7 @@ class Trainer:
         )
         self._metrics = _metrics_file(settings, course)
         self._sinks = MetricSinks(settings, last_round=course.round)
-        self._watched = Watched(settings, around.tasks, course.progress.learning, on_news=on_news)
+        self._watched = Watched(around.tasks, on_news=on_news)
         self._watch = Watch()
         self._pause = Pause(lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused)
         self._checkpoint_waits = False
@@ -187,7 +187,6 @@ class Trainer:
             return
         self._phases.enter(Phase.SAVING, round=course.round)
         self._link.flush()  # what the checkpoint says is done is on the node's disk then
-        course.progress.learning = self._watched.to_json()
         state = course.state(self._link.consumed_for_checkpoint())
         try:
             save_checkpoint(
@@ -225,7 +224,7 @@ class Trainer:
         self._write_down("round", round_metrics(record, progress))
         self._evaluate_if_due()
         self._write_judged(self._judged.after_round(course.round, course.policy_version))
-        self._watched.after_round(record, outcome.own, outcome.own_rewards, progress.held_out)
+        self._watched.after_round(record, outcome.own, outcome.own_rewards)
         self._tell_status("training", record)
         self._last_record = record
         self._on_round(record, progress)

@@ -7,19 +7,15 @@ round ──▶ `shoal_policy.record.learning` ──▶ begun, over ─▶ one 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from shoal_policy.record.learning import LearningMemory
-from shoal_policy.record.learning_rules import Check
+from shoal_policy.record.learning import Check, LearningMemory
 from shoal_policy.record.progress import RoundRecord
 from shoal_policy.record.wrong_answer import Unrewarded, commonest
 from shoal_policy.rollouts import OwnGroup
 from shoal_policy.tasks import TaskSource
-from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 from shoal_wire.types import FinishReason
 
@@ -30,56 +26,34 @@ class Watched:
     """One course under watch."""
 
     def __init__(
-        self,
-        settings: Settings,
-        tasks: TaskSource,
-        saved: Mapping[str, Any] | None,
-        *,
-        on_news: Callable[[str], None],
-        trains: bool = True,
+        self, tasks: TaskSource, *, on_news: Callable[[str], None], trains: bool = True
     ) -> None:
-        """`saved` is what a checkpoint has. `on_news` takes a line when a finding begins or ends.
-
-        What stood before a restart is said again: who reads it may be another.
-        """
-        subject = _subject(settings, tasks)
-        self._learning = LearningMemory.from_json(saved, subject=subject, trains=trains)
+        """`on_news` takes a line when a finding begins or ends."""
+        self._learning = LearningMemory(trains=trains)
         self._tasks, self._on_news = tasks, on_news
         self._said: set[Check] = set()
 
     def after_round(
-        self,
-        record: RoundRecord,
-        own: Sequence[OwnGroup],
-        rewards: Sequence[Sequence[float]],
-        held_out: Mapping[str, Any] | None = None,
+        self, record: RoundRecord, own: Sequence[OwnGroup], rewards: Sequence[Sequence[float]]
     ) -> None:
-        """Take in a round with its own answers, and the latest held-out evaluation."""
+        """Take in a round with its own answers."""
         learning = self._learning
-        learning.after(record, held_out)
+        learning.after(record)
         if learning.wants_example and (wrong := commonest(self._unrewarded(own, rewards))):
             learning.show(wrong)
-        self._tell()
+        if self._said == set(learning.standing):
+            return
+        for check in sorted(self._said - set(learning.standing)):
+            self._on_news(f"learning: over: {check.replace('-', ' ')}")
+        for one in learning.findings():
+            if one.check not in self._said:
+                shown = f"; {one.example}" if one.example else ""
+                self._on_news(f"learning: {one.says}{shown}. What to do: {one.do}")
+        self._said = set(learning.standing)
 
     def view(self) -> dict[str, Any]:
         """Return the report to the node."""
         return self._learning.view()
-
-    def to_json(self) -> dict[str, Any]:
-        """As a checkpoint keeps it."""
-        return self._learning.to_json()
-
-    def _tell(self) -> None:
-        standing = self._learning.standing
-        if self._said == set(standing):
-            return
-        for check in sorted(self._said - set(standing)):
-            self._on_news(f"learning: over: {check.replace('-', ' ')}")
-        for one in self._learning.findings():
-            if one.check not in self._said:
-                shown = f"; {one.example}" if one.example else ""
-                self._on_news(f"learning: {one.says}{shown}. What to do: {one.do}")
-        self._said = set(standing)
 
     def _unrewarded(
         self, own: Sequence[OwnGroup], rewards: Sequence[Sequence[float]]
@@ -103,11 +77,3 @@ class Watched:
         except TaskError as error:
             log.debug("expected answers are not known: %s", error)
             return [None] * len(own)
-
-
-def _subject(settings: Settings, tasks: TaskSource) -> str:
-    """Name what answers, what is asked, and by which limits: what rewards depend on."""
-    answers = (settings.model, settings.generator, settings.remote_model)
-    how = (settings.temperature, settings.top_p, settings.max_new_tokens)
-    text = json.dumps([answers, how, sorted(tasks.names)])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -77,9 +77,7 @@ def test_of_the_embedded_model_that_learns_nothing_is_said(tmp_path: Path) -> No
     assert told["state"] == "ok"
 
 
-def test_tasks_that_are_too_hard_are_said_with_an_answer_and_again_after_a_restart(
-    tmp_path: Path,
-) -> None:
+def test_tasks_that_are_too_hard_are_said_with_an_answer(tmp_path: Path) -> None:
     news, told = play(tmp_path, "paper", 31)
     (line,) = news
     assert line.startswith(
@@ -89,20 +87,6 @@ def test_tasks_that_are_too_hard_are_said_with_an_answer_and_again_after_a_resta
     (finding,) = told["findings"]
     assert (told["state"], finding["since"]) == ("bad", 30)
     assert finding["example"] in line
-    again, told = play(tmp_path, "paper", 32)
-    assert [one.split(",")[0] for one in again] == ["learning: no own answer has earned anything"]
-    assert told["findings"][0]["since"] == 30
-
-
-class Unknowing(TaskSource):
-    """Tasks whose worker is of no help."""
-
-    def __init__(self) -> None:
-        super().__init__(make.real_worker(), make.SPECS)
-
-
-def watched(news: list[str], saved: dict[str, Any] | None = None, **settings: Any) -> Watched:
-    return Watched(Settings(**settings), Unknowing(), saved, on_news=news.append)
 
 
 NOBODY: Sequence[OwnGroup] = ()
@@ -110,21 +94,10 @@ NOBODY: Sequence[OwnGroup] = ()
 
 def test_it_is_said_once_and_again_when_it_is_over() -> None:
     news: list[str] = []
-    made = watched(news)
+    made = Watched(TaskSource(make.real_worker(), make.SPECS), on_news=news.append)
     for skill, start in ((0.0, 0), (0.6, 60)):
-        for one, _ in Course(own=steady(skill)).play(60, start=start):
+        for one in Course(own=steady(skill)).play(60, start=start):
             made.after_round(one, NOBODY, ())
     assert len(news) == 2
     assert news[1] == "learning: over: nothing earned"
     assert made.view()["state"] == "ok"
-
-
-def test_other_settings_begin_anew() -> None:
-    news: list[str] = []
-    made = watched(news)
-    for one, _ in Course(own=steady(0.0)).play(60):
-        made.after_round(one, NOBODY, ())
-    saved = made.to_json()
-    assert watched([], saved).view()["state"] == "bad"
-    assert watched([], saved, max_new_tokens=99).view()["state"] == "early"
-    assert watched([], saved, threads=2).view()["state"] == "bad"

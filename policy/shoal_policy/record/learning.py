@@ -1,31 +1,59 @@
-"""Whether a training learns: from what its rounds say to findings, each with what to do. Pure.
+"""Whether a training learns: from its latest rounds to findings, each with what to do. Pure.
 
-RoundRecord, held-out ──▶ LearningMemory ──▶ findings: begun, standing, over
-                             │
-                             └──▶ a checkpoint: a restart goes on with what it knew
+    RoundRecord ──▶ LearningMemory ──▶ findings: begun, standing, over
+
+Every finding begins at one threshold and is over at another, well away from it, so that chance
+alone neither begins it nor lets it come and go. A trainer that starts again judges anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field
-from typing import Any
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Final
 
-from shoal_policy.record.lately import (
-    ANSWERS,
-    CUT_ANSWERS,
-    CUT_ROUNDS,
-    KEPT_EVALUATIONS,
-    KEPT_ROUNDS,
-    ROUNDS,
-    Evaluation,
-    Observed,
-    RecentRounds,
-    RoundFigures,
-)
-from shoal_policy.record.learning_rules import RULES, Check, Rule
+from shoal_policy.record.lately import KEPT_ROUNDS, PASSED_OVER, RecentRounds
 from shoal_policy.record.progress import RoundRecord
-from shoal_policy.record.wrong_answer import WrongAnswer
+from shoal_policy.record.wrong_answer import Why, WrongAnswer
+
+ROUNDS: Final = 30
+"""Least rounds that are judged together."""
+ANSWERS: Final = 500
+"""Least own answers that are judged together: of a policy that is right once in a hundred, none of
+them earns anything once in 150 times."""
+CUT_ROUNDS: Final = 10
+"""As `ROUNDS`, of what the token limit cuts: it shows at once, and costs every round until then."""
+CUT_ANSWERS: Final = 100  # enough to tell 90 % from 75 % of them
+NOTHING: Final = (0.001, 0.004)
+"""Mean own reward below which the finding begins, and at which it ends."""
+CUT: Final = (0.9, 0.75)
+"""Share of own answers that are cut at which the finding begins, and below which it ends."""
+SAME: Final = (0.98, 0.9)
+"""Share of own groups whose rewards are all equal, at which the finding begins and ends."""
+EASY: Final = 0.98
+"""Own reward at which questions count as too easy."""
+FELL: Final = (0.7, 0.85)
+"""Share of the best own reward below which the finding begins, and at which it ends."""
+ERRORS: Final = 4.0
+"""Smallest fall of own reward that counts, in standard errors of as many questions: the best of a
+long course is the luckiest of it."""
+DRAWN: Final = 60
+"""Number of external groups that must be verified before they are judged."""
+USED: Final = (0.01, 0.03)
+"""Share of them trained on at which the finding begins, and above which it ends."""
+
+
+class Check(StrEnum):
+    """The findings, in the order in which a person should read them."""
+
+    NOTHING_EARNED = "nothing-earned"
+    ALL_CUT = "all-cut"
+    NO_SIGNAL = "no-signal"
+    REWARD_FELL = "reward-fell"
+    OTHERS_PASSED_OVER = "others-passed-over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,68 +75,37 @@ class LearningFault:
 class LearningMemory:
     """The memory of a course. Changes in place, round by round."""
 
-    subject: str = ""
-    """Names what answers and what is asked: of another, nothing that was known holds."""
     trains: bool = True
-    rounds: list[RoundFigures] = field(default_factory=list)
-    evaluations: list[Evaluation] = field(default_factory=list)
+    rounds: deque[RoundRecord] = field(default_factory=lambda: deque(maxlen=KEPT_ROUNDS))
+    lately: RecentRounds = field(default_factory=lambda: RecentRounds.of((), ROUNDS, ANSWERS))
+    """The rounds that are judged together."""
+    lately_cut: RecentRounds = field(
+        default_factory=lambda: RecentRounds.of((), CUT_ROUNDS, CUT_ANSWERS)
+    )
+    """Fewer rounds: those by which is judged what the token limit cuts."""
     best: float = 0.0
+    """The most that the own answers earned `lately`, ever."""
     best_round: int = 0
     standing: dict[Check, int] = field(default_factory=dict)
     """Findings, and since which round."""
     wrong: WrongAnswer | None = None
+    """An own answer that earned nothing."""
     wrong_round: int = 0
 
-    def after(self, record: RoundRecord, held_out: Mapping[str, Any] | None = None) -> None:
-        """Take in a round, and the latest held-out evaluation."""
-        self.rounds.append(RoundFigures.of(record))
-        del self.rounds[:-KEPT_ROUNDS]
-        lately = self._lately()
+    def after(self, record: RoundRecord) -> None:
+        """Take in a round."""
+        self.rounds.append(record)
+        lately = self.lately = RecentRounds.of(self.rounds, ROUNDS, ANSWERS)
+        self.lately_cut = RecentRounds.of(self.rounds, CUT_ROUNDS, CUT_ANSWERS)
         if lately.enough and lately.reward > self.best:
             self.best, self.best_round = lately.reward, record.round
-        if held_out is not None:
-            self._take_evaluation(held_out)
-        known = self._known(lately)
         for check, rule in RULES.items():
-            if self.trains or not rule.of_training:
-                self._judge(check, rule, known)
-
-    def _take_evaluation(self, held_out: Mapping[str, Any]) -> None:
-        if self.evaluations and held_out["round"] <= self.evaluations[-1].round:
-            return
-        # A run that was stopped before it evaluates after it goes on, a round late.
-        last = max(held_out["round"], self.rounds[0].round)
-        until_then = [one for one in self.rounds if one.round <= last]
-        own = RecentRounds.of(until_then, ROUNDS, ANSWERS).reward
-        new = Evaluation(
-            round=held_out["round"],
-            passed=held_out["pass@1"],
-            items=held_out["num_items"],
-            own=own,
-        )
-        self.evaluations.append(new)
-        del self.evaluations[:-KEPT_EVALUATIONS]
-
-    def _judge(self, check: Check, rule: Rule, known: Observed) -> None:
-        if check in self.standing:
-            if rule.over(known):
+            if not (self.trains or rule.of_generating):
+                continue
+            if check not in self.standing and rule.begins(self):
+                self.standing[check] = record.round
+            elif check in self.standing and rule.over(self):
                 del self.standing[check]
-        elif rule.begins(known):
-            begun = self.evaluations if rule.of_evaluations else self.rounds
-            self.standing[check] = begun[-1].round
-
-    def _lately(self) -> RecentRounds:
-        return RecentRounds.of(self.rounds, ROUNDS, ANSWERS)
-
-    def _known(self, lately: RecentRounds) -> Observed:
-        return Observed(
-            lately=lately,
-            lately_cut=RecentRounds.of(self.rounds, CUT_ROUNDS, CUT_ANSWERS),
-            evaluations=self.evaluations,
-            best=self.best,
-            best_round=self.best_round,
-            wrong=self.wrong,
-        )
 
     @property
     def wants_example(self) -> bool:
@@ -125,15 +122,14 @@ class LearningMemory:
 
     def findings(self) -> list[LearningFault]:
         """Return what stands, in the order in which a person should read it."""
-        known = self._known(self._lately())
         return [
             LearningFault(
                 check=check,
                 state=rule.state,
                 since=self.standing[check],
-                says=rule.says(known),
-                do=rule.do(known),
-                example=self.wrong.shown() if rule.with_example and self.wrong else "",
+                says=rule.says(self),
+                do=rule.do(self),
+                example=self.wrong.text if self.wrong and check is Check.NOTHING_EARNED else "",
             )
             for check, rule in RULES.items()
             if check in self.standing
@@ -141,7 +137,7 @@ class LearningMemory:
 
     def view(self) -> dict[str, Any]:
         """Return the report to the node: the findings, and a summary in one line."""
-        findings, lately = self.findings(), self._lately()
+        findings, lately = self.findings(), self.lately
         state = "ok" if lately.enough else "early"
         if findings:
             state = "bad" if any(one.state == "bad" for one in findings) else "warn"
@@ -164,43 +160,171 @@ class LearningMemory:
         best = f", at best {self.best:.3f} at round {self.best_round}" if self.trains else ""
         return f"nothing wrong; own reward {lately.reward:.3f} in {lately.rounds} rounds{best}"
 
-    def to_json(self) -> dict[str, Any]:
-        """As a checkpoint keeps it: of the rounds, those that the next judgement needs."""
-        rounds = self.rounds[-self._lately().rounds :]
-        return {
-            "subject": self.subject,
-            "rounds": [list(astuple(one)) for one in rounds],
-            "evaluations": [list(astuple(one)) for one in self.evaluations],
-            "best": self.best,
-            "best_round": self.best_round,
-            "standing": {str(check): since for check, since in self.standing.items()},
-            "wrong": None if self.wrong is None else asdict(self.wrong),
-            "wrong_round": self.wrong_round,
-        }
 
-    @classmethod
-    def from_json(
-        cls, saved: Mapping[str, Any] | None, *, subject: str, trains: bool = True
-    ) -> LearningMemory:
-        """Take over what a checkpoint saved; begin anew with another subject, or another form."""
-        new = cls(subject=subject, trains=trains)
-        if saved is None or saved.get("subject") != subject:
-            return new
-        try:
-            return cls(
-                subject=subject,
-                trains=trains,
-                rounds=[RoundFigures(**_named(RoundFigures, one)) for one in saved["rounds"]],
-                evaluations=[Evaluation(**_named(Evaluation, one)) for one in saved["evaluations"]],
-                best=saved["best"],
-                best_round=saved["best_round"],
-                standing={Check(check): since for check, since in saved["standing"].items()},
-                wrong=None if saved["wrong"] is None else WrongAnswer(**saved["wrong"]),
-                wrong_round=saved["wrong_round"],
-            )
-        except (LookupError, TypeError, ValueError, AttributeError):
-            return new
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """The rule of a finding: when it begins, when it ends, and its text."""
+
+    state: str
+    """warn or bad, as `shoal debug doctor` has them."""
+    begins: Callable[[LearningMemory], bool]
+    over: Callable[[LearningMemory], bool]
+    says: Callable[[LearningMemory], str]
+    do: Callable[[LearningMemory], str]
+    of_generating: bool = False
+    """Whether it is of a node that only generates, too."""
 
 
-def _named(kind: type[Any], values: list[Any]) -> dict[str, Any]:
-    return dict(zip(kind.__dataclass_fields__, values, strict=True))
+def _earns_nothing(known: LearningMemory) -> bool:
+    lately = known.lately
+    return lately.enough and lately.answers > 0 and lately.reward < NOTHING[0]
+
+
+def _says_nothing(known: LearningMemory) -> str:
+    lately = known.lately
+    of = f"{lately.answers} of the last {lately.rounds} rounds"
+    if not lately.reward:
+        return f"no own answer has earned anything, of {of}"
+    return f"own answers earn next to nothing: {lately.reward:.4f}, mean of {of}"
+
+
+_ABOUT_OWN: Final[Mapping[Why, str]] = {
+    Why.EMPTY: "the model ends before it says anything: take one that is tuned for instructions, "
+    "or another chat template",
+    Why.CUT: "give answers more room: --max-new-tokens; a model that does not end by itself then "
+    "either is not tuned for such questions: take another (--model)",
+    Why.NO_TAGS: "the model does not keep to the answer format: take one that is tuned for "
+    "instructions (--model), or a swarm whose tasks take the plain answer (--tasks easy)",
+    Why.NOT_ALONE: "these tasks take nothing but the answer, and the model says more: start or "
+    "join a swarm whose answers stand between tags (--tasks paper)",
+    Why.WRONG: "the tasks are too hard for this model: take a stronger one (--model), or easier "
+    "tasks (--tasks or --task-file, of who starts the swarm)",
+}
+
+
+def _is_cut(known: LearningMemory) -> bool:
+    cut = known.lately_cut
+    return cut.enough and cut.answers > 0 and cut.cut >= CUT[0]
+
+
+def _has_no_signal(known: LearningMemory) -> bool:
+    lately = known.lately
+    # Where nothing is earned, that is what to say.
+    earns = lately.reward >= NOTHING[1]
+    return lately.enough and lately.groups > 0 and lately.same >= SAME[0] and earns
+
+
+def _says_no_signal(known: LearningMemory) -> str:
+    lately = known.lately
+    why = "all are right" if lately.reward >= EASY else "the answers to a question are all alike"
+    return f"own answers teach nothing: {lately.same:.0%} of {lately.groups} groups earned the " + (
+        f"same throughout; {why} (own reward {lately.reward:.3f})"
+    )
+
+
+def _do_about_no_signal(known: LearningMemory) -> str:
+    if known.lately.reward >= EASY:
+        return (
+            "the tasks are too easy for this model by now: take harder ones (--tasks or "
+            "--task-file, of who starts the swarm), or end here"
+        )
+    return (
+        "more variety: a higher --temperature or more --completions; if it came with training, a "
+        "lower --learning-rate, or --kl-beta"
+    )
+
+
+def _fell(known: LearningMemory) -> bool:
+    lately, best = known.lately, known.best
+    if not lately.enough or not lately.groups or lately.reward >= FELL[0] * best:
+        return False
+    share = min(1.0, max(0.0, (best + lately.reward) / 2))
+    error = math.sqrt(2 * share * (1 - share) / lately.groups)
+    return best - lately.reward > ERRORS * error
+
+
+def _passed_over(known: LearningMemory) -> bool:
+    lately = known.lately
+    return lately.enough and lately.drawn >= DRAWN and lately.used <= USED[0] * lately.drawn
+
+
+def _is_taken(known: LearningMemory) -> bool:
+    lately = known.lately
+    # With hardly any looked at there is nothing to say of them either.
+    return lately.drawn < DRAWN / 2 or lately.used > USED[1] * lately.drawn
+
+
+def _says_passed_over(known: LearningMemory) -> str:
+    lately = known.lately
+    why = ", ".join(f"{n} {PASSED_OVER[name]}" for name, n in lately.passed_over.items() if n)
+    return (
+        f"others' groups are passed over: of {lately.drawn} looked at in {lately.rounds} rounds "
+        f"{lately.used} were trained on{'; ' * bool(why)}{why}"
+    )
+
+
+_ABOUT_OTHERS: Final[Mapping[str, str]] = {
+    "external_no_reward": "others' answers are wrong by this node's verifier: see them with "
+    "`shoal debug rollouts`; their models are too weak for these tasks, or answer in another "
+    "format",
+    "external_all_same": "these questions have become too easy for the others: harder tasks "
+    "(--tasks, of who starts the swarm)",
+    "external_unread": "their right answers are longer than --max-new-tokens, or not the same text "
+    "in this model's tokens",
+    "external_reserved": "others share questions that no training may use: see who with "
+    "`shoal debug rollouts`",
+    "external_refused": "too few networks share what teaches: more publishers",
+}
+
+
+def _do_about_others(known: LearningMemory) -> str:
+    counts = known.lately.passed_over
+    return _ABOUT_OTHERS[max(counts, key=lambda name: counts[name])]
+
+
+RULES: Final[Mapping[Check, Rule]] = {
+    Check.NOTHING_EARNED: Rule(
+        state="bad",
+        begins=_earns_nothing,
+        over=lambda known: known.lately.reward >= NOTHING[1],
+        says=_says_nothing,
+        do=lambda known: _ABOUT_OWN[known.wrong.why if known.wrong else Why.WRONG],
+        of_generating=True,
+    ),
+    Check.ALL_CUT: Rule(
+        state="warn",
+        begins=_is_cut,
+        over=lambda known: known.lately_cut.cut < CUT[1],
+        says=lambda known: f"{known.lately_cut.cut:.0%} of own answers are cut at the token limit",
+        do=lambda _known: "give them more room: --max-new-tokens",
+        of_generating=True,
+    ),
+    Check.NO_SIGNAL: Rule(
+        state="warn",
+        begins=_has_no_signal,
+        over=lambda known: known.lately.same < SAME[1] or _earns_nothing(known),
+        says=_says_no_signal,
+        do=_do_about_no_signal,
+    ),
+    Check.REWARD_FELL: Rule(
+        state="warn",
+        begins=_fell,
+        over=lambda known: known.lately.reward >= FELL[1] * known.best,
+        says=lambda known: (
+            f"own reward has fallen: {known.lately.reward:.3f} in {known.lately.rounds} rounds, "
+            f"it was {known.best:.3f} at round {known.best_round}"
+        ),
+        do=lambda _known: (
+            "a lower --learning-rate, or --kl-beta to hold it near its start; if it came with "
+            "others' groups: fewer of them (--external), `shoal debug scores` says whose"
+        ),
+    ),
+    Check.OTHERS_PASSED_OVER: Rule(
+        state="warn",
+        begins=_passed_over,
+        over=_is_taken,
+        says=_says_passed_over,
+        do=_do_about_others,
+    ),
+}
+"""Every finding, in the order of `Check`."""

@@ -158,8 +158,6 @@ class RunCounters:
     """Own reward of the latest rounds, at most WINDOW."""
     held_out: dict[str, Any] | None = None
     """The latest held-out evaluation: `shoal_policy.evaluate.HeldOut.to_json`."""
-    learning: dict[str, Any] | None = None
-    """Whether it learns: `record.learning.LearningMemory.to_json`, as the checkpoint has it."""
 
     def add(self, record: RoundRecord) -> None:
         """Count a finished round."""
@@ -190,9 +188,7 @@ class RunCounters:
 
     def to_json(self) -> dict[str, Any]:
         """Return the counters for a checkpoint."""
-        counters = {name: getattr(self, name) for name in RunCounters.__dataclass_fields__}
-        # A checkpoint from before it was watched is saved again as it was.
-        return {k: v for k, v in counters.items() if k != "learning" or v is not None}
+        return {name: getattr(self, name) for name in RunCounters.__dataclass_fields__}
 
     @classmethod
     def from_json(cls, counters: Mapping[str, Any]) -> RunCounters:

@@ -61,24 +61,11 @@ class Unrewarded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongAnswer:
-    """One of them, and how many have the same fault. A checkpoint keeps it."""
+    """One answer as it is shown."""
 
-    question: str
-    expected: str | None
-    answer: str
-    why: str
-    alike: int
-    """Answers of its round that earned nothing for the same reason."""
-    of: int
-    """Answers of its round that earned nothing."""
-
-    def shown(self) -> str:
-        """Return it in one line for people, in which no character acts."""
-        expected = "any valid answer" if self.expected is None else f"“{visible(self.expected)}”"
-        return (
-            f"asked “{visible(self.question)}”, expected {expected}, "
-            f"answered “{visible(self.answer)}”: {self.why} ({self.alike} of {self.of} alike)"
-        )
+    why: Why
+    text: str
+    """One line for people, in which no character acts."""
 
 
 def commonest(unrewarded: Sequence[Unrewarded]) -> WrongAnswer | None:
@@ -88,21 +75,18 @@ def commonest(unrewarded: Sequence[Unrewarded]) -> WrongAnswer | None:
     """
     if not unrewarded:
         return None
-    reasons = Counter(one.why for one in unrewarded)
-    [(why, alike)] = reasons.most_common(1)
-    first = min((one for one in unrewarded if one.why is why), key=lambda o: o.expected is None)
-    return WrongAnswer(
-        question=_cut(first.question),
-        expected=None if first.expected is None else _cut(first.expected),
-        answer=_cut(first.answer),
-        why=str(why),
-        alike=alike,
-        of=len(unrewarded),
+    [(why, alike)] = Counter(one.why for one in unrewarded).most_common(1)
+    one = min((one for one in unrewarded if one.why is why), key=lambda o: o.expected is None)
+    expected = "any valid answer" if one.expected is None else f"“{_shown(one.expected)}”"
+    text = (
+        f"asked “{_shown(one.question)}”, expected {expected}, answered “{_shown(one.answer)}”: "
+        f"{why} ({alike} of {len(unrewarded)} alike)"
     )
+    return WrongAnswer(why=why, text=text)
 
 
-def _cut(text: str) -> str:
+def _shown(text: str) -> str:
     # What is asked stands at the end of a question, how to answer it at the beginning.
-    if len(text) <= SHOWN_CHARACTERS:
-        return text
-    return f"{text[: SHOWN_CHARACTERS // 3]} … {text[-2 * SHOWN_CHARACTERS // 3 :]}"
+    if len(text) > SHOWN_CHARACTERS:
+        text = f"{text[: SHOWN_CHARACTERS // 3]} … {text[-2 * SHOWN_CHARACTERS // 3 :]}"
+    return visible(text)

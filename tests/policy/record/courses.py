@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from shoal_policy.record.learning import LearningMemory
 from shoal_policy.record.progress import RoundRecord
 from tests.policy.record.test_progress import record
 
 GROUPS, LENGTH = 4, 8
-ITEMS = 48
 
 Skill = Callable[[int], float]
 """Round → chance that an answer is right."""
@@ -23,24 +21,18 @@ class Course:
     """How a training goes."""
 
     own: Skill
-    held_out: Skill | None = None
-    """The chance of a held-out answer, where it is not that of an own one."""
     alike: float = 0.0
     """Chance that a question's answers are right or wrong together."""
     cut: float = 0.1
     drawn: int = 32
     used: float = 0.2
     """Share of those drawn."""
-    evaluate_every: int = 25
 
-    def play(self, rounds: int, seed: int = 0, start: int = 0) -> Iterator[tuple[Any, Any]]:
-        """Yield each round's record and the latest evaluation."""
+    def play(self, rounds: int, seed: int = 0, start: int = 0) -> Iterator[RoundRecord]:
+        """Yield each round's record."""
         chance = random.Random(seed)
-        held_out = None
         for number in range(start + 1, start + rounds + 1):
-            if number % self.evaluate_every == 0:
-                held_out = self._evaluation(number, chance)
-            yield self._round(number, chance), held_out
+            yield self._round(number, chance)
 
     def _round(self, number: int, chance: random.Random) -> RoundRecord:
         skill = self.own(number)
@@ -67,11 +59,6 @@ class Course:
             return LENGTH * [float(chance.random() < skill)]
         return [float(chance.random() < skill) for _ in range(LENGTH)]
 
-    def _evaluation(self, number: int, chance: random.Random) -> dict[str, Any]:
-        skill = (self.held_out or self.own)(number)
-        passed = sum(chance.random() < skill for _ in range(ITEMS)) / ITEMS
-        return {"round": number, "pass@1": passed, "num_items": ITEMS}
-
 
 def steady(share: float) -> Skill:
     """A skill that stays."""
@@ -83,11 +70,11 @@ def rising(first: float, last: float, rounds: int) -> Skill:
     return lambda number: first + (last - first) * min(1.0, number / rounds)
 
 
-def found(learning: LearningMemory, course: Iterator[tuple[Any, Any]]) -> dict[str, int]:
+def found(learning: LearningMemory, course: Iterator[RoundRecord]) -> dict[str, int]:
     """Play a course; return the findings that ever stood, and the first round of each."""
     seen: dict[str, int] = {}
-    for one, held_out in course:
-        learning.after(one, held_out)
+    for one in course:
+        learning.after(one)
         for check, since in learning.standing.items():
             seen.setdefault(str(check), since)
     return seen
