@@ -244,7 +244,7 @@ class ShownFamily(Family, Versioned):
 class ReportOfJudges(TypedDict):
     """The command `judge report`."""
 
-    schema_version: Literal[2]
+    schema_version: Literal[3]
     judges: list[Free]
     swarms: int
     records: int

@@ -44,20 +44,11 @@ Needs the extra `lab`.
 
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MAX_MODELS = 16
 """Names are the peers' own word: those with the most records are compared."""
 _COMMAND = "judge report"
-COLUMNS = (
-    "model",
-    "arm",
-    "swarms",
-    "peers",
-    "answers",
-    "pass@1",
-    "± se",
-    "better, adjusted p < 0.05",
-)
+COLUMNS = ("model", "arm", "swarms", "peers", "answers", "pass@1", "± se", "difference")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -232,7 +223,6 @@ def _show(console: Terminal, report: dict[str, Any], comparisons: Sequence[Compa
         for mode in Mode:
             if (arm := one.total.get(mode)) is None:
                 continue
-            regions = [f"{a}-{b}" for a, b, better in one.regions if better is mode]
             table.add_row(
                 visible_name(one.model),
                 str(mode),
@@ -241,10 +231,9 @@ def _show(console: Terminal, report: dict[str, Any], comparisons: Sequence[Compa
                 str(arm.answers),
                 f"{arm.mean:.3f}",
                 "–" if arm.error is None else f"{arm.error:.3f}",
-                f"rounds {', '.join(regions)}" if regions else "-",
             )
         p = "no p" if one.p is None else f"p = {one.p:.3g}"
-        table.add_row("", "", "", "", "", "", "", f"all rounds: {p}", end_section=True)
+        table.add_row(*("",) * (len(COLUMNS) - 1), p, end_section=True)
     console.print(table)
     if report["swarms"] == 1:
         console.print(

@@ -7,22 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from shoal_base.visible import visible_name
 from shoal_lab.figures import COLOURS, add_note, panels, save
-from shoal_lab.judge_report.stats import SMOOTH, Comparison
-from shoal_lab.significance import ALPHA
+from shoal_lab.judge_report.stats import Comparison
 from shoal_wire.judge_messages import Mode
 
 MAX_PANELS = 4  # more are too small to read
 _COLOURS = {Mode.SWARM: COLOURS[1], Mode.SILO: COLOURS[2]}
 _DASHES = {Mode.SWARM: "-", Mode.SILO: "--"}
 _MARKERS = {Mode.SWARM: "o", Mode.SILO: "s"}
-_REGIONS: dict[Mode, Any] = {
-    Mode.SWARM: {"color": COLOURS[3], "alpha": 0.15},
-    Mode.SILO: {"facecolor": "none", "edgecolor": COLOURS[7], "hatch": "///", "alpha": 0.6},
-}
 
 
 def draw(folder: Path, comparisons: Sequence[Comparison], *, note: str) -> list[Path]:
@@ -52,10 +46,8 @@ def _explained(shown: Sequence[Comparison]) -> str:
     widths = sorted({comparison.window_rounds for comparison in shown})
     wide = " or ".join(map(str, widths))
     return (
-        "Marks: mean over swarms, and in each over its peers, of a peer's mean score in a window "
-        f"of {wide} rounds. Lines: the same over the last {SMOOTH} windows; bands: ± 1 standard "
-        "error over swarms, which one swarm has none of. Shaded: the lines' difference has "
-        f"p < {ALPHA:g} (t-test on swarms, adjusted over all windows by Benjamini and Hochberg)."
+        "Lines: mean over swarms, and in each over its peers, of a peer's mean score in a window "
+        f"of {wide} rounds; bands: ± 1 standard error over swarms, which one swarm has none of."
     )
 
 
@@ -64,30 +56,22 @@ def _of(number: int, what: str) -> str:
 
 
 def _panel(ax: Any, comparison: Comparison) -> None:
-    for first, last, mode in comparison.regions:
-        ax.axvspan(first - 0.5, last + 0.5, lw=0, **_REGIONS[mode])
-    handles = []
     for mode in Mode:
         windows = [window for window in comparison.windows if mode in window.arms]
         if not windows:
             continue
         x = [(window.first + window.last) / 2 for window in windows]
         mean = [window.arms[mode].mean for window in windows]
-        line = [window.recent[mode].mean for window in windows]
-        error = [window.recent[mode].error or 0.0 for window in windows]
-        colour, total = _COLOURS[mode], comparison.total[mode]
-        ax.plot(x, mean, _MARKERS[mode], ms=2.5, color=colour, alpha=0.45, lw=0)
-        low = [max(0.0, m - e) for m, e in zip(line, error, strict=True)]
-        high = [min(1.0, m + e) for m, e in zip(line, error, strict=True)]
-        ax.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+        error = [window.arms[mode].error or 0.0 for window in windows]
+        total = comparison.total[mode]
+        low = [max(0.0, m - e) for m, e in zip(mean, error, strict=True)]
+        high = [min(1.0, m + e) for m, e in zip(mean, error, strict=True)]
+        ax.fill_between(x, low, high, color=_COLOURS[mode], alpha=0.15, lw=0)
         label = (
             f"{mode} ({_of(total.swarms, 'swarm')}, {_of(total.peers, 'peer')}, "
             f"{total.answers} answers)"
         )
-        handles += ax.plot(x, line, color=colour, ls=_DASHES[mode], lw=1.8, label=label)
-    for mode in dict.fromkeys(mode for _, _, mode in comparison.regions):
-        label = f"{mode} better, adjusted p < {ALPHA:g}"
-        handles.append(Patch(label=label, **_REGIONS[mode]))
+        ax.plot(x, mean, _MARKERS[mode], color=_COLOURS[mode], ls=_DASHES[mode], ms=3, label=label)
     # A peer chose the name.
     ax.set_title(visible_name(comparison.model), fontsize=9, parse_math=False)
     ax.set_xlabel("round")
@@ -95,4 +79,4 @@ def _panel(ax: Any, comparison: Comparison) -> None:
     ax.set_xlim(0, comparison.windows[-1].last + 1)
     ax.set_ylim(0, 1)
     ax.tick_params(labelleft=True)
-    ax.legend(handles=handles, loc="best", fontsize=8)
+    ax.legend(loc="best", fontsize=8)

@@ -1,14 +1,12 @@
-"""Records of judges to numbers: swarm against silo, window of rounds by window. Pure; needs scipy.
+"""Records of judges to numbers: swarm against silo, over all rounds and window by window. Pure.
 
 What is compared are swarms. Answers of one peer are of one policy, and peers of one swarm learn
 from each other: a test that took them for independent would find a difference between two runs of
 the same arm in half of all cases. So each swarm has one value an arm: the mean over its peers
-(those that share, or the silos that its judge watched beside them) of each one's mean score, in a
-window or in the last `SMOOTH` of them (the moving average); an arm's value is the mean over swarms.
-Moving averages are compared by a t-test on the swarms' differences (paired, where each has both
-arms; otherwise Welch's), and the p-values of all windows are adjusted together (Benjamini and
-Hochberg, which holds for tests that share answers as these do). One swarm has no p-value and no
-error, however many peers it has.
+(those that share, or the silos that its judge watched beside them) of each one's mean score. An
+arm's value is the mean over swarms. Over all rounds the arms are compared by a t-test on the
+swarms' differences (paired, where each has both arms; otherwise Welch's). One swarm has no p-value
+and no error, however many peers it has. Needs scipy.
 """
 
 from __future__ import annotations
@@ -17,16 +15,14 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from shoal_lab.significance import ALPHA, paired, spread, welch
+from shoal_lab.significance import paired, spread, welch
 from shoal_wire.judge_messages import JudgeRecord, Mode
 from shoal_wire.types import PeerId
 
-SMOOTH = 5
-"""Windows in the moving average."""
 _WINDOWS = 40  # points of a curve that can be told apart; a guess
 _MIN_SWARMS = 2  # one has no spread
 _FAR = 2.0  # times the usual last round; a guess
@@ -55,27 +51,6 @@ class Window:
     first: int
     last: int
     arms: Mapping[Mode, Arm]
-    """In this window alone."""
-    recent: Mapping[Mode, Arm]
-    """In this window and those before it, `SMOOTH` in all."""
-    p: float | None = None
-    """p of the difference of `recent`, not adjusted; None with fewer than two swarms."""
-    adjusted: float | None = None
-
-    @property
-    def difference(self) -> float | None:
-        """Swarm minus silo, of `recent`; None where one of them has no answers."""
-        if len(self.recent) < len(Mode):
-            return None
-        return self.recent[Mode.SWARM].mean - self.recent[Mode.SILO].mean
-
-    @property
-    def better(self) -> Mode | None:
-        """The arm that is better beyond chance (adjusted p below ALPHA)."""
-        difference = self.difference
-        if difference is None or self.adjusted is None or self.adjusted >= ALPHA:
-            return None
-        return Mode.SWARM if difference > 0 else Mode.SILO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +64,6 @@ class Comparison:
     """Over all rounds."""
     p: float | None
     """p of the totals' difference."""
-    regions: tuple[tuple[int, int, Mode], ...]
-    """Rounds from, to, and the arm that is better beyond chance there."""
     beyond: int
     """Records left out because their round is far above others': a round is a peer's own word."""
 
@@ -102,20 +75,11 @@ class Comparison:
             "arms": {str(mode): _arm_json(arm) for mode, arm in self.total.items()},
             "p": self.p,
             "records_beyond": self.beyond,
-            "regions": [
-                {"from_round": first, "to_round": last, "better": str(mode)}
-                for first, last, mode in self.regions
-            ],
             "windows": [
                 {
                     "from_round": window.first,
                     "to_round": window.last,
                     **{str(mode): _arm_json(arm) for mode, arm in window.arms.items()},
-                    "moving_average": {
-                        str(mode): _arm_json(arm) for mode, arm in window.recent.items()
-                    },
-                    "p": window.p,
-                    "p_adjusted": window.adjusted,
                 }
                 for window in self.windows
             ],
@@ -156,14 +120,12 @@ def compare(
     last = usual_last(everything) * _FAR if until is None else until
     kept = [[record for record in swarm if record.round <= last] for swarm in swarms]
     width = window_rounds or _fitting_window([record for swarm in kept for record in swarm])
-    windows = _adjust(_windows(kept, width))
     return Comparison(
         model=model,
         window_rounds=width,
-        windows=tuple(windows),
+        windows=_windows(kept, width),
         total=_arms(kept),
         p=_p_value(kept),
-        regions=_regions(windows),
         beyond=len(everything) - sum(map(len, kept)),
     )
 
@@ -198,7 +160,7 @@ def _fitting_window(records: Records) -> int:
     return max(1, usual, math.ceil(max(record.round for record in records) / _WINDOWS))
 
 
-def _windows(swarms: Sequence[Records], width: int) -> list[Window]:
+def _windows(swarms: Sequence[Records], width: int) -> tuple[Window, ...]:
     """Every window in which anybody answered."""
     by_place: list[dict[int, list[JudgeRecord]]] = []
     for swarm in swarms:
@@ -206,20 +168,13 @@ def _windows(swarms: Sequence[Records], width: int) -> list[Window]:
         for record in swarm:
             places[max(0, record.round - 1) // width].append(record)
         by_place.append(places)
-    return [
-        _window(by_place, place, width) for place in sorted({p for one in by_place for p in one})
-    ]
-
-
-def _window(by_place: Sequence[Mapping[int, list[JudgeRecord]]], place: int, width: int) -> Window:
-    near = range(place - SMOOTH + 1, place + 1)
-    recent = [[record for other in near for record in one.get(other, ())] for one in by_place]
-    return Window(
-        first=place * width + 1,
-        last=(place + 1) * width,
-        arms=_arms([one.get(place, []) for one in by_place]),
-        recent=_arms(recent),
-        p=_p_value(recent),
+    return tuple(
+        Window(
+            first=place * width + 1,
+            last=(place + 1) * width,
+            arms=_arms([one.get(place, []) for one in by_place]),
+        )
+        for place in sorted({place for one in by_place for place in one})
     )
 
 
@@ -260,33 +215,6 @@ def _p_value(swarms: Sequence[Records]) -> float | None:
         return paired([mine - theirs for mine, theirs in both])
     values = {mode: [statistics.fmean(one[mode]) for one in by_swarm if one[mode]] for mode in Mode}
     return welch(values[Mode.SWARM], values[Mode.SILO])
-
-
-def _adjust(windows: Sequence[Window]) -> list[Window]:
-    """Benjamini and Hochberg over the windows that have a p-value."""
-    tested = [window.p for window in windows if window.p is not None]
-    if not tested:
-        return list(windows)
-    from scipy.stats import false_discovery_control
-
-    adjusted = iter(false_discovery_control(tested, method="bh"))
-    return [
-        window if window.p is None else replace(window, adjusted=float(next(adjusted)))
-        for window in windows
-    ]
-
-
-def _regions(windows: Sequence[Window]) -> tuple[tuple[int, int, Mode], ...]:
-    """Join neighbouring windows in which the same arm is better beyond chance."""
-    found: list[tuple[int, int, Mode]] = []
-    for window in windows:
-        if window.better is None:
-            continue
-        if found and found[-1][1] + 1 == window.first and found[-1][2] is window.better:
-            found[-1] = (found[-1][0], window.last, window.better)
-        else:
-            found.append((window.first, window.last, window.better))
-    return tuple(found)
 
 
 def _arm_json(arm: Arm) -> dict[str, float | None]:
