@@ -19,7 +19,6 @@ from typing import Any
 
 from shoal_base.files import append_whole, is_full, write_atomically
 from shoal_policy.record.progress import RoundRecord, RunCounters
-from shoal_policy.record.thinning import thinned
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +117,7 @@ class MetricsFile:
     ) -> None:
         """Open the file of a run that stands at `last_round`, evaluated last at `last_held_out`.
 
-        Of a file that is over `max_bytes` older rounds go, see `shoal_policy.record.thinning`.
+        Of a file that is over `max_bytes` older rounds go (`thinned`).
         """
         self._path = path
         self._max_bytes = max_bytes
@@ -163,11 +162,33 @@ class MetricsFile:
             lines = self._path.read_bytes().splitlines(keepends=True)
             new = b"".join(thinned(lines, self._max_bytes // 2))
             write_atomically(self._path, new, mode=0o600)
-        except OSError as error:  # no room for the shorter one beside it: when there is
+        except (OSError, ValueError, LookupError) as error:  # no room for both, or no events
             log.debug("metrics not thinned: %s", error)
             self._num_bytes -= self._max_bytes // 8  # not at every round
             return
         self._num_bytes = len(new)
+
+
+def thinned(lines: Sequence[bytes], max_bytes: int) -> list[bytes]:
+    """Return at most `max_bytes` of these events, in their order.
+
+    The newest quarter stays whole. Of what is older every second, fourth, eighth … round stays, and
+    every evaluation: the run is there from its first round to its last, the past more coarsely.
+    """
+    first, stride = len(lines) * 3 // 4, 1
+    older, newest = [(line, json.loads(line)) for line in lines[:first]], lines[first:]
+    kept = list(lines)
+    while sum(map(len, kept)) > max_bytes and stride < 1 << 40:
+        stride *= 2
+        older = [
+            one
+            for one in older
+            if one[1].get("event", "round") != "round" or not one[1]["round"] % stride
+        ]
+        kept = [*(line for line, _ in older), *newest]
+    while sum(map(len, kept)) > max_bytes:
+        del kept[: len(kept) // 2 + 1]
+    return kept
 
 
 def keep_rounds(path: Path, last: Mapping[str, int]) -> None:
