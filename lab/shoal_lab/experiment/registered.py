@@ -35,14 +35,10 @@ def register(
     *,
     merit: str,
     tests: Sequence[str],
-    rates: Sequence[float] = (),
 ) -> None:
-    """Write the plan of this folder; of a folder that has one, append what the plan lacks.
-
-    `rates` are the learning rates among which each arm's is chosen before the comparison.
-    """
+    """Write the plan of this folder; of a folder that has one, append what the plan lacks."""
     path = out / PLAN
-    asked = _asked(experiment, rates)
+    asked = _asked(experiment)
     if not path.exists():
         words = {"figure_of_merit": merit, "tests": list(tests)}
         before = {"finished_jobs_before": n} if (n := _finished(out)) else {}
@@ -79,12 +75,11 @@ def registered(out: Path, done: Sequence[Job] = ()) -> dict[str, Any]:
     }
 
 
-def _asked(experiment: Experiment, rates: Sequence[float]) -> dict[str, Any]:
+def _asked(experiment: Experiment) -> dict[str, Any]:
     return {
         "experiment": experiment.name,
         "rounds": experiment.rounds,
         "seeds": list(experiment.seeds),
-        **({"rates": list(rates)} if rates else {}),
         "base": dict(experiment.base),
         "arms": {arm.name: _arm(arm) for arm in experiment.arms},
     }
