@@ -14,7 +14,6 @@ from typing import Any
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.memory import can_checkpoint
 from shoal_policy.model.reference import load_reference
-from shoal_policy.record.quarantine import Quarantine
 from shoal_policy.round.config import round_config
 from shoal_policy.sapo import THIS_PROCESS, Learner, Means, Rounds
 from shoal_policy.surroundings import Surroundings
@@ -46,8 +45,7 @@ def rounds_of(
     *,
     seed: int,
     means: Means = THIS_PROCESS,
-    quarantine: Quarantine | None = None,
 ) -> Rounds:
     """Return the rounds that settings ask for, not yet played."""
     config = round_config(settings, seed)
-    return Rounds(learner, around, config, means=means, quarantine=quarantine)
+    return Rounds(learner, around, config, means=means)

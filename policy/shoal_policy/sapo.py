@@ -11,6 +11,7 @@ Nothing waits for anybody: with no node, or an empty buffer, the round trains on
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,6 @@ from shoal_policy.held import Held
 from shoal_policy.model.loading import Policy
 from shoal_policy.record.phases import Phase
 from shoal_policy.record.progress import RoundRecord
-from shoal_policy.record.quarantine import Quarantine, suspect
 from shoal_policy.rollouts import (
     OwnGroup,
     Question,
@@ -44,6 +44,8 @@ from shoal_policy.surroundings import Interrupted, Surroundings
 from shoal_policy.update.grpo import Blame, TrainGroup, UpdateStats, update
 from shoal_policy.update.training_set import num_tokens, train_group
 from shoal_wire.types import GroupId, PolicyInfo
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,6 @@ class Rounds:
         config: RoundConfig,
         *,
         means: Means = THIS_PROCESS,
-        quarantine: Quarantine | None = None,
     ) -> None:
         self._learner, self._policy, self._config = learner, learner.policy, config
         self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
@@ -106,7 +107,7 @@ class Rounds:
         self._generator: Generator = ThisProcess(learner.policy, means.generate)
         if means.generator is not None:
             self._generator = means.generator(learner.policy)
-        self._means, self._quarantine = means, quarantine
+        self._means = means
         self._others = ExternalSampling(learner.policy, around)
 
     def play(self, number: int, policy_version: int) -> Outcome:
@@ -277,19 +278,25 @@ class Rounds:
     def _set_aside(
         self, round_number: int, training: Sequence[ScoredGroup], stats: UpdateStats
     ) -> set[GroupId]:
-        """Quarantine what spoilt a step; return the external groups that are done with for it.
+        """Say what spoilt a step; return the external groups that are done with for it.
 
         When the weights are at fault the groups stay innocent and may be trained on again.
         """
         spoilt: set[GroupId] = set()
         for step in stats.nonfinite:
             groups = [training[index] for index in step.groups]
-            if self._quarantine is not None:
-                self._quarantine.add(
-                    round_number=round_number,
-                    blame=step.blame,
-                    suspects=[suspect(g.question.task, g.completions, g.source) for g in groups],
-                )
+            named = [
+                "this node"
+                if (one := group.source) is None
+                else f"{one.publisher} ({one.group_id.hex()})"
+                for group in groups
+            ]
+            log.warning(
+                "round %d: an update was not finite (blame: %s) and is left out; groups by %s",
+                round_number,
+                step.blame,
+                ", ".join(sorted({*named})) or "nobody",
+            )
             if step.blame is not Blame.WEIGHTS:
                 spoilt.update(g.source.group_id for g in groups if g.source is not None)
         self._link.end_leases(consumed=sorted(spoilt))

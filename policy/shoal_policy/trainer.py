@@ -29,7 +29,6 @@ from shoal_policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metr
 from shoal_policy.record.pause import Pause
 from shoal_policy.record.phases import Doing, Phase
 from shoal_policy.record.progress import RoundRecord, RunCounters
-from shoal_policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from shoal_policy.record.sinks import MetricSinks
 from shoal_policy.record.status import TrainerReport
 from shoal_policy.rollback import Watch
@@ -84,7 +83,6 @@ class Trainer:
             around,
             seed=seed,
             means=means,
-            quarantine=Quarantine(settings.data_dir / QUARANTINE_FILE),
         )
         self._evaluate_every = evaluation_interval(settings)
         self._judged = Judged(

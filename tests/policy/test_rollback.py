@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,13 @@ from shoal_policy.generation.local import NonFiniteError
 from shoal_policy.model.loading import Policy
 from shoal_policy.node.link import NodeLink
 from shoal_policy.record.progress import RoundRecord, RunCounters
-from shoal_policy.record.quarantine import QUARANTINE_FILE
 from shoal_policy.rollback import GOOD_ROUNDS, MOST_ROLLBACKS, STEPS_IN_A_ROW, DivergedError, Watch
 from shoal_policy.sapo import Outcome
 from shoal_policy.trainer import Trainer
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
+from tests.policy.poison import POISON, poison_token
 from tests.policy.training_cases import trainer
 from tests.support.local_node import NodeThread
 
@@ -105,7 +104,9 @@ def count_down(made: Trainer, overflow: Overflow) -> list[int]:
     return rollbacks
 
 
-def test_three_bad_steps_in_a_row_go_back_and_two_do_not(tmp_path: Path, model: str) -> None:
+def test_three_bad_steps_in_a_row_go_back_and_two_do_not(
+    tmp_path: Path, model: str, caplog: pytest.LogCaptureFixture
+) -> None:
     for steps, expected in ((STEPS_IN_A_ROW - 1, 0), (STEPS_IN_A_ROW, 1)):
         folder = tmp_path / str(steps)
         folder.mkdir()
@@ -115,8 +116,9 @@ def test_three_bad_steps_in_a_row_go_back_and_two_do_not(tmp_path: Path, model: 
         assert made.course.progress.rollbacks == expected
         assert made.course.progress.batches_quarantined == steps
         assert made.course.policy_version == 2
-        entries = [json.loads(x) for x in (folder / QUARANTINE_FILE).read_text().splitlines()]
-        assert [entry["publishers"] for entry in entries] == [["this node"]] * steps
+        said = [line for line in caplog.messages if line.endswith("left out; groups by this node")]
+        assert len(said) == steps
+        caplog.clear()
 
 
 def test_when_going_back_does_not_help_it_ends_with_a_word(tmp_path: Path, model: str) -> None:
@@ -164,3 +166,28 @@ def test_a_model_that_was_never_finite_is_said_at_once(tmp_path: Path, model: st
     with pytest.raises(NonFiniteError):
         made.run()
     assert made.course.progress.rollbacks == 0
+
+
+def test_a_poisonous_group_is_named_and_done_with(
+    tmp_path: Path, model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with NodeThread(tmp_path) as node:
+        texts = (POISON, "1", "2", "3")
+        publisher = case.send(node, [case.external_group(1, texts)])
+        link = NodeLink(node.node.client())
+        made = trainer(tmp_path, model, link=link, local=0, external=1, rounds=2)
+        poison_token(made.course.policy)
+        before = case.weights(made.course.policy)
+        held: list[object] = []
+        made._on_round = lambda _record, _progress: held.extend(link.leases().held)
+        made.run()
+        # Nothing was learnt from it, so nothing of it could be given back later.
+        assert held == []
+        # Done with: it is not drawn a second time.
+        assert made.course.progress.external_drawn == 1
+        assert node.node.buffer.stats(0.0).consumed_total == 1
+        status = node.node.link.status
+        link._client.close()  # type: ignore[union-attr]
+    assert case.same_weights(before, case.weights(made.course.policy))
+    assert (status["batches_quarantined"], status["rollbacks"]) == (1, 0)
+    assert f"(blame: groups) and is left out; groups by {publisher} (" in caplog.text

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from shoal_base.files import write_atomically
 from shoal_policy.record.metrics import METRICS_FILE
-from shoal_policy.record.quarantine import QUARANTINE_FILE
 
 MARK_FILE = "started-over"
 STATE_FILE = "generator.json"
@@ -23,7 +22,7 @@ _LEFT_BY_A_RUN = (
     "checkpoints",
     METRICS_FILE,
     f"{METRICS_FILE}.old",
-    QUARANTINE_FILE,
+    "quarantine.jsonl",  # of earlier versions
     TENSORBOARD_FOLDER,
     STATE_FILE,
 )

@@ -93,8 +93,8 @@ class RoundRecord:
     steps_no_signal: int
     """Optimiser steps left out because no completion had an advantage."""
     steps_nonfinite: int
-    """Optimiser steps left out because the loss or the gradient was NaN or infinite; see
-    `quarantine.jsonl`."""
+    """Optimiser steps left out because the loss or the gradient was NaN or infinite; the log names
+    their groups."""
     token_budget: int
     """Size of a micro-batch: `--token-budget`, halved each time that memory ran out."""
     num_tokens: int
