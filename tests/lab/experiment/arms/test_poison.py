@@ -43,13 +43,14 @@ def test_each_preset_has_settings_that_exist() -> None:
         check_settings(make_experiment(parser().parse_args(flags)))
 
 
-def test_the_command_gives_table_figures_and_numbers(
+def test_the_command_gives_table_and_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["poison", "--quick", "--nodes", "2", "--rounds", "2", "--jobs", "0", "--model", "tiny"]
     for arm in ("clean: none", "mark 25%: none", "mark 25%: default"):
         flags += ["--arm", arm]
     flags += ["--set", "completions=4", "--set", "eval_every=1", "--set", "eval_per_family=1"]
+    flags += ["--no-figures"]
     out = tmp_path / "out"
     assert main([*flags, "--out", str(out), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -58,10 +59,6 @@ def test_the_command_gives_table_figures_and_numbers(
     assert [(one["arm"], one["minus"]) for one in document["pairs"]][:1] == [
         ("mark 25%: none", "clean: none")
     ]
-    assert document["figures"]
-    for name in document["figures"]:
-        assert (out / name).stat().st_size > 1000
-        assert (out / name).with_suffix(".svg").exists()
     assert "| mark 25%: default |" in (out / "table.md").read_text()
 
 

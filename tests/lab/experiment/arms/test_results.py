@@ -12,6 +12,7 @@ from shoal_lab.experiment.arms import results
 from shoal_lab.experiment.command import main
 from shoal_lab.experiment.flags import make_experiment, parser
 from shoal_lab.experiment.plan import OURS, SILO
+from shoal_lab.figures import STYLE
 from shoal_settings.schema import Settings
 from shoal_settings.trainer_settings import TrainerSettings
 
@@ -39,8 +40,9 @@ def test_the_quick_figure_has_the_five_arms() -> None:
 
 
 def test_it_plays_and_draws_held_out_by_cpu_second(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(STYLE, "figure.dpi", 30)
     flags: list[str] = ["results", "--nodes", "2", "--seeds", "2", "--rounds", "2", "--jobs", "0"]
     flags += ["--arm", OURS, "--arm", results.ANSWERS, "--out", str(tmp_path), "--json"]
     flags += ["--set", "completions=2", "--set", "eval_per_family=4", "--set", "eval_every=1"]

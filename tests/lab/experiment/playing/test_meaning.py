@@ -82,6 +82,7 @@ def test_any_text_has_one_normal_form(text: str, generator: str) -> None:
     assert meaning(generator, f" {text}\n") == form
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["base_conversion_easy", "count_bits_easy", "gcd_easy"])
 def test_the_page_has_the_number_of_questions_that_draws_show(name: str) -> None:
     """The counts are made as those in lab/results/question-counts.csv were."""
