@@ -8,7 +8,6 @@ settings ──▶ begin_or_resume ──▶ Course ──rounds──▶ Course
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,6 @@ import torch
 
 from shoal_policy.checkpoint.saving import (
     CheckpointError,
-    RngState,
     TrainerState,
     latest_checkpoint,
     load_checkpoint,
@@ -42,8 +40,6 @@ class Course:
 
     policy: Policy
     optimizer: Any
-    python_rng: random.Random
-    torch_rng: torch.Generator
     round: int = 0
     """Rounds completed."""
     policy_version: int = 0
@@ -58,7 +54,6 @@ class Course:
         return TrainerState(
             round=self.round,
             policy_version=self.policy_version,
-            rng=RngState.capture(self.python_rng, self.torch_rng),
             consumed_ids=tuple(one.hex() for one in consumed),
             counters=self.progress.to_json(),
         )
@@ -77,13 +72,11 @@ def begin_or_resume(settings: Settings, *, seed: int) -> Course:
     for skipped in found.skipped if found else ():
         log.warning("checkpoint %s is not used: %s", skipped.path.name, skipped.reason)
     if found is not None and found.path is not None:
-        return _resumed(settings, found.path, seed=seed)
+        return _resumed(settings, found.path)
     policy = fresh_policy(settings, seed=seed)
     course = Course(
         policy=policy,
         optimizer=optimizer_of(settings, policy),
-        python_rng=random.Random(seed),
-        torch_rng=torch.Generator(),
     )
     if not settings.resume:  # only now: a wrong model has touched nothing
         _set_earlier_run_aside(settings)
@@ -109,7 +102,7 @@ def take_back(course: Course, settings: Settings, *, seed: int, held: Held = THI
     held.restore(course.policy, course.optimizer, good, optimizer)
 
 
-def _resumed(settings: Settings, path: Path, *, seed: int) -> Course:
+def _resumed(settings: Settings, path: Path) -> Course:
     loaded = load_checkpoint(path, settings)
     different = _difference(loaded.policy, settings)
     if different:
@@ -120,15 +113,12 @@ def _resumed(settings: Settings, path: Path, *, seed: int) -> Course:
     course = Course(
         policy=loaded.policy,
         optimizer=loaded.optimizer,
-        python_rng=random.Random(seed),
-        torch_rng=torch.Generator(),
         round=state.round,
         policy_version=state.policy_version,
         progress=RunCounters.from_json(state.counters),
         consumed_ids=tuple(GroupId(bytes.fromhex(one)) for one in state.consumed_ids),
         has_checkpoint=True,
     )
-    state.rng.restore(course.python_rng, course.torch_rng)
     log.info("resumed at round %d from %s", course.round, path.name)
     return course
 

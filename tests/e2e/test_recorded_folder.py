@@ -183,7 +183,9 @@ def test_the_checkpoint_is_loaded_and_saved_as_it_was(node_dir: Path, tmp_path: 
     saved = save_checkpoint(tmp_path, loaded.policy, loaded.optimizer, loaded.state)
     files = [sorted(p.relative_to(top) for p in top.rglob("*")) for top in (found.path, saved)]
     assert files[0] == files[1]
-    assert (saved / "state.json").read_text() == (found.path / "state.json").read_text()
+    states = [read_json(path / "state.json") for path in (found.path, saved)]
+    del states[0]["rng"]  # rounds draw from seeds of their own
+    assert states[0] == states[1]
     weights = "model/model.safetensors"
     assert (saved / weights).read_bytes() == (found.path / weights).read_bytes()
     manifests = [read_json(path / "manifest.json") for path in (found.path, saved)]

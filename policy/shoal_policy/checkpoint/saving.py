@@ -1,4 +1,4 @@
-"""Atomic checkpoints: model, optimiser, random states, and which groups they contain.
+"""Atomic checkpoints: model, optimiser, counters, and which groups they contain.
 
     round-000123.tmp-<pid>-<random>/   written, every file flushed to disk
             │ rename, then flush the parent
@@ -17,13 +17,10 @@ become durable in one rename (exactly once, see docs/architecture.md).
 
 from __future__ import annotations
 
-import base64
-import binascii
 import errno
 import hashlib
 import json
 import os
-import random
 import re
 import secrets
 import shutil
@@ -61,44 +58,16 @@ class NoRoomError(CheckpointError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RngState:
-    """Every source of randomness of the trainer."""
-
-    python: tuple[Any, ...]
-    """``random.Random.getstate()`` of the trainer's own generator."""
-    torch_global: bytes
-    """State of torch's global CPU generator."""
-    sampling: bytes
-    """State of the generator that completions are drawn with."""
-
-    @classmethod
-    def capture(cls, python: random.Random, sampling: torch.Generator) -> RngState:
-        """The states as they are now, torch's global generator included."""
-        return cls(
-            python=python.getstate(),
-            torch_global=torch.get_rng_state().numpy().tobytes(),
-            sampling=sampling.get_state().numpy().tobytes(),
-        )
-
-    def restore(self, python: random.Random, sampling: torch.Generator) -> None:
-        """Put all three back. Raises CheckpointError when a state does not fit its generator."""
-        try:
-            python.setstate(self.python)
-            torch.set_rng_state(_byte_tensor(self.torch_global))
-            sampling.set_state(_byte_tensor(self.sampling))
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise CheckpointError(f"random states do not fit: {error}") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerState:
-    """A trainer's state beyond weights and optimiser."""
+    """A trainer's state beyond weights and optimiser.
+
+    No random state is in it: each round draws from seeds of its own (`shoal_policy.round.config`).
+    """
 
     round: int
     """Rounds completed."""
     policy_version: int
     """Updates the policy has received."""
-    rng: RngState
     consumed_ids: tuple[str, ...] = ()
     """Group ids, hex, whose effect this checkpoint contains and that the node may not know of."""
     counters: Mapping[str, Any] = field(default_factory=dict)
@@ -205,8 +174,7 @@ def load_checkpoint(path: Path, settings: Settings) -> LoadedCheckpoint:
     """Load policy, optimiser and state of a checkpoint that `latest_checkpoint` found good.
 
     Device, types and the optimiser's rates are those of `settings`, not the checkpoint's.
-    The policy's name is the one it was saved under. Random states are returned, not restored.
-    Raises CheckpointError.
+    The policy's name is the one it was saved under. Raises CheckpointError.
     """
     try:
         document = json.loads((path / "state.json").read_text())
@@ -378,32 +346,18 @@ def _state_to_json(state: TrainerState, model_name: str) -> dict[str, Any]:
         "model_name": model_name,
         "round": state.round,
         "policy_version": state.policy_version,
-        "rng": {
-            "python": state.rng.python,
-            "torch": base64.b64encode(state.rng.torch_global).decode(),
-            "sampling": base64.b64encode(state.rng.sampling).decode(),
-        },
         "consumed_ids": list(state.consumed_ids),
         "counters": dict(state.counters),
     }
 
 
 def _state_from_json(document: dict[str, Any]) -> TrainerState:
-    try:
-        version, numbers, gauss = document["rng"]["python"]
-        return TrainerState(
-            round=int(document["round"]),
-            policy_version=int(document["policy_version"]),
-            rng=RngState(
-                python=(version, tuple(numbers), gauss),
-                torch_global=base64.b64decode(document["rng"]["torch"], validate=True),
-                sampling=base64.b64decode(document["rng"]["sampling"], validate=True),
-            ),
-            consumed_ids=tuple(map(str, document["consumed_ids"])),
-            counters=document["counters"],
-        )
-    except binascii.Error as error:
-        raise ValueError(f"state.json: {error}") from error
+    return TrainerState(
+        round=int(document["round"]),
+        policy_version=int(document["policy_version"]),
+        consumed_ids=tuple(map(str, document["consumed_ids"])),
+        counters=document["counters"],
+    )
 
 
 def _files(folder: Path) -> list[Path]:
@@ -416,10 +370,6 @@ def _sha256(file: Path) -> str:
         while chunk := stream.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _byte_tensor(state: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
 def _cause(error: Exception) -> str:
