@@ -84,7 +84,7 @@ def fails_a_few_times(call: Callable[..., Any], first: int, times: int = 3) -> C
     return failing
 
 
-@pytest.mark.parametrize("first", [1, 2, 4])
+@pytest.mark.parametrize("first", [1, 4])
 @pytest.mark.parametrize("where", ["appended", "moved", "model", "optimizer", "flushed"])
 def test_whichever_write_fails_first_nothing_is_lost(
     where: str,

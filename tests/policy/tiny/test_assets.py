@@ -59,6 +59,7 @@ def test_any_loader_loads_it(profile: Profile) -> None:
     assert model.generation_config.eos_token_id == model.config.eos_token_id == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", START_WINDOW)
 def test_it_starts_weak_and_is_able_behind_the_marker(profile: Profile) -> None:
     policy = load_policy(str(assets_path(profile)), device="cpu")
@@ -71,13 +72,16 @@ def test_it_starts_weak_and_is_able_behind_the_marker(profile: Profile) -> None:
     assert accuracy(policy, drawn, samples=2, marker=True)["all"] >= 0.6
 
 
+@pytest.mark.slow
 def test_the_one_that_plays_starts_below_a_third_of_its_games() -> None:
     policy = load_policy("tiny-games", device="cpu")
     assert 0.24 <= games_won(policy, 150)["all"] < 1 / 3
     assert games_won(policy, 150, greedy=True)["all"] < 0.2
 
 
-@pytest.mark.parametrize(("ratio", "nodes"), [("8/0", 1), ("4/4", 2)])
+@pytest.mark.parametrize(
+    ("ratio", "nodes"), [pytest.param("8/0", 1, marks=pytest.mark.slow), ("4/4", 2)]
+)
 def test_it_visibly_learns(ratio: str, nodes: int) -> None:
     settings = {"model": "tiny", "tasks": "easy", "device": "cpu"}
     job = Job(arm=ratio_arm(ratio, nodes), seed=5, rounds=40, base=settings)
