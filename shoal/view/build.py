@@ -19,6 +19,7 @@ from shoal_base.visible import visible_name
 from shoal_ipc.answers.learning import Learning, Ledger, Mark
 from shoal_ipc.answers.node import Rollouts, Status, Trainer
 from shoal_ipc.answers.peer import Addresses, Peers, Refusals, RefusedCount
+from shoal_wire.verdict import Reason
 
 _MAX_MARKS: Final = 256
 """As many as a node keeps: more come of none."""
@@ -117,10 +118,16 @@ def _mark_says(kind: str, count: int, about: list[str]) -> str:
             return kind
 
 
+_SAYS: Final = {reason.value: reason.row.says for reason in Reason}
+
+
 def _counted(status: Status) -> Refusals:
     """Return what a peer that is down, or keeps no ring, has counted."""
     counted = {**status.verdicts.reject, **status.verdicts.ignore}
-    counts = (RefusedCount(reason=one, says=one, count=count) for one, count in counted.items())
+    counts = (
+        RefusedCount(reason=one, says=_SAYS.get(one, one), count=count)
+        for one, count in counted.items()
+    )
     return Refusals(counts=tuple(sorted(counts, key=lambda one: (-one.count, one.reason))))
 
 

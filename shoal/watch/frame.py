@@ -22,6 +22,8 @@ from shoal_base.terminal import Terminal, styled
 
 FULL_COLUMNS: Final = 72
 """From here on questions stand in full."""
+_ENDLESS: Final = 1 << 16
+"""Columns of a line that nobody breaks: into a pipe."""
 _SPACE: Final = 2
 _QUIET: Final = "dim"
 _WRAPPER: Final = Terminal(file=None, force_terminal=False, width=80)
@@ -42,7 +44,7 @@ class Block:
 
 
 def frame(shown: Shown, *, width: int, height: int | None, foot: str = "") -> Text:
-    """Return a screen of at most `height` lines; None is as many as there are.
+    """Return a screen of at most `height` lines; None is as many as there are, none of them broken.
 
     `foot` is the last line, which people need to get away.
     """
@@ -50,7 +52,7 @@ def frame(shown: Shown, *, width: int, height: int | None, foot: str = "") -> Te
     full = width >= FULL_COLUMNS
     asked = [(b.asks if full else b.word) for b in _blocks(shown, 0)]
     indent = max(map(cell_len, asked)) + _SPACE
-    found = _blocks(shown, width - indent)
+    found = _blocks(shown, _ENDLESS if height is None else width - indent)
     foot_lines = [styled((foot, _QUIET))] if foot else []
     room = None if height is None else max(0, height - 1 - len(foot_lines))
     lines = [_title(shown, width)]
@@ -68,10 +70,10 @@ def room_left(room: int | None, lines: Sequence[Text]) -> int:
 
 
 def _joined(lines: Sequence[Text], width: int, height: int | None) -> Text:
-    if height is not None and len(lines) > height:
+    if height is not None:
         lines = lines[:height]
-    for line in lines:
-        line.truncate(width, overflow="ellipsis")
+        for line in lines:
+            line.truncate(width, overflow="ellipsis")
     return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
 

@@ -16,6 +16,7 @@ from shoal.view.run import Run
 from shoal_base.visible import visible
 from shoal_ipc.answers.form import to_json
 from shoal_wire.invite import decode_invite
+from shoal_wire.verdict import Reason
 from tests.shoal.view.node_answers import (
     AT_UNIX,
     FOE,
@@ -150,9 +151,9 @@ def test_a_peer_without_a_trainer(role: str) -> None:
     assert two.met_at == (way["address"],)
     assert decode_invite(two.invitation).addresses == (way["address"],)
     # It keeps no ring: its counters stand for it.
-    assert {(row.reason, row.count) for row in one.refused.counts} == {
-        ("duplicate", 3),
-        ("bad_signature", 2),
+    assert {(row.reason, row.says, row.count) for row in one.refused.counts} == {
+        ("duplicate", "known already", 3),
+        ("bad_signature", Reason.BAD_SIGNATURE.row.says, 2),
     }
 
 
