@@ -15,9 +15,6 @@ TRAINER: Final = ("torch", "transformers", "safetensors", "numpy", "jinja2", *TA
 SERVED: Final = ("httpx", *TASKS)
 """The libraries of a node whose answers come from a server, and that does not train."""
 
-PAGE: Final = ("starlette", "hypercorn")
-"""What the web page imports."""
-
 LAB: Final = "shoal_lab"
 """The package of the distribution `shoal-lab`: experiments, and what judges' records say."""
 
@@ -25,14 +22,6 @@ LAB: Final = "shoal_lab"
 def how_to_get(extra: str) -> str:
     """Return the line that installs an extra, also in a clone, where most people have shoal."""
     return f"pip install 'shoal[{extra}]' (in a clone: .venv/bin/pip install -e '.[{extra}]')"
-
-
-def missing_for_page() -> str | None:
-    """Return why no page can be served by this installation, in one line; None where one can."""
-    for module in PAGE:
-        if not is_installed(module):
-            return f"the page needs {module}, which is not installed: {how_to_get('page')}"
-    return None
 
 
 def missing_for_lab() -> str | None:

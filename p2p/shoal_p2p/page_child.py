@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from shoal_base.children import environment, python
-from shoal_base.extras import missing_for_page
 from shoal_base.page_file import served_page
 from shoal_p2p.last_words import LastWords
 from shoal_p2p.trainer_child import ending
@@ -58,9 +57,6 @@ async def run_page(
     """
     task_status.started()
     if http == NONE:
-        return
-    if (missing := missing_for_page()) is not None:
-        log.info("no web page: %s (or --no-http)", missing)
         return
     command = python("-m", "shoal", "page", "--supervised", "--json")
     command += ["--data-dir", str(folder), "--http", http]

@@ -1,16 +1,16 @@
-"""All peers of a page, each asked by its own task, for all browsers together.
+"""All peers of a page, each asked in its own thread, for all browsers together.
 
 folders, looked for again every few seconds ─▶ a `PagePeer` each ─▶ the state that browsers ask for
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
-
-import trio
 
 from shoal.page.folders import peer_folders
 from shoal.page.peer import PagePeer
@@ -29,18 +29,21 @@ class Board:
         self._named = tuple(named)
         self._program = program
         self.peers: dict[str, PagePeer] = {}
+        """By name. It is replaced, never changed: other threads go through it."""
         self._asked_at = float("-inf")
 
-    async def run(self) -> None:
-        """Ask all peers until cancelled."""
-        async with trio.open_nursery() as nursery:
-            while True:
-                await self._find(nursery)
-                await trio.sleep(_LOOK_S)
+    def start(self) -> None:
+        """Ask all peers from now on, in threads that end with the process."""
+        threading.Thread(target=self._run, daemon=True, name="board").start()
+
+    def _run(self) -> None:
+        while True:
+            self._find()
+            time.sleep(_LOOK_S)
 
     def note_request(self) -> None:
         """Somebody looks."""
-        self._asked_at = trio.current_time()
+        self._asked_at = time.monotonic()
 
     def state(self) -> dict[str, Any]:
         """Return everything at once."""
@@ -54,29 +57,27 @@ class Board:
 
     @property
     def answered_at(self) -> float:
-        """When any peer answered last, by Trio's clock."""
+        """When any peer answered last, by the monotonic clock."""
         return max((peer.answered_at for peer in self.peers.values()), default=float("-inf"))
 
     def _shown(self) -> list[PagePeer]:
         return [peer for peer in self.peers.values() if peer.shown]
 
     def _is_looked_at(self) -> bool:
-        return trio.current_time() - self._asked_at < _LOOKED_AT_S
+        return time.monotonic() - self._asked_at < _LOOKED_AT_S
 
-    async def _find(self, nursery: trio.Nursery) -> None:
+    def _find(self) -> None:
         """Take up peers that are new; one whose folder is gone stays as down."""
-        found = await trio.to_thread.run_sync(peer_folders, self._named)
-        known = {peer.folder for peer in self.peers.values()}
+        found, peers = peer_folders(self._named), dict(self.peers)
+        known = {peer.folder for peer in peers.values()}
         mistaken = known.difference(found.values())
-        for name in [name for name, one in self.peers.items() if one.folder in mistaken]:
-            if self.peers[name].answered_at == float("-inf"):  # a swarm's folder, as it turned out
-                self.peers.pop(name).end()
+        for name in [name for name, one in peers.items() if one.folder in mistaken]:
+            if peers[name].answered_at == float("-inf"):  # a swarm's folder, as it turned out
+                peers.pop(name).end()
         for name, folder in found.items():
-            if folder not in known and name not in self.peers:
-                self.peers[name] = PagePeer(
-                    name,
-                    folder,
-                    program=self._program,
-                    is_looked_at=self._is_looked_at,
+            if folder not in known and name not in peers:
+                peers[name] = PagePeer(
+                    name, folder, program=self._program, is_looked_at=self._is_looked_at
                 )
-                nursery.start_soon(self.peers[name].run)
+                peers[name].start()
+        self.peers = peers

@@ -5,26 +5,33 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Final
-
-import trio
 
 from shoal.nearby import running_node
 from shoal.page.board import Board
-from shoal.page.serving import BindError, Door, open_door, serve_board
+from shoal.page.server import BindError, PageServer
 from shoal_base.lines import guard_process, say, say_json
 from shoal_base.page_file import PageHereError, ServedPage, own_page, served_page, tell_page
-from shoal_p2p.endings import call_on_parent_end, call_on_signal
 from shoal_settings.called import called
-from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK, UsageExit, fail
+from shoal_settings.exits import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NO_NODE,
+    EXIT_OK,
+    UsageExit,
+    fail,
+)
 from shoal_settings.web_address import WebAddress
 
 ORPHAN_S: Final = 600.0
 """How long a page stays whose peer was killed and does not come back."""
-_LOOK_S: Final = 1.0  # a guess: the end of the peer is noticed so soon
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,40 +64,45 @@ def _serve(folders: Sequence[Path], address: WebAddress, arguments: argparse.Nam
             except OSError as error:
                 reason = f"cannot use {folders[0]} ({error.strerror})"
                 return fail("page", reason, EXIT_FAILED).code
-        door = open_door(address, arguments.http_name)
         board = Board(folders, program=called())
-        announce = partial(_announce, door, folders[0], arguments)
-        trio.run(_run, board, door, announce, arguments.supervised)
+        with PageServer(board, address, arguments.http_name) as server:
+            threading.excepthook = _end_by
+            with contextlib.suppress(KeyboardInterrupt):
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, _interrupt)
+                board.start()
+                threading.Thread(target=server.serve_forever, daemon=True, name="page").start()
+                _announce(server.url, folders[0], arguments)
+                _stay(board, supervised=arguments.supervised)
+            server.shutdown()
     return EXIT_OK
 
 
-async def _run(board: Board, door: Door, announce: Callable[[], None], supervised: bool) -> None:
-    stopping = trio.Event()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(call_on_signal, stopping.set)
-        if supervised:
-            nursery.start_soon(_end_after_peer, board, stopping.set)
-        nursery.start_soon(board.run)
-        await nursery.start(serve_board, board, door, stopping.wait)
-        announce()
-        await stopping.wait()
-        nursery.cancel_scope.deadline = trio.current_time() + 2 * _LOOK_S
-        nursery.cancel_scope.cancel()
+def _stay(board: Board, *, supervised: bool) -> None:
+    """Stay until interrupted. Supervised, until the peer that started this page is gone, and none
+    has answered here for long.
+    """
+    while not supervised:
+        time.sleep(ORPHAN_S)
+    while os.read(0, 4096):  # however the peer dies, its pipe is closed
+        pass
+    since = time.monotonic()
+    while (left_s := max(since, board.answered_at) + ORPHAN_S - time.monotonic()) > 0:
+        time.sleep(left_s)
 
 
-async def _end_after_peer(board: Board, stop: Callable[[], None]) -> None:
-    """End once the peer that started this page is gone, and none has answered here for long."""
-    gone = trio.Event()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(call_on_parent_end, gone.set)
-        await gone.wait()
-    since = trio.current_time()
-    while True:
-        left_s = max(since, board.answered_at) + ORPHAN_S - trio.current_time()
-        if left_s <= 0:
-            break
-        await trio.sleep(left_s)
-    stop()
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """End in order; a second signal ends the process at once."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(EXIT_INTERRUPTED))
+    raise KeyboardInterrupt
+
+
+def _end_by(failed: threading.ExceptHookArgs) -> None:
+    """End the process by what a thread did not expect: the page would show old numbers."""
+    sys.excepthook(failed.exc_type, failed.exc_value or failed.exc_type(), failed.exc_traceback)
+    sys.stderr.flush()
+    os._exit(EXIT_FAILED)
 
 
 def _is_folder(path: Path) -> bool:
@@ -100,11 +112,11 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _announce(door: Door, folder: Path, arguments: argparse.Namespace) -> None:
+def _announce(url: str, folder: Path, arguments: argparse.Namespace) -> None:
     if arguments.supervised:
         with contextlib.suppress(OSError):
-            tell_page(folder, ServedPage(pid=os.getpid(), url=door.url))
-    _say_url(door.url, arguments.json_output)
+            tell_page(folder, ServedPage(pid=os.getpid(), url=url))
+    _say_url(url, arguments.json_output)
 
 
 def _tell_of_other(folder: Path) -> int:

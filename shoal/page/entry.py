@@ -1,13 +1,10 @@
-"""The door to `shoal page`: its flags, and what to install where its libraries are missing."""
+"""The door to `shoal page`: its flags. What serves it is loaded when they are right."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Sequence
 
-from shoal_base.extras import missing_for_page
-from shoal_settings.exits import fail
 from shoal_settings.parser import Parser, path
 from shoal_settings.web_address import (
     AUTO,
@@ -33,10 +30,9 @@ The address that it prints has a token, without which the page does not open."""
 def main(argv: Sequence[str]) -> int:
     """Run `shoal page`; return the exit code."""
     arguments = _parser().parse_args(argv)
-    if (missing := missing_for_page()) is not None:
-        return fail("page", missing).code
-    code: int = importlib.import_module("shoal.page.command").run(arguments)
-    return code
+    from shoal.page.command import run
+
+    return run(arguments)
 
 
 def _address(text: str) -> WebAddress | None:

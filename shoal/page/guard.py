@@ -12,17 +12,12 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from shoal_settings.web_address import WebName
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -35,10 +30,6 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
 }
 """On every answer."""
-LET_IN: Final = "let_in"
-"""Key in the scope's `state` of what is called for a connection whose reader is let in."""
-MAX_REQUESTS: Final = 64
-"""Answered at the same time; streams of events have a bound of their own."""
 _WHERE_THE_TOKEN_IS: Final = (
     "open this page by its whole address, with ?token=…, which was printed when it was started and "
     "stands in page.json in the node's folder"
@@ -81,7 +72,10 @@ class RequestRefusal:
 
 
 def refusal(asked: PageRequest, rules: Rules) -> RequestRefusal | None:
-    """Return why a request is not answered; None where it is. Pure."""
+    """Return why a request is not answered; None where it is. Pure.
+
+    A token in the page's address becomes a cookie: the browser is sent to the address without it.
+    """
     if asked.method not in ("GET", "HEAD"):
         return _no(405, "this page is only read", {"Allow": "GET, HEAD"})
     host = asked.headers.get("host", "")
@@ -89,68 +83,19 @@ def refusal(asked: PageRequest, rules: Rules) -> RequestRefusal | None:
         return _no(421, "this page does not go by that name")
     if not _is_own(asked, host, rules):
         return _no(403, "another website asks; open the page by its own address")
-    if not _shows_token(asked, rules):
+    has_token = _has_token(asked, rules)
+    if not has_token and not _shows_token(asked, rules):
         return _no(403, _WHERE_THE_TOKEN_IS)
+    if has_token and asked.path == "/":
+        cookie = f"{rules.cookie}={rules.token}; HttpOnly; SameSite=Strict; Path=/"
+        return _no(303, "", {"Location": "/", "Set-Cookie": cookie})
     return None
 
 
-def admits(asked: PageRequest, rules: Rules) -> bool:
-    """Whether a request brings the token in its address, to have it as a cookie instead."""
+def _has_token(asked: PageRequest, rules: Rules) -> bool:
+    """Whether a request brings the token in its address."""
     given = parse_qs(asked.query).get("token", [])
     return len(given) == 1 and _same(given[0], rules.token)
-
-
-class Guard:
-    """The guard as an ASGI application around another.
-
-    A connection whose reader is let in may stay: the server is told so by `LET_IN`.
-    """
-
-    def __init__(self, app: App, rules: Rules) -> None:
-        self._app = app
-        self._rules = rules
-        self._num_open = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; connections of other kinds are closed."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        no = self._judge(_asked(scope))
-        if no is not None:
-            await _answer(send, no)
-            return
-        scope["state"][LET_IN]()
-        self._num_open += 1
-        try:
-            await self._app(scope, receive, _with_headers(send))
-        finally:
-            self._num_open -= 1
-
-    def _judge(self, asked: PageRequest) -> RequestRefusal | None:
-        if self._num_open >= MAX_REQUESTS:
-            return _no(503, "too many requests at once")
-        no = refusal(asked, self._rules)
-        if no is None and admits(asked, self._rules) and asked.path == "/":
-            cookie = f"{self._rules.cookie}={self._rules.token}; HttpOnly; SameSite=Strict; Path=/"
-            return _no(303, "", {"Location": "/", "Set-Cookie": cookie})
-        return no
-
-
-def _asked(scope: Scope) -> PageRequest:
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in scope["headers"]:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return PageRequest(
-        method=scope["method"],
-        path=scope["path"],
-        query=scope["query_string"].decode("latin-1"),
-        headers=headers,
-    )
 
 
 def _may_be_called(host: str, rules: Rules) -> bool:
@@ -195,8 +140,6 @@ def _is_own(asked: PageRequest, host: str, rules: Rules) -> bool:
 
 
 def _shows_token(asked: PageRequest, rules: Rules) -> bool:
-    if admits(asked, rules):
-        return True
     bearer = asked.headers.get("authorization", "").removeprefix("Bearer ")
     cookies = (part.strip().partition("=") for part in asked.headers.get("cookie", "").split(";"))
     shown = [bearer, *(value for name, _, value in cookies if name == rules.cookie)]
@@ -209,24 +152,3 @@ def _same(given: str, token: str) -> bool:
 
 def _no(status: int, says: str, headers: Mapping[str, str] | None = None) -> RequestRefusal:
     return RequestRefusal(status=status, says=says, headers=headers or {})
-
-
-async def _answer(send: Send, no: RequestRefusal) -> None:
-    body = f"{no.says}\n".encode()
-    headers = {"Content-Type": "text/plain; charset=utf-8", **HEADERS, **no.headers}
-    headers["Content-Length"] = str(len(body))
-    await send({"type": "http.response.start", "status": no.status, "headers": _raw(headers)})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _with_headers(send: Send) -> Send:
-    async def sending(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *_raw(HEADERS)]
-        await send(message)
-
-    return sending
-
-
-def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]

@@ -1,6 +1,6 @@
-"""One peer as the page knows it: asked by one task, for all browsers together.
+"""One peer as the page knows it: asked by one thread, for all browsers together.
 
-    each second while somebody looks, else each five ─▶ `Asking` (a thread) ─▶ `Shown`
+    each second while somebody looks, else each five ─▶ `Asking` ─▶ `Shown`
     metrics.jsonl ─▶ the curves, and how many rows they have
 
 What it costs the peer does not depend on how many look. A peer that is down keeps what it showed
@@ -9,12 +9,11 @@ last, and says since when.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
-
-import trio
 
 from shoal.page.groups import Groups
 from shoal.page.history import History
@@ -54,49 +53,47 @@ class PagePeer:
         self._is_looked_at = is_looked_at
         self._asking = Asking(folder)
         self._history = History(folder / METRICS_FILE)
-        self._history_lock = trio.Lock()
+        self._history_lock = threading.Lock()
         self._curves: tuple[tuple[int, int], dict[str, Any]] | None = None
-        self._limiter = trio.CapacityLimiter(1)
         self._known: tuple[Shown, Answers] | None = None
-        self._scope = trio.CancelScope()
+        self._ended = threading.Event()
         self.shown: Block = {}
         """The peer as JSON; empty before the first answer."""
         self.answered_at = -float("inf")
-        """When it answered last, by Trio's clock."""
+        """When it answered last, by the monotonic clock."""
         self.rows = 0
         """Grows with the curves: a browser asks for them anew when it has."""
 
-    async def run(self) -> None:
-        """Ask until cancelled, or `end`."""
-        try:
-            with self._scope:
-                while True:
-                    await self.turn()
-                    await trio.sleep(LOOKED_AT_S if self._is_looked_at() else UNSEEN_S)
-        finally:
-            self._asking.close()
+    def start(self) -> None:
+        """Ask from now on, in a thread that ends with the process, or with `end`."""
+        threading.Thread(target=self._run, daemon=True, name=self.name).start()
 
     def end(self) -> None:
         """Ask no more."""
-        self._scope.cancel()
+        self._ended.set()
 
-    async def turn(self) -> None:
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self.turn()
+            self._ended.wait(LOOKED_AT_S if self._is_looked_at() else UNSEEN_S)
+        self._asking.close()
+
+    def turn(self) -> None:
         """Ask once."""
-        fresh = await trio.to_thread.run_sync(self._ask, limiter=self._limiter)
+        fresh = self._ask()
         if fresh["right"]["state"] != "down":
-            self.answered_at = trio.current_time()
+            self.answered_at = time.monotonic()
         self.shown = fresh
-        async with self._history_lock:
-            if await trio.to_thread.run_sync(self._history.refresh, limiter=self._limiter):
+        with self._history_lock:
+            if self._history.refresh():
                 self.rows = self._history.version
 
-    async def curves(self, max_points: int) -> dict[str, Any]:
+    def curves(self, max_points: int) -> dict[str, Any]:
         """Return the run's curves, thinned."""
-        async with self._history_lock:
+        with self._history_lock:
             which = (self._history.version, max_points)
             if self._curves is None or self._curves[0] != which:
-                shown = await trio.to_thread.run_sync(self._history.shown, max_points)
-                self._curves = (which, shown)
+                self._curves = (which, self._history.shown(max_points))
             return self._curves[1]
 
     def _ask(self) -> Block:

@@ -170,7 +170,6 @@ async def told_by(
     page: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[str], list[str]]:
     """Run a page of this Python code until something is said of it; return addresses and lines."""
-    monkeypatch.setattr(page_child, "missing_for_page", lambda: None)
     monkeypatch.setattr(page_child, "python", lambda *_: [sys.executable, "-c", page])
     lines, urls, heard = list[str](), list[str](), trio.Event()
 

@@ -1,4 +1,4 @@
-"""Connections of strangers: bounded, each for itself, HTTP/1 alone; real sockets, no node."""
+"""Connections of strangers: bounded, each for itself; real sockets, no node."""
 
 from __future__ import annotations
 
@@ -7,60 +7,55 @@ import random
 import select
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
-from shoal.page import connections
-from shoal.page.connections import Http1Config, serve_connections
-from shoal.page.guard import LET_IN
+from shoal.page import server
+from shoal.page.answers import Answer, Pages
+from shoal.page.board import Board
+from shoal.page.guard import HEADERS
+from shoal.page.server import PageServer
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeUnavailable
+from shoal_settings.web_address import WebAddress
 
-REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-STAYING = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-REFUSED = b"GET /refused HTTP/1.1\r\nHost: x\r\n\r\n"
+TOKEN = "t0k-en_" * 6
+STAYING = f"GET / HTTP/1.1\r\nHost: [::1]\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+REQUEST = STAYING.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+REFUSED = b"GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n"
+HUGE = REQUEST.replace(b"GET /", b"GET /huge")
 HALF = STAYING[:-2]
-LENGTH = [(b"content-length", b"4")]
 HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 SOURCES = ("127.0.0.1", "127.0.0.2") if sys.platform == "linux" else ("127.0.0.1",)
-UPGRADE = (
-    b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
-    b"HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
-)
+HERE = b" 200 OK"
 
 
-async def answer(scope: Any, _receive: Any, send: Any) -> None:
-    """Let everybody in but who asks for /refused."""
-    if scope["path"] == "/refused":
-        await send({"type": "http.response.start", "status": 403, "headers": LENGTH})
-        await send({"type": "http.response.body", "body": b"gone"})
-        return
-    scope["state"][LET_IN]()
-    is_huge = scope["path"] == "/huge"  # more than two sockets hold
-    headers = [] if is_huge else LENGTH
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    if is_huge:
-        await send({"type": "http.response.body", "body": bytes(1 << 25), "more_body": True})
-    await send({"type": "http.response.body", "body": b"here"})
+class HugePages(Pages):
+    """The page, and an answer that is more than two sockets hold."""
+
+    def answer(self, path: str, query: str) -> Answer:
+        return Answer(200, bytes(1 << 25)) if path == "/huge" else super().answer(path, query)
 
 
-@asynccontextmanager
-async def served() -> AsyncIterator[int]:
-    config = Http1Config()
-    config.graceful_timeout, config.keep_alive_timeout = 0.1, 3600.0
-    config.accesslog = config.errorlog = None
-    stop = trio.Event()
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    with trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(serve_connections, answer, config, listener, stop.wait)
-            yield listener.socket.getsockname()[1]
-            stop.set()
+@contextmanager
+def served(patch: pytest.MonkeyPatch) -> Iterator[int]:
+    patch.setattr("secrets.token_urlsafe", lambda _num: TOKEN)
+    address = WebAddress(host="127.0.0.1", port=0, may_move=False)
+    board = Board([])
+    with PageServer(board, address) as made:
+        made.pages = HugePages(board)
+        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield made.server_port
+        finally:
+            made.shutdown()
+            thread.join()
 
 
 async def said(port: int, data: bytes) -> bytes:
@@ -77,7 +72,7 @@ async def said(port: int, data: bytes) -> bytes:
 
 
 async def until_answered(port: int) -> None:
-    while b"here" not in await said(port, REQUEST):  # noqa: ASYNC110 - the other end's to say
+    while HERE not in await said(port, REQUEST):  # noqa: ASYNC110 - the other end's to say
         await trio.sleep(0.01)
 
 
@@ -95,9 +90,15 @@ async def asked(stream: trio.SocketStream, data: bytes) -> bytes:
     """Send a request; return the whole answer, or what came before the other end closed."""
     await stream.send_all(data)
     found = b""
-    while not found.endswith((b"here", b"gone")) and (part := await stream.receive_some()):
+    while not _is_whole(found) and (part := await stream.receive_some()):
         found += part
     return found
+
+
+def _is_whole(answer: bytes) -> bool:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    length = head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]
+    return length.isdigit() and len(body) == int(length)
 
 
 async def is_open(stream: trio.SocketStream) -> bool:
@@ -114,8 +115,8 @@ async def is_open(stream: trio.SocketStream) -> bool:
 async def test_one_address_takes_so_many_and_a_closed_one_makes_room_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_OF_ONE", 3)
-    async with served() as port:
+    monkeypatch.setattr(server, "MAX_OF_ONE", 3)
+    with served(monkeypatch) as port:
         held = [await opened(port, STAYING) for _ in range(3)]
         assert await said(port, REQUEST) == b""
         await held.pop().aclose()
@@ -125,9 +126,10 @@ async def test_one_address_takes_so_many_and_a_closed_one_makes_room_at_once(
 
 
 async def test_all_together_take_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
-    async with served() as port:
-        held = [await opened(port, STAYING) for _ in range(2)]
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    with served(monkeypatch) as port:
+        held = [await opened(port, STAYING, source) for source in SOURCES]
+        held += [await opened(port, STAYING) for _ in range(2 - len(held))]
         assert await said(port, REQUEST) == b""
         await held.pop().aclose()
         await until_answered(port)
@@ -135,15 +137,18 @@ async def test_all_together_take_so_many(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("data", [b"", HALF, REFUSED], ids=["silent", "half", "refused"])
-async def test_who_was_not_let_in_keeps_nobody_out(data: bytes) -> None:
+async def test_who_was_not_let_in_keeps_nobody_out(
+    data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More than one process may hold, beside a browser that is there and one that comes."""
-    async with served() as port, await opened(port, STAYING) as browser:
-        held = [await opened(port, data) for _ in range(connections.MAX_OF_ONE + 24)]
-        assert b"here" in await said(port, REQUEST)
-        assert b"here" in await asked(browser, STAYING)
-        assert sum([await is_open(stream) for stream in held]) < connections.MAX_OF_ONE
+    with served(monkeypatch) as port:
+        browser = await opened(port, STAYING)
+        held = [await opened(port, data) for _ in range(server.MAX_OF_ONE + 24)]
+        assert HERE in await said(port, REQUEST)
+        assert HERE in await asked(browser, STAYING)
+        assert sum([await is_open(stream) for stream in held]) < server.MAX_OF_ONE
         assert await is_open(held[-1])
-        for stream in held:
+        for stream in [*held, browser]:
             await stream.aclose()
 
 
@@ -155,28 +160,29 @@ async def test_whoever_comes_and_goes_a_browser_gets_in(
 ) -> None:
     """Strangers of two addresses open, stay, ask and leave in any order, between the browser's."""
     dice = random.Random(seed)
-    monkeypatch.setattr(connections, "MAX_OF_ONE", 4)
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 6)
+    monkeypatch.setattr(server, "MAX_OF_ONE", 4)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 6)
     strangers = list[trio.SocketStream]()
     browsers = list[trio.SocketStream]()
-    async with served() as port, trio.open_nursery() as nursery:
-        for _ in range(60):
-            act = dice.randrange(6)
-            if act <= 2:
-                data = dice.choice([b"", HALF[: dice.randrange(len(HALF))], HALF, REFUSED])
-                strangers.append(await opened(port, data, dice.choice(SOURCES)))
-            elif act == 3 and strangers:
-                await strangers.pop(dice.randrange(len(strangers))).aclose()
-            elif act == 4 and len(browsers) < 3:
-                browsers.append(await opened(port, STAYING))
-            elif act == 5 and browsers:
-                await browsers.pop(dice.randrange(len(browsers))).aclose()
-            if dice.random() < 0.3:  # one more beside a burst of strangers
-                nursery.start_soon(opened, port, HALF, dice.choice(SOURCES))
-            await until_answered(port)
-            for one in browsers:
-                assert b"here" in await asked(one, STAYING), "a browser is displaced"
-            assert sum([await is_open(one) for one in [*strangers, *browsers]]) <= 6
+    with served(monkeypatch) as port:
+        async with trio.open_nursery() as nursery:
+            for _ in range(60):
+                act = dice.randrange(6)
+                if act <= 2:
+                    data = dice.choice([b"", HALF[: dice.randrange(len(HALF))], HALF, REFUSED])
+                    strangers.append(await opened(port, data, dice.choice(SOURCES)))
+                elif act == 3 and strangers:
+                    await strangers.pop(dice.randrange(len(strangers))).aclose()
+                elif act == 4 and len(browsers) < 3:
+                    browsers.append(await opened(port, STAYING))
+                elif act == 5 and browsers:
+                    await browsers.pop(dice.randrange(len(browsers))).aclose()
+                if dice.random() < 0.3:  # one more beside a burst of strangers
+                    nursery.start_soon(opened, port, HALF, dice.choice(SOURCES))
+                await until_answered(port)
+                for one in browsers:
+                    assert HERE in await asked(one, STAYING), "a browser is displaced"
+                assert sum([await is_open(one) for one in [*strangers, *browsers]]) <= 6
         for one in [*strangers, *browsers]:
             await one.aclose()
 
@@ -184,32 +190,69 @@ async def test_whoever_comes_and_goes_a_browser_gets_in(
 async def test_who_takes_nothing_of_its_answer_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_OF_ONE", 1)
-    monkeypatch.setattr(connections, "TAKE_S", 0.05)
-    async with served() as port, await trio.open_tcp_stream("127.0.0.1", port) as stuck:
-        await stuck.send_all(REQUEST.replace(b"GET /", b"GET /huge"))
+    monkeypatch.setattr(server, "MAX_OF_ONE", 1)
+    monkeypatch.setattr(server, "WAIT_S", 0.2)
+    monkeypatch.setattr(server, "_STUCK_MS", 600_000)  # not the kernel ends it
+    with served(monkeypatch) as port:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stuck:
+            await stuck.send_all(HUGE)
+            await stuck.receive_some(1)
+            await until_answered(port)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [HTTP_2, b"\0" * 40_000, b"GET /\r\n\r\n", STAYING[:-2] + b"X: " + b"x" * 20_000],
+    ids=["HTTP/2", "no words", "no version", "a head without end"],
+)
+async def test_what_no_browser_sends_ends_its_connection(
+    data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(monkeypatch) as port:
+        assert HERE not in await said(port, data)
         await until_answered(port)
 
 
-async def test_one_who_takes_nothing_keeps_no_page_from_ending() -> None:
-    async with served() as port:
-        stuck = await trio.open_tcp_stream("127.0.0.1", port)
-        await stuck.send_all(REQUEST.replace(b"GET /", b"GET /huge"))
-        await stuck.receive_some(1)
-    await stuck.aclose()
+async def test_a_body_is_not_taken_for_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that keeps one connection for many readers would hand its answer to another."""
+    with served(monkeypatch) as port:
+        head = STAYING.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(STAYING))
+        for data in (head + STAYING, head.replace(b"GET", b"POST") + STAYING):
+            assert (await said(port, data)).count(b"HTTP/1.1 ") == 1
 
 
-@pytest.mark.parametrize("data", [HTTP_2, UPGRADE], ids=["at once", "by upgrade"])
-async def test_a_connection_that_turns_to_http_2_ends(data: bytes) -> None:
-    async with served() as port:
-        assert b"here" not in await said(port, data)
+async def test_every_answer_says_what_may_be_done_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(monkeypatch) as port:
+        for data, code in (
+            (REQUEST, 200),
+            (REQUEST.replace(b"GET", b"HEAD"), 200),
+            (REQUEST.replace(b"GET", b"POST"), 405),
+            (REQUEST.replace(b"GET", b"FOO"), 501),
+            (REQUEST.replace(b"GET /", b"GET /nowhere"), 404),
+            (REFUSED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), 403),
+        ):
+            head, _, body = (await said(port, data)).partition(b"\r\n\r\n")
+            assert int(head.split()[1]) == code
+            for name, value in HEADERS.items():
+                assert f"{name}: {value}".encode() in head
+            assert bool(body) == (b"HEAD" not in data)
+            assert (b"<html" in body) == (code == 200 and b"HEAD" not in data)
+
+
+async def test_requests_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_REQUESTS", 1)
+    with served(monkeypatch) as port:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stuck:
+            await stuck.send_all(HUGE)
+            await stuck.receive_some(1)
+            assert b" 503 " in await said(port, REQUEST)
         await until_answered(port)
 
 
 async def test_what_breaks_a_connection_breaks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with served() as port:
+    with served(monkeypatch) as port:
         with monkeypatch.context() as patched:
-            patched.setattr(connections._OpenConnection, "_read_data", lambda _self: 1 / 0)
+            patched.setattr(Pages, "answer", lambda *_: 1 / 0)
             assert await said(port, REQUEST) == b""
         await until_answered(port)
 

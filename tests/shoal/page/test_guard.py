@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import replace
-from typing import Any
 
 import pytest
-import trio
-import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.page.guard import HEADERS, LET_IN, MAX_REQUESTS, Guard, PageRequest, Rules, refusal
+from shoal.page.guard import HEADERS, PageRequest, Rules, refusal
 from shoal_settings.web_address import parse_web_name
 
 OWN = "127.0.0.1:7462"
@@ -121,7 +118,7 @@ def test_who_asks_shows_the_token(path: str) -> None:
 
     for own in (OWN, "localhost:7462", "192.0.2.7:7462"):
         assert with_(host=own) == 403
-        assert with_(f"token={TOKEN}", host=own) is None
+        assert with_(f"token={TOKEN}", host=own) == (303 if path == "/" else None)
         assert with_(authorization=f"Bearer {TOKEN}", host=own) is None
         assert with_(cookie=f"a=b; {COOKIE}", host=own) is None
     for wrong in ("", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "é"):
@@ -138,93 +135,22 @@ def test_nothing_but_the_token_is_one(query: str, cookie: str, authorization: st
     assert status(asked(query=query, cookie=cookie, authorization=authorization)) == 403
 
 
-async def test_who_is_refused_learns_where_the_token_is() -> None:
-    start, body = await ask_guard(RULES, {"headers": [(b"host", OWN.encode())]})
-    assert start["status"] == 403
-    (says,) = body["body"].decode().splitlines()
-    assert "printed" in says and "page.json" in says and TOKEN not in says
+def test_who_is_refused_learns_where_the_token_is() -> None:
+    no = refusal(asked(cookie=""), RULES)
+    assert no is not None and no.status == 403
+    assert "printed" in no.says and "page.json" in no.says and TOKEN not in no.says
 
 
-async def ask_guard(rules: Rules, scope: dict[str, Any]) -> list[dict[str, Any]]:
-    sent: list[dict[str, Any]] = []
-
-    async def app(_scope: Any, _receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"secret"})
-
-    async def receive() -> Any:
-        await trio.sleep_forever()
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    whole = {"type": "http", "method": "GET", "path": "/", "query_string": b"", **scope}
-    await Guard(app, rules)({"state": {LET_IN: lambda: None}, **whole}, receive, send)
-    return sent
-
-
-async def test_every_answer_says_what_may_be_done_with_it() -> None:
-    kept = (b"cookie", COOKIE.encode())
-    for headers in ([(b"host", OWN.encode()), kept], [(b"host", b"evil.example"), kept], []):
-        start, *rest = await ask_guard(RULES, {"headers": headers})
-        got = {name.decode(): value.decode() for name, value in start["headers"]}
-        assert {name.lower(): value for name, value in HEADERS.items()}.items() <= got.items()
-        is_own = (b"host", OWN.encode()) in headers
-        assert (start["status"] == 200) == (rest[0]["body"] == b"secret") == is_own
+def test_the_headers_let_nothing_but_the_page_itself_run() -> None:
     policy = HEADERS["Content-Security-Policy"]
     assert "default-src 'self'" in policy and "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
 
 
-async def test_the_token_becomes_a_cookie_that_no_script_reads() -> None:
-    scope = {"headers": [(b"host", OWN.encode())], "query_string": f"token={TOKEN}".encode()}
-    start, _ = await ask_guard(RULES, scope)
-    got = dict(start["headers"])
-    assert start["status"] == 303 and got[b"location"] == b"/"
-    assert got[b"set-cookie"] == f"shoal_page={TOKEN}; HttpOnly; SameSite=Strict; Path=/".encode()
-
-
-async def test_only_who_is_let_in_keeps_its_connection() -> None:
-    """A newcomer takes the place of anybody else."""
-    stays = list[Any]()
-    kept = (b"cookie", COOKIE.encode())
-    for host, *shown in ((OWN, kept), (OWN,), ("evil.example", kept), ("evil.example",)):
-        headers = [(b"host", host.encode()), *shown]
-        state = {LET_IN: lambda headers=headers: stays.append(headers)}
-        await ask_guard(RULES, {"headers": headers, "state": state})
-    assert stays == [[(b"host", OWN.encode()), kept]]
-
-
-async def test_no_other_kind_of_connection_is_taken() -> None:
-    (closed,) = await ask_guard(RULES, {"type": "websocket", "headers": []})
-    assert closed["type"] == "websocket.close"
-
-
-async def test_requests_at_once_are_bounded() -> None:
-    waiting, statuses = trio.Event(), []
-
-    async def app(_scope: Any, _receive: Any, send: Any) -> None:
-        await waiting.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    guard = Guard(app, RULES)
-    headers = [(b"host", OWN.encode()), (b"cookie", COOKIE.encode())]
-    scope: dict[str, Any] = {
-        "type": "http",
-        "method": "GET",
-        "path": "/",
-        "query_string": b"",
-        "headers": headers,
+def test_the_token_becomes_a_cookie_that_no_script_reads() -> None:
+    no = refusal(asked(query=f"token={TOKEN}", cookie=""), RULES)
+    assert no is not None and no.status == 303
+    assert no.headers == {
+        "Location": "/",
+        "Set-Cookie": f"shoal_page={TOKEN}; HttpOnly; SameSite=Strict; Path=/",
     }
-    scope["state"] = {LET_IN: lambda: None}
-    async with trio.open_nursery() as nursery:
-        for _ in range(MAX_REQUESTS + 3):
-            nursery.start_soon(guard, scope, None, send)
-        await trio.testing.wait_all_tasks_blocked()
-        assert statuses == [503] * 3
-        waiting.set()
-    assert statuses.count(200) == MAX_REQUESTS

@@ -1,0 +1,136 @@
+"""What the page answers: its own files, the state, curves, groups, health.
+
+/                        the page          /api/state     everything, asked for each second
+/static/…                its files         /api/history   /api/groups   /api/group
+/metrics /healthz /readyz
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from shoal.page.board import Board
+from shoal.page.files import static_files
+from shoal.page.groups import Filter
+from shoal.page.history import MAX_POINTS
+from shoal.page.peer import PagePeer
+from shoal.view.health import Healthy
+from shoal_base.visible import visible_name
+from shoal_ipc.answers.form import to_json
+
+_GROUP_ID: Final = re.compile(r"[0-9a-f]{1,128}")
+_POINTS: Final = re.compile(r"[0-9]{1,8}")
+_FILTERS: Final = ("family", "publisher", "reward", "whose")
+
+Asked = dict[str, str]
+"""The parameters of a request, the last of each name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer."""
+
+    status: int
+    body: bytes
+    media_type: str = "text/plain; charset=utf-8"
+
+
+class Pages:
+    """Answers by path, for any number of threads; it only reads."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._one_at_a_time = threading.Lock()
+        """Groups are read from a peer's socket."""
+        files = {
+            f"/static/{name}": Answer(200, one.content, one.media_type)
+            for name, one in static_files().items()
+        }
+        self._files = files | {"/": files["/static/index.html"]}
+        self._paths: dict[str, Callable[[Asked], Answer]] = {
+            "/api/state": self._state,
+            "/api/history": self._history,
+            "/api/groups": self._groups,
+            "/api/group": self._group,
+            "/metrics": self._metrics,
+            "/healthz": lambda asked: self._probed(asked, PagePeer.health),
+            "/readyz": lambda asked: self._probed(asked, PagePeer.readiness),
+        }
+
+    def answer(self, path: str, query: str) -> Answer:
+        """Return the answer to a request that may ask."""
+        if (file := self._files.get(path)) is not None:
+            return file
+        make = self._paths.get(path)
+        return _text("not here", 404) if make is None else make(dict(parse_qsl(query)))
+
+    def _state(self, _asked: Asked) -> Answer:
+        self._board.note_request()
+        return _json(self._board.state())
+
+    def _history(self, asked: Asked) -> Answer:
+        if (peer := self._peer(asked)) is None:
+            return _nothing("no such peer")
+        points = asked.get("points", "")
+        most = min(int(points), MAX_POINTS) if _POINTS.fullmatch(points) else MAX_POINTS
+        return _json(peer.curves(most))
+
+    def _groups(self, asked: Asked) -> Answer:
+        if (peer := self._peer(asked)) is None:
+            return _nothing("no such peer")
+        given = {name: asked.get(name, "")[:256] for name in _FILTERS}
+        with self._one_at_a_time:
+            return _json(peer.groups.list(Filter(**given)))
+
+    def _group(self, asked: Asked) -> Answer:
+        peer, group_id = self._peer(asked), asked.get("id", "")
+        if peer is None or not _GROUP_ID.fullmatch(group_id):
+            return _nothing("no such group")
+        with self._one_at_a_time:
+            found = peer.groups.one(group_id)
+        return (
+            _nothing("this group is not kept any more") if found is None else _json(to_json(found))
+        )
+
+    def _metrics(self, asked: Asked) -> Answer:
+        """Return one peer's: the named one, or the only one."""
+        peers = self._named(asked)
+        if len(peers) != 1:
+            names = ", ".join(map(visible_name, self._board.peers))
+            return _text(f"say which: /metrics?peer=NAME, one of {names}", 404)
+        return Answer(200, peers[0].metrics().encode(), "text/plain; version=0.0.4; charset=utf-8")
+
+    def _probed(self, asked: Asked, probe: Callable[[PagePeer], Healthy]) -> Answer:
+        """Return one line for each peer that is meant; 503 where one of them is not well."""
+        found = {peer.name: probe(peer) for peer in self._named(asked)}
+        lines = [f"{visible_name(name)}: {one.says}" for name, one in found.items()]
+        ok = bool(found) and all(one.ok for one in found.values())
+        return _text("\n".join(lines) or "no peer here", 200 if ok else 503)
+
+    def _named(self, asked: Asked) -> list[PagePeer]:
+        name, peers = asked.get("peer"), self._board.peers
+        return [one for key, one in peers.items() if name in (None, key)]
+
+    def _peer(self, asked: Asked) -> PagePeer | None:
+        self._board.note_request()
+        return self._board.peers.get(asked.get("peer", ""))
+
+
+def _json(value: Any, status: int = 200) -> Answer:
+    """Answer in JSON of one line of ASCII."""
+    body = json.dumps(value, separators=(",", ":")).encode()
+    return Answer(status, body, "application/json")
+
+
+def _text(text: str, status: int) -> Answer:
+    return Answer(status, f"{text}\n".encode())
+
+
+def _nothing(says: str) -> Answer:
+    return _json({"error": says}, 404)

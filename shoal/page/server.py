@@ -1,0 +1,264 @@
+"""The page's web server: the standard library's, a thread for each connection, behind the guard.
+
+    accept ─▶ room? of this address, too? ─▶ head ─▶ guard ─▶ state, curves, groups, health, files
+                        no ─▶ the oldest that was not let in yet gives way
+
+A flood of connections would else take every descriptor of the process, with which it asks its
+peers. Whoever reaches the port can open connections, but only a reader with the token is let in: so
+whatever others hold open, a browser always gets a connection. A reader that does not take what it
+asked for is closed. What a connection breaks is that connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, BinaryIO, Final
+
+from shoal.page.answers import Answer, Pages
+from shoal.page.board import Board
+from shoal.page.guard import HEADERS, PageRequest, Rules, refusal
+from shoal_settings.web_address import WebAddress, WebName
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS: Final = 256  # descriptors that a page may take; a guess
+MAX_OF_ONE: Final = 96
+"""Of one address: eight browsers' worth of six each, twice."""
+MAX_REQUESTS: Final = 64  # answered at the same time; a guess
+WAIT_S: Final = 30.0
+"""Within so long a connection says something, and a reader takes one answer. A page asks each
+second."""
+_MAX_HEAD_BYTES: Final = 16 * 1024  # a browser sends one or two KiB
+_STUCK_MS: Final = 10_000
+"""After so long the kernel ends a connection whose other end takes nothing."""
+_NO_FILES_S: Final = 0.1  # before the next try where no descriptor is left; a guess
+
+
+class BindError(Exception):
+    """It cannot listen there; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Visit:
+    """A connection that is open; the order of visits is that of their coming."""
+
+    sock: socket.socket
+    address: str
+
+
+class ConnectionRoom:
+    """Which connections there are."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._strangers: list[_Visit] = []
+        """Those whose reader was not let in, the oldest first."""
+        self._let_in: list[_Visit] = []
+
+    def enter(self, sock: socket.socket, address: str) -> bool:
+        """Take a place for one more connection; False where all who are there were let in."""
+        visit = _Visit(sock=sock, address=address)
+        with self._lock:
+            fits = self._fits(address, MAX_OF_ONE) and self._fits(None, MAX_CONNECTIONS)
+            if fits:
+                self._strangers.append(visit)
+            return fits
+
+    def let_in(self, sock: socket.socket) -> None:
+        """Keep a connection, whoever else comes."""
+        with self._lock:
+            for visit in [one for one in self._strangers if one.sock is sock]:
+                self._strangers.remove(visit)
+                self._let_in.append(visit)
+
+    def leave(self, sock: socket.socket) -> None:
+        """Give the place of a connection back; once more does nothing."""
+        with self._lock:
+            for among in (self._strangers, self._let_in):
+                among[:] = [one for one in among if one.sock is not sock]
+
+    def _fits(self, address: str | None, most: int) -> bool:
+        """Whether there is a place; the oldest that was not let in makes one."""
+
+        def meant(among: list[_Visit]) -> list[_Visit]:
+            return [one for one in among if address in (None, one.address)]
+
+        strangers = meant(self._strangers)
+        if len(strangers) + len(meant(self._let_in)) < most:
+            return True
+        if not strangers:
+            return False
+        self._strangers.remove(strangers[0])
+        with contextlib.suppress(OSError):  # gone already
+            strangers[0].sock.shutdown(socket.SHUT_RDWR)
+        return True
+
+
+class PageServer(ThreadingHTTPServer):
+    """Listens, and answers what a board shows."""
+
+    daemon_threads = True
+    request_queue_size = 32  # browsers of a household; a guess
+
+    def __init__(self, board: Board, address: WebAddress, name: WebName | None = None) -> None:
+        """Listen, at another port where the default is taken. Raises BindError."""
+        self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        try:
+            super().__init__((address.host, address.port), _Handler)
+        except OSError as error:
+            if not (address.may_move and error.errno == errno.EADDRINUSE):
+                raise BindError(_why(address, error)) from None
+            super().__init__((address.host, 0), _Handler)
+        self.pages = Pages(board)
+        self.room = ConnectionRoom()
+        self.places = threading.BoundedSemaphore(MAX_REQUESTS)
+        # Each process makes its own token: to the port's next owner a browser still sends the
+        # cookie, which is worth nothing then.
+        self.rules = Rules(
+            host=address.host.lower(),
+            token=secrets.token_urlsafe(32),
+            cookie=f"shoal_page_{self.server_port}",
+            name=name,
+        )
+
+    @property
+    def url(self) -> str:
+        """The address that people open, with the token."""
+        rules, port = self.rules, self.server_port
+        if rules.name is not None:
+            origin = rules.name.origin or f"http://{rules.name.host}:{port}"
+            return f"{origin}/?token={rules.token}"
+        host = {"0.0.0.0": _own_address(), "::": "::1"}.get(rules.host, rules.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={rules.token}"
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server who this is."""
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections that it accepts have it, too
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STUCK_MS)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_port = self.socket.getsockname()[1]
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; where no descriptor is left, not again at once."""
+        try:
+            connection, address = self.socket.accept()
+        except OSError:
+            time.sleep(_NO_FILES_S)
+            raise
+        connection.settimeout(WAIT_S)
+        return connection, address
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether there is room for it."""
+        return self.room.enter(request, client_address[0])
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.room.leave(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Note what broke a connection, unless its other end did."""
+        if not isinstance(error := sys.exc_info()[1], OSError):
+            log.warning("a connection broke: %r", error)
+
+
+class _Head:
+    """A connection's bytes, of which the head of a request may have so many and no more."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.left = _MAX_HEAD_BYTES
+
+    def readline(self, limit: int = -1) -> bytes:
+        line = self._file.readline(self.left if limit < 0 else min(limit, self.left))
+        self.left -= len(line)
+        if not self.left:
+            raise ConnectionError("the head of a request is too long")
+        return line
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PageServer
+    protocol_version = "HTTP/1.1"
+    rfile: Any
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = _Head(self.rfile)
+
+    def handle_one_request(self) -> None:
+        self.rfile.left = _MAX_HEAD_BYTES
+        super().handle_one_request()
+
+    def do_GET(self) -> None:
+        # A body would stand unread, and be taken for the next request.
+        if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
+            self.close_connection = True
+        if not self.server.places.acquire(blocking=False):
+            self._send(Answer(503, b"too many requests at once\n"))
+            return
+        try:
+            self._answer()
+        finally:
+            self.server.places.release()
+
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PATCH = do_GET  # noqa: N815
+
+    def _answer(self) -> None:
+        path, _, query = self.path.partition("?")
+        headers = {one.lower(): ", ".join(self.headers.get_all(one, ())) for one in self.headers}
+        asked = PageRequest(method=self.command, path=path, query=query, headers=headers)
+        if (no := refusal(asked, self.server.rules)) is not None:
+            self._send(Answer(no.status, f"{no.says}\n".encode()), no.headers)
+            return
+        self.server.room.let_in(self.connection)
+        self._send(self.server.pages.answer(path, query))
+
+    def _send(self, answer: Answer, headers: Mapping[str, str] | None = None) -> None:
+        self.send_response_only(answer.status)
+        length = {"Content-Type": answer.media_type, "Content-Length": str(len(answer.body))}
+        for name, value in {**length, **HEADERS, **(headers or {})}.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what is no request that a browser sends."""
+        self.close_connection = True
+        self._send(Answer(code, b"not a request that this page answers\n"))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug(format, *args)
+
+
+def _why(address: WebAddress, error: OSError) -> str:
+    what = error.strerror or str(error)
+    return f"cannot serve at {address.host}:{address.port} ({what}): give another --http HOST:PORT"
+
+
+def _own_address() -> str:
+    """Return the address by which this machine goes to others; sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
