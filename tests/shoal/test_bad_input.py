@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +23,7 @@ from shoal_base.visible import visible_lines
 from shoal_settings.exits import say_error
 from shoal_settings.parser import Parser
 from shoal_settings.schema import Settings, public_name
-from tests.support.forked_commands import UNCAUGHT
+from tests.support.forked_commands import UNCAUGHT, open_forks
 
 NUM_CASES = 600
 MOST_SHOWN = 3_000
@@ -125,22 +123,11 @@ def test_a_command_ends_in_one_line_whatever_is_typed() -> None:
 
 def played(cases: list[Case]) -> Iterator[str]:
     """Yield what is wrong with how each ends."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.forked_commands"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as runner:
-        assert runner.stdin is not None and runner.stdout is not None
+    with open_forks() as run:
         for case in cases:
-            files = {name: content.hex() for name, content in case.files.items()}
-            asked = {"argv": case.argv, "env": case.env, "files": files}
-            runner.stdin.write(json.dumps(asked) + "\n")
-            runner.stdin.flush()
-            answer = json.loads(runner.stdout.readline())
+            answer = run(case.argv, case.env, case.files)
             found = wrong_with(answer)
             yield f"{found}: {answer['err'][-300:]}" if found else ""
-        runner.stdin.close()
 
 
 @pytest.mark.parametrize(

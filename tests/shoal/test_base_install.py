@@ -14,6 +14,7 @@ import pytest
 
 from shoal_base.children import python
 from shoal_base.extras import TRAINER
+from tests.support.forked_commands import Run, open_forks
 from tests.support.tree import ROOT
 
 PATIENCE_S = 100.0
@@ -56,16 +57,26 @@ WORKS = (
     "completion bash",
     "debug --help",
 )
-OWN = 'name = "own"\nrows = "own.jsonl"\n'
+OWN = {
+    "own.toml": b'name = "own"\nrows = "own.jsonl"\n',
+    "own.jsonl": b'{"question": "1+1?", "answer": "2"}\n',
+}
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the environment of a program that can import only what the wheel alone brings."""
-    (tmp_path / "block").mkdir()
-    (tmp_path / "block" / "sitecustomize.py").write_text(BLOCK)
+    block = tmp_path_factory.mktemp("block")
+    (block / "sitecustomize.py").write_text(BLOCK)
     kept = {k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}
-    return {**kept, "PYTHONPATH": os.pathsep.join((str(tmp_path / "block"), str(ROOT)))}
+    return {**kept, "PYTHONPATH": os.pathsep.join((str(block), str(ROOT)))}
+
+
+@pytest.fixture(scope="module")
+def forked(base: dict[str, str]) -> Iterator[Run]:
+    """What runs a command there, without the imports of each."""
+    with open_forks(base) as run:
+        yield run
 
 
 def run(line: str, base: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -82,24 +93,18 @@ def run(line: str, base: dict[str, str], folder: Path) -> subprocess.CompletedPr
 
 
 @pytest.mark.parametrize("line", LACKS)
-def test_a_command_that_needs_more_says_so_in_one_line(
-    line: str, base: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "own.toml").write_text(OWN)
-    (tmp_path / "own.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
-    done = run(line, base, tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert TRAIN in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+def test_a_command_that_needs_more_says_so_in_one_line(line: str, forked: Run) -> None:
+    done = forked(line.split(), files=OWN)
+    assert done["code"] == 2, done
+    assert TRAIN in done["err"]
+    assert len(done["err"].strip().splitlines()) == 1, done
 
 
 @pytest.mark.parametrize("line", WORKS)
-def test_a_command_that_needs_no_more_works(
-    line: str, base: dict[str, str], tmp_path: Path
-) -> None:
-    done = run(line, base, tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+def test_a_command_that_needs_no_more_works(line: str, forked: Run) -> None:
+    done = forked(line.split())
+    assert (done["code"], done["err"]) == (0, "")
+    assert done["out"]
 
 
 def test_a_bootstrap_is_a_meeting_point_and_a_relay(base: dict[str, str], tmp_path: Path) -> None:

@@ -15,27 +15,63 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal.__main__ import COMMANDS, main
+from shoal.__main__ import COMMANDS, is_installed, main
+from shoal_base.output import drain_output
 
 SECONDS = 6.0
 """Far longer than a command takes that starts nothing."""
 UNCAUGHT = 98
 """The code of one that an exception ended."""
 _MAX_BYTES = 200_000
+_LATE = ("shoal_p2p.live_command", "shoal_p2p.judge.live_command", "shoal_bootstrap.live_command")
+"""What commands import when their flags are right."""
+
+
+Run = Callable[..., dict[str, Any]]
+
+
+@contextmanager
+def open_forks(environment: Mapping[str, str] | None = None) -> Iterator[Run]:
+    """Start such a process; yield what runs a command there: ``run(argv, env={}, files={})``."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.forked_commands"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as runner:
+        lines, answers = runner.stdin, runner.stdout
+        assert lines is not None and answers is not None
+
+        def run(
+            argv: Sequence[str],
+            env: Mapping[str, str] | None = None,
+            files: Mapping[str, bytes] | None = None,
+        ) -> dict[str, Any]:
+            held = {name: content.hex() for name, content in (files or {}).items()}
+            lines.write(json.dumps({"argv": argv, "env": env or {}, "files": held}) + "\n")
+            lines.flush()
+            answer: dict[str, Any] = json.loads(answers.readline())
+            return answer
+
+        yield run
+        lines.close()
 
 
 def run_all() -> None:
     """Answer line by line."""
-    for command in COMMANDS.values():
-        for module in (command.module, *command.parts.values()):
-            importlib.import_module(module)
+    named = (one for each in COMMANDS.values() for one in (each.module, *each.parts.values()))
+    for module in (*filter(is_installed, named), *_LATE):
+        importlib.import_module(module)
     root = Path(tempfile.mkdtemp())
     try:
         for number, line in enumerate(sys.stdin):
@@ -81,6 +117,7 @@ def _become(work: Path, folder: Path, argv: Sequence[str], env: dict[str, str]) 
         except BaseException as error:  # noqa: BLE001 - what it died of is what is asked
             sys.excepthook(type(error), error, error.__traceback__)
             code = UNCAUGHT
+        drain_output()  # what serves writes by threads
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
