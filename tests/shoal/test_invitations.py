@@ -6,10 +6,8 @@ import contextlib
 import dataclasses
 import io
 import json
-import stat
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +25,9 @@ from shoal_p2p.node import Node, NodeEnd
 from shoal_p2p.parts import Tuning
 from shoal_settings.exits import UsageExit
 from shoal_settings.schema import Settings
-from shoal_wire.invite import Invite, decode_invite, encode_invite
+from shoal_wire.invite import Invite, encode_invite
 from shoal_wire.types import Digest
 from tests.support.nodes import fresh_identity
-from tests.support.processes import Stage, open_stage
 from tests.support.running_node import quiet_settings
 
 KEY = b"k" * 32
@@ -38,13 +35,6 @@ ADDRESS = "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA
 SAMPLE = Invite(swarm=Digest(bytes(32)), addresses=(ADDRESS,))
 PRIVATE = Invite(swarm=Digest(bytes(32)), addresses=(ADDRESS,), private=True)
 WITH_KEY = Invite(swarm=Digest(bytes(32)), addresses=(ADDRESS,), private=True, swarm_key=KEY)
-
-
-@pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.chdir(tmp_path)
-    with open_stage(tmp_path) as found:
-        yield found
 
 
 def typed(data: bytes) -> io.TextIOWrapper:
@@ -57,36 +47,6 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     assert "Traceback" not in text
     (line,) = text.strip().splitlines()
     return line
-
-
-def test_a_bootstraps_invitation_joins_its_private_swarm(
-    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "kept.key").write_text(format_swarm_key(KEY))
-    boot = stage.bootstrap("boot", "--swarm-key", "kept.key")
-    asked = ["invite", "--data-dir", str(boot.data_dir)]
-    assert main(asked) == 0
-    said = capsys.readouterr()
-    assert decode_invite(said.out.strip()).swarm_key is None
-    assert "only loopback is known" in said.err
-    assert "its key is not in it" in said.err
-    assert main([*asked, "--with-key", "--json"]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert told["reach"] == "loopback"
-    assert told["with_key"]
-    assert told["swarm"] == boot.ready_line["swarm"]
-    assert KEY.hex() not in boot.log
-    friend = stage.process(
-        "join", "friend", "--listen", "/ip4/127.0.0.1/tcp/0", "--no-mdns", "--no-trainer",
-        told["line"],
-    )  # fmt: skip
-    friend.start()
-    friend.wait_status(lambda status: status["peers"] == 1, "to be connected")
-    assert friend.ready_line["swarm"] == told["swarm"]
-    kept = friend.data_dir / "swarm.key"
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert load_swarm_key(kept) == KEY
-    assert friend.stop() == 0
 
 
 def test_no_peer_no_invitation(

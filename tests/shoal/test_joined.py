@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shoal.__main__ import main
 from shoal_p2p.net.swarm_key import format_swarm_key, load_swarm_key
 from shoal_wire.invite import Invite, decode_invite, encode_invite
 from shoal_wire.types import Digest
@@ -23,16 +27,24 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 KEY = bytes(range(1, 33))
-TRAINED_S = 120.0
 
 
-def private_line(stage: Stage, folder: Path) -> str:
-    """Return the invitation to a private swarm that is met here."""
+def private_line(stage: Stage, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the invitation to a private swarm that is met here, as `shoal invite` prints it."""
     (folder / "kept.key").write_text(format_swarm_key(KEY))
     boot = stage.bootstrap("boot", "--swarm-key", str(folder / "kept.key"))
-    swarm = Digest(bytes.fromhex(boot.ready_line["swarm"]["digest"]))
-    made = Invite(swarm=swarm, addresses=(boot.address,), private=True, swarm_key=KEY)
-    return encode_invite(made)
+    asked = ["invite", "--data-dir", str(boot.data_dir)]
+    assert main(asked) == 0
+    said = capsys.readouterr()
+    assert decode_invite(said.out.strip()).swarm_key is None
+    assert "only loopback is known" in said.err
+    assert "its key is not in it" in said.err
+    assert main([*asked, "--with-key", "--json"]) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (told["reach"], told["with_key"]) == ("loopback", True)
+    assert told["swarm"] == boot.ready_line["swarm"]
+    assert KEY.hex() not in boot.log
+    return str(told["line"])
 
 
 def family(pid: int) -> list[int]:
@@ -58,19 +70,21 @@ def has_nothing_of(line: str) -> Callable[[bytes], bool]:
 
 
 def test_no_process_of_a_joined_node_has_the_key_in_its_arguments_or_environment(
-    stage: Stage, tmp_path: Path
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = private_line(stage, tmp_path)
+    line = private_line(stage, tmp_path, capsys)
     assert decode_invite(line).swarm_key == KEY
     clean = has_nothing_of(line)
     flags = ("--listen", LOOPBACK, "--no-mdns", "--http", "127.0.0.1:0", "--rounds", "500")
     node = stage.process("join", "node", *flags, line).start()
     node.wait_status(lambda status: status["peers"] == 1, "to be connected")
-    node.wait_status(lambda status: status["trainer"]["state"] == "training", "to train", TRAINED_S)
     wait_for((node.data_dir / "page.json").exists, 60.0, "its page")
-    assert load_swarm_key(node.data_dir / "swarm.key") == KEY
+    kept = node.data_dir / "swarm.key"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert load_swarm_key(kept) == KEY
+    # The node, its task worker, its trainer, which still loads torch, and the page.
+    wait_for(lambda: len(family(node.pid)) >= 4, 60.0, "its processes")
     seen = {pid: shown(pid) for pid in family(node.pid)}
-    assert len(seen) >= 4  # the node, its trainer, their workers, the page
     assert any(b"trainer" in text or b"policy" in text for text in seen.values())
     assert [pid for pid, text in seen.items() if not clean(text)] == []
     assert clean((node.data_dir / "out.txt").read_bytes() + node.log.encode())

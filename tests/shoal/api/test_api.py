@@ -18,7 +18,9 @@ import trio
 import shoal
 from shoal_wire.invite import Invite, encode_invite
 from shoal_wire.types import Completion, FinishReason
+from tests.support.peers import INSTANT
 from tests.support.processes import LOOPBACK, Stage, wait_for
+from tests.support.running_node import RunningNode
 
 pytestmark = pytest.mark.timeout(300)
 QUIET = ("--listen", LOOPBACK, "--no-mdns")
@@ -37,25 +39,28 @@ def _drawn(swarm: shoal.Swarm, count: int) -> list[shoal.LeasedGroup]:
     return found
 
 
-def _invitation(stage: Stage) -> tuple[str, Path]:
-    """Return an invitation to the swarm of a node without a trainer, and that node's folder."""
-    node = stage.node("one", "--no-trainer")
-    swarm = node.ready_line["swarm"]["digest"]
-    return encode_invite(
-        Invite(swarm=bytes.fromhex(swarm), addresses=(node.address,))
-    ), node.data_dir
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[shoal.Swarm, shoal.Swarm]]:
+    """Two programs of one swarm: one at a node that runs, one with a node that it has started.
+
+    A test that has them leaves nothing to draw.
+    """
+    root = tmp_path_factory.mktemp("pair")
+    with RunningNode(root / "one") as node:
+        invite = Invite(swarm=node.node.manifest.digest, addresses=(node.address,))
+        with (
+            shoal.connect(root / "one") as one,
+            shoal.connect(encode_invite(invite), data_dir=root / "two", node_flags=QUIET) as two,
+        ):
+            wait_for(lambda: two.status()["peers"] == 1, 60.0, "the nodes to meet")
+            yield one, two
 
 
-@pytest.fixture
-def pair(stage: Stage, tmp_path: Path) -> Iterator[tuple[shoal.Swarm, shoal.Swarm]]:
-    """Two programs of one swarm: one at a node that runs, one with a node that it has started."""
-    line, folder = _invitation(stage)
-    with (
-        shoal.connect(folder) as one,
-        shoal.connect(line, data_dir=tmp_path / "two", node_flags=QUIET) as two,
-    ):
-        wait_for(lambda: two.status()["peers"] == 1, 60.0, "the nodes to meet")
-        yield one, two
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a node without a trainer, that runs and knows nobody."""
+    with RunningNode(tmp_path_factory.mktemp("alone"), parts=INSTANT) as node:
+        yield node.data_dir
 
 
 def test_what_one_publishes_another_draws_verifies_and_acknowledges_once(
@@ -134,15 +139,7 @@ def test_a_program_that_is_killed_names_what_its_checkpoint_has(
         assert later.acknowledge([trained[0].id])
         assert [group.id for group in _drawn(later, 1)] == [trained[1].id]
         assert later.draw(1) == []
-
-
-def test_a_node_with_a_trainer_is_published_to_and_not_drawn_from(stage: Stage) -> None:
-    node = stage.node("one", "--model", "tiny", "--local", "1", "--external", "0")
-    with shoal.connect(node.data_dir) as swarm:
-        assert swarm.publish([shoal.Group(swarm.tasks(1)[0], ["1", "2"])])
-        with pytest.raises(shoal.SwarmError, match="--no-trainer"):
-            swarm.draw(1)
-    node.wait_status(lambda s: s["trainer"]["restarts"] == 0 and s["round"] >= 1, "its trainer")
+        assert later.acknowledge([trained[1].id])
 
 
 def test_a_node_that_was_started_ends_with_the_program(tmp_path: Path) -> None:
@@ -194,8 +191,9 @@ def test_what_cannot_be_joined_is_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_what_peers_would_refuse_is_not_published(tmp_path: Path) -> None:
-    with shoal.connect(tmp_path, node_flags=QUIET) as swarm:
+def test_what_peers_would_refuse_is_not_published(alone: Path) -> None:
+    with shoal.connect(alone) as swarm:
+        before = swarm.status()["groups_published"]
         (question,) = swarm.tasks(1)
         good = shoal.Group(question, ["1", "2"])
         for bad, says in ((["1"], "group 1 has 1 completions"), (["1", "\0"], "refuse")):
@@ -203,21 +201,22 @@ def test_what_peers_would_refuse_is_not_published(tmp_path: Path) -> None:
                 swarm.publish([good, shoal.Group(question, bad)])
         with pytest.raises(shoal.SwarmError, match="author"):
             swarm.publish([good], author="\n")
-        assert swarm.status()["groups_published"] == 0
+        assert swarm.status()["groups_published"] == before
         assert swarm.publish([good])
         assert swarm.publish([good]), "again it changes nothing"
-        assert swarm.status()["groups_published"] == 1
+        assert swarm.status()["groups_published"] == before + 1
         assert not swarm.publish([shoal.Group(question, ["3", "4"])], wait=False)
         assert swarm.publish([])
-        assert swarm.status()["groups_published"] == 2
+        assert swarm.status()["groups_published"] == before + 2
 
 
 @pytest.mark.parametrize("run", [asyncio.run, lambda coroutine: trio.run(lambda: coroutine)])
 def test_it_is_awaited_under_asyncio_and_under_trio(
-    run: Callable[[object], None], tmp_path: Path
+    run: Callable[[object], None], alone: Path
 ) -> None:
     async def main() -> None:
-        async with shoal.aconnect(tmp_path, node_flags=QUIET) as swarm:
+        async with shoal.aconnect(alone) as swarm:
+            before = (await swarm.status())["groups_published"]
             (question,) = await swarm.tasks(1)
             group = shoal.Group(question, ["1", "2"])
             assert await swarm.publish([group])
@@ -225,7 +224,7 @@ def test_it_is_awaited_under_asyncio_and_under_trio(
             assert await swarm.draw(1) == []
             assert await swarm.acknowledge([])
             await swarm.release([])
-            assert (await swarm.status())["groups_published"] == 1
+            assert (await swarm.status())["groups_published"] == before + 1
 
     threads = threading.active_count()
     run(main())
@@ -247,12 +246,16 @@ def test_the_page_s_example_does_what_it_says(
 ) -> None:
     """The first block of the page, as it stands, at a node of this test."""
     one, two = pair
+    before = one.status()["groups_received"]
     assert two.publish([shoal.Group(question, ["1", "2"]) for question in two.tasks(2)])
     example = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     assert example is not None
-    monkeypatch.setattr(shoal, "connect", lambda _line: one, raising=False)
-    wait_for(lambda: one.status()["groups_received"] >= 2, 60.0, "what the other published")
+    wait_for(lambda: one.status()["groups_received"] >= before + 2, 60.0, "what the other said")
+    one._client.close()  # a node has one trainer; it takes the place back when it is used again
+    connect = shoal.connect
+    monkeypatch.setattr(shoal, "connect", lambda _line: connect(one.data_dir), raising=False)
     names: dict[str, object] = {}
     exec(example[1], names)
     assert len(names["drawn"]) == 2
     assert [len(rewards) for rewards in names["rewards"]] == [2, 2]
+    assert two.acknowledge(_drawn(two, 4))

@@ -83,18 +83,31 @@ def test_it_joins_the_swarm_of_an_invitation(stage: Stage, tmp_path: Path) -> No
 
 def test_node_and_trainer_end_with_the_kernel_however_it_ends(tmp_path: Path) -> None:
     script = (
-        f"import shoal, os, time; r = shoal.start(data_dir={str(tmp_path)!r}, node_flags={QUIET!r})"
+        "import shoal, os, sys, time; "
+        f"r = shoal.start(data_dir={str(tmp_path)!r}, node_flags={QUIET!r})"
         "\nwhile not r.rounds(): time.sleep(0.2)"
-        "\nprint(r._node.pid, flush=True); os.kill(os.getpid(), 9)"
+        "\nprint(r._node.pid, flush=True); sys.stdin.read(); os.kill(os.getpid(), 9)"
     )
     command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as program:
+        assert program.stdin is not None and program.stdout is not None
         node = psutil.Process(int(program.stdout.readline()))
         family = [node, *node.children(recursive=True)]
+        another_program_publishes_and_draws_nothing(tmp_path)
+        program.stdin.close()
         assert program.wait(60) == -signal.SIGKILL
     assert len(family) >= 2, "node and trainer"
     wait_for(lambda: not any(map(_is_alive, family)), 60.0, "all to end with their program")
+
+
+def another_program_publishes_and_draws_nothing(folder: Path) -> None:
+    """Where the node has a trainer of its own, which goes on."""
+    with shoal.connect(folder) as swarm:
+        assert swarm.publish([shoal.Group(swarm.tasks(1)[0], ["1", "2"])])
+        with pytest.raises(shoal.SwarmError, match="--no-trainer"):
+            swarm.draw(1)
+        assert swarm.status()["trainer"]["restarts"] == 0
 
 
 def _is_alive(process: psutil.Process) -> bool:
