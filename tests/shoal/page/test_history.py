@@ -77,7 +77,8 @@ def test_many_rounds_fit_a_screen_with_their_peaks(tmp_path: Path) -> None:
     assert history.num_rows == NUM_ROWS and len(shown["x"]) == MAX_POINTS
     assert {len(values) for values in shown["series"].values()} == {MAX_POINTS}
     assert max(shown["series"]["own"]) == 0.99 and min(shown["series"]["own"]) == 0.01
-    assert shown["x"][0] == 0 and shown["x"][-1] == NUM_ROWS - 1 and shown["x"] == sorted(shown["x"])
+    assert (shown["x"][0], shown["x"][-1]) == (0, NUM_ROWS - 1)
+    assert shown["x"] == sorted(shown["x"])
 
 
 def test_the_mean_is_of_the_latest_rounds(tmp_path: Path) -> None:
