@@ -1,7 +1,7 @@
 """What the page answers: its own files, the state, curves, groups, health.
 
 /                        the page          /api/state     everything, asked for each second
-/static/…                its files         /api/history   /api/groups   /api/group
+/static/…                its files         /api/history   /api/group
 /metrics /healthz /readyz
 """
 
@@ -17,7 +17,6 @@ from urllib.parse import parse_qsl
 
 from shoal.page.board import Board
 from shoal.page.files import static_files
-from shoal.page.groups import Filter
 from shoal.page.history import MAX_POINTS
 from shoal.page.peer import PagePeer
 from shoal.view.health import Healthy
@@ -26,7 +25,6 @@ from shoal_ipc.answers.form import to_json
 
 _GROUP_ID: Final = re.compile(r"[0-9a-f]{1,128}")
 _POINTS: Final = re.compile(r"[0-9]{1,8}")
-_FILTERS: Final = ("family", "publisher", "reward", "whose")
 
 Asked = dict[str, str]
 """The parameters of a request, the last of each name."""
@@ -56,7 +54,6 @@ class Pages:
         self._paths: dict[str, Callable[[Asked], Answer]] = {
             "/api/state": self._state,
             "/api/history": self._history,
-            "/api/groups": self._groups,
             "/api/group": self._group,
             "/metrics": self._metrics,
             "/healthz": lambda asked: self._probed(asked, PagePeer.health),
@@ -80,13 +77,6 @@ class Pages:
         points = asked.get("points", "")
         most = min(int(points), MAX_POINTS) if _POINTS.fullmatch(points) else MAX_POINTS
         return _json(peer.curves(most))
-
-    def _groups(self, asked: Asked) -> Answer:
-        if (peer := self._peer(asked)) is None:
-            return _nothing("no such peer")
-        given = {name: asked.get(name, "")[:256] for name in _FILTERS}
-        with self._one_at_a_time:
-            return _json(peer.groups.list(Filter(**given)))
 
     def _group(self, asked: Asked) -> Answer:
         peer, group_id = self._peer(asked), asked.get("id", "")

@@ -64,9 +64,7 @@ class History:
     def _clear(self) -> None:
         self._offset = 0
         self._pending = b""
-        self._seconds = 0.0
         self._rounds = array("d")
-        self._times = array("d")
         self._means = {name: _Mean() for name in SERIES.values()}
         self._columns = {
             column: array("d") for name in SERIES.values() for column in (name, f"{name}_mean")
@@ -120,10 +118,7 @@ class History:
         if kind == "held_out":
             self._add_held_out(event)
         elif kind == "round":
-            seconds = float(event.get("step_time") or 0.0)
             self._rounds.append(float(event["round"]))
-            self._seconds += seconds if math.isfinite(seconds) else 0.0
-            self._times.append(self._seconds)
             for metric, name in SERIES.items():
                 value = _number(event.get(metric))
                 self._columns[name].append(value)
@@ -154,27 +149,24 @@ class History:
     def shown(self, max_points: int = MAX_POINTS) -> dict[str, Any]:
         """Return the curves as JSON values, each of at most so many points.
 
-        `x` are rounds, `seconds` the training time until then; a curve has None where it has no
-        value. `held_out` is pass@1 and each family's, as pairs of round and share; `held_out_items`
-        and `held_out_of_family` say of how many questions, 0 where that is not known.
+        `x` are rounds; a curve has None where it has no value. `held_out` is pass@1 and each
+        family's, as pairs of round and share; `held_out_items` and `held_out_of_family` say of how
+        many questions, 0 where that is not known.
         """
         columns = self._columns
         places = _stretches(len(self._rounds), max(4, min(max_points, MAX_POINTS)))
         shown: dict[str, list[float | None]] = {name: [] for name in columns}
         x: list[float] = []
-        seconds: list[float] = []
         for first, last in places:
             # Two points a stretch: where it is one round alone, only that.
             ends = (first, last - 1) if last - first > 1 else (first,)
             x += [self._rounds[place] for place in ends]
-            seconds += [round(self._times[place], 1) for place in ends]
             for name, column in columns.items():
                 shown[name] += _extremes(column[first:last])[: len(ends)]
         names = sorted(self._held_out)
         return {
             "rows": len(self._rounds),
             "x": x,
-            "seconds": seconds,
             "series": shown,
             "held_out": {name: _spread(self._held_out[name], max_points) for name in names},
             "held_out_items": self._held_out_items,

@@ -1,9 +1,7 @@
 // The curve of a run: own answers, others' answers, marks of held-out questions, where it started.
 import { make, say } from "./dom.js";
-import { duration } from "./format.js";
 import { clusters, drawMarks, isDrawn, KEYS, spoken } from "./marks.js";
 
-const HOUR_S = 3600;
 const HEIGHT = 176;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -11,8 +9,6 @@ export class Chart {
   constructor(place, note) {
     this.place = place;
     this.note = note;
-    this.axis = "x";
-    this.span = "all";
     this.plot = null;
     this.marks = [];
     new ResizeObserver(() => this.resize()).observe(place);
@@ -36,16 +32,6 @@ export class Chart {
     this.describe();
   }
 
-  setAxis(axis) {
-    this.axis = axis;
-    this.build();
-  }
-
-  setSpan(span) {
-    this.span = span;
-    this.refresh();
-  }
-
   refresh() {
     if (!this.plot) return this.build();
     this.plot.setData(this.data());
@@ -53,27 +39,21 @@ export class Chart {
   }
 
   data() {
-    const { x, seconds, series, held_out: held } = this.history;
-    const last = seconds.at(-1) ?? 0;
-    const from = this.span === "hour" ? Math.max(0, last - HOUR_S) : -1;
+    const { x, series, held_out: held } = this.history;
     const points = new Map();
     const point = (place) => {
       if (!points.has(place)) points.set(place, [null, null, null, null, null]);
       return points.get(place);
     };
     x.forEach((round, place) => {
-      if (seconds[place] < from) return;
-      const values = point(this.axis === "x" ? round : seconds[place]);
+      const values = point(round);
       const [mean, within] = [series.own_mean[place], series.own_within[place] ?? 0];
       values[0] = mean === null ? values[0] : mean + within;
       values[1] = mean === null ? values[1] : Math.max(0, mean - within);
       values[2] = series.others_mean[place] ?? values[2];
       values[3] = mean ?? values[3];
     });
-    for (const [round, value] of held["pass@1"] ?? []) {
-      const when = secondsAt(x, seconds, round);
-      if (when >= from) point(this.axis === "x" ? round : when)[4] = value;
-    }
+    for (const [round, value] of held["pass@1"] ?? []) point(round)[4] = value;
     const places = [...points.keys()].sort((a, b) => a - b);
     return [places, ...[0, 1, 2, 3, 4].map((line) => places.map((place) => points.get(place)[line]))];
   }
@@ -92,7 +72,7 @@ export class Chart {
         cursor: { drag: { x: true, y: false }, y: false },
         scales: { x: { time: false }, y: { range: (_plot, _least, most) => [0, Math.max(0.25, Math.min(1, (most || 0) * 1.15))] } },
         axes: [
-          { ...axis, size: 26, space: 70, values: (_plot, at) => at.map((one) => (this.axis === "x" ? one : hours(one))) },
+          { ...axis, size: 26, space: 70, values: (_plot, at) => at },
           { ...axis, size: 40, values: (_plot, at) => at.map((one) => one.toFixed(2)) },
         ],
         series: [
@@ -151,14 +131,10 @@ export class Chart {
     ctx.restore();
   }
 
-  // Where marks stand on the screen: those of the span that is shown, those that touch as one.
+  // Where marks stand on the screen, those that touch as one.
   clusters(plot) {
-    const { x, seconds } = this.history;
-    const last = seconds.at(-1) ?? 0;
-    const from = this.span === "hour" ? Math.max(0, last - HOUR_S) : -1;
-    const shown = this.marks.map((mark) => ({ ...mark, seconds: secondsAt(x, seconds, mark.round) })).filter((mark) => mark.seconds >= from);
-    const place = (mark) => plot.valToPos(this.axis === "x" ? Math.min(mark.round, x.at(-1) ?? 0) : mark.seconds, "x");
-    return clusters(shown, place, plot.over.clientWidth);
+    const last = this.history.x.at(-1) ?? 0;
+    return clusters(this.marks, (mark) => plot.valToPos(Math.min(mark.round, last), "x"), plot.over.clientWidth);
   }
 
   describe() {
@@ -177,19 +153,6 @@ export class Chart {
     if (this.plot && width > 0 && width !== this.plot.width) this.plot.setSize({ width, height: HEIGHT });
   }
 }
-
-function secondsAt(x, seconds, round) {
-  let low = 0;
-  let high = x.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (x[middle] < round) low = middle + 1;
-    else high = middle;
-  }
-  return seconds[Math.min(low, seconds.length - 1)] ?? 0;
-}
-
-const hours = (seconds) => (seconds === 0 ? "0" : duration(seconds).replace(/ 0 (s|min|h)$/, ""));
 
 function key(tone, text, shape = "") {
   const label = make("span", {});

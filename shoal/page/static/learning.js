@@ -36,14 +36,6 @@ export function curves(history, peer) {
   families(history, peer);
 }
 
-export function setAxis(axis) {
-  chart?.setAxis(axis);
-}
-
-export function setSpan(span) {
-  chart?.setSpan(span);
-}
-
 function families(history, peer) {
   const known = new Map(peer.learning.families.map((one) => [one.name, one]));
   const names = [...new Set([...known.keys(), ...Object.keys(history.held_out).filter((name) => name !== "pass@1")])].sort();

@@ -1,14 +1,14 @@
 // The page: what it was told, which peer is looked at, and the seven blocks that show it.
 import { at, say, show } from "./dom.js";
 import { clock } from "./format.js";
-import { curves, learning, setAxis, setSpan } from "./learning.js";
+import { curves, learning } from "./learning.js";
 import { meeting } from "./meeting.js";
 import { now } from "./now.js";
 import { overview } from "./overview.js";
-import { link, read } from "./place.js";
+import { read } from "./place.js";
 import { refused } from "./refused.js";
 import { right } from "./right.js";
-import { chooseFilters, listenToFilters, said, whole } from "./said.js";
+import { said } from "./said.js";
 import { ask, Told } from "./stream.js";
 import { whom } from "./whom.js";
 import { worth } from "./worth.js";
@@ -20,7 +20,6 @@ let curvesOf = "";
 let curvesAt = 0;
 let curvesRows = -1;
 let curvesWaiting = 0;
-let saidMark = "";
 
 function told(state) {
   peers.clear();
@@ -42,18 +41,8 @@ function render() {
   for (const block of [right, learning, meeting, worth, refused, now]) block(chosen);
   whom(chosen, whole_);
   overview(whole_, chosen);
-  renderSaid(place);
+  said(chosen, place.group);
   if (curvesOf !== chosen.name || curvesRows !== chosen.rows) loadCurves(chosen);
-}
-
-function renderSaid(place) {
-  chooseFilters(place.filters);
-  const mark = JSON.stringify([chosen.name, chosen.said, place]);
-  if (mark !== saidMark) {
-    saidMark = mark;
-    said(chosen);
-  }
-  if (place.group) whole(chosen, place.group);
 }
 
 // The curve is asked for when it has grown, at most every two seconds.
@@ -77,24 +66,10 @@ function lost(since) {
   if (since) say(at("lost"), `This page has lost its process since ${clock(since / 1000)}: what you see is from then. It is looked for again; if it was started anew, open the address that it printed then.`);
 }
 
-function pressed(buttons, set) {
-  buttons.forEach((button) =>
-    button.addEventListener("click", () => {
-      buttons.forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
-      set(button);
-    }),
-  );
-}
-
-pressed([...document.querySelectorAll("[data-axis]")], (button) => setAxis(button.dataset.axis));
-pressed([...document.querySelectorAll("[data-span]")], (button) => setSpan(button.dataset.span));
-listenToFilters((name, value) => {
-  const place = read();
-  location.hash = link(chosen.name, place.group, { ...place.filters, [name]: value });
-});
 addEventListener("hashchange", () => {
-  render();
+  // Before the row that was followed is made anew, which else would have the focus back.
   if (read().group) at("group").focus({ preventScroll: matchMedia("(min-width: 46rem)").matches });
+  render();
 });
 new Told(told, lost);
 if (location.search) history.replaceState(null, "", location.pathname + location.hash); // a token is no longer needed

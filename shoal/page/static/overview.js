@@ -25,7 +25,7 @@ function brief(peer) {
 function card(one) {
   return make(
     "a",
-    { class: "peer-card", href: link(one.name, "", {}), "aria-current": one.chosen ? "true" : null },
+    { class: "peer-card", href: link(one.name), "aria-current": one.chosen ? "true" : null },
     foreign(one.name, "strong"),
     make("span", { class: "dot", "data-state": one.state, title: WORDS[one.state] }, make("span", { class: "unseen" }, WORDS[one.state])),
     make("span", { class: "fine" }, one.says),

@@ -1,86 +1,35 @@
-// What was said? The latest groups, filtered; one of them whole, at an address of its own.
+// What was said? The latest groups; one of them whole, at an address of its own.
 import { at, foreign, make, rows, say, show } from "./dom.js";
 import { clock, count, has, plural, reward } from "./format.js";
-import { FILTERS, link, read } from "./place.js";
+import { link } from "./place.js";
 import { ask } from "./stream.js";
 
 const USED = { true: "trained on", false: "passed over" };
-const EARNED = { mixed: "some answers", some: "all the same", none: "nothing", unknown: "not scored yet" };
-let busy = false;
-let again = false;
 let shown = "";
 let opened = "";
 
-// The list is asked for when something new was said, and never twice at the same time.
-export async function said(peer) {
+// `group` is the chosen one; empty where none is.
+export function said(peer, group) {
   show(at("said"), peer.kind === "node");
   if (peer.kind !== "node") return;
-  if (busy) {
-    again = true;
-    return;
-  }
-  busy = true;
-  try {
-    const { filters, group } = read();
-    const found = await ask("/api/groups", { peer: peer.name, ...filters });
-    list(peer, found);
-    if (!group) await whole(peer, telling(found.rows), true);
-  } catch {
-    // The banner says that the page is lost; what stands there stays.
-  } finally {
-    busy = false;
-  }
-  if (again) {
-    again = false;
-    await said(peer);
-  }
+  const gone = peer.right.state === "down" && peer.said.length === 0;
+  say(at("said-none"), gone ? "The list ends with the node; shoal export writes what is on disk." : "No answers yet.");
+  show(at("said-none"), peer.said.length === 0);
+  show(at("group"), !gone || Boolean(group));
+  const items = peer.said.map((one) => ({
+    id: one.group_id, family: one.family, mine: one.own, publisher: one.publisher, round: one.round, reward: one.reward,
+    used: one.used ?? null, why: one.why_unused ?? "", chosen: one.group_id === group, link: link(peer.name, one.group_id),
+  }));
+  rows(at("said-rows"), items, (one) => one.id, row);
+  whole(peer, group || telling(peer.said), !group);
 }
 
 // Where none is chosen: the newest whose answers earned different rewards, and it stays open while it is listed.
 function telling(found) {
-  if (found.some((one) => `${one.group_id}` === opened)) return opened;
-  opened = (found.find((one) => one.earned === "mixed") ?? found[0])?.group_id ?? "";
+  if (found.some((one) => one.group_id === opened)) return opened;
+  const earned = (one) => new Set(one.completions.map((each) => each.reward));
+  opened = (found.find((one) => earned(one).size > 1 && !earned(one).has(null)) ?? found[0])?.group_id ?? "";
   return opened;
-}
-
-export function chooseFilters(filters) {
-  for (const name of FILTERS) {
-    const select = at("said-filters").elements[name];
-    if (filters[name] && ![...select.options].some((option) => option.value === filters[name])) {
-      select.append(make("option", { value: filters[name] }, filters[name]));
-    }
-    select.value = filters[name];
-  }
-}
-
-export function listenToFilters(changed) {
-  at("said-filters").addEventListener("change", (event) => changed(event.target.name, event.target.value));
-  at("said-filters").addEventListener("submit", (event) => event.preventDefault());
-}
-
-function list(peer, found) {
-  const { group, filters } = read();
-  options("family", found.families, filters.family);
-  options("publisher", found.publishers, filters.publisher, (id) => id.slice(-10));
-  const gone = peer.right.state === "down" && found.of === 0;
-  say(at("said-count"), found.of === 0 ? "" : `${plural(found.rows.length, "group")} of the latest ${found.of}`);
-  say(at("said-none"), gone ? "The list ends with the node; shoal export writes what is on disk." : found.of ? "No answers match these filters." : "No answers yet.");
-  show(at("said-none"), found.rows.length === 0);
-  show(at("group"), !gone || Boolean(group));
-  const items = found.rows.map((one) => ({
-    id: one.group_id, family: one.family, mine: one.own, publisher: one.publisher, round: one.round, reward: one.reward,
-    earned: one.earned, used: one.used ?? null, why: one.why_unused ?? "",
-    chosen: one.group_id === group, link: link(peer.name, one.group_id, filters),
-  }));
-  rows(at("said-rows"), items, (one) => one.id, row);
-}
-
-function options(name, values, chosen, text = (value) => value) {
-  const select = at("said-filters").elements[name];
-  const wanted = ["", ...new Set(chosen ? [...values, chosen] : values)];
-  if ([...select.options].map((option) => option.value).join("\n") === wanted.join("\n")) return;
-  select.replaceChildren(...wanted.map((value) => make("option", { value }, value ? text(value) : "all")));
-  select.value = chosen;
 }
 
 function row(one) {
@@ -90,13 +39,12 @@ function row(one) {
     make("th", { scope: "row" }, make("a", { href: one.link, "aria-current": one.chosen ? "true" : null }, foreign(one.family))),
     make("td", {}, one.mine ? "me" : foreign(one.publisher.slice(-10), "span", { title: one.publisher })),
     make("td", { class: "n" }, String(one.round)),
-    make("td", { class: "n", title: EARNED[one.earned] }, has(one.reward) ? reward(one.reward) : make("span", { class: "fine" }, "not yet")),
+    make("td", { class: "n" }, has(one.reward) ? reward(one.reward) : make("span", { class: "fine" }, "not yet")),
     make("td", { title: one.why || null }, one.used === null ? make("span", { class: "fine" }, "waits") : USED[one.used]),
   );
 }
 
-// One group, whole. `group` is empty where none is chosen.
-export async function whole(peer, group, isNewest = false) {
+async function whole(peer, group, isNewest) {
   const place = at("group");
   const which = `${peer.name} ${group}`;
   if (which === shown) return;

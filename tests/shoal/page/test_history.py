@@ -20,7 +20,7 @@ NUM_ROWS = 10 * MAX_POINTS
 
 
 def line(number: int, **changes: Any) -> str:
-    row = {"event": "round", "round": number, "step_time": 2.0, "reward_local": number / 1000}
+    row = {"event": "round", "round": number, "reward_local": number / 1000}
     return json.dumps({**row, "reward_external": None, **changes}) + "\n"
 
 
@@ -34,7 +34,7 @@ def test_a_run_is_read_as_it_grows(tmp_path: Path) -> None:
     assert history.refresh() and history.num_rows == 2
     assert not history.refresh()
     shown = history.shown()
-    assert shown["x"] == [0, 1] and shown["seconds"] == [2, 4]
+    assert shown["x"] == [0, 1]
     assert shown["series"]["own"] == [0, 0.001]
     assert shown["series"]["others"] == [None, None]
 
@@ -42,7 +42,7 @@ def test_a_run_is_read_as_it_grows(tmp_path: Path) -> None:
 def test_the_trainers_own_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     file = MetricsFile(path, last_round=0)
-    file.append({"event": "round", "round": 1, "reward_local": 0.5, "step_time": 1.0})
+    file.append({"event": "round", "round": 1, "reward_local": 0.5})
     file.append({"event": "held_out", "round": 1, "held_out/pass@1": 0.25, "held_out/gcd": 1.0})
     history = History(path)
     history.refresh()
@@ -100,7 +100,7 @@ def test_the_mean_is_of_the_latest_rounds(tmp_path: Path) -> None:
             '{"event": "round", "round": 1e999}',
             '{"event": "held_out", "round": null}',
         ),
-        '{"event": "round", "round": , "step_time": , "reward_local": , "reward_external": }',
+        '{"event": "round", "round": , "reward_local": , "reward_external": }',
     ],
 )
 def test_a_line_that_is_none_costs_itself_alone(tmp_path: Path, bad: str) -> None:

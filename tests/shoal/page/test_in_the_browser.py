@@ -70,8 +70,6 @@ def test_whether_it_learns_and_from_whom_stands_above_the_fold(page: Any) -> Non
         box = page.locator(f"#{name}").bounding_box()
         assert box is not None and box["y"] + box["height"] <= 768, name
     assert "400 rounds" in page.locator("#chart").get_attribute("aria-label")
-    page.get_by_role("button", name="time").click()
-    page.get_by_role("button", name="last hour").click()
 
 
 def test_what_happened_beside_the_rounds_stands_in_the_curve_and_in_words(page: Any) -> None:
