@@ -306,6 +306,23 @@ def _about(module: str) -> str:
     return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
+_CAUSE = re.compile(
+    r"((?: +# .+\n)+) +Cause\.(\w+): Weight\(points=([-\d.]+), limit=([-\d.]+)", re.M
+)
+
+
+def _causes() -> str:
+    """Return the causes with the comment above each."""
+    text = (ROOT / "p2p/shoal_p2p/standing/scoring.py").read_text(encoding="utf-8")
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for said, cause, points, limit in _CAUSE.findall(text):
+            figures = (f"{float(one):g}".replace("-", "−") for one in (points, limit))
+            yield f"`{cause.lower()}`", *figures, re.sub(r"\s+#?\s*", " ", said).strip(" #")
+
+    return _rows("cause | points | limit | who pays, for what", rows())
+
+
 def _threats(section: str) -> str:
     text = (ROOT / f"tests/threats/{section}.mutations").read_text(encoding="utf-8")
 
@@ -350,6 +367,7 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "questions": _questions,
     "rooms": _rooms,
     "threats": _threats,
+    "causes": _causes,
     "faults": _faults,
 }
 """The tables by the word that asks for them."""

@@ -6,7 +6,7 @@ ban: it may cost its place in the mesh, never the connection.  `score`, their su
 
 One cause gives points, first deliveries.  They order peers (whom to dial, whom to drop when slots
 are full) and do nothing else.  They pay for no penalty, and every penalty ends them, so farming
-them buys no licence.  docs/threats.md has the table; a test compares.
+them buys no licence.  The site shows the table in docs/threats.md.
 """
 
 from __future__ import annotations
@@ -72,37 +72,49 @@ class Weight:
 
 
 WEIGHTS: Mapping[Cause, Weight] = {
-    # The signer pays. A guess: eleven within minutes end in a ban, one slip does not matter.
+    # The signer pays for what the verdict table rejects. A guess: eleven within minutes end in a
+    # ban, one slip does not matter.
     Cause.SIGNED_REJECT: Weight(points=-4.0, limit=-100.0),
     # The signer pays. A guess: three end in a ban, since no honest software produces it.
     Cause.SIGNED_HEAVY: Weight(points=-20.0, limit=-100.0),
-    # The forwarder pays. A quarter of the signer's: it only failed to check.
+    # The forwarder pays for what it could have checked, a quarter of what the signer pays.
     Cause.FORWARDED_REJECT: Weight(points=-1.0, limit=-100.0),
-    # The forwarder pays. A quarter of the signer's.
+    # The forwarder pays: signature and size are cheap to check. A quarter of the signer's.
     Cause.FORWARDED_HEAVY: Weight(points=-5.0, limit=-100.0),
-    # Signer and forwarder pay. It rests on our own clock: the limit is above the mesh's -10.
+    # Signer and forwarder pay for a date far in the future. Our own clock may be wrong, so the
+    # limit is above the mesh's -10.
     Cause.CLOCK: Weight(points=-1.0, limit=-8.0),
-    # The sender pays. A guess: three in a minute come to -43, a ban.
+    # The sender pays for a frame or RPC that does not parse. A guess: three in a minute come to
+    # -43, a ban.
     Cause.MALFORMED_RPC: Weight(points=-15.0, limit=-100.0),
-    # The sender pays, each second after a grace of one. A guess: two such seconds end in a ban.
+    # The sender pays for each second after the first in which it is held back for waste. A guess:
+    # two such seconds end in a ban.
     Cause.FLOOD: Weight(points=-25.0, limit=-100.0),
-    # The sender pays, once a heartbeat (1 s). A guess: five in a row end in a ban.
+    # The sender pays for over 2,048 control entries or 16,384 ids between two heartbeats (1 s). A
+    # guess: five in a row end in a ban.
     Cause.CONTROL_SPAM: Weight(points=-10.0, limit=-100.0),
-    # The sender pays. A guess; go-libp2p squares a counter of these instead.
+    # The sender pays for a GRAFT over five seconds before its back-off ends. A guess; go-libp2p
+    # squares a counter of these instead.
     Cause.BROKEN_BACKOFF: Weight(points=-2.0, limit=-100.0),
-    # Whoever offered pays. Congestion does it too: the limit costs the mesh, never the ban.
+    # The offering peer pays for what it did not send within ten seconds. Congestion does that, too,
+    # so the limit costs the mesh and never ends in a ban.
     Cause.BROKEN_PROMISE: Weight(points=-1.0, limit=-12.0),
-    # The reader pays. A bad link does it too: three cost the mesh, none the ban.
+    # The reader pays when it is cut because it did not read. A bad link does that, too: three cost
+    # the mesh, and none ends in a ban.
     Cause.SLOW_READER: Weight(points=-4.0, limit=-12.0),
-    # The signer pays. Slow machines do it too: the four mild limits together stay above the ban.
+    # The signer that delivered it pays for what was not judged in 1.8 s, half of it for the
+    # questions alone (of an own OpenEnv server or judge: for 180 tasks or more). A slow machine
+    # does that, too: the four mild limits together stay above the ban.
     Cause.TOO_DEAR: Weight(points=-1.0, limit=-7.0),
-    # Whoever brought it earns. A guess: a useful hour's worth is gone after a night away.
+    # The deliverer earns it for what is valid and new here. A guess: a useful hour's worth is gone
+    # after a night away.
     Cause.FIRST_DELIVERY: Weight(points=0.05, limit=5.0, half_life_s=3600.0),
 }
 """The points of each cause: each time between -25 and -1, a cause alone down to its limit.
 
 The unit is arbitrary; what counts is the distance to -10
-(out of every mesh) and to `BAN_BELOW`. docs/threats.md has the same table, and a test compares.
+(out of every mesh) and to `BAN_BELOW`. The site shows this table in docs/threats.md, with the
+comments above its rows.
 """
 
 _MILD = {
