@@ -29,7 +29,7 @@ from shoal_base.output import NoReader
 from shoal_base.terminal import Terminal
 from shoal_ipc.answers.form import to_json
 from shoal_settings.called import called
-from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK
+from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, fail
 from shoal_settings.parser import Parser, path
 
 DESCRIPTION = """\
@@ -106,9 +106,13 @@ class Asked:
 def main(argv: Sequence[str]) -> int:
     """Run `shoal watch`; return the exit code."""
     arguments = _parser().parse_args(argv)
-    data_dir = running_node() if arguments.data_dir is None else arguments.data_dir
+    data_dir = arguments.data_dir or running_node()
     console = Terminal()
     try:
+        # Path.is_dir raises for a name that no disk takes.
+        if arguments.data_dir and not os.path.isdir(data_dir):  # noqa: PTH112
+            why = f"there is no folder {data_dir}; name a node's --data-dir"
+            return fail("watch", why, EXIT_NO_NODE).code
         if arguments.json or not (console.is_terminal and sys.stdin.isatty()):
             return _once(console, data_dir, as_json=arguments.json)
         return _live(console, data_dir)

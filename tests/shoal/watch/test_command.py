@@ -249,6 +249,14 @@ def test_where_no_node_is_it_says_so_by_its_exit_code(
     assert json.loads(capsys.readouterr().out)["right"]["state"] == "down"
 
 
+def test_a_folder_that_is_not_there_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("mistyped", "x" * 300):
+        assert main(["watch", "--data-dir", str(folder / name)]) == 3
+        assert "there is no folder" in capsys.readouterr().err
+
+
 def test_an_older_node_is_shown_as_far_as_it_answers(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
