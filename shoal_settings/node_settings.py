@@ -173,8 +173,8 @@ class NodeSettings(BaseModel):
     draws: Literal["standing", "uniform"] = key(
         "standing",
         "node swarm",
-        "How others' groups are drawn: each network alike, then each publisher, by its use here so "
-        "far (standing), or all publishers alike (uniform).",
+        "How groups of others are drawn: each network equally, then its publishers by how useful "
+        "they were here (standing), or all publishers equally (uniform).",
     )
     archive_bytes: int = key(
         268_435_456,

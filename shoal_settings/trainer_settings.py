@@ -48,8 +48,7 @@ class TrainerSettings(NodeSettings):
         "auto",
         "node trainer swarm",
         "How a model is asked: chat (through its chat template), plain (question, line break, "
-        "`Answer:`; for a base model that has a template all the same) or auto (chat where it has "
-        "one).",
+        "`Answer:`; also for a base model with a template) or auto (chat if it has a template).",
     )
     device: str = key("auto", "node trainer swarm", "Torch device: auto, cpu, cuda, mps.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = key(
@@ -75,7 +74,7 @@ class TrainerSettings(NodeSettings):
     base_url: str = key(
         "http://127.0.0.1:8000/v1",
         "node trainer swarm",
-        "Address of the server that answers, up to and with /v1.",
+        "Address of the server that answers, with its /v1.",
     )
     remote_model: str = key(
         "auto", "node trainer swarm", "The server's name of its model; auto is `model`."
@@ -109,7 +108,7 @@ class TrainerSettings(NodeSettings):
     external: int = key(
         8,
         "node trainer swarm",
-        "J: groups of other nodes a round to train on, at most; they cost an update, no answers.",
+        "J: most groups of other nodes in a round; they cost an update, but no answers.",
         ge=0,
         le=4096,
     )
@@ -187,7 +186,7 @@ class TrainerSettings(NodeSettings):
     round_seconds: float = key(
         0.0,
         "node trainer swarm",
-        "Least seconds a round takes; a faster trainer waits. 0 is no wait.",
+        "Shortest time of a round, in seconds: a faster trainer waits. 0 is no wait.",
         ge=0,
         le=86_400,
     )

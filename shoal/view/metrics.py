@@ -42,12 +42,12 @@ class Metric:
 _UP: Final = Metric(name="shoal_up", says="Whether the node answers on its socket.")
 _INFO: Final = Metric(
     name="shoal_peer_info",
-    says="Who it is; always 1.",
+    says="The peer's kind, id and swarm; always 1.",
     labels=("kind", "peer_id", "swarm", "digest"),
 )
 _FINDINGS: Final = Metric(
     name="shoal_findings",
-    says="What doctor finds, by how serious it is.",
+    says="Findings of the doctor, by severity.",
     labels=("state",),
 )
 

@@ -59,7 +59,7 @@ class OutsideSeen:
     """The address at which it sees this node."""
     dialled: bool = False
     reached: bool = False
-    """It opened a connection to one of our ports; only of meaning if it dialled."""
+    """It opened a connection to one of our ports. This means something only if it dialled."""
     clock_ahead_ms: int = 0
 
 
@@ -88,7 +88,7 @@ class ReachSeen:
     relayed: int = 0
     """Connections through a relay, now."""
     many_doors: bool = False
-    """The router shows each place outside another port of it (symmetric)."""
+    """The router uses another port for each destination (symmetric)."""
     announced: tuple[str, ...] = ()
     """Addresses that the user has told to others in place of the machine's own."""
 
@@ -130,6 +130,6 @@ class Doctor(Versioned):
 
     peer_id: Name = ""
     state: State = "ok"
-    """The gravest of the findings'."""
+    """The worst state of all findings."""
     findings: tuple[Finding, ...] = ()
     facts: Facts = field(default_factory=Facts)

@@ -51,7 +51,7 @@ class LearntFrom:
     )
     signal: float = measured(
         "shoal_learnt_signal",
-        "What they moved the weights by: the sum of absolute advantages.",
+        "How strongly they changed the weights: the sum of |advantage|.",
         default=0.0,
     )
     reward: float | None = None

@@ -22,7 +22,7 @@ class Disk:
 
     full: bool = False
     """A write was refused for lack of room, and it is not known that there is some again."""
-    free_bytes: int | None = measured("shoal_disk_free_bytes", "What is free on its disk.")
+    free_bytes: int | None = measured("shoal_disk_free_bytes", "Free bytes on its disk.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Cost:
     )
     bytes_in_s: float | None = None
     bytes_out_s: float | None = None
-    disk_bytes: int | None = measured("shoal_data_dir_bytes", "What its data directory occupies.")
+    disk_bytes: int | None = measured("shoal_data_dir_bytes", "Bytes in its data directory.")
     processes: dict[str, Process | None] = labelled("process", default_factory=dict)
     """``node``, ``worker`` and ``trainer``; None where there is none."""
 
@@ -99,7 +99,7 @@ class Connection:
     score: float = 0.0
     """0 is neutral, below is bad."""
     verdicts: dict[str, int] = field(default_factory=dict)
-    """On what it signed, by reason."""
+    """Verdicts on what it signed, by reason."""
     connected_s: float = 0.0
     bytes_in: int | None = None
     bytes_out: int | None = None
@@ -203,7 +203,7 @@ class RefusedCount:
     reason: Name = ""
     kind: str = ""
     count: int = measured(
-        "shoal_refused_total", "Messages of others that were not, by reason.", default=0
+        "shoal_refused_total", "Messages of others that were refused, by reason.", default=0
     )
     says: str = ""
     """The finding in words."""
