@@ -1,8 +1,9 @@
-"""Whether the data directory takes what is written, said once each time that this changes.
+"""A peer's data directory: whether it takes what is written, and small files that are kept there.
 
     a write fails ─▶ refused() ─▶ full, told ─▶ watch(): small files tried ─▶ room again, told
 
-What must not be lost waits and is tried again by who writes it; nobody reads this to decide.
+What must not be lost waits and is tried again by who writes it; nobody reads this to decide. That
+it is full is said once each time that this changes.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
-from shoal_base.files import is_full
+from shoal_base.files import is_full, read_at_most, set_corrupt_aside, write_atomically
 from shoal_p2p.threads import InThread
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,15 @@ RETRY_SECONDS = 2.0
 PROBE_BYTES = 1 << 20
 """Room for less would be gone again at once."""
 
+_MAX_KEPT_BYTES = 4 * 1024 * 1024
+_KEEP_SECONDS = 60.0
+"""Longest time until what has changed is in a kept file."""
+_URGENT_SECONDS = 20.0
+"""The same for what is urgent."""
+_LAST_SECONDS = 2.0
+"""Most time for the last write when a peer ends; a disk may hang."""
+
+T = TypeVar("T")
 Refused = Callable[[str, Exception], None]
 """Told what could not be written, and why."""
 
@@ -86,3 +97,64 @@ class Disk:
             path.write_bytes(bytes(PROBE_BYTES))
         finally:
             path.unlink(missing_ok=True)
+
+
+def read_kept(path: Path, take: Callable[[str], T]) -> T | None:
+    """Return what `take` makes of a small file's text, None where there is none. Blocks.
+
+    A corrupt one, of which `take` raises ValueError or KeyError, is named, set aside and skipped.
+    """
+    try:
+        return take(read_at_most(path, _MAX_KEPT_BYTES).decode("utf-8"))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        log.warning("cannot read %s: %s", path, error)
+    except (ValueError, KeyError, RecursionError) as error:
+        aside = set_corrupt_aside(path)
+        log.warning("%s is corrupt (%s): begun anew; kept as %s", path, error, aside)
+    return None
+
+
+class KeptFile:
+    """A small file of a peer: read once, written while it runs and when it ends."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        in_thread: InThread = trio.to_thread.run_sync,
+        refused: Refused = say_refused,
+    ) -> None:
+        self._path = path
+        self._in_thread = in_thread
+        self._refused = refused
+        self._saved = ""
+
+    async def load(self, take: Callable[[str], T]) -> T | None:
+        """Read it as `read_kept` does."""
+        return await self._in_thread(read_kept, self._path, take)
+
+    async def save(self, text: str) -> None:
+        """Write what has changed. A disk that refuses is logged, and the next time may do."""
+        if text == self._saved:
+            return
+        try:
+            await self._in_thread(write_atomically, self._path, text.encode())
+            self._saved = text
+        except OSError as error:
+            self._refused(f"{self._path.name} is not saved", error)
+
+    async def keep(self, text: Callable[[], str], *, urgent: Callable[[], int] = lambda: 0) -> None:
+        """Save once a minute, sooner where the count `urgent` has changed, until cancelled."""
+        self._saved = text()  # what was read, or nothing yet
+        due, known = trio.current_time() + _KEEP_SECONDS, urgent()
+        try:
+            while True:
+                await trio.sleep(_URGENT_SECONDS)
+                if trio.current_time() >= due or urgent() != known:
+                    due, known = trio.current_time() + _KEEP_SECONDS, urgent()
+                    await self.save(text())
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _LAST_SECONDS):
+                await self.save(text())

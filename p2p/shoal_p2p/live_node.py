@@ -16,6 +16,7 @@ import trio
 from shoal_ipc.answers.form import to_json
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferLimits
+from shoal_p2p.disk import KeptFile
 from shoal_p2p.events import Keeper
 from shoal_p2p.fetch.asker import RolloutAsker
 from shoal_p2p.fetch.exchange import FetchBook, RolloutExchange
@@ -163,12 +164,9 @@ class LiveNode:
 
     def _ledger_file(self) -> LedgerFile:
         peer = self.peer
-        return LedgerFile(
-            self.learning,
-            peer.data_dir / LEDGER_FILE,
-            in_thread=peer.parts.in_thread,
-            refused=peer.disk.refused,
-        )
+        path = peer.data_dir / LEDGER_FILE
+        file = KeptFile(path, in_thread=peer.parts.in_thread, refused=peer.disk.refused)
+        return LedgerFile(self.learning, file)
 
     def _attend(self) -> Attendance:
         marks, wall_ms = self.learning.marks, self.peer.parts.wall_ms

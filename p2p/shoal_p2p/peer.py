@@ -12,7 +12,7 @@ import trio
 
 from shoal_base.extras import missing_for_tasks
 from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
-from shoal_p2p.disk import Disk
+from shoal_p2p.disk import Disk, KeptFile
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.net.address import parse_peer_address
 from shoal_p2p.net.announced import parse_announced
@@ -29,7 +29,6 @@ from shoal_p2p.peers.discovery import Discovery, Preferences, TargetKind
 from shoal_p2p.peers.hearsay import Hearsay
 from shoal_p2p.peers.manifest_source import FoundManifest, ManifestSource
 from shoal_p2p.peers.outside import ReachServer
-from shoal_p2p.peers.peer_book import BookFile
 from shoal_p2p.peers.relay_client import RelayUse
 from shoal_p2p.peers.try_out import anything, try_families
 from shoal_p2p.shards.directory import ShardDirectory
@@ -120,7 +119,7 @@ class ListeningPeer:
             host=self.host,
             hearsay=self.hearsay,
             bootstrap=self.settings.bootstrap,
-            file=BookFile(
+            file=KeptFile(
                 self.data_dir / BOOK_FILE, in_thread=parts.in_thread, refused=self.disk.refused
             ),
             fetch_peers=partial(services.fetch_peers, self.host),

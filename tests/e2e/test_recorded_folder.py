@@ -18,8 +18,8 @@ import trio
 from shoal.__main__ import main
 from shoal_ipc import messages as m
 from shoal_p2p.intake.validation import reopen_batch
-from shoal_p2p.peers.peer_book import load_peer_book
-from shoal_p2p.standing.guard import REPUTATION_FILE, load_reputation
+from shoal_p2p.peers.peer_book import PeerBook
+from shoal_p2p.standing.guard import REPUTATION_FILE
 from shoal_p2p.standing.reputation import Reputation
 from shoal_p2p.store.archive import ARCHIVE_FILE, read_archive
 from shoal_p2p.store.store import StoreCore
@@ -122,12 +122,12 @@ def test_the_store_keeps_the_proof_against_a_publisher(node_dir: Path) -> None:
 
 
 def test_peers_and_their_standing_are_as_they_were_left(node_dir: Path) -> None:
-    book = load_peer_book(node_dir / "peers.json")
+    book = PeerBook.from_json((node_dir / "peers.json").read_text())
     assert len(book) == 3
     assert json.loads(book.to_json()) == read_json(node_dir / "peers.json")
     saved = read_json(node_dir / REPUTATION_FILE)
     reputation, then = Reputation(), saved["saved_ms"]
-    load_reputation(node_dir / REPUTATION_FILE, reputation, 100.0, wall_ms=then)
+    reputation.take((node_dir / REPUTATION_FILE).read_text(), 100.0, wall_ms=then)
     for row in saved["peers"]:  # what first deliveries earned stands among the points now
         merit = row.pop("merit")
         row["points"] |= {"first_delivery": merit} if merit else {}

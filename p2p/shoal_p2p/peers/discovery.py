@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
 from shoal_p2p.peers.asking import PeerAsking
 from shoal_p2p.peers.hearsay import Hearsay, Speaker
 from shoal_p2p.peers.news import BarNews, BootstrapNews
-from shoal_p2p.peers.peer_book import BookFile, PeerBook
+from shoal_p2p.peers.peer_book import PeerBook
 from shoal_p2p.peers.targets import (
     DialTarget,
     DiscoverySettings,
@@ -87,7 +88,7 @@ class Discovery:
         host: Host,
         hearsay: Hearsay,
         bootstrap: tuple[str, ...] = (),
-        file: BookFile | None = None,
+        file: KeptFile | None = None,
         fetch_peers: FetchPeers | None = None,
         settings: DiscoverySettings | None = None,
         preferences: Preferences | None = None,
@@ -182,7 +183,7 @@ class Discovery:
             nursery.start_soon(self._dial_loop)
             nursery.start_soon(self._exchange_loop)
             if self._file is not None:
-                nursery.start_soon(self._file.keep, self._book, self._settings.save_interval_s)
+                nursery.start_soon(self._file.keep, self._book.to_json)
             nursery.start_soon(self._news_loop)
             nursery.start_soon(self._leave_loop)
             task_status.started()
@@ -193,7 +194,7 @@ class Discovery:
             self._targets.put_bootstrap(address.peer_id, address.transport, now=now)
         self._targets.drop(self._host.peer_id)
         if self._file is not None:
-            self._book = await self._file.load()
+            self._book = await self._file.load(PeerBook.from_json) or PeerBook()
         for entry in self._book.ranked():
             peer = PeerAddresses(peer_id=entry.peer_id, addresses=entry.addresses)
             self.add_peer(peer, TargetKind.SAVED)

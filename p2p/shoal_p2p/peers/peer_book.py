@@ -1,40 +1,28 @@
 """The peers worth remembering across restarts: where they were, and how well dialling went.
 
-What only others said of a peer is not in it.  Pure but for `BookFile`. Bounded: 256 peers
-of 8 addresses, 64 of one network; those never dialled go first, then the lowest-ranked.
+What only others said of a peer is not in it.  No I/O of its own. Bounded: 256 peers of 8 addresses,
+64 of one network; those never dialled go first, then the lowest-ranked.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
-import trio
-
-from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
 from shoal_base.rows import one_a_line
-from shoal_p2p.disk import Refused, say_refused
 from shoal_p2p.net.address import host_and_port, parse_peer_id, parse_transport
 from shoal_p2p.net.inbound_gate import prefix_of
-from shoal_p2p.threads import InThread
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
-
-logger = logging.getLogger(__name__)
 
 MAX_PEERS = 256
 """Peers that are remembered."""
 MAX_OF_NETWORK = 64
 """Peers of one network that are remembered: a quarter. Loopback is free."""
 _VERSION = 1
-_MAX_FILE_BYTES = 4 * 1024 * 1024
-_LAST_SAVE_S = 1.0
-"""How long the end of the node waits for the disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,62 +180,3 @@ def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is not a count")
     return value
-
-
-def load_peer_book(path: Path) -> PeerBook:
-    """Read the book at `path`; blocks. A corrupt file is set aside and the book starts empty."""
-    try:
-        return PeerBook.from_json(read_at_most(path, _MAX_FILE_BYTES).decode("utf-8"))
-    except FileNotFoundError:
-        return PeerBook()
-    except (ValueError, RecursionError) as error:
-        aside = set_corrupt_aside(path)
-        logger.warning("the peer book %s is corrupt (%s); moved to %s", path, error, aside)
-        return PeerBook()
-
-
-class BookFile:
-    """Where a peer's book lies."""
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        in_thread: InThread = trio.to_thread.run_sync,
-        refused: Refused = say_refused,
-    ) -> None:
-        self._path = path
-        self._in_thread = in_thread
-        self._refused = refused
-
-    async def load(self) -> PeerBook:
-        """Read the book; an empty one if it cannot be read."""
-        try:
-            return await self._in_thread(load_peer_book, self._path)
-        except OSError as error:
-            logger.warning("cannot read the peer book: %s", error)
-            return PeerBook()
-
-    async def keep(self, book: PeerBook, interval_s: float) -> None:
-        """Save what has changed, for ever, and once more at the end."""
-        saved = book.to_json()
-        try:
-            while True:
-                await trio.sleep(interval_s)
-                saved = await self._save(book, saved)
-        finally:
-            with trio.move_on_after(_LAST_SAVE_S) as scope:
-                scope.shield = True
-                await self._save(book, saved)
-
-    async def _save(self, book: PeerBook, saved: str) -> str:
-        """Return what the file holds from now on."""
-        text = book.to_json()
-        if text == saved:
-            return saved
-        try:
-            await self._in_thread(write_atomically, self._path, text.encode())
-        except OSError as error:
-            self._refused("the peer book is not saved", error)
-            return saved
-        return text

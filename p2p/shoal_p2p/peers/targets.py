@@ -104,7 +104,6 @@ class DiscoverySettings:
     settled_exchange_s: float = 60.0
     """The same with enough of them."""
     exchange_timeout_s: float = 5.0
-    save_interval_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
 from shoal_ipc.messages import ControlAction
-from shoal_p2p.disk import Refused, say_refused
+from shoal_p2p.disk import KeptFile, Refused, say_refused
 from shoal_p2p.intake.refusals import RefusalLog
 from shoal_p2p.intake.verdict_log import VerdictLog
 from shoal_p2p.net.address import parse_peer_id
-from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.interface import Host
 from shoal_p2p.standing.reputation import ListFullError, Reputation
 from shoal_p2p.standing.room import PeerRoom
@@ -36,14 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REPUTATION_FILE = "reputation.json"
-_MAX_FILE_BYTES = 4 * 1024 * 1024
-_SAVE_SECONDS = 20.0
-"""Longest time until a new ban is in the file."""
-_POINTS_SECONDS = 60.0
-"""Longest time until points are. They change with every message, so the file is written less often
-for them."""
-_SAVE_DEADLINE_SECONDS = 2.0
-"""Most time for the last write when the node ends; a disk may hang."""
 
 
 class ControlError(Exception):
@@ -68,10 +58,8 @@ class PeerGuard:
     ) -> None:
         """`is_guest` and `on_let_go` are as `PeerRoom` has them."""
         self._host = host
-        self._path = data_dir / REPUTATION_FILE
+        self._file = KeptFile(data_dir / REPUTATION_FILE, in_thread=in_thread, refused=refused)
         self._wall_ms = wall_ms
-        self._in_thread = in_thread
-        self._refused = refused
         self.verdicts = VerdictLog()
         """Of everything judged, for views."""
         self.refusals = RefusalLog()
@@ -80,7 +68,6 @@ class PeerGuard:
         self.room = PeerRoom(
             host=host,
             max_peers=max_peers,
-            connections=self._connections,
             rank=self.rank,
             is_protected=self.is_protected,
             is_guest=is_guest,
@@ -90,9 +77,7 @@ class PeerGuard:
     async def load(self) -> None:
         """Take over what an earlier life has saved, bans and blocks included."""
         now = trio.current_time()
-        await self._in_thread(
-            lambda: load_reputation(self._path, self.reputation, now, wall_ms=self._wall_ms())
-        )
+        await self._file.load(lambda text: self.reputation.take(text, now, wall_ms=self._wall_ms()))
         bans = {
             peer_id: seconds
             for peer_id, seconds in self.reputation.banned(now).items()
@@ -105,36 +90,17 @@ class PeerGuard:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Save what changed, now and then and at the end, until cancelled."""
-        try:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(self.room.run)
-                task_status.started()
-                await self._save_for_ever()
-        finally:
-            with trio.CancelScope(
-                shield=True, deadline=trio.current_time() + _SAVE_DEADLINE_SECONDS
-            ):
-                await self.save()
-
-    async def _save_for_ever(self) -> None:
-        points_due, saved_bans = trio.current_time() + _POINTS_SECONDS, self.reputation.num_bans
-        while True:
-            await trio.sleep(_SAVE_SECONDS)
-            now, bans = trio.current_time(), self.reputation.num_bans
-            if now >= points_due or bans != saved_bans:
-                points_due, saved_bans = now + _POINTS_SECONDS, bans
-                await self.save()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.room.run)
+            task_status.started()
+            await self._file.keep(self._text, urgent=lambda: self.reputation.num_bans)
 
     async def save(self) -> None:
-        """Write the file; a disk that refuses is logged, and the next time may do."""
-        text = self.reputation.to_json(trio.current_time(), wall_ms=self._wall_ms())
-        try:
-            await self._in_thread(save_reputation, self._path, text)
-        except OSError as error:
-            self._refused(f"{self._path.name} is not saved", error)
+        """Write the file."""
+        await self._file.save(self._text())
 
-    def _connections(self) -> tuple[ConnectionInfo, ...]:
-        return self._host.connections()
+    def _text(self) -> str:
+        return self.reputation.to_json(trio.current_time(), wall_ms=self._wall_ms())
 
     @property
     def num_made_room(self) -> int:
@@ -207,25 +173,6 @@ class PeerGuard:
                 self._host.unban(peer_id)
             case ControlAction.UNPROTECT:
                 self.reputation.unprotect(peer_id)
-
-
-def load_reputation(path: Path, reputation: Reputation, now: float, *, wall_ms: int) -> None:
-    """Fill `reputation` from `path`; blocks. A corrupt file is named, set aside and skipped."""
-    try:
-        raw = read_at_most(path, _MAX_FILE_BYTES)
-        reputation.take(raw.decode("utf-8"), now, wall_ms=wall_ms)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        log.warning("cannot read %s: %s", path, error)
-    except (ValueError, KeyError, RecursionError) as error:
-        aside = set_corrupt_aside(path)
-        log.warning("%s is corrupt (%s): peers start neutral; kept as %s", path, error, aside)
-
-
-def save_reputation(path: Path, text: str) -> None:
-    """Write `text` (of `Reputation.to_json`); blocks. Raises OSError."""
-    write_atomically(path, text.encode())
 
 
 def _is_peer_id(text: str) -> bool:

@@ -105,7 +105,6 @@ class PeerRoom:
         *,
         host: Host,
         max_peers: int,
-        connections: Callable[[], Sequence[ConnectionInfo]],
         rank: Callable[[PeerId], float],
         is_protected: Callable[[PeerId], bool],
         is_guest: Callable[[PeerId], bool] = lambda _peer: False,
@@ -114,7 +113,6 @@ class PeerRoom:
         """Who `is_guest` is reached through this peer; `on_let_go` learns of each that goes."""
         self._host = host
         self._max_peers = max_peers
-        self._connections = connections
         self._rank = rank
         self._is_protected = is_protected
         self._is_guest = is_guest
@@ -176,7 +174,7 @@ class PeerRoom:
                 self._is_over = trio.Event()
             return
         self._is_over.set()
-        staying = [c for c in self._connections() if c.peer_id not in self._leaving]
+        staying = [c for c in self._host.connections() if c.peer_id not in self._leaving]
         for victim in self._whom(staying, surplus):
             self._let_go(victim)
 
@@ -186,7 +184,7 @@ class PeerRoom:
         return max(1, self._max_peers // 2) if pressed else self._max_peers
 
     def _make_room_in(self, network: str) -> None:
-        of_network = [c for c in self._connections() if _is_in(c, network)]
+        of_network = [c for c in self._host.connections() if _is_in(c, network)]
         if not any(c.peer_id in self._leaving for c in of_network):
             for victim in self._whom(of_network, 1):
                 self._let_go(victim)

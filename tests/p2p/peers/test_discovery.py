@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.net.interface import Host
 from shoal_p2p.peers.discovery import (
@@ -26,7 +27,7 @@ from shoal_p2p.peers.discovery import (
     parse_bootstrap,
 )
 from shoal_p2p.peers.hearsay import Hearsay
-from shoal_p2p.peers.peer_book import BookFile, load_peer_book
+from shoal_p2p.peers.peer_book import PeerBook
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support.doubles.host import FakeHost
@@ -61,7 +62,7 @@ async def discovering(
         hearsay=Hearsay(host),
         bootstrap=tuple(map(full, bootstrap)),
         fetch_peers=fetch,
-        file=BookFile(book_path) if book_path is not None else None,
+        file=KeptFile(book_path) if book_path is not None else None,
         rng=random.Random(3),
         wall_ms=lambda: 1_700_000_000_000,
         **more,
@@ -523,7 +524,7 @@ async def test_saved_peers_bring_a_node_back_without_bootstrap(
     answers = {peer(1).peer_id: [peer(2)], peer(2).peer_id: []}
     async with discovering(host, peer(1), fetch=asking(answers), book_path=path):
         await trio.sleep(60)
-    assert {e.peer_id for e in load_peer_book(path).ranked()} == {
+    assert {e.peer_id for e in PeerBook.from_json(path.read_text()).ranked()} == {
         peer(1).peer_id,
         peer(2).peer_id,
     }
@@ -533,7 +534,7 @@ async def test_saved_peers_bring_a_node_back_without_bootstrap(
         await trio.sleep(5)
         assert again.peers.keys() == {peer(2).peer_id}
         assert not discovery.solo
-    assert load_peer_book(path).ranked()[0].peer_id == peer(2).peer_id
+    assert PeerBook.from_json(path.read_text()).ranked()[0].peer_id == peer(2).peer_id
 
 
 async def test_unwritable_book_stops_nobody(

@@ -16,12 +16,13 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.homes import home_of
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers import hearsay as hearsay_file
 from shoal_p2p.peers.discovery import Discovery, DiscoverySettings, TargetKind
 from shoal_p2p.peers.hearsay import Hearsay, Speaker
-from shoal_p2p.peers.peer_book import MAX_OF_NETWORK, BookFile, PeerBook, load_peer_book
+from shoal_p2p.peers.peer_book import MAX_OF_NETWORK, PeerBook
 from shoal_p2p.peers.targets import Targets
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
@@ -57,7 +58,7 @@ async def discovering(net: Net, book: Path | None = None) -> AsyncIterator[Disco
     discovery = Discovery(
         host=net,
         hearsay=Hearsay(net),
-        file=BookFile(book) if book is not None else None,
+        file=KeptFile(book) if book is not None else None,
         fetch_peers=net.fetch,
         rng=random.Random(5),
         wall_ms=lambda: 1_700_000_000_000,
@@ -97,7 +98,7 @@ async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_par
         net.lose(HONEST)
         await trio.sleep(2)
         assert net.peers[HONEST].address == TRUE, "found again where it is"
-    entry = load_peer_book(tmp_path / "peers.json").get(HONEST)
+    entry = PeerBook.from_json((tmp_path / "peers.json").read_text()).get(HONEST)
     assert entry is not None
     assert entry.addresses == (TRUE,), "hearsay is not written down"
 

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal_p2p.disk import read_kept
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers import peer_book
-from shoal_p2p.peers.peer_book import PeerBook, load_peer_book
+from shoal_p2p.peers.peer_book import PeerBook
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
@@ -115,11 +116,12 @@ def _row_of(book: PeerBook, peer_id: PeerId) -> dict[str, object]:
 
 def test_saves_and_loads(tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
-    assert len(load_peer_book(path)) == 0
+    assert read_kept(path, PeerBook.from_json) is None
     book = PeerBook()
     book.note_connected(at(IDS[0], 1, 2), now_ms=5)
     path.write_text(book.to_json())
-    assert load_peer_book(path).ranked() == book.ranked()
+    kept = read_kept(path, PeerBook.from_json)
+    assert kept is not None and kept.ranked() == book.ranked()
     assert [file.name for file in tmp_path.iterdir()] == ["peers.json"]
 
 
@@ -143,7 +145,7 @@ def test_corrupt_file_is_set_aside(
     path = tmp_path / "peers.json"
     path.write_bytes(content)
     with caplog.at_level(logging.WARNING):
-        assert len(load_peer_book(path)) == 0
+        assert read_kept(path, PeerBook.from_json) is None
     assert len(caplog.records) == 1
     assert not path.exists()
     assert (tmp_path / "peers.json.corrupt").read_bytes() == content

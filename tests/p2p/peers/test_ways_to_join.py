@@ -18,7 +18,7 @@ from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_p2p.parts import Tuning
 from shoal_p2p.peer import BOOK_FILE
 from shoal_p2p.peers import discovery
-from shoal_p2p.peers.peer_book import PeerBook, load_peer_book
+from shoal_p2p.peers.peer_book import PeerBook
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_mdns import LOOPBACK, needs_multicast
@@ -83,7 +83,7 @@ async def test_saved_peers_alone(tmp_path: Path) -> None:
         (folder / BOOK_FILE).write_text(book.to_json())
         async with running(folder) as two:
             await until(lambda: have_met(one, two))
-        entry = load_peer_book(folder / BOOK_FILE).ranked()[0]
+        entry = PeerBook.from_json((folder / BOOK_FILE).read_text()).ranked()[0]
         assert (entry.peer_id, entry.num_failures) == (one.member.peer_id, 0)
         assert entry.last_seen_ms > 1
 

@@ -16,6 +16,7 @@ import trio.testing
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.learning import Lately, LearntFrom
+from shoal_p2p.disk import KeptFile
 from shoal_p2p.rollouts.learning_ledger import (
     FAMILY_GROUPS,
     MAX_FAMILIES,
@@ -211,7 +212,7 @@ def test_of_an_older_ledger_it_has_to_be_known_whose_it_is(tmp_path: Path) -> No
 async def kept(path: Path, ledger: LearningLedger, *, take: bool = False) -> None:
     """Run the file over one life."""
     async with trio.open_nursery() as nursery:
-        await nursery.start(LedgerFile(ledger, path).run)
+        await nursery.start(LedgerFile(ledger, KeptFile(path)).run)
         if take:
             ledger.take(7, [group()], now_ms=NOW_MS)
         nursery.cancel_scope.cancel()
@@ -246,7 +247,8 @@ async def test_a_round_is_on_disk_within_twenty_seconds_and_who_came_within_a_mi
         return call(*args)
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(LedgerFile(ledger, tmp_path / LEDGER_FILE, in_thread=told).run)  # type: ignore[arg-type]
+        file = KeptFile(tmp_path / LEDGER_FILE, in_thread=told)  # type: ignore[arg-type]
+        await nursery.start(LedgerFile(ledger, file).run)
         writes.clear()
         for second in range(610):
             await trio.sleep(1)

@@ -102,7 +102,7 @@ async def test_an_order_about_nobody_is_refused(tmp_path: Path) -> None:
 
 async def test_a_full_house_drops_the_useless_for_the_newcomer(tmp_path: Path) -> None:
     async with guarded(tmp_path, max_peers=2) as (host, guard):
-        guard._host = Aged(host)  # type: ignore[assignment]
+        guard.room._host = Aged(host)  # type: ignore[assignment]
         async with open_test_host() as useful, open_test_host() as useless:
             for second in range(20):
                 guard.reputation.judge(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal_p2p.standing.guard import REPUTATION_FILE, load_reputation, save_reputation
+from shoal_p2p.disk import read_kept
+from shoal_p2p.standing.guard import REPUTATION_FILE
 from shoal_p2p.standing.reputation import (
     BAN_SECONDS,
     MAX_BAN_SECONDS,
@@ -185,22 +186,11 @@ def test_a_corrupt_file_is_named_set_aside_and_skipped(
     path.write_bytes(content)
     reputation = Reputation()
     with caplog.at_level(logging.WARNING):
-        load_reputation(path, reputation, 0.0, wall_ms=0)
+        read_kept(path, lambda text: reputation.take(text, 0.0, wall_ms=0))
     assert str(path) in caplog.text
     assert not path.exists()
     assert path.with_name(REPUTATION_FILE + ".corrupt").read_bytes() == content
     assert reputation.rows(0.0) == ()
-
-
-def test_no_file_is_no_reputation_and_a_good_one_is_read_back(tmp_path: Path) -> None:
-    path = tmp_path / REPUTATION_FILE
-    load_reputation(path, Reputation(), 0.0, wall_ms=0)
-    reputation = Reputation()
-    reputation.charge(EVE, Cause.FLOOD, 0.0)
-    save_reputation(path, reputation.to_json(0.0, wall_ms=0))
-    read = Reputation()
-    load_reputation(path, read, 0.0, wall_ms=0)
-    assert read.score(EVE, 0.0) == -25.0
 
 
 def test_values_out_of_range_in_a_file_are_cut() -> None:

@@ -95,7 +95,6 @@ async def room_of(house: House) -> AsyncIterator[PeerRoom]:
     room = PeerRoom(
         host=cast("Any", house),
         max_peers=SLOTS,
-        connections=house.connections,
         rank=lambda _peer: 0.0,
         is_protected=lambda peer_id: peer_id.startswith("protected"),
     )
