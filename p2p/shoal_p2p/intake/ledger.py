@@ -23,7 +23,6 @@ class LedgerLimits:
     """The least recently heard publisher is forgotten first."""
     max_sequences: int = 512
     """Sequences remembered for each publisher; older ones count as duplicates."""
-    max_evidence: int = 64
     groups_per_second: float = 64.0
     """Sustained groups a publisher may send."""
     burst_groups: float = 1024.0
@@ -62,12 +61,6 @@ class PublisherLedger:
             burst=self._limits.burst_groups, per_second=self._limits.groups_per_second
         )
         self._publishers = BoundedDict[PeerId, _Publisher](self._limits.max_publishers)
-        self._evidence: list[Equivocation] = []
-
-    @property
-    def evidence(self) -> tuple[Equivocation, ...]:
-        """Pairs kept as proof, oldest first."""
-        return tuple(self._evidence)
 
     def is_equivocated(self, publisher: PeerId, sequence: int) -> bool:
         """Return whether this publisher is known to have signed two batches as `sequence`."""
@@ -156,16 +149,13 @@ class PublisherLedger:
     def accuse(
         self, publisher: PeerId, sequence: int, second: BatchId, now: float
     ) -> Equivocation | None:
-        """Keep a pair as evidence; None where the sequence was already known to be double."""
+        """Return a pair that is evidence; None where its number was known to be double."""
         entry = self._entry(publisher, now)
         first = entry.sequences.get(sequence)
         if first is None or first == second or sequence in entry.equivocated:
             return None
         entry.equivocated.add(sequence)
-        pair = Equivocation(publisher=publisher, sequence=sequence, first=first, second=second)
-        self._evidence.append(pair)
-        del self._evidence[: -self._limits.max_evidence]
-        return pair
+        return Equivocation(publisher=publisher, sequence=sequence, first=first, second=second)
 
     def condemn(self, publisher: PeerId, sequence: int, batch_id: BatchId, now: float) -> None:
         """Know a double sequence from evidence on disk; `batch_id` is either of the two."""

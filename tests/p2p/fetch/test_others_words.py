@@ -111,7 +111,6 @@ async def test_copies_that_anybody_could_make_cost_their_publisher_nothing(tmp_p
         assert set(victim.blamed(stranger.peer_id)) == {Reason.NOT_CANONICAL}
         assert victim.blamed(honest.peer_id) == []
         assert victim.heard() == {1}
-        assert victim.ledger.evidence == ()
         assert await victim.live.store.evidence() == []
 
 
