@@ -25,6 +25,7 @@ from benchmarks.texts import reasoning
 from shoal_base.collector import spare_collector
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_ipc import messages as m
+from shoal_ipc.answers.form import to_json
 from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.host import HostSettings, Libp2pHost
 from shoal_p2p.net.identity import Identity, identity_from_seed
@@ -290,7 +291,7 @@ class Fleet:
                     "late_s": node.outbox.late_s,
                     "received": node.member.gossip.stats().pubsub.get("received", 0),
                     "forwarded": node.member.gossip.stats().pubsub.get("forwarded", 0),
-                    "verdicts": node.member.guard.verdicts.totals(),
+                    "verdicts": to_json(node.member.guard.verdicts.totals()),
                 }
                 for node in self.nodes
             ],

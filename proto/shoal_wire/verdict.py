@@ -285,11 +285,6 @@ class Verdict:
     table."""
 
 
-def in_words(reason: Reason) -> dict[str, str]:
-    """Return what a reason `says` and what to `do`, as the views have them."""
-    return {"says": reason.row.says, "do": reason.row.do}
-
-
 def verdict(reason: Reason) -> Verdict:
     """Return the verdict that the table gives for `reason`."""
     return _VERDICTS[reason]

@@ -11,9 +11,10 @@ Who sends the same thing a thousand times has one row; who invents a thousand si
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
+from shoal_ipc.answers.peer import Refused
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
@@ -26,27 +27,11 @@ EVERYDAY: Final = frozenset({Reason.DUPLICATE})
 _Key = tuple[Reason, PeerId | None, PeerId, str]
 
 
-@dataclass(slots=True, kw_only=True)
-class RefusedMessage:
-    """One refusal, and how often it was the same. Changes in place."""
-
-    reason: Reason
-    outcome: Outcome
-    signer: PeerId | None
-    """Who signed it, or is said to have."""
-    forwarder: PeerId
-    family: str
-    """Of its first group, made visible; empty where that was not read."""
-    at_ms: int
-    """The latest, wall clock."""
-    times: int
-
-
 class RefusalLog:
     """The latest refusals."""
 
     def __init__(self) -> None:
-        self._rows: OrderedDict[_Key, RefusedMessage] = OrderedDict()
+        self._rows: OrderedDict[_Key, Refused] = OrderedDict()
         self._of: dict[PeerId, OrderedDict[_Key, None]] = {}
         """The keys of each forwarder, oldest first."""
 
@@ -59,25 +44,26 @@ class RefusalLog:
         key = (judged.reason, signer, forwarder, judged.family)
         known = self._rows.get(key)
         if known is not None:
-            known.at_ms, known.times = at_ms, known.times + 1
+            self._rows[key] = replace(known, at_ms=at_ms, times=known.times + 1)
             self._rows.move_to_end(key)
             self._of[forwarder].move_to_end(key)
             return
         self._make_room(forwarder)
         self._of.setdefault(forwarder, OrderedDict())[key] = None
-        self._rows[key] = RefusedMessage(
-            reason=judged.reason,
-            outcome=judged.outcome,
-            signer=signer,
+        self._rows[key] = Refused(
+            at_ms=at_ms,
+            reason=judged.reason.value,
+            kind=judged.outcome.value,
+            signer=signer or "",
             forwarder=forwarder,
             family=judged.family,
-            at_ms=at_ms,
-            times=1,
+            says=judged.reason.row.says,
+            do=judged.reason.row.do,
         )
 
-    def newest(self) -> list[RefusedMessage]:
-        """Return the rows, the newest first."""
-        return list(reversed(self._rows.values()))
+    def newest(self) -> tuple[Refused, ...]:
+        """Return the rows, the newest first, each with its latest time."""
+        return tuple(reversed(self._rows.values()))
 
     def _make_room(self, forwarder: PeerId) -> None:
         own = self._of.get(forwarder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from shoal_base.bounded import BoundedDict
+from shoal_ipc.answers.peer import RefusedCount, Verdicts
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
@@ -24,18 +25,27 @@ class VerdictLog:
         if signer is not None:
             self._peers.use(signer, Counter)[verdict.reason] += 1
 
-    def totals(self) -> dict[str, object]:
-        """Return ``{"accept": n, "ignore": {reason: n}, "reject": {reason: n}}``."""
-        return {
-            "accept": self._totals[Reason.VALID],
-            "ignore": self._of(Outcome.IGNORE),
-            "reject": self._of(Outcome.REJECT),
-        }
+    def totals(self) -> Verdicts:
+        """Return how many were judged how."""
+        return Verdicts(
+            accept=self._totals[Reason.VALID],
+            ignore=self._of(Outcome.IGNORE),
+            reject=self._of(Outcome.REJECT),
+        )
 
-    def refused(self) -> list[tuple[Reason, int]]:
+    def refused(self) -> tuple[RefusedCount, ...]:
         """Return what was not taken, by reason, the commonest first."""
         found = [row for row in self._totals.items() if row[0] is not Reason.VALID]
-        return sorted(found, key=lambda row: (-row[1], row[0]))
+        return tuple(
+            RefusedCount(
+                reason=reason.value,
+                kind=reason.row.outcome.value,
+                count=count,
+                says=reason.row.says,
+                do=reason.row.do,
+            )
+            for reason, count in sorted(found, key=lambda row: (-row[1], row[0]))
+        )
 
     def peer(self, peer_id: PeerId) -> dict[str, int]:
         """Return the counts of one signer by reason."""

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import trio
 
-from shoal_ipc.answers.form import read
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import (
     Connection,
@@ -17,15 +16,12 @@ from shoal_ipc.answers.peer import (
     MeshMember,
     Peers,
     Refusals,
-    Refused,
-    RefusedCount,
     Relay,
     Score,
     Scores,
     Target,
     Topic,
     Topics,
-    Verdicts,
     Worker,
 )
 from shoal_p2p.disk import free_bytes
@@ -37,7 +33,6 @@ from shoal_p2p.member import Member
 from shoal_p2p.net.address import is_circuit
 from shoal_p2p.standing.reputation import PeerRow
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import in_words
 
 _MAX_SCORES: Final = 1024
 """Peers whose scores are told: those with the worst, which are what one looks for."""
@@ -87,7 +82,7 @@ class CoreViews:
             mesh={topic: len(members) for topic, members in member.gossip.mesh().items()},
             solo=not peers,
             disk=Disk(full=member.peer.disk.full, free_bytes=free_bytes(member.peer.data_dir)),
-            verdicts=read(Verdicts, member.guard.verdicts.totals(), shown=False),
+            verdicts=member.guard.verdicts.totals(),
             relays=tuple(member.peer.relays.relays),
             relay=self._relay(),
             worker=Worker(running=report is not None, pid=getattr(report, "pid", None)),
@@ -183,28 +178,8 @@ class CoreViews:
         guard = self._member.guard
         return Refusals(
             at_ms=self._member.peer.parts.wall_ms(),
-            counts=tuple(
-                RefusedCount(
-                    reason=str(reason),
-                    kind=str(reason.row.outcome),
-                    count=count,
-                    **in_words(reason),
-                )
-                for reason, count in guard.verdicts.refused()
-            ),
-            ring=tuple(
-                Refused(
-                    at_ms=one.at_ms,
-                    reason=str(one.reason),
-                    kind=str(one.outcome),
-                    signer=one.signer or "",
-                    forwarder=one.forwarder,
-                    family=one.family,
-                    times=one.times,
-                    **in_words(one.reason),
-                )
-                for one in guard.refusals.newest()
-            ),
+            counts=guard.verdicts.refused(),
+            ring=guard.refusals.newest(),
         )
 
     @view

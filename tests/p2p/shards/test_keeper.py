@@ -113,7 +113,7 @@ async def test_a_batch_on_a_shard_not_its_publishers_is_rejected(tmp_path: Path)
             lambda: member.guard.score(liar.node.member.peer_id) < 0,
             patience_s=PATIENCE_S,
         )
-        assert member.guard.verdicts.totals()["reject"] == {Reason.WRONG_SWARM: 1}
+        assert member.guard.verdicts.totals().reject == {Reason.WRONG_SWARM: 1}
         assert victim.heard() == set()
 
 
