@@ -9,6 +9,8 @@ stand in the file and are read, not made anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
 from typing import Any
 
 from shoal_ipc import messages as ipc_messages
@@ -29,7 +31,6 @@ from shoal_wire.types import (
     InlineTask,
     PolicyInfo,
     RolloutBatch,
-    RolloutGroup,
     SamplingParams,
 )
 from shoal_wire.v1 import rollout_pb2 as pb
@@ -249,52 +250,23 @@ def _ipc_frame(request_id: int, body: ipc_messages.Body) -> str:
     return encode_frame(encode_ipc(ipc_messages.IpcFrame(request_id=request_id, body=body))).hex()
 
 
+_LONG = frozenset({"sequence", "round", "created_ms", "policy_version", "seed", "index"})
+
+
 def batch_json(batch: RolloutBatch) -> Json:
-    """Return a batch as the JSON of the vectors."""
-    return {
-        "swarm_digest": batch.swarm_digest.hex(),
-        "sequence": str(batch.sequence),
-        "round": str(batch.round),
-        "created_ms": str(batch.created_ms),
-        "policy": {
-            "model_name": batch.policy.model_name,
-            "tokenizer_digest": batch.policy.tokenizer_digest.hex(),
-            "policy_version": str(batch.policy.policy_version),
-        },
-        "sampling": {
-            "temperature": batch.sampling.temperature,
-            "top_p": batch.sampling.top_p,
-            "top_k": batch.sampling.top_k,
-            "max_new_tokens": batch.sampling.max_new_tokens,
-        },
-        "groups": [_group_json(group) for group in batch.groups],
-    }
+    """Return a batch as the JSON of the vectors, which are older than `previous_sequence`."""
+    found: Json = _json(batch)
+    del found["previous_sequence"]
+    return found
 
 
-def _group_json(group: RolloutGroup) -> Json:
-    task = group.task
-    inline = None
-    if task.inline is not None:
-        inline = {"question": task.inline.question, "answer": task.inline.answer}
-    return {
-        "group_id": digests.group_id(group).hex(),
-        "task": {
-            "family": task.family,
-            "config_digest": task.config_digest.hex(),
-            "seed": str(task.seed),
-            "index": str(task.index),
-            "verifier": task.verifier,
-            "verifier_version": task.verifier_version,
-            "question_digest": task.question_digest.hex(),
-            "inline": inline,
-        },
-        "completions": [
-            {
-                "text": completion.text,
-                "num_tokens": completion.num_tokens,
-                "finish_reason": completion.finish_reason.value,
-                "logprobs": None if completion.logprobs is None else list(completion.logprobs),
-            }
-            for completion in group.completions
-        ],
-    }
+def _json(value: Any, name: str = "") -> Any:
+    if is_dataclass(value):
+        made = {one.name: _json(getattr(value, one.name), one.name) for one in fields(value)}
+        named = {"group_id": digests.group_id(value).hex()} if name == "groups" else {}  # type: ignore[arg-type]
+        return named | made
+    if isinstance(value, tuple):
+        return [_json(one, name) for one in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if name in _LONG or isinstance(value, StrEnum) else value
