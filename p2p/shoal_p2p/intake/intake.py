@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
@@ -204,19 +205,7 @@ class Intake:
                     said_itself, network = author == forwarder, self._network_of(forwarder)
                     size, by = declared_size(envelope.payload), (network, forwarder)
                     with self._opener.room_for(by, size):
-                        signed = await self._opener.open(
-                            lambda parsed: open_payload(
-                                envelope,
-                                author=author,
-                                context=context,
-                                now_ms=now_ms,
-                                brought_by=forwarder,
-                                parsed=parsed,
-                            ),
-                            size,
-                            by,
-                            parse=lambda: parse_payload(envelope, author=author, context=context),
-                        )
+                        signed = await self._opened(envelope, author, forwarder, by)
                         work_s = work_of(signed.batch.groups)
                         await self._check_new(signed, Source.GOSSIP, said_itself=said_itself)
                         path = (network, SIGNED if said_itself else PASSED_ON, author)
@@ -291,28 +280,30 @@ class Intake:
     async def _open_fetched(
         self, raw: bytes, publisher: PeerId, provider: PeerId | None
     ) -> SignedBatch:
-        context, now_ms = self._context, self._wall_ms()
-
         def open_it() -> SignedEnvelope:
-            return open_fetched(raw, context=context)
+            return open_fetched(raw, context=self._context)
 
         # Some 20 ms a megabyte: the loop must not stand still for it.
         is_large = len(raw) > limits.WHOLE_MESSAGE_BYTES
         by = (self._network_of(provider or publisher), publisher)
         envelope = await self._opener.in_thread(open_it, by) if is_large else open_it()
-        return await self._opener.open(
-            lambda parsed: open_payload(
-                envelope,
-                author=publisher,
-                context=context,
-                now_ms=now_ms,
-                brought_by=provider,
-                parsed=parsed,
-            ),
-            declared_size(envelope.payload),
-            by,
-            parse=lambda: parse_payload(envelope, author=publisher, context=context),
+        return await self._opened(envelope, publisher, provider, by)
+
+    async def _opened(
+        self, envelope: SignedEnvelope, author: PeerId, brought_by: PeerId | None, by: Path
+    ) -> SignedBatch:
+        """Return the batch in an envelope, opened where its size allows; `by` has the turn."""
+        parse = partial(parse_payload, envelope, author=author, context=self._context)
+        finish = partial(
+            open_payload,
+            envelope,
+            author=author,
+            context=self._context,
+            now_ms=self._wall_ms(),
+            brought_by=brought_by,
         )
+        size = declared_size(envelope.payload)
+        return await self._opener.open(lambda parsed: finish(parsed=parsed), size, by, parse=parse)
 
     async def _take_announcement(
         self, told: Announcement, author: PeerId, forwarder: PeerId, *, statement: bytes

@@ -130,9 +130,7 @@ def open_payload(
     Raises:
         Rejected: with the verdict table's reason.
     """
-    if envelope.payload_type != BATCH_PAYLOAD_TYPE:
-        raise Rejected(Reason.MALFORMED_ENVELOPE)
-    _check_signer(envelope.signer, author, context.me)
+    parsed = parsed or parse_payload(envelope, author=author, context=context)
     max_bytes = context.rules.manifest.rules.max_batch_bytes
     try:
         batch = decode_batch(envelope.payload, max_bytes=max_bytes, parsed=parsed)
