@@ -170,14 +170,6 @@ def mean_over_nodes(series: Sequence[Sequence[float]]) -> Series:
     return tuple(sum(column) / len(column) for column in zip(*series, strict=True))
 
 
-def moving_average(values: Sequence[float], window: int) -> list[float]:
-    """The mean of each value and up to `window` - 1 before it."""
-    sums = [0.0, *_running(values)]
-    return [
-        (sums[end] - sums[max(0, end - window)]) / min(end, window) for end in range(1, len(sums))
-    ]
-
-
 def _columns(by_node: Sequence[Sequence[Line]], name: str) -> ByNode:
     """Return one of the lines' numbers by node, then line; 0 where it is null."""
     return tuple(tuple(float(line[name] or 0.0) for line in lines) for lines in by_node)

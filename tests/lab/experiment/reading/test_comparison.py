@@ -15,7 +15,7 @@ from shoal_lab.experiment.plan import OURS, SILO
 from shoal_lab.experiment.reading.comparison import COUNTED, Comparison, pairs_of
 from shoal_lab.experiment.reading.drawing import MOST_LINES, figures_of
 from shoal_lab.experiment.reading.measures import area, comparable, heldout_area
-from shoal_lab.experiment.reading.results import Run, moving_average
+from shoal_lab.experiment.reading.results import Run
 from shoal_lab.figures import STYLE, save
 from shoal_lab.significance import paired
 from tests.lab.experiment.synthetic_runs import run
@@ -119,11 +119,6 @@ def test_only_seeds_that_all_arms_have_finished_are_compared() -> None:
     assert comparable([RUNS[0], RUNS[3]]) == [RUNS[0], RUNS[3]]
 
 
-def test_a_moving_average_starts_with_what_there_is() -> None:
-    assert moving_average([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
-    assert moving_average([2.0], 10) == [2.0]
-
-
 def test_the_area_is_the_mean_height_of_the_curve() -> None:
     assert area([0, 2, 4], [0.0, 1.0, 1.0], 4) == pytest.approx(0.75)
     assert area([0, 2, 4], [0.0, 1.0, 0.0], 1) == pytest.approx(0.25)
@@ -175,16 +170,14 @@ def test_tables_and_numbers_of_any_runs(runs: list[Run]) -> None:
     assert not {"nan", "inf", "-inf"} & set(words)
 
 
-def test_figures_have_axes_and_the_many_arms_are_bars(
+def test_figures_have_axes_and_many_arms_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(STYLE, "figure.dpi", 30)
-    few = [told(SILO, 1, 0.0, 1.0), replace(told("4/4", 1, 0.0, 1.0), planted=(0.0,) * 4)]
+    few = [told(SILO, 1, 0.0, 1.0), told("4/4", 1, 0.0, 1.0)]
     drawn = save(tmp_path, figures_of(few, "test"))
-    assert [path.stem for path in drawn] == [
-        *("held-out-by-cpu-second", "held-out-by-round", "held-out-area", "planted"),
-    ]
+    assert [path.stem for path in drawn] == ["held-out-by-cpu-second", "held-out-by-round"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
     assert "CPU seconds of a node" in drawn[0].with_suffix(".svg").read_text()
     many = [run(f"{number}/0", 1, 0.1) for number in range(MOST_LINES + 1)]
-    assert [path.stem for path in save(tmp_path, figures_of(many, "test"))] == ["held-out-area"]
+    assert save(tmp_path, figures_of(many, "test")) == []
