@@ -31,11 +31,6 @@ FULL = OSError(28, "No space left on device")
 ROUNDS = 3
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return case.model_folder(tmp_path_factory.mktemp("model"))
-
-
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pause, "RETRY_SECONDS", 0.0)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from shoal_policy.trainer import Trainer
 from shoal_settings.trainer_settings import TrainerSettings
 from tests.policy import training_cases as case
@@ -18,11 +16,6 @@ BY_THE_COMMAND = {
     *("generator", "base_url", "remote_model", "concurrency"),  # by what the command makes of them
 }
 """Read before there is a trainer, in `policy/shoal_policy/__main__.py` and by the node."""
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return case.model_folder(tmp_path_factory.mktemp("model"))
 
 
 def played(folder: Path, model: str, rounds: int, **more: Any) -> Read:

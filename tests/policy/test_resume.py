@@ -9,12 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.policy import resume_cases as case
-from tests.policy.training_cases import model_folder
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return model_folder(tmp_path_factory.mktemp("model"))
 
 
 def kill_at_random(data_dir: Path, model: str, rng: random.Random, kills: int) -> None:

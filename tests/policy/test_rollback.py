@@ -24,11 +24,6 @@ from tests.policy.training_cases import trainer
 from tests.support.local_node import NodeThread
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return case.model_folder(tmp_path_factory.mktemp("model"))
-
-
 def finite(made: Trainer) -> bool:
     return all(bool(value.isfinite().all()) for value in case.weights(made.course.policy).values())
 

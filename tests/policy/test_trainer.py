@@ -17,11 +17,6 @@ from tests.policy.training_cases import trainer
 from tests.support.local_node import NodeThread
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return case.model_folder(tmp_path_factory.mktemp("model"))
-
-
 def metrics(data_dir: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (data_dir / METRICS_FILE).read_text().splitlines()]
 

@@ -26,16 +26,10 @@ from shoal_tasks.families import PRESETS
 from shoal_tasks.swarm import families_of
 from shoal_tasks.worker import sync as client_sync
 from shoal_wire.manifest import decode_manifest, make_manifest
-from tests.policy import training_cases as case
 from tests.support import factories as make
 from tests.support.local_node import NodeThread
 
 PATIENCE_S = 20.0
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return case.model_folder(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(autouse=True)

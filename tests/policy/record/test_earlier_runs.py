@@ -17,13 +17,7 @@ from shoal_policy.record.earlier_runs import (
     set_aside,
 )
 from shoal_policy.record.sinks import run_name
-from tests.policy import training_cases as case
 from tests.policy.training_cases import trainer
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return case.model_folder(tmp_path_factory.mktemp("model"))
 
 
 def rounds(data_dir: Path) -> list[int]:

@@ -84,11 +84,6 @@ def test_a_reference_that_is_amiss_is_refused() -> None:
             GrpoConfig(kl_beta=beta)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return case.model_folder(tmp_path_factory.mktemp("model"))
-
-
 def test_after_a_restart_it_still_measures_from_the_start(tmp_path: Path, model: str) -> None:
     kls: dict[str, list[float]] = {"whole": [], "parts": []}
 

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from shoal_lab.experiment.arms.hetero import all_arms
 from shoal_lab.experiment.flags import make_experiment, parser
 from shoal_lab.experiment.plan import Arm, Job, NodeSpec, check_settings
-from shoal_lab.experiment.playing.in_process import Workers, play, workers
+from shoal_lab.experiment.playing.in_process import Workers, play
 from shoal_lab.experiment.playing.tasks import SpecialistSource
 
 SHARING = {"local": 2, "external": 2}
 BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Workers]:
-    torch.set_num_threads(1)
-    with workers() as made:
-        yield made
 
 
 def lines_of(shared: Workers, *nodes: NodeSpec) -> list[dict[str, Any]]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
-import torch
 
 from shoal_lab.experiment.arms.poison import KINDS
 from shoal_lab.experiment.plan import Arm, Job, NodeSpec
@@ -18,7 +16,7 @@ from shoal_lab.experiment.playing.attackers import (
     SolvedTask,
     near_miss,
 )
-from shoal_lab.experiment.playing.in_process import Workers, play, workers
+from shoal_lab.experiment.playing.in_process import Workers, play
 from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
@@ -26,13 +24,6 @@ from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.manifest import make_manifest
 
 BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Workers]:
-    torch.set_num_threads(1)
-    with workers() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

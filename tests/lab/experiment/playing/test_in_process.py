@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import trio
 import trio.testing
 from hypothesis import assume, given
@@ -47,13 +45,6 @@ BASE = {
 QUESTIONS = [name for name, specs in PRESETS.items() if not specs[0].is_environment]
 """The presets whose questions are held out by their texts."""
 CLOCKS = ("step_time", "cpu_seconds", "seconds_generate", "seconds_update", "held_out/seconds")
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Workers]:
-    torch.set_num_threads(1)
-    with workers() as made:
-        yield made
 
 
 def job(arm: Arm, *, rounds: int = 3, seed: int = 1) -> Job:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from shoal_lab.experiment.plan import Job, uniform_arm
-from shoal_lab.experiment.playing.in_process import Workers, play, workers
+from shoal_lab.experiment.playing.in_process import Workers, play
 from shoal_lab.experiment.playing.journal import SAVE_S, Journal, JournalError
 from tests.lab.experiment.playing.test_in_process import CLOCKS
 
@@ -21,13 +19,6 @@ ROUNDS = 4
 
 class Cut(Exception):  # noqa: N818 - what ends a process
     """The process ends here."""
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Workers]:
-    torch.set_num_threads(1)
-    with workers() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

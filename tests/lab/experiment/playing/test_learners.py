@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-import torch
-
 from shoal_lab.experiment.plan import Arm, Job, NodeSpec
-from shoal_lab.experiment.playing.in_process import Workers, play, workers
+from shoal_lab.experiment.playing.in_process import Workers, play
 
 BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 6, "eval_per_family": 8}
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Workers]:
-    torch.set_num_threads(1)
-    with workers() as made:
-        yield made
 
 
 def played(shared: Workers, nodes: int, learner: str, **settings: Any) -> list[dict[str, Any]]:

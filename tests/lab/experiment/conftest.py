@@ -1,0 +1,18 @@
+"""What tests of experiments share: each process starts it once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from shoal_lab.experiment.playing.in_process import Workers, workers
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Workers]:
+    """Task workers, and what they remember of questions and scores."""
+    torch.set_num_threads(1)
+    with workers() as made:
+        yield made
