@@ -9,7 +9,7 @@ as a word.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import chain, cycle
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
@@ -25,22 +25,19 @@ FULL_COLUMNS: Final = 72
 _ENDLESS: Final = 1 << 16
 """Columns of a line that nobody breaks: into a pipe."""
 _SPACE: Final = 2
-_QUIET: Final = "dim"
 _WRAPPER: Final = Terminal(file=None, force_terminal=False, width=80)
-
+_QUESTIONS: Final = (
+    ("Am I all right?", "right", blocks.right),
+    ("Is it learning?", "learning", blocks.learning),
+    ("From whom?", "from", blocks.publishers),
+    ("Is it worth it?", "worth", blocks.worth),
+    ("What was said?", "said", blocks.said),
+    ("What was refused?", "refused", blocks.refused),
+    ("What now?", "now", blocks.now),
+)
+"""Each with the word for it where there is little room, and with what answers it."""
 _ORDER: Final = (0, 2, 1, 2, 0, 3, 2, 4, 2, 5, 4, 3, 6, 4, 6)
-"""Which block gets the next line, round and round."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """One question."""
-
-    asks: str
-    word: str
-    """It, where there is little room."""
-    lines: Sequence[Text]
-    """At least one."""
+"""Which answer gets the next line, round and round."""
 
 
 def frame(shown: Shown, *, width: int, height: int | None, foot: str = "") -> Text:
@@ -49,47 +46,34 @@ def frame(shown: Shown, *, width: int, height: int | None, foot: str = "") -> Te
     `foot` is the last line, which people need to get away.
     """
     width = max(10, width)
-    full = width >= FULL_COLUMNS
-    asked = [(b.asks if full else b.word) for b in _blocks(shown, 0)]
+    asked = [asks if width >= FULL_COLUMNS else word for asks, word, _ in _QUESTIONS]
     indent = max(map(cell_len, asked)) + _SPACE
-    found = _blocks(shown, _ENDLESS if height is None else width - indent)
-    foot_lines = [styled((foot, _QUIET))] if foot else []
-    room = None if height is None else max(0, height - 1 - len(foot_lines))
+    room = _ENDLESS if height is None else width - indent
+    found = [list(_wrapped(make(shown, room), room)) or [Text("-")] for *_, make in _QUESTIONS]
     lines = [_title(shown, width)]
-    for block, question, count in zip(found, asked, _shares(found, room), strict=True):
-        for number, line in enumerate(block.lines[:count]):
-            head = question if number == 0 else ""
+    most = None if height is None else max(0, height - 1 - bool(foot))
+    for answer, question, count in zip(found, asked, _shares(found, most), strict=True):
+        heads = [question, *[""] * len(answer)]
+        for head, line in zip(heads, answer[:count], strict=False):
             lines.append(Text.assemble((set_cell_size(head, indent), "bold"), line))
-    lines += [] if height is None else [Text("")] * (room_left(room, lines) - len(foot_lines) + 1)
-    return _joined([*lines, *foot_lines], width, height)
-
-
-def room_left(room: int | None, lines: Sequence[Text]) -> int:
-    """Return how many lines are left below those that stand there."""
-    return 0 if room is None else max(0, room + 1 - len(lines))
-
-
-def _joined(lines: Sequence[Text], width: int, height: int | None) -> Text:
+    last = [styled((foot, "dim"))] if foot else []
     if height is not None:
-        lines = lines[:height]
+        lines = [*lines, *[Text("")] * (height - len(lines) - len(last)), *last][:height]
         for line in lines:
             line.truncate(width, overflow="ellipsis")
     return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
 
-def _shares(found: Sequence[Block], room: int | None) -> list[int]:
-    """Share the lines out: one to each question in turn, more to those that have more to say."""
-    wanted = [len(block.lines) for block in found]
-    if room is None:
-        return wanted
-    shares = [0] * len(found)
-    for index in range(len(found)):
-        if sum(shares) < room:
-            shares[index] = 1
-    while sum(shares) < room and shares != wanted:
-        for index in _ORDER:
-            if sum(shares) < room and shares[index] < wanted[index]:
-                shares[index] += 1
+def _shares(found: Sequence[Sequence[Text]], room: int | None) -> list[int]:
+    """Share the lines out: one to each answer in turn, more to those that have more to say."""
+    wanted, shares = [len(answer) for answer in found], [0] * len(found)
+    left = sum(wanted) if room is None else min(room, sum(wanted))
+    for index in chain(range(len(found)), cycle(_ORDER)):
+        if not left:
+            break
+        if shares[index] < wanted[index]:
+            shares[index] += 1
+            left -= 1
     return shares
 
 
@@ -103,21 +87,6 @@ def _title(shown: Shown, width: int) -> Text:
         left += swarm
     gap = width - cell_len(left) - cell_len(right)
     return styled((left + " " * max(1, gap) + right, "bold reverse"))
-
-
-def _blocks(shown: Shown, room: int) -> list[Block]:
-    return [
-        Block(asks=asks, word=word, lines=list(_wrapped(make(shown, room), room)) or [Text("-")])
-        for asks, word, make in (
-            ("Am I all right?", "right", blocks.right),
-            ("Is it learning?", "learning", blocks.learning),
-            ("From whom?", "from", blocks.publishers),
-            ("Is it worth it?", "worth", blocks.worth),
-            ("What was said?", "said", blocks.said),
-            ("What was refused?", "refused", blocks.refused),
-            ("What now?", "now", blocks.now),
-        )
-    ]
 
 
 def _wrapped(lines: Iterator[Text], room: int) -> Iterator[Text]:

@@ -8,7 +8,6 @@ import select
 import termios
 import time
 import tty
-from types import TracebackType
 from typing import IO, Any, Self
 
 
@@ -29,12 +28,7 @@ class Keys:
                 raise EOFError("the terminal is gone") from None
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._descriptor is not None and self._before:
             with contextlib.suppress(termios.error):  # it is gone
                 termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
