@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,19 +78,6 @@ def forked(base: dict[str, str]) -> Iterator[Run]:
         yield run
 
 
-def run(line: str, base: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "shoal", *line.split()],
-        cwd=folder,
-        env=base,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("line", LACKS)
 def test_a_command_that_needs_more_says_so_in_one_line(line: str, forked: Run) -> None:
     done = forked(line.split(), files=OWN)
@@ -107,21 +93,25 @@ def test_a_command_that_needs_no_more_works(line: str, forked: Run) -> None:
     assert done["out"]
 
 
-def test_a_bootstrap_is_a_meeting_point_and_a_relay(base: dict[str, str], tmp_path: Path) -> None:
+def test_a_bootstrap_is_a_meeting_point_and_a_relay(
+    base: dict[str, str], forked: Run, tmp_path: Path
+) -> None:
+    def said_by(line: str) -> str:
+        done = forked([*line.split(), "--data-dir", str(tmp_path / "b")])
+        assert done["code"] == 0 and done["out"], done
+        return str(done["out"])
+
     with bootstrap(base, tmp_path) as said:
         ready = json.loads(said)
         assert ready["addresses"]
-        status = run("debug status --json --data-dir b", base, tmp_path)
-        shown = json.loads(status.stdout)
+        shown = json.loads(said_by("debug status --json"))
         assert (shown["role"], shown["worker"]["running"]) == ("bootstrap", False)
         assert shown["mesh"] == {}, "it would forward what others reject"
         assert shown["relay"] is not None
-        doctor = run("debug doctor --json --data-dir b", base, tmp_path)
-        assert not doctor.stderr
-        assert json.loads(doctor.stdout)["schema_version"] == 1
-        assert '"bad"' not in doctor.stdout
-        invited = run("invite --data-dir b", base, tmp_path)
-        assert invited.stdout.startswith("shoal1"), invited.stderr
+        doctor = said_by("debug doctor --json")
+        assert json.loads(doctor)["schema_version"] == 1
+        assert '"bad"' not in doctor
+        assert said_by("invite").startswith("shoal1")
 
 
 @contextlib.contextmanager

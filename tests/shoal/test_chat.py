@@ -1,4 +1,4 @@
-"""`shoal chat` as its user meets it: a real process with a pipe for a keyboard."""
+"""`shoal chat` as its user meets it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,15 @@ from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, EXIT_USAGE
 from tests.policy import tiny_models
 from tests.support.schemas import check
 
-CHAT = [sys.executable, "-m", "shoal", "chat"]
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}answer: "
 
 
-def talk(typed: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*CHAT, *flags], input=typed, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def test_each_line_is_answered_until_the_input_ends() -> None:
-    done = talk("2 + 3\n\n4 + 4\n", "--model", "tiny", "--max-tokens", "4", "--json")
-    assert done.returncode == EXIT_OK, done.stderr
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+def test_each_line_is_answered_until_the_input_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("2 + 3\n\n4 + 4\n"))
+    assert main(["chat", "--model", "tiny", "--max-tokens", "4", "--json"]) == EXIT_OK
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for answer in answers:
         check("chat", answer)
     assert [answer["message"] for answer in answers] == ["2 + 3", "4 + 4"]
@@ -37,7 +32,10 @@ def test_each_line_is_answered_until_the_input_ends() -> None:
 
 @pytest.mark.slow
 def test_a_line_that_is_too_long_is_told_and_the_next_is_answered() -> None:
-    done = talk(f"{'9' * 5000}\n2 + 3\n", "--model", "tiny", "--max-tokens", "4")
+    """In a process of its own, with a pipe for a keyboard."""
+    command = [sys.executable, "-m", "shoal", "chat", "--model", "tiny", "--max-tokens", "4"]
+    typed = f"{'9' * 5000}\n2 + 3\n"
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, check=False)
     assert done.returncode == EXIT_OK, done.stderr
     assert "no room for an answer" in done.stdout
     assert "Traceback" not in done.stderr

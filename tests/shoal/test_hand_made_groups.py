@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from shoal.__main__ import main
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
+from shoal_tasks.worker.sync import TaskWorker
 from tests.support.running_node import RunningNode
 from tests.support.schemas import check
 
@@ -21,6 +23,18 @@ from tests.support.schemas import check
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     with RunningNode(tmp_path_factory.mktemp("node"), inline_tasks=True) as running:
         yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_workers() -> Iterator[None]:
+    """One worker of the same families for all commands: each would start its own, for a second."""
+    with ExitStack() as stack:
+        worker = cache(lambda families: stack.enter_context(TaskWorker(families)))
+        for command in ("publish", "answer"):
+            stack.enter_context(pytest.MonkeyPatch.context()).setattr(
+                f"shoal.{command}.TaskWorker", lambda families: nullcontext(worker(families))
+            )
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 
 from shoal.__main__ import main
 from shoal.nearby import folder_with, running_node
+from tests.support.peers import INSTANT
 from tests.support.running_node import RunningNode
 
 
@@ -19,7 +20,7 @@ def test_the_only_node_that_runs(
     other = Path(".shoal/node-other")
     base = Path(".shoal/node")
     assert running_node() == base
-    with RunningNode(tmp_path / other) as node:
+    with RunningNode(tmp_path / other, parts=INSTANT) as node:
         assert running_node() == other
         assert main(["debug", "status", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["peer_id"] == node.node.member.peer_id
