@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -100,15 +101,21 @@ def test_what_one_publishes_another_draws_verifies_and_acknowledges_once(
     assert two.draw(3) == []
 
 
-def test_a_node_that_is_killed_in_between_loses_nothing(stage: Stage) -> None:
-    giver = stage.node("one", "--no-trainer")
-    taker = stage.node("two", "--no-trainer", bootstrap=giver.address)
-    with shoal.connect(giver.data_dir) as one, shoal.connect(taker.data_dir) as two:
+def test_a_node_that_is_away_or_killed_in_between_loses_nothing(
+    stage: Stage, tmp_path: Path
+) -> None:
+    folder = tmp_path / "giver"
+    with ExitStack() as stack:
+        life = stack.enter_context(ExitStack())
+        giver = life.enter_context(RunningNode(folder, parts=INSTANT))
+        taker = stage.node("taker", "--no-trainer", bootstrap=giver.address)
+        one = stack.enter_context(shoal.connect(folder))
+        two = stack.enter_context(shoal.connect(taker.data_dir))
         groups = [shoal.Group(question, ["1", "2"]) for question in one.tasks(4, seed=1)]
         wait_for(lambda: two.status()["peers"] == 1, 60.0, "the nodes to meet")
         assert one.publish(groups[:2])
         drawn = _drawn(two, 2)
-        giver.kill()
+        life.close()
         assert not one.publish(groups[2:]), "they wait here while the node is away"
         with pytest.raises(shoal.SwarmError, match=r"no node at|broke"):
             one.status()
@@ -117,7 +124,7 @@ def test_a_node_that_is_killed_in_between_loses_nothing(stage: Stage) -> None:
         assert not two.acknowledge(drawn[:1])
         assert two.unconfirmed == (drawn[0].id,)
         assert two.draw(1) == []
-        giver.start()
+        stack.enter_context(RunningNode(folder, parts=INSTANT))
         taker.start()
         wait_for(lambda: one.publish([]), 60.0, "what waited to be on the node's disk")
         wait_for(lambda: two.acknowledge([]), 60.0, "the node to confirm")
