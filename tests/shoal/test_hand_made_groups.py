@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext, redirect_stdout
-from functools import cache
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ import pytest
 from shoal.__main__ import main
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
-from shoal_tasks.worker.sync import TaskWorker
 from tests.support.running_node import RunningNode
 from tests.support.schemas import check
+from tests.support.shared_workers import one_worker_for
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +26,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 
 @pytest.fixture(scope="module", autouse=True)
 def shared_workers() -> Iterator[None]:
-    """One worker of the same families for all commands: each would start its own, for a second."""
-    with ExitStack() as stack:
-        worker = cache(lambda families: stack.enter_context(TaskWorker(families)))
-        for command in ("publish", "answer"):
-            stack.enter_context(pytest.MonkeyPatch.context()).setattr(
-                f"shoal.{command}.TaskWorker", lambda families: nullcontext(worker(families))
-            )
+    with one_worker_for("shoal.publish", "shoal.answer"):
         yield
 
 
