@@ -110,7 +110,7 @@ COMMANDS = {
         parts={"report": "shoal_lab.judge_report.command"},
     ),
     "watch": Command(module="shoal.watch.command", does="a node in this terminal, live"),
-    "page": Command(module="shoal.page.entry", does="a web page of a node, or of a whole swarm"),
+    "page": Command(module="shoal.page.command", does="a web page of a node, or of a whole swarm"),
     "debug": Command(module="shoal.debug.command", does="look inside a running node"),
     "logs": Command(module="shoal.logs", does="what a node and its trainer logged; -f follows it"),
     "schema": Command(

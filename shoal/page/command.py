@@ -9,14 +9,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from shoal.nearby import running_node
-from shoal.page.board import Board
-from shoal.page.server import BindError, PageServer
 from shoal_base.lines import guard_process, say, say_json
 from shoal_base.page_file import PageHereError, ServedPage, own_page, served_page, tell_page
 from shoal_settings.called import called
@@ -28,14 +26,33 @@ from shoal_settings.exits import (
     UsageExit,
     fail,
 )
-from shoal_settings.web_address import WebAddress
+from shoal_settings.parser import Parser, path
+from shoal_settings.web_address import AUTO, WebAddress, parse_web_address, parse_web_name
+
+if TYPE_CHECKING:
+    from shoal.page.board import Board
+
+T = TypeVar("T")
+
+DESCRIPTION = """\
+Serve a web page of the node in a folder: whether it is all right, whether it learns, from whom, at
+what price, what was said and refused. Nodes, bootstraps, judges and swarms start one by themselves
+(--no-http: none). It only reads, asks over the sockets in the folders, and outlives the node.
+
+  shoal page                           the node that runs here
+  shoal page --data-dir .shoal/swarm   all of a local swarm, side by side
+  shoal page --data-dir A --data-dir B   these two
+  shoal page --http 0.0.0.0:7462       for other machines, too
+
+The address that it prints has a token, without which the page does not open."""
 
 ORPHAN_S: Final = 600.0
 """How long a page stays whose peer was killed and does not come back."""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run `shoal page` with its flags; return the exit code."""
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal page`; return the exit code."""
+    arguments = _parser().parse_args(argv)
     guard_process()
     try:
         folders: list[Path] = arguments.data_dir or [running_node()]
@@ -49,12 +66,13 @@ def run(arguments: argparse.Namespace) -> int:
         return _serve(folders, address, arguments)
     except UsageExit as end:
         return end.code
-    except BindError as error:
-        return fail("page", str(error)).code
 
 
 def _serve(folders: Sequence[Path], address: WebAddress, arguments: argparse.Namespace) -> int:
     """Serve until told to stop; a peer's page is its folder's only one."""
+    from shoal.page.board import Board  # late: `--help` needs none of it
+    from shoal.page.server import BindError, PageServer
+
     with contextlib.ExitStack() as stack:
         if arguments.supervised:
             try:
@@ -65,16 +83,19 @@ def _serve(folders: Sequence[Path], address: WebAddress, arguments: argparse.Nam
                 reason = f"cannot use {folders[0]} ({error.strerror})"
                 return fail("page", reason, EXIT_FAILED).code
         board = Board(folders, program=called())
-        with PageServer(board, address, arguments.http_name) as server:
-            threading.excepthook = _end_by
-            with contextlib.suppress(KeyboardInterrupt):
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, _interrupt)
-                board.start()
-                threading.Thread(target=server.serve_forever, daemon=True, name="page").start()
-                _announce(server.url, folders[0], arguments)
-                _stay(board, supervised=arguments.supervised)
-            server.shutdown()
+        try:
+            server = stack.enter_context(PageServer(board, address, arguments.http_name))
+        except BindError as error:
+            return fail("page", str(error)).code
+        threading.excepthook = _end_by
+        with contextlib.suppress(KeyboardInterrupt):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, _interrupt)
+            board.start()
+            threading.Thread(target=server.serve_forever, daemon=True, name="page").start()
+            _announce(server.url, folders[0], arguments)
+            _stay(board, supervised=arguments.supervised)
+        server.shutdown()
     return EXIT_OK
 
 
@@ -132,3 +153,50 @@ def _say_url(url: str, as_json: bool) -> None:
         say_json({"event": "ready", "schema_version": 1, "url": url})
     else:
         say(f"page: {url}")
+
+
+def _read_by(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Return a flag's reader whose errors the parser says."""
+
+    def reader(text: str) -> T:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return reader
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="shoal page", description=DESCRIPTION)
+    parser.add_argument(
+        "--data-dir",
+        dest="data_dir",
+        metavar="DIR",
+        type=path,
+        action="append",
+        help="a peer's folder, or a swarm's; repeatable (.shoal/node, or the only other node)",
+    )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        type=_read_by(parse_web_address),
+        default=AUTO,
+        help="where to serve (default: auto, which is 127.0.0.1:7462 or a free port)",
+    )
+    parser.add_argument(
+        "--http-name",
+        metavar="NAME",
+        type=_read_by(parse_web_name),
+        default=None,
+        help="name by which browsers reach it, or https://NAME of a proxy before it",
+    )
+    parser.add_argument(
+        "--json",
+        dest="json_output",
+        action="store_true",
+        help="one JSON object a line, with schema_version",
+    )
+    # Given by the peer that starts it: end when standard input does, and some time has passed.
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+    return parser
