@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from tests.support.doubles.gossip import FakeGossip
     from tests.support.doubles.host import FakeHost
-    from tests.support.doubles.network import MemoryNetwork
     from tests.support.doubles.worker import InstantWorker
     from tests.support.processes import Stage
 
@@ -62,25 +60,8 @@ def fake_host() -> FakeHost:
 
 
 @pytest.fixture
-def fake_gossip() -> FakeGossip:
-    """Gossip that one peer hears."""
-    from tests.support.doubles.gossip import FakeGossip
-
-    return FakeGossip()
-
-
-@pytest.fixture
 def worker_double() -> InstantWorker:
     """A task worker that answers at once."""
     from tests.support.doubles.worker import InstantWorker
 
     return InstantWorker()
-
-
-@pytest.fixture
-async def network(autojump_clock: object) -> AsyncIterator[MemoryNetwork]:
-    """A network in memory, in a time that passes when everybody waits."""
-    from tests.support.doubles.network import memory_network
-
-    async with memory_network() as made:
-        yield made
