@@ -6,6 +6,7 @@ environment of its own does). With `-s` the differences are printed.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from shoal_policy import __main__ as command
 from shoal_policy.generation.following import Following
 from shoal_policy.generation.probe import MOST_DIFFERENCE
 from shoal_policy.generation.remote_replies import Fault
@@ -36,7 +38,7 @@ VLLM = os.environ.get("VLLM") or shutil.which("vllm")
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),  # a server takes minutes to be up on a busy machine
+    pytest.mark.timeout(3000),  # a server takes minutes to be up, ten on a busy machine
     pytest.mark.skipif(VLLM is None, reason="no vLLM: name its executable in VLLM"),
 ]
 
@@ -62,13 +64,20 @@ def tied() -> Policy:
     return wrap_policy(model, tiny_models.tokenizer(), name="tied")
 
 
-@contextmanager
-def vllm(folder: Path, log: Path, *flags: str, dtype: str = "float32") -> Iterator[str]:
-    """A server on a model folder; its base URL, once it is up."""
-    assert VLLM is not None
+def free_port() -> int:
+    """A port that nothing listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def vllm(
+    folder: Path, log: Path, *flags: str, dtype: str = "float32", port: int = 0
+) -> Iterator[str]:
+    """A server on a model folder; its base URL, once it is up."""
+    assert VLLM is not None
+    port = port or free_port()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {
         "VLLM_SERVER_DEV_MODE": "1",
@@ -78,7 +87,8 @@ def vllm(folder: Path, log: Path, *flags: str, dtype: str = "float32") -> Iterat
         "HF_HUB_OFFLINE": "1",
     }
     command = [VLLM, "serve", str(folder), "--served-model-name", "whole", "--dtype", dtype]
-    command += ["--logprobs-mode", "processed_logprobs", "--host", "127.0.0.1", "--port", port]
+    command += ["--logprobs-mode", "processed_logprobs", "--host", "127.0.0.1"]
+    command += ["--port", str(port)]
     command += ["--max-model-len", "256", "--enforce-eager", *flags]
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -92,7 +102,7 @@ def vllm(folder: Path, log: Path, *flags: str, dtype: str = "float32") -> Iterat
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
-    for _ in range(1200):
+    for _ in range(2400):
         assert process.poll() is None, log.read_text()[-3000:]
         try:
             if httpx.get(address, timeout=5).status_code == 200:
@@ -160,6 +170,70 @@ def test_adapters_follow(tmp_path: Path) -> None:
             print(f"adapters, version {version}: {one.server_difference:.1e} nats a token")
             assert one.server_difference is not None and one.server_difference < 1e-4
             assert off(policy, groups) < 1e-3
+
+
+def test_adapters_follow_a_server_that_dies_and_comes_back(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    policy, folder, port = add_adapter(tied(), 2, seed=3), write_tied(tmp_path), free_port()
+    stir(policy, 0)
+    flags = ("--enable-lora", "--max-lora-rank", "8")
+    with vllm(folder, tmp_path / "log", *flags, port=port) as base_url:
+        one = following(policy, base_url, AdapterPusher(http(base_url), tmp_path / "served"))
+        assert stamps(ask(one, policy, 0)) == {0}
+    assert ask(one, policy, 0) == [], "a dead server is waited for, and the round goes on"
+    with vllm(folder, tmp_path / "log", *flags, port=port) as base_url:
+        groups = ask(one, policy, 0)  # the server has forgotten the adapter that it had
+        assert stamps(groups) == {0} and off(policy, groups) < 1e-3
+        [old] = [path.name for path in (tmp_path / "served").iterdir()]
+        stir(policy, 1)
+        groups = ask(one, policy, 1)
+        assert stamps(groups) == {1} and off(policy, groups) < 1e-3
+        stale = {"model": old, "prompt": [1, 20], "max_tokens": 1}
+        assert http(base_url).post(f"{base_url}/completions", stale).status == 404
+
+
+def test_whole_weights_follow_a_server_that_dies_and_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy, served, port = tied(), tmp_path / "served", free_port()
+    folder = write(policy, served)
+    with vllm(folder, tmp_path / "log", port=port) as base_url:
+        one = following(policy, base_url, WholePusher(http(base_url), served, "whole"))
+        assert stamps(ask(one, policy, 0)) == {0}
+    stir(policy, 0)
+    assert ask(one, policy, 1) == [], "a dead server is waited for, and the round goes on"
+    assert "this round has the groups of others alone" in caplog.text
+    with vllm(folder, tmp_path / "log", port=port) as base_url:
+        groups = ask(one, policy, 1)
+        assert stamps(groups) == {1} and off(policy, groups) < 1e-3
+        # The weights go to a folder that is not the server's: it reads the old ones once more.
+        astray = WholePusher(http(base_url), tmp_path / "another", "whole")
+        stale = following(policy, base_url, astray)
+        assert len(ask(stale, policy, 1)) == 2, "these are the weights that it has"
+        stir(policy, 1)
+        assert ask(stale, policy, 2) == []
+        print(f"stale: {stale.server_difference:.1e} nats a token")
+        assert stale.server_difference is not None
+        assert stale.server_difference > MOST_DIFFERENCE
+        assert "does not follow the policy" in caplog.text
+        assert stamps(ask(one, policy, 2)) == {2}, "the right folder, the right weights"
+
+
+def test_a_trainer_learns_from_its_answers_as_from_another_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--generator openai`. Without a chat template it is asked for plain completions."""
+    monkeypatch.chdir(tmp_path)
+    with vllm(write_tied(tmp_path), tmp_path / "log") as base_url:
+        flags = ["--generator=openai", f"--base-url={base_url}", "--remote-model=whole"]
+        flags += ["--data-dir=d", "--local=2", "--external=0", "--completions=3"]
+        flags += ["--max-new-tokens=8", "--rounds=2", "--seed=3", "--alone", "--log=none"]
+        assert command.main([*flags, "--model=tiny", "--device=cpu"]) == 0
+    lines = Path("d/metrics.jsonl").read_text().splitlines()
+    rounds = [row for row in map(json.loads, lines) if row["event"] == "round"]
+    print(f"openai: {[row['tokens_generated'] for row in rounds]} tokens")
+    assert [row["tokens_generated"] > 0 for row in rounds] == [True, True]
+    assert all(row["server_difference"] is None for row in rounds), "it does not follow"
 
 
 class AsTransformersWrites:
