@@ -14,8 +14,6 @@ from typing import Final
 REMOVED: Final[Mapping[str, str]] = {
     "experiment --swarm": "an experiment plays in memory, by the code that nodes run; "
     "`shoal swarm` starts real nodes and trainers",
-    "experiment --tune": "name an arm's rate, --arm 4/4,learning_rate=1e-4, and try rates on other "
-    "seeds first (--seed-list)",
     "experiment --in-process": "an experiment always plays so",
     "buffer_groups": "the buffer has a group for each 16 KiB of `buffer_bytes`",
     "publisher_groups": "one publisher has an eighth of the buffer, and its fair share",

@@ -14,11 +14,12 @@ from types import FrameType
 
 from shoal.counted import Counted
 from shoal_base.extras import missing_for_trainer
-from shoal_base.lines import say, say_json
+from shoal_base.lines import say, say_json, say_lines
 from shoal_base.terminal import Terminal
-from shoal_lab.experiment.flags import EMBEDDED, UsageError, make_experiment, parser
+from shoal_lab.experiment.flags import EMBEDDED, UsageError, make_experiment, parser, rates_of
 from shoal_lab.experiment.folder import (
     CONFIG,
+    SWEEP,
     holds_experiment,
     is_done,
     remove,
@@ -31,7 +32,10 @@ from shoal_lab.experiment.presets import PRESETS
 from shoal_lab.experiment.progress import JobProgress
 from shoal_lab.experiment.reading.comparison import MERIT, TESTS
 from shoal_lab.experiment.reading.report import report
+from shoal_lab.experiment.reading.results import load_runs
 from shoal_lab.experiment.registered import register
+from shoal_lab.experiment.tune import best_rates, sweep, tuned
+from shoal_lab.experiment.tune import markdown as sweep_table
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, fail
 from shoal_wire.errors import ManifestError
 
@@ -79,10 +83,13 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
     """Play what is not on disk yet, then write and show the summary."""
     write_config(out, experiment, arguments.command)
     preset = PRESETS[arguments.preset]
-    register(out, experiment, merit=MERIT, tests=TESTS)
+    rates = () if arguments.tune is None else rates_of(arguments.tune)
+    register(out, experiment, merit=MERIT, tests=TESTS, rates=rates)
     code = EXIT_OK
     try:
         preset.prepare()
+        if arguments.tune is not None:
+            experiment = _tune(experiment, out, arguments)
         _play(experiment, out, arguments.jobs)
     except KeyboardInterrupt:
         say("shoal experiment: interrupted; this is what there is", error=True)
@@ -98,6 +105,21 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
     console.print(table(console.width))
     say(f"table, figures, numbers and every round: {out}")
     return code
+
+
+def _tune(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> Experiment:
+    """Sweep the learning rates; return the comparison with every arm at its best."""
+    rates = rates_of(arguments.tune)
+    swept = sweep(experiment, rates)
+    _play(swept, out, arguments.jobs)
+    runs = load_runs(out, swept)
+    table = sweep_table(experiment, rates, runs)
+    (out / SWEEP).write_text(table)
+    if not arguments.json:
+        say_lines(table)
+    chosen = tuned(experiment, best_rates(experiment, rates, runs))
+    write_config(out, chosen, arguments.command)
+    return chosen
 
 
 def _output_folder(arguments: argparse.Namespace) -> Path:

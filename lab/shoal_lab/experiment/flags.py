@@ -19,6 +19,7 @@ from shoal_lab.experiment.plan import (
     refusal,
 )
 from shoal_lab.experiment.presets import PRESETS, REAL, REMOVED, Preset
+from shoal_lab.experiment.tune import RATES
 from shoal_settings.groups import choices_of
 from shoal_settings.loader import PLAYS, is_small
 from shoal_settings.parser import Parser, path
@@ -95,6 +96,14 @@ def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--model", help="model of every node: embedded, hub name or folder")
     made.add_argument("--tasks", help=f"task preset: {', '.join(choices_of('tasks'))}")
+    made.add_argument(
+        "--tune",
+        nargs="?",
+        const=",".join(f"{rate:g}" for rate in RATES),
+        metavar="RATE,RATE…",
+        help="find each arm's best learning rate first, on seeds 101 and 102, and compare at "
+        "those; an arm that names its own keeps it (default: %(const)s)",
+    )
     made.add_argument(
         "--set",
         action="append",
@@ -178,6 +187,17 @@ def _check_counts(*, num_nodes: int, seeds: int, rounds: int, jobs: int | None) 
         raise UsageError(f"--rounds is at most {MAX_ROUNDS:,}")
     if jobs is not None and not 0 <= jobs <= MAX_JOBS:
         raise UsageError(f"--jobs is 0 to {MAX_JOBS}")
+
+
+def rates_of(text: str) -> tuple[float, ...]:
+    """Return the learning rates that `--tune` names. Raises UsageError."""
+    try:
+        rates = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--tune {text!r}: not numbers with commas between them") from None
+    if not all(0 < rate <= 1 for rate in rates) or len(set(rates)) != len(rates):
+        raise UsageError("--tune: learning rates are above 0, at most 1, and each named once")
+    return rates
 
 
 def _base(arguments: argparse.Namespace, preset: Preset) -> dict[str, Any]:

@@ -21,13 +21,14 @@ FIGURES = "figures"
 CONFIG = "config.json"
 RESULT = "result.json"
 TABLE = "table.md"
+SWEEP = "sweep.md"
 ANSWERS = "answers.md"
 STATE = "state"
 """Folder of the state of unfinished jobs of large models."""
 _WRITTEN = (
-    *(CONFIG, PLAN, RESULT, TABLE, ANSWERS),
+    *(CONFIG, PLAN, RESULT, TABLE, SWEEP, ANSWERS),
     *(FIGURES, STATE, "rounds"),
-    *("law.md", "whom.md", "sweep.md", "nodes"),  # of earlier versions
+    *("law.md", "whom.md", "nodes"),  # of earlier versions
 )
 
 

@@ -35,10 +35,14 @@ def register(
     *,
     merit: str,
     tests: Sequence[str],
+    rates: Sequence[float] = (),
 ) -> None:
-    """Write the plan of this folder; of a folder that has one, append what the plan lacks."""
+    """Write the plan of this folder; of a folder that has one, append what the plan lacks.
+
+    `rates` are the learning rates among which each arm's is chosen before the comparison.
+    """
     path = out / PLAN
-    asked = _asked(experiment)
+    asked = _asked(experiment, rates)
     if not path.exists():
         words = {"figure_of_merit": merit, "tests": list(tests)}
         before = {"finished_jobs_before": n} if (n := _finished(out)) else {}
@@ -75,11 +79,12 @@ def registered(out: Path, done: Sequence[Job] = ()) -> dict[str, Any]:
     }
 
 
-def _asked(experiment: Experiment) -> dict[str, Any]:
+def _asked(experiment: Experiment, rates: Sequence[float]) -> dict[str, Any]:
     return {
         "experiment": experiment.name,
         "rounds": experiment.rounds,
         "seeds": list(experiment.seeds),
+        **({"rates": list(rates)} if rates else {}),
         "base": dict(experiment.base),
         "arms": {arm.name: _arm(arm) for arm in experiment.arms},
     }

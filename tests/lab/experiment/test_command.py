@@ -38,6 +38,7 @@ SMALL = [
         ["--nodes", "65"],
         ["--strategy", "best"],
         ["--tasks", "chess"],
+        ["--tune", "0,1"],
     ],
 )
 def test_a_wrong_flag_is_one_line_and_code_2(

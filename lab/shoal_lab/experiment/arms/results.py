@@ -3,6 +3,7 @@
     8/0            the silo: nobody shares
     8/0 filtered   the silo that asks twice as much and trains on what has signal
     4/4 naive      SAPO as published: uniform choice, all completions
+    4/8 HACPO      HACPO's form, as far as it goes without claims (`playing.learners`)
     4/8 shoal      a node's defaults
     24/0 all data  one trainer that asks all nodes' questions (here of six)
     12 answers     supervised fine-tuning on right answers, in as many steps as 4/8
@@ -44,9 +45,11 @@ TITLE: Final = "Alone or together, at a node's defaults"
 
 def all_arms(num_nodes: int) -> tuple[Arm, ...]:
     """Return every arm."""
+    hacpo = NodeSpec(settings={"local": 4, "external": 8, **PUBLISHED}, learner="hacpo")
     answers = NodeSpec(settings={"local": 12, "external": 0}, learner="answers")
     return (
         *quick_arms(num_nodes),
+        Arm(name="4/8 HACPO", nodes=(hacpo,) * num_nodes),
         Arm(name=ANSWERS, nodes=(answers,) * num_nodes),
     )
 

@@ -1,14 +1,21 @@
 """Ways of learning that are compared with shoal's and are none of a node's settings.
 
     answers    supervised fine-tuning on the right answers of own questions, alone
+    hacpo      HACPO's form (arXiv 2603.02604, 3.1 to 3.4), without claims of its senders
 
 Each is a node's rounds (`shoal_policy.sapo`) but for one or two steps.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
+
+import torch
 
 from shoal_policy.choice.scored import External, ScoredGroup, TrainingSet
 from shoal_policy.model.prompting import prompt_ids
@@ -17,10 +24,24 @@ from shoal_policy.rollouts import OwnGroup, Question
 from shoal_policy.round.config import Round
 from shoal_policy.sapo import Rounds
 from shoal_policy.update.grpo import UpdateStats
-from shoal_policy.update.rows import TrainGroup
+from shoal_policy.update.logprobs import completion_logprobs
+from shoal_policy.update.rows import Row, TrainGroup
+from shoal_policy.update.training_set import train_group
 from shoal_tasks.prompts import answer_text
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import Completion, FinishReason
+
+LATELY: Final = 20
+"""Groups that a capability, or a mean likelihood, is over: HACPO's five batches of four."""
+LEAST: Final = 0.05
+"""Smallest capability that another is divided by. A guess."""
+MOST: Final = 2.0
+"""Greatest ratio of two capabilities, and the inverse of the least. A guess."""
+DROPPED: Final = 1.0 - 0.8 + 0.025 / 2
+"""Likelihood below which others' text is dropped: 1 − δ of the paper, in the middle of its rise
+over two minibatches."""
+POWER: Final = 2.0
+"""Power of the likelihood by which others' text weighs: the ratio itself and the paper's α = 1."""
 
 
 class Answers(Rounds):
@@ -75,7 +96,103 @@ class Answers(Rounds):
         )
 
 
+class Hacpo(Rounds):
+    """HACPO's four parts, by family, since nodes ask different questions.
+
+    Capability P: mean reward lately in the family, of own groups and, as this node verified them,
+    of each publisher's. Others' advantage: (reward − r × the group's mean) / spread, divided by r
+    = P_own / P_publisher. Weight: s^2, and 0 below `DROPPED`, where s, at most 1, is how likely the
+    text is to this policy beside its own answers of the family, a token, as geometric means.
+
+    Approximated: the paper compares all agents' answers to one question, measures capability over
+    all tasks and s by the log-probability that the sender claims, which crosses no tokenizer and
+    which a stranger can forge; and it trains on groups that are all right, too.
+    """
+
+    def __init__(self, _worker: TaskWorker, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._likely = _recent()
+        """Mean log-probability a token of own groups, by family."""
+        self._capable = _recent()
+        """Mean rewards of groups, by publisher (empty for this node) and family."""
+
+    def _update(self, this: Round, training: TrainingSet) -> tuple[list[TrainGroup], UpdateStats]:
+        for group in training.local:
+            self._note(group)
+        config, learner = this.config, self._learner
+        made = [
+            train_group(
+                *(learner.policy, group, config.strategy, config.advantage_scale),
+                config.num_completions,
+            )
+            for group in training.groups
+        ]
+        made = [
+            self._weighed(group, one, config.grpo.temperature) if group.external else one
+            for group, one in zip(training.groups, made, strict=True)
+        ]
+        stats = self._means.update(
+            learner.policy, learner.optimizer, made, config.grpo, learner.reference
+        )
+        return made, stats
+
+    def _note(self, group: ScoredGroup) -> None:
+        family = group.question.task.family
+        self._capable["", family].append(statistics.fmean(group.rewards))
+        means = [statistics.fmean(one) for one in group.started or () if one]
+        if means:
+            self._likely["", family].append(statistics.fmean(means))
+
+    def _weighed(self, group: ScoredGroup, made: TrainGroup, temperature: float) -> TrainGroup:
+        """Return others' group with its advantages and weights."""
+        assert group.source is not None
+        family, mean = group.question.task.family, statistics.fmean(group.rewards)
+        theirs = self._capable[group.source.publisher, family]
+        theirs.append(mean)
+        ratio = capability_ratio(self._capable["", family], theirs)
+        spread = statistics.stdev(group.rewards) + 1e-4
+        advantages = [(reward - ratio * mean) / spread / ratio for reward in group.rewards]
+        own = self._likely["", family]
+        found = self._means_of(made, temperature) if own else []
+        weights = [weight_of(one - statistics.fmean(own)) for one in found] or [1.0] * len(
+            advantages
+        )
+        return replace(made, advantages=[a * w for a, w in zip(advantages, weights, strict=True)])
+
+    def _means_of(self, made: TrainGroup, temperature: float) -> list[float]:
+        """Return the mean own log-probability a token of each completion, before the update."""
+        rows = [
+            Row(
+                group=0,
+                prompt_ids=made.prompt_ids,
+                completion_ids=ids,
+                advantage=0.0,
+                external=True,
+            )
+            for ids in made.completions
+        ]
+        with torch.no_grad():
+            found = completion_logprobs(self._policy, rows, temperature=temperature).logprobs
+        return [float(part.mean()) for part in found.split([len(row.said) for row in rows])]
+
+
+def capability_ratio(own: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return P_own / P_publisher, within `MOST` and its inverse."""
+    p_own, p_theirs = (max(LEAST, statistics.fmean(one)) if one else LEAST for one in (own, theirs))
+    return min(MOST, max(1 / MOST, p_own / p_theirs))
+
+
+def weight_of(log_likelihood: float) -> float:
+    """Return what a completion weighs by how likely it is beside own answers, in nats a token."""
+    likelihood = math.exp(min(0.0, log_likelihood))
+    return 0.0 if likelihood < DROPPED else likelihood**POWER
+
+
+def _recent() -> dict[tuple[str, str], deque[float]]:
+    return defaultdict(lambda: deque(maxlen=LATELY))
+
+
 Learning = Callable[..., Rounds]
 """Given the task worker, and then as `Rounds`."""
-LEARNERS: Final[Mapping[str, Learning]] = {"answers": Answers}
+LEARNERS: Final[Mapping[str, Learning]] = {"answers": Answers, "hacpo": Hacpo}
 """The names that `NodeSpec.learner` may have."""

@@ -36,7 +36,7 @@ def test_the_quick_figure_has_the_five_arms() -> None:
     assert names == [SILO, "8/0 filtered", results.NAIVE, OURS, "24/0 all data"]
     assert len(quick.seeds) >= 2
     full = [arm.name for arm in results.all_arms(6)]
-    assert full == [*names, results.ANSWERS]
+    assert full == [*names, "4/8 HACPO", results.ANSWERS]
 
 
 def test_it_plays_and_draws_held_out_by_cpu_second(
