@@ -34,7 +34,9 @@ class WorkerProtocolError(TaskError):
 class ServerAway(WorkerUnavailable):
     """An OpenEnv server or a judge of the operator's that cannot be used now; one line says why."""
 
-    def __init__(self, why: str, lane: str = "") -> None:
-        """`lane` is its `FamilySpec.lane`, where a client of the worker raises this."""
+    def __init__(self, why: str, lane: str = "", *, was_asked: bool = True) -> None:
+        """`lane` is its `FamilySpec.lane`, where a client of the worker raises this; `was_asked`
+        is false where that client knew before that it is away."""
         super().__init__(why)
         self.lane = lane
+        self.was_asked = was_asked

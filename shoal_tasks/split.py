@@ -35,6 +35,8 @@ class Part(StrEnum):
     """Evaluations and judges ask it, and nobody trains on it."""
     LEFT_OUT = "left_out"
     """Nobody asks it: its answer is too frequent, or anything would be right."""
+    AWAY = "away"
+    """Nothing can be said now: this node's OpenEnv server, which makes it, is away."""
 
 
 _KEPT: Final[Mapping[str, Mapping[str, float]]] = {

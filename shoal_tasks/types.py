@@ -76,3 +76,5 @@ class ScoreResult:
     """The worker process died over this item."""
     error: str = ""
     """The error of the family's own Python function, in one line for its author."""
+    waits: bool = False
+    """Whether it was not looked at, since the family's server or judge is away."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_tasks.families import (
@@ -29,13 +32,42 @@ _TOLD = 16
 """Different errors of reward functions that are told: a stranger's text may cause any number."""
 _LOOKED_AT = 32
 """Tasks looked at for each example: of some families most questions are held out or left out."""
+GROUP_S = 120.0
+"""Longest that this node's own OpenEnv server or judge may take for one group of another, beside
+the answer that it is at. A guess: eight answers of an LLM that takes 10 s for each, and half as
+much again."""
+OTHERS_S = 120.0
+"""After so long, no further group of others is begun by an own server or judge before the next time
+that groups are verified. A guess: own answers, which nobody else grades, may need as long."""
+
+
+class Ungraded(StrEnum):
+    """Why this node's own OpenEnv server or judge gave a group of another no rewards."""
+
+    WAITS = "waits"
+    """It is away, or other groups took its time: it may judge this one later."""
+    FAILED = "failed"
+    """It took too long for this group, or graded none of its answers: it would again."""
+
+
+def or_zeros(rewards: list[float] | Ungraded, count: int) -> list[float]:
+    """Return a group's rewards; of `count` answers without, zeros."""
+    return [0.0] * count if isinstance(rewards, Ungraded) else rewards
 
 
 class TaskSource:
     """Draws questions and verifies completions of one swarm's families."""
 
-    def __init__(self, worker: TaskWorker, families: Sequence[FamilySpec]) -> None:
+    def __init__(
+        self,
+        worker: TaskWorker,
+        families: Sequence[FamilySpec],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock` counts seconds."""
         self._worker = worker
+        self._clock = clock
         self._families = tuple(families)
         self._by_name = {family.name: family for family in families}
         self._held_out: dict[int, list[Question]] = {}
@@ -69,21 +101,22 @@ class TaskSource:
             self._held_out[per_family] = [self._question(at, text) for at, text in found]
         return list(self._held_out[per_family])
 
-    def for_training(self, tasks: Sequence[Task]) -> list[Question | None]:
+    def for_training(self, tasks: Sequence[Task]) -> list[Question | Part]:
         """Regenerate the questions of others' tasks from their coordinates.
 
-        None of a task that is not for training, by its seed or by its question.
+        Of a task that is not for training, by its seed or by its question, what it is for instead:
+        `AWAY` where this node's own server has to say it and cannot now.
         """
         generated = [coordinates_of(task) for task in tasks if task.inline is None]
         made = iter(self._worker.asked(generated) if generated else ())
-        found: list[Question | None] = []
+        found: list[Question | Part] = []
         for task in tasks:
             if task.inline is not None:
-                text, is_kept = task.inline.question, self._is_kept_inline(task.inline)
+                text, part = task.inline.question, self._part_of_inline(task.inline)
             else:
                 text, part = next(made)
-                is_kept = part is not Part.TRAINING or is_reserved(task)
-            found.append(None if is_kept else self._others(task, text))
+                part = Part.HELD_OUT if is_reserved(task) else part
+            found.append(self._others(task, text) if part is Part.TRAINING else part)
         return found
 
     def _others(self, task: Task, text: str) -> Question:
@@ -95,10 +128,11 @@ class TaskSource:
             max_turns=self.max_turns(task.family) if task.inline is None else 0,
         )
 
-    def _is_kept_inline(self, task: InlineTask) -> bool:
+    def _part_of_inline(self, task: InlineTask) -> Part:
         """A question in words of its own is held against what any family could ask."""
         known = {one.text for questions in self._held_out.values() for one in questions}
-        return is_held_out(Digest(question_digest(task.question))) or task.question in known
+        is_kept = is_held_out(Digest(question_digest(task.question))) or task.question in known
+        return Part.HELD_OUT if is_kept else Part.TRAINING
 
     def examples(self, count: int) -> dict[str, list[Example]]:
         """Up to `count` worked examples of every family, no question twice: always the same.
@@ -163,57 +197,113 @@ class TaskSource:
         return plays
 
     def verify_own(self, groups: Sequence[OwnGroup]) -> list[list[float]]:
-        """Return the rewards of own groups, one list a group."""
-        return self._verify(
-            [
-                (group.question.task, [(a.text, a.finish_reason) for a in group.answers])
-                for group in groups
-            ]
-        )
+        """Return the rewards of own groups, one list a group: zeros where there are none."""
+        answered = [
+            (group.question.task, [(a.text, a.finish_reason) for a in group.answers])
+            for group in groups
+        ]
+        verified = self._verify(answered, group_s=math.inf, all_s=math.inf)
+        counts = [len(group.answers) for group in groups]
+        return list(map(or_zeros, verified, counts))
 
-    def verify(self, groups: Sequence[tuple[Task, Sequence[Completion]]]) -> list[list[float]]:
-        """Return the rewards of others' groups by this node's own verifier (SAPO, Alg. 1)."""
-        return self._verify(
-            [
-                (task, [(c.text, c.finish_reason) for c in completions])
-                for task, completions in groups
-            ]
-        )
+    def verify(
+        self, groups: Sequence[tuple[Task, Sequence[Completion]]]
+    ) -> list[list[float] | Ungraded]:
+        """Return the rewards of others' groups by this node's own verifier (SAPO, Alg. 1).
+
+        An own OpenEnv server or judge has `GROUP_S` for each group; `OTHERS_S` after the first was
+        begun, those that it has not begun wait.
+        """
+        answered = [
+            (task, [(c.text, c.finish_reason) for c in completions]) for task, completions in groups
+        ]
+        return self._verify(answered, group_s=GROUP_S, all_s=OTHERS_S)
+
+    def rewards(self, groups: Sequence[tuple[Task, Sequence[Completion]]]) -> list[list[float]]:
+        """Return what `verify` does, and zeros where there are no rewards."""
+        return list(map(or_zeros, self.verify(groups), [len(each) for _, each in groups]))
 
     def _verify(
-        self, groups: Sequence[tuple[Task, Sequence[tuple[str, FinishReason]]]]
-    ) -> list[list[float]]:
-        requests = [
-            ScoreRequest(task=coordinates_of(task), text=text, finish_reason=finish)
+        self,
+        groups: Sequence[tuple[Task, Sequence[tuple[str, FinishReason]]]],
+        *,
+        group_s: float,
+        all_s: float,
+    ) -> list[list[float] | Ungraded]:
+        asked = [
+            []
+            if task.inline is not None
+            else [
+                ScoreRequest(task=coordinates_of(task), text=text, finish_reason=finish)
+                for text, finish in answers
+            ]
             for task, answers in groups
-            if task.inline is None
-            for text, finish in answers
         ]
-        results: list[ScoreResult] = self._worker.score(requests) if requests else []
+        together = [one for each in asked for one in each if not self._lane(one.task.family)]
+        results = iter(self._score(together))
+        until = self._clock() + all_s
+        found: list[list[float] | Ungraded] = []
+        for (task, answers), each in zip(groups, asked, strict=True):
+            if task.inline is not None:
+                found.append([inline_reward(task.inline, *answer) for answer in answers])
+            elif self._lane(task.family):
+                found.append(self._judged(each, until, group_s))
+            else:
+                found.append([next(results).reward for _ in each])
+        return found
+
+    def _lane(self, family: str) -> str:
+        """Name the own server or judge of a family; empty where it has none."""
+        spec = self._by_name.get(family)
+        return "" if spec is None else spec.lane
+
+    def _score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        results = self._worker.score(requests) if requests else []
         for request, result in zip(requests, results, strict=True):
             self._tell(request.task.family, result.error)
-        remaining = iter(results)
-        return [
-            self._rewards(task.family, [next(remaining) for _ in answers])
-            if task.inline is None
-            else [inline_reward(task.inline, *answer) for answer in answers]
-            for task, answers in groups
-        ]
+        return results
 
-    def _rewards(self, family: str, results: Sequence[ScoreResult]) -> list[float]:
-        """Return one group's rewards. What a judge could not grade says nothing about the rest of
-        its group: all earn alike then, so that nobody is taught the judge's failure."""
-        if self._by_name[family].is_local and any(
-            one.error or one.timed_out or one.crashed for one in results
-        ):
-            return [0.0] * len(results)
-        return [one.reward for one in results]
+    def _judged(
+        self, requests: Sequence[ScoreRequest], until: float, group_s: float
+    ) -> list[float] | Ungraded:
+        """Return one group's rewards by an own server or judge, answer by answer.
+
+        What a judge could not grade says nothing about the rest of its group: all earn alike then,
+        so that nobody is taught the judge's failure.
+        """
+        began = self._clock()
+        if began > until:
+            return Ungraded.WAITS
+        results: dict[ScoreRequest, ScoreResult] = {}
+        for request in dict.fromkeys(requests):
+            if self._clock() - began > group_s:
+                self._tell_slow(request.task.family, group_s)
+                return Ungraded.FAILED
+            (results[request],) = self._score([request])
+            if results[request].waits and len(results) == 1:
+                return Ungraded.WAITS
+        judged = list(results.values())
+        is_broken = [one.waits or one.crashed for one in judged]
+        if self._by_name[requests[0].task.family].is_local:
+            failed = [bool(one.error) or one.timed_out for one in judged]
+            if all(failed) and not any(is_broken):
+                return Ungraded.FAILED
+            is_broken += failed
+        if any(is_broken):
+            return [0.0] * len(requests)
+        return [results[request].reward for request in requests]
 
     def _tell(self, family: str, error: str) -> None:
         """Tell the author of a reward, once for each line of the file, that it raises."""
         if error and error not in self._told and len(self._told) < _TOLD:
             self._told.add(error)
             log.warning("the reward of %s counts as 0 where its function fails: %s", family, error)
+
+    def _tell_slow(self, family: str, group_s: float) -> None:
+        """Tell the operator, once for each family, that its server or judge is too slow."""
+        if family not in self._told:
+            self._told.add(family)
+            log.warning("%s: its server or judge took over %.0f s for one group", family, group_s)
 
     def _question(self, at: TaskCoordinates, text: str) -> Question:
         family = self._by_name[at.family]

@@ -15,6 +15,7 @@ class Unused(StrEnum):
     UNREAD = "unread"
     RESERVED = "reserved"
     REFUSED = "refused"
+    UNJUDGED = "unjudged"
     COPY = "copy"
     SPOILT = "spoilt"
     NOT_NEEDED = "not_needed"
@@ -27,6 +28,7 @@ UNUSED_SAYS: Final = MappingProxyType(
         Unused.UNREAD: "its right answers are too long, or not the same text in own tokens",
         Unused.RESERVED: "its question is kept for evaluation",
         Unused.REFUSED: "the strategy left it out",
+        Unused.UNJUDGED: "this node's judge took too long, or graded none of its answers",
         Unused.COPY: "a copy of what was trained on",
         Unused.SPOILT: "a step with it gave numbers that are not finite",
         Unused.NOT_NEEDED: "there were enough own groups",

@@ -22,9 +22,10 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import Question, publish_requests, shareable
-from shoal_policy.tasks import TaskSource
+from shoal_policy.tasks import TaskSource, Ungraded, or_zeros
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.prompts import messages_for
+from shoal_tasks.split import Part
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.manifest import Manifest, SwarmRules
@@ -166,29 +167,32 @@ class Swarm:
             return []
         kept: list[LeasedGroup] = []
         put_aside: list[GroupId] = []
+        waiting: list[GroupId] = []
         tasks = [item.published.group.task for item in leased]
         for item, question in zip(leased, self._tasks.for_training(tasks), strict=True):
-            if question is None:
-                put_aside.append(item.published.group_id)
-            else:
+            if isinstance(question, Question):
                 kept.append(LeasedGroup(question, item.published))
-        self._link.end_leases(consumed=put_aside)
+            else:
+                left = waiting if question is Part.AWAY else put_aside
+                left.append(item.published.group_id)
+        self._link.end_leases(consumed=put_aside, released=waiting)
         return kept
 
     def verify(self, groups: Sequence[Group | LeasedGroup]) -> list[list[float]]:
         """Return each group's rewards by this machine's own sandboxed verifier.
 
-        The node is told what drawn groups earned: it weighs their publishers by it.
+        They are zeros where an OpenEnv server or judge of this machine's gave none. The node is
+        told what the other drawn groups earned: it weighs their publishers by it.
         """
-        rewards = self._tasks.verify([(one.question.task, one.answers) for one in groups])
+        verified = self._tasks.verify([(one.question.task, one.answers) for one in groups])
         reports = [
             m.GroupReport(group_id=one.id, publisher=one.publisher, rewards=tuple(earned))
-            for one, earned in zip(groups, rewards, strict=True)
-            if isinstance(one, LeasedGroup)
+            for one, earned in zip(groups, verified, strict=True)
+            if isinstance(one, LeasedGroup) and not isinstance(earned, Ungraded)
         ]
         if reports:
             self._link.report(reports)
-        return rewards
+        return list(map(or_zeros, verified, [len(one.answers) for one in groups]))
 
     def acknowledge(self, groups: Sequence[LeasedGroup | GroupId]) -> bool:
         """End leases for good: the groups had their effect, and are never drawn again.

@@ -56,7 +56,8 @@ class ServerConversation(Conversation):
         """
         is_about_it = not self.is_of_a_judge or call.message["op"] == "score"
         if is_about_it and self._clock() < self._away_until:
-            raise ServerAway(self._why, self.lane)
+            raise ServerAway(self._why, self.lane, was_asked=False)
+        yield from self._left_where_it_fails(self._replace(), was_asked=False)
         results = yield from self._left_where_it_fails(super().request(call))
         if isinstance(results, Failure):
             work = "it takes" if self.is_of_a_judge else "its games take"
@@ -74,20 +75,20 @@ class ServerConversation(Conversation):
 
     def bring_up(self) -> Steps[None]:
         """Start the worker. Raises `ServerAway` alone."""
-        yield from self._left_where_it_fails(self._replace())
+        yield from self._left_where_it_fails(self._replace(), was_asked=False)
 
-    def _left_where_it_fails(self, steps: Steps[R]) -> Steps[R]:
+    def _left_where_it_fails(self, steps: Steps[R], *, was_asked: bool = True) -> Steps[R]:
         try:
             return (yield from steps)
         except FamilyError as error:
             yield from self.stop()
-            self._leave(str(error), float("inf"))
+            self._leave(str(error), float("inf"), was_asked=was_asked)
         except WorkerUnavailable as error:
-            self._leave(str(error), AWAY_S)
+            self._leave(str(error), AWAY_S, was_asked=was_asked)
 
-    def _leave(self, why: str, seconds: float) -> NoReturn:
+    def _leave(self, why: str, seconds: float, *, was_asked: bool = True) -> NoReturn:
         if why != self._why:
             log.warning("%s is left out, for its %s: %s", self._names, self._what, why)
         self._why = why
         self._away_until = self._clock() + seconds
-        raise ServerAway(why, self.lane)
+        raise ServerAway(why, self.lane, was_asked=was_asked)

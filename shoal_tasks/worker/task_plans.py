@@ -191,10 +191,10 @@ class TaskPlans:
     def asked(self, tasks: Sequence[TaskCoordinates]) -> Plan[tuple[str, Part]]:
         """Return each task's question, and what it may be used for.
 
-        Tasks of a server that is away may be used for nothing. Raises `GenerationError` as
+        Of those of a server that is away nothing can be said. Raises `GenerationError` as
         `questions` does.
         """
-        made = yield from self._apart(self._asked, tasks, lambda _why: ("", Part.LEFT_OUT))
+        made = yield from self._apart(self._asked, tasks, lambda _away: ("", Part.AWAY))
         return _require_all(tasks, made)
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> Plan[str]:
@@ -235,7 +235,9 @@ class TaskPlans:
         """
         return (
             yield from self._apart(
-                self._score, requests, lambda why: ScoreResult(reward=0.0, error=why)
+                self._score,
+                requests,
+                lambda away: ScoreResult(reward=0.0, error=str(away), waits=not away.was_asked),
             )
         )
 
@@ -245,12 +247,12 @@ class TaskPlans:
         Messages that are longer than any completion may be end their game: nobody could share it.
         """
         fitting = [one for one in requests if play_chars(one) <= MAX_COMPLETION_BYTES]
-        played = yield from self._apart(self._play, fitting, _over)
+        played = yield from self._apart(self._play, fitting, lambda away: _over(str(away)))
         plays = dict(zip(fitting, played, strict=True))
         return [plays.get(request) or _over("the messages are too long") for request in requests]
 
     def _apart(
-        self, operation: Operation[T, R], items: Sequence[T], instead: Callable[[str], R]
+        self, operation: Operation[T, R], items: Sequence[T], instead: Callable[[ServerAway], R]
     ) -> Plan[R]:
         """Ask for different items once each; those of a server that is away get `instead`."""
         results: dict[T, R] = {}
@@ -261,7 +263,7 @@ class TaskPlans:
                 break
             except ServerAway as away:
                 there = [item for item in left if operation.lane(item) == away.lane]
-                results |= {item: instead(str(away)) for item in there}
+                results |= {item: instead(away) for item in there}
                 left = [item for item in left if item not in results]
         return [results[item] for item in items]
 

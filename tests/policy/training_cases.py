@@ -15,7 +15,7 @@ from shoal_policy.node.link import NodeLink
 from shoal_policy.round.config import RoundConfig
 from shoal_policy.sapo import Learner, Rounds
 from shoal_policy.surroundings import Surroundings
-from shoal_policy.tasks import TaskSource
+from shoal_policy.tasks import TaskSource, Ungraded
 from shoal_policy.trainer import Trainer
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_settings.schema import Settings
@@ -41,8 +41,8 @@ class SteeredTasks(TaskSource):
         return super().verify_own(groups)
 
     def _verify(
-        self, groups: Sequence[tuple[Task, Sequence[tuple[str, FinishReason]]]]
-    ) -> list[list[float]]:
+        self, groups: Sequence[tuple[Task, Sequence[tuple[str, FinishReason]]]], **_limits_s: float
+    ) -> list[list[float] | Ungraded]:
         return [
             [float(i % 2 and "same" not in text) for i, (text, _) in enumerate(answers)]
             for _, answers in groups

@@ -46,6 +46,8 @@ class PassedOver:
     """Their questions are kept for evaluation."""
     refused: int = 0
     """Their source's ceiling left them out, and places stayed empty."""
+    unjudged: int = 0
+    """This node's own OpenEnv server or judge gave them no rewards: it was away or too slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ PASSED_OVER: Final[Mapping[str, str]] = {
     "external_unread": "held right answers that this model cannot read as its own",
     "external_reserved": "answered questions kept for evaluation",
     "external_refused": "were of sources that had given enough",
+    "external_unjudged": "got no reward: this node's OpenEnv server or judge was away or slow",
 }
 """Why groups of others are passed over: the field of `RoundRecord` that counts them, and in words.
 """

@@ -274,6 +274,7 @@ _ABOUT_OTHERS: Final[Mapping[str, str]] = {
     "external_reserved": "others share questions that no training may use: see who with "
     "`shoal debug rollouts`",
     "external_refused": "too few networks share what teaches: more publishers",
+    "external_unjudged": "this node's own OpenEnv server or judge does not keep up: see the log",
 }
 
 

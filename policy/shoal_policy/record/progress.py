@@ -57,6 +57,8 @@ class RoundRecord:
     """Skipped because their questions are held out."""
     external_refused: int
     """Skipped by their source's limit while places stayed empty."""
+    external_unjudged: int
+    """Skipped because this node's own OpenEnv server or judge was away or too slow."""
     own_groups: int
     """Questions that this node answered, trained on or not."""
     own_answers: int

@@ -2,7 +2,8 @@
 
     lease ──▶ verify ──▶ usable ──▶ choose J by the strategy ──▶ own reading of their text
                 │           └─▶ not chosen: released              └─▶ unreadable: choose again
-                └─▶ spent (kept for evaluation, no signal): consumed, never drawn again
+                ├─▶ spent (kept for evaluation, no signal): consumed, never drawn again
+                └─▶ waiting for this node's own server or judge: released
 
 Each group's rewards are reported to the node, which weighs its publisher by them. What is released
 may be drawn again in another round: its question and rewards are remembered, and not made twice.
@@ -26,6 +27,8 @@ from shoal_policy.model.reading import Reading, game_reading, own_reading
 from shoal_policy.rollouts import Question
 from shoal_policy.round.config import RoundConfig
 from shoal_policy.surroundings import Interrupted, Surroundings
+from shoal_policy.tasks import Ungraded
+from shoal_tasks.split import Part
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import PlayRequest
 from shoal_wire.types import Completion, GroupId
@@ -69,6 +72,13 @@ class _Drawn:
     """Why the spent ones are: fields of `PassedOver`."""
     unused: list[UnusedGroup] = field(default_factory=list)
     """The spent ones."""
+    waiting: list[GroupId] = field(default_factory=list)
+    """Groups that this node's own server or judge may judge in another round."""
+
+    @property
+    def left(self) -> list[GroupId]:
+        """The groups that go back to the buffer, if none of them is chosen."""
+        return [*(one.group_id for one in self.usable), *self.waiting]
 
     def put_aside(self, item: m.SampledGroup, rewards: Sequence[float], why: Unused) -> None:
         """Note that a group is of no use in any round to come."""
@@ -116,7 +126,8 @@ class ExternalSampling:
         self._report([one for one in drawn.usable if one.group_id not in self._known])
         for one in left:
             self._remember(one)
-        self._link.end_leases(consumed=drawn.spent, released=[one.group_id for one in left])
+        released = [group_id for group_id in drawn.left if group_id not in taken]
+        self._link.end_leases(consumed=drawn.spent, released=released)
         # With every place taken, those that are left are no worse than what was chosen.
         refused = len(left) if len(chosen) < config.num_external else 0
         passed_over = PassedOver(**drawn.passed_over, refused=refused)
@@ -163,8 +174,7 @@ class ExternalSampling:
         while drawn.num_counted < enough and drawn.count < budget:
             if self._should_stop():
                 self._link.release_ahead()
-                usable = [one.group_id for one in drawn.usable]
-                self._link.end_leases(consumed=drawn.spent, released=usable)
+                self._link.end_leases(consumed=drawn.spent, released=drawn.left)
                 raise Interrupted
             leased = self._link.sample(min(2 * wanted, budget - drawn.count))
             if not leased:
@@ -225,10 +235,24 @@ class ExternalSampling:
         groups = [(g.published.group.task, g.published.group.completions) for g, _ in asked]
         rewards = self._tasks.verify(groups)
         for (item, question), scores in zip(asked, rewards, strict=True):
+            if isinstance(scores, Ungraded):
+                self._leave_unjudged(item, scores, drawn)
+                continue
             earned = tuple(scores)
             known = _Known(question, earned, signal_of(earned, config))
             found[item.published.group_id] = known
         return found
+
+    def _leave_unjudged(self, item: m.SampledGroup, why: Ungraded, drawn: _Drawn) -> None:
+        """Note that this node's own server or judge gave a group nothing.
+
+        Its publisher is not weighed by it: the fault may be this node's own.
+        """
+        drawn.passed_over[Unused.UNJUDGED] += 1
+        if why is Ungraded.WAITS:
+            drawn.waiting.append(item.published.group_id)
+        else:
+            drawn.put_aside(item, (), Unused.UNJUDGED)
 
     def _put_aside_reserved(
         self, leased: Sequence[m.SampledGroup], drawn: _Drawn
@@ -240,8 +264,11 @@ class ExternalSampling:
         kept, reports = [], []
         tasks = [item.published.group.task for item in leased]
         for item, question in zip(leased, self._tasks.for_training(tasks), strict=True):
-            if question is not None:
+            if isinstance(question, Question):
                 kept.append((item, question))
+                continue
+            if question is Part.AWAY:
+                self._leave_unjudged(item, Ungraded.WAITS, drawn)
                 continue
             published = item.published
             nothing = (0.0,) * len(published.group.completions)

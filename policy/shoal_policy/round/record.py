@@ -52,6 +52,7 @@ def record_of(
         external_unread=external.passed_over.unread,
         external_reserved=external.passed_over.reserved,
         external_refused=external.passed_over.refused,
+        external_unjudged=external.passed_over.unjudged,
         own_frac_reward_zero_std=reward_spread(
             [one.rewards for one in fresh if one.rewards]
         ).zero_share,

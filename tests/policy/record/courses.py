@@ -52,6 +52,7 @@ class Course:
             external_unread=0,
             external_reserved=0,
             external_refused=0,
+            external_unjudged=0,
         )
 
     def _group(self, skill: float, chance: random.Random) -> list[float]:

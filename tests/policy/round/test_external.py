@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from shoal_ipc import messages as m
+from shoal_ipc.unused import Unused
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import Question
 from shoal_policy.round import external
 from shoal_policy.round.external import ExternalSampling
-from shoal_policy.tasks import TaskSource
+from shoal_policy.tasks import TaskSource, Ungraded
+from shoal_tasks.split import Part
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.digests import group_id
 from shoal_wire.types import Completion, GroupId, PeerId, PublishedGroup, Task
@@ -67,13 +69,32 @@ class Noting(TaskSource):
         self.asked: list[Task] = []
         self.scored: list[Task] = []
 
-    def for_training(self, tasks: Sequence[Task]) -> list[Question | None]:
+    def for_training(self, tasks: Sequence[Task]) -> list[Question | Part]:
         self.asked += tasks
         return super().for_training(tasks)
 
-    def verify(self, groups: Sequence[tuple[Task, Sequence[Completion]]]) -> list[list[float]]:
+    def verify(
+        self, groups: Sequence[tuple[Task, Sequence[Completion]]]
+    ) -> list[list[float] | Ungraded]:
         self.scored += [task for task, _ in groups]
         return super().verify(groups)
+
+
+class OwnJudge(Noting):
+    """A judge of this node's own grades some groups not at all, and others later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ungraded: dict[Task, Ungraded] = {}
+
+    def verify(
+        self, groups: Sequence[tuple[Task, Sequence[Completion]]]
+    ) -> list[list[float] | Ungraded]:
+        verified = super().verify(groups)
+        return [
+            self.ungraded.get(task, rewards)
+            for (task, _), rewards in zip(groups, verified, strict=True)
+        ]
 
 
 def groups(count: int) -> list[PublishedGroup]:
@@ -129,3 +150,25 @@ def test_the_weights_are_to_the_bit_those_of_verifying_again(
     _, forgetting, others = played(offered)
     assert len(forgetting.scored) > 1.5 * len(remembering.scored)
     assert all(map(torch.equal, weights, others))
+
+
+def test_what_the_own_judge_has_not_graded_waits_or_is_dropped_and_weighs_nobody() -> None:
+    offered = groups(40)
+    link, tasks, policy = Buffer(offered), OwnJudge(), case.policy()
+    rounds = case.rounds(policy, tasks, link, external=2, strategy="positive+balance")
+    waits, fails = (offered[number::3] for number in (0, 1))
+    tasks.ungraded |= {one.group.task: Ungraded.WAITS for one in waits}
+    tasks.ungraded |= {one.group.task: Ungraded.FAILED for one in fails}
+    told = [rounds.play(number, number) for number in range(1, ROUNDS + 1)]
+    waiting, failed = ({one.group_id for one in some} for some in (waits, fails))
+    ends = [one.why_unused for each in told for one in each.learnt if one.group_id in failed]
+    assert (len(ends), set(ends)) == (len(failed & set(link.drawn)), {Unused.UNJUDGED})
+    assert len(link.drawn) > len(set(link.drawn))  # what waits is drawn again
+    assert all(link.drawn.count(one) <= 1 for one in failed)
+    assert not (waiting | failed) & set(link.reported)
+    num_left = sum(one.record.external_unjudged for one in told)
+    assert num_left == sum(one in waiting | failed for one in link.drawn) > 0
+    for one in waits:
+        del tasks.ungraded[one.group.task]
+    rounds.play(ROUNDS + 1, ROUNDS + 1)
+    assert waiting & set(link.reported)

@@ -209,7 +209,7 @@ def test_a_server_that_goes_costs_only_its_family(
         drawn = worker.draw(random.Random(1), 20)
         assert {task.family for task, _ in drawn} == {EASY[0].name}
         assert {at.family for at, _ in worker.held_out(4)} == {EASY[0].name}
-        assert worker.parts([coordinates(spec, SEED)]) == [Part.LEFT_OUT]
+        assert worker.parts([coordinates(spec, SEED)]) == [Part.AWAY]
         (play,) = worker.play([ask(spec, "x")])
         assert play.done and play.reward == 0.0 and "Connection refused" in play.error
         (score,) = worker.score([completion(spec, "x", finish=LENGTH)])

@@ -12,7 +12,7 @@ import math
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_policy.rollouts import Answer, OwnGroup, Question
-from shoal_policy.tasks import TaskSource
+from shoal_policy.tasks import GROUP_S, OTHERS_S, TaskSource, Ungraded
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import EASY, FamilySpec, config_digest, coordinates
 from shoal_tasks.limits import WorkerLimits
@@ -36,7 +36,8 @@ from shoal_tasks.worker.python_reward import CHECK_EVERY
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
-from shoal_wire.types import FinishReason
+from shoal_wire.types import Completion, FinishReason, Task
+from tests.support import factories as make
 from tests.tasks.test_documented_family import block
 
 ROWS = [{"question": f"Write about {n}"} for n in range(12)]
@@ -368,3 +369,82 @@ def test_shoal_serve_may_be_the_judge(tmp_path: Path, monkeypatch: pytest.Monkey
                     assert result == ScoreResult(reward=min(1.0, given / 10))
         finally:
             process.terminate()
+
+
+class Slow(TaskWorker):
+    """A judge whose answers take some seconds of a clock that a test can read."""
+
+    now_s = 0.0
+    answer_s = 0.0
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        self.now_s += self.answer_s * len(requests)
+        return super().score(requests)
+
+
+def others(question: Question, texts: Sequence[str]) -> tuple[Task, list[Completion]]:
+    return question.task, [make.completion(text) for text in texts]
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Slow, FamilySpec]]:
+    spec = family(tmp_path_factory.mktemp("slow"), LENGTH)
+    with Slow([*EASY[:1], spec]) as worker:
+        yield worker, spec
+
+
+@settings(max_examples=100)
+@given(
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=12),
+    answer_s=st.sampled_from([0.0, 1.0, 8.0, 20.0, 29.0]),
+)
+def test_each_group_has_the_judges_whole_grades_waits_or_is_dropped_by_its_own_time(
+    slow: tuple[Slow, FamilySpec], sizes: list[int], answer_s: float
+) -> None:
+    worker, spec = slow
+    worker.answer_s = answer_s
+    tasks = TaskSource(worker, [*EASY[:1], spec], clock=lambda: worker.now_s)
+    question, began_s = prose(tasks), worker.now_s
+    groups = [[f"{'x' * n}{number % 10}" for n in range(size)] for number, size in enumerate(sizes)]
+    verified = tasks.verify([others(question, texts) for texts in groups])
+    at_s = 0.0
+    for texts, found in zip(groups, verified, strict=True):
+        if at_s > OTHERS_S:
+            assert found is Ungraded.WAITS
+            continue
+        is_too_slow = answer_s * (len(texts) - 1) > GROUP_S
+        right = [len(text) / 10 for text in texts]
+        assert found == (Ungraded.FAILED if is_too_slow else [min(1.0, one) for one in right])
+        at_s += min(answer_s * len(texts), GROUP_S + answer_s)
+    assert worker.now_s - began_s <= OTHERS_S + GROUP_S + 2 * answer_s
+    own = tasks.verify_own([group(question, texts) for texts in groups])  # nobody else grades these
+    assert own == [[min(1.0, len(text) / 10) for text in texts] for texts in groups]
+
+
+def test_a_judge_that_grades_nothing_of_a_group_says_nothing_of_its_publisher(
+    tmp_path: Path,
+) -> None:
+    judge = (
+        "import time\ndef reward(completions):\n    if completions[0] == 'hang': time.sleep(600)\n"
+        "    return [float(completions[0])]\n"
+    )
+    spec = family(tmp_path, judge)
+    limits = WorkerLimits(request_timeout_seconds=0.5)
+    with TaskWorker([*EASY[:1], spec], limits=limits) as worker:
+        tasks = TaskSource(worker, [*EASY[:1], spec])
+        question = prose(tasks)
+        asked = [
+            others(question, ("0.5", "1")),
+            others(question, ("no", "number")),
+            others(question, ("no", "1")),  # it grades others: this text is to blame
+            others(question, ("1", "hang", "1")),
+            others(question, ("0.5", "1")),
+        ]
+        found = tasks.verify(asked)
+    assert found == [
+        [0.5, 1.0],
+        Ungraded.FAILED,
+        [0.0, 0.0],
+        [0.0, 0.0, 0.0],
+        Ungraded.WAITS,
+    ]

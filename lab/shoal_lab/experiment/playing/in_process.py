@@ -291,7 +291,7 @@ class _Swarm:
         node.progress.add(outcome.record)
         line = {"event": "round", "node": index, **round_metrics(outcome.record, node.progress)}
         if self._planted:
-            line |= node.said.take_shares(self._tasks.verify)
+            line |= node.said.take_shares(self._tasks.rewards)
         return line
 
     def _evaluate(self, number: int) -> list[Line]:

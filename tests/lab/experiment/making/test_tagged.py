@@ -112,7 +112,7 @@ def rewards(kind: str, tasks: tuple[TaskSource, list[SolvedTask]]) -> Sequence[t
     """Texts with their rewards; every group has the same sum."""
     source, some = tasks
     groups = [(one.question.task, WRITES[kind](one, 8, _rng())) for one in some]
-    earned = source.verify(groups)
+    earned = source.rewards(groups)
     assert {sum(group) for group in earned} == {SUMS[kind]}
     texts = [one.text for _, completions in groups for one in completions]
     return list(zip(texts, [reward for group in earned for reward in group], strict=True))
