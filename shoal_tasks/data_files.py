@@ -16,6 +16,7 @@ import csv
 import importlib
 import io
 import json
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -179,12 +180,18 @@ def _from_hub(source: str) -> Iterator[Record]:
         raise FamilyError(f"{source!r} is not hf:org/name[/config][@revision][:split]")
     datasets = _library("datasets", f"{source} is a data set of a hub")
     split = named["split"] or "train"
+    # They tell each retry and each step on standard error: the error below is one line.
+    datasets.disable_progress_bars()
+    for library in ("datasets", "huggingface_hub"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     try:
         found = datasets.load_dataset(
             named["path"], named["config"], revision=named["revision"], split=split
         )
     except Exception as error:  # noqa: BLE001  the library and its transport raise all kinds
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        is_of_rows = isinstance(error, datasets.exceptions.DatasetGenerationError)
+        told = (error.__cause__ if is_of_rows else None) or error
+        why = str(told).splitlines()[0] if str(told) else type(told).__name__
         raise FamilyError(f"cannot load {source}: {why}") from None
     yield from found
 
