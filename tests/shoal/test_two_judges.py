@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,41 @@ def task_file(folder: Path, judge: str) -> Path:
     path = folder / "prose.toml"
     path.write_text('name = "prose"\nrows = "rows.jsonl"\nreward = "judge.py"\nlocal = true\n')
     return path
+
+
+@pytest.mark.slow
+def test_what_a_node_shares_reaches_another_with_another_judge(tmp_path: Path) -> None:
+    """Before both have met, and afterwards."""
+    files = {name: task_file(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))}
+    spec = load_task_file(files["a"])
+    tasks = [
+        make_task(
+            (at := coordinates(spec, TRAIN_SEED_MIN + number)),
+            question=f"Write about {at.seed % 9}",
+            verifier=spec.verifier,
+            verifier_version=spec.verifier_version,
+        )
+        for number in range(2)
+    ]
+    with RunningNode(tmp_path / "one", task_file=(str(files["a"]),)) as one:
+        sharing = one.client()
+        sharing.call(make.publish([make.group(texts=TEXTS, of=tasks[0])]), m.PublishReply)
+        other = RunningNode(
+            tmp_path / "other", task_file=(str(files["b"]),), bootstrap=(one.address,)
+        )
+        with other:
+            later = make.publish([make.group(texts=TEXTS, of=tasks[1])], key=b"later", round=2)
+            sharing.call(later, m.PublishReply)
+            drawing = other.client()
+            found: set[int] = set()
+            until = time.monotonic() + 60.0
+            while len(found) < 2 and time.monotonic() < until:
+                drawn = drawing.call(m.Sample(num_external=4), m.SampleReply).groups
+                found |= {each.published.group.task.seed for each in drawn}
+                time.sleep(0.1)
+            assert found == {task.seed for task in tasks}
+            drawing.close()
+        sharing.close()
 
 
 def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(tmp_path: Path) -> None:

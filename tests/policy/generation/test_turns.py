@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import trl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ from shoal_policy.generation.local import Sample, generate
 from shoal_policy.generation.questions import prompt_of
 from shoal_policy.generation.seam import Asking, ThisProcess
 from shoal_policy.model.loading import Policy, wrap_policy
-from shoal_policy.model.prompting import encode_text, turn_ids
+from shoal_policy.model.prompting import encode_prompt, encode_text, turn_ids
 from shoal_policy.model.reading import game_reading
 from shoal_policy.rollouts import Answer, OwnGroup, Question
 from shoal_policy.tasks import TaskSource
@@ -66,6 +68,19 @@ BETWEEN = {
     "tiny": "OBS<ans>",
 }
 """The text that each writes between two messages, without the sampled end token."""
+REAL = {
+    "gemma": ("<bos>", "<end_of_turn>", "<start_of_turn>"),
+    "gemma3": ("<bos>", "<end_of_turn>", "<start_of_turn>"),
+    **dict.fromkeys(
+        ("llama3", "llama3_1", "llama3_2"),
+        ("<|begin_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>"),
+    ),
+    **dict.fromkeys(("qwen2_5", "qwen3"), ("<|endoftext|>", "<|im_end|>", "<|im_start|>")),
+    "phi3": ("<s>", "<|end|>", "<|user|>", "<|assistant|>"),
+}
+"""Published models whose own templates TRL ships (Apache-2.0), with the tokens that begin a text,
+end a turn, and whatever else a template writes."""
+TEMPLATES_OF_TRL = Path(str(trl.__file__)).parent / "chat_templates"
 TEMPLATES = {"chatml": CHATML, "llama": LLAMA, "gemma": GEMMA, "plain": None}
 
 
@@ -120,6 +135,38 @@ def test_a_turn_is_what_the_template_writes_between_two_messages(name: str) -> N
         assert encode_text(policy, said) in [
             turn_ids(policy, said)[start : start + len(said)] for start in range(40)
         ], "names of special tokens in an observation are text"
+
+
+def real(name: str) -> Policy:
+    """A policy with a published model's own template, byte for byte, and its special tokens."""
+    begin, end, *others = REAL[name]
+    tokenizer = tiny_models.tokenizer(answer_token=False)
+    tokenizer.chat_template = (TEMPLATES_OF_TRL / f"{name}.jinja").read_text()
+    tokenizer.add_tokens(sorted(set(string.printable) - set(tiny_models.CHARACTERS)))
+    tokenizer.add_special_tokens({"additional_special_tokens": [end, *others]})
+    tokenizer.bos_token, tokenizer.eos_token = begin, end
+    model = tiny_models.model("llama", vocab=len(tokenizer))
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    return wrap_policy(model, tokenizer, name=name)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_with_real_templates_appended_turns_are_the_rendered_conversation(name: str) -> None:
+    policy = real(name)
+    conversation: list[dict[str, str]] = []
+    ids: list[int] = []
+    for asked, said in (("Guess", "4"), ("lower, 3 left", "a <eos>"), ("No", "2 or 1")):
+        ids += turn_ids(policy, asked) if ids else encode_prompt(policy, asked)
+        conversation.append({"role": "user", "content": asked})
+        rendered = policy.tokenizer.apply_chat_template(
+            conversation, add_generation_prompt=True, enable_thinking=False, tokenize=False
+        )
+        if name == "qwen3":  # takes thinking out of earlier turns: what was sampled stays
+            rendered = rendered.replace("assistant\n4", "assistant\n<think>\n\n</think>\n\n4")
+            rendered = rendered.replace("assistant\na", "assistant\n<think>\n\n</think>\n\na")
+        assert policy.tokenizer.decode(ids) == rendered
+        ids += [*encode_text(policy, said), *policy.eos_ids]
+        conversation.append({"role": "assistant", "content": said})
 
 
 @pytest.mark.parametrize("name", BETWEEN)
