@@ -137,7 +137,7 @@ class FloodGate:
         flow = self._flows.get(author)
         if flow is None:
             flow = self._get(self._authors, author, now, 1.0)
-        flow.wasted(units, now)
+        flow._waste.owe(units, now)  # its own: others of its network have no part in it
 
     def _get(self, flows: BoundedDict[K, PeerFlow], key: K, now: float, scale: float) -> PeerFlow:
         return flows.use(key, lambda: PeerFlow(self._limits, now, scale))
