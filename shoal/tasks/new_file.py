@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from shoal.tasks.from_verifiers import VERIFIERS, write_files
 from shoal_base.extras import is_installed, missing_for_tasks
 from shoal_base.files import create_atomically
 from shoal_base.lines import say_json
@@ -32,6 +33,8 @@ scored by the family's own verifier, and the first that would never be right is 
 
   shoal tasks new train.jsonl               writes train.toml, here
   shoal tasks new hf:openai/gsm8k/main      a data set of a hub (extra `data`)
+  shoal tasks new verifiers:sums.Sums       a taskset of verifiers (extra `verifiers`): the class
+                                            Sums of the module sums; writes rows and a reward, too
 
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
@@ -66,7 +69,10 @@ def main(argv: Sequence[str]) -> int:
             raise fail("tasks new", missing)
         name = arguments.name or _stem(arguments.data)
         path = Path(arguments.out or f"{_stem(name)}.toml")
-        found = look_at(arguments.data, name)
+        if arguments.data.startswith(VERIFIERS):
+            found = _of_taskset(arguments.data, name, path)
+        else:
+            found = look_at(arguments.data, name)
         spec = _written(path, found)
     except UsageExit as end:
         return end.code
@@ -83,6 +89,19 @@ def main(argv: Sequence[str]) -> int:
     else:
         _show(Terminal(), path, found, spec)
     return EXIT_OK
+
+
+def _of_taskset(source: str, name: str, path: Path) -> TaskFileKeys:
+    """Write rows and reward of a taskset. Raises UsageExit with what is wrong."""
+    try:
+        written = write_files(source, _stem(name), path.parent)
+    except FamilyError as error:
+        raise fail("tasks new", str(error)) from None
+    except FileExistsError as error:
+        raise fail("tasks new", f"{error.filename} is there already") from None
+    except OSError as error:
+        raise fail("tasks new", f"cannot write {error.filename}: {error.strerror}") from None
+    return TaskFileKeys(fields={"name": name, **written})
 
 
 def look_at(data: str, name: str) -> TaskFileKeys:
@@ -179,6 +198,8 @@ def _show(console: Terminal, path: Path, found: TaskFileKeys, spec: FamilySpec) 
 
 def _stem(data: str) -> str:
     """A name for the family: the file's, or the data set's."""
+    if data.startswith(VERIFIERS):
+        return data.rpartition(".")[2].lower()
     bare = re.split(r"[@:]", data.removeprefix(HUB))[0] if data.startswith(HUB) else data
     name = Path(bare.split("/")[1] if data.startswith(HUB) and "/" in bare else bare).stem
     return re.sub(r"[^\w.-]+", "_", name) or "mine"
@@ -186,7 +207,11 @@ def _stem(data: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="shoal tasks new", description=DESCRIPTION)
-    parser.add_argument("data", metavar="DATA", help="a file, a folder of save_to_disk, or hf:NAME")
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        help="a file, a folder of save_to_disk, hf:NAME, or verifiers:MODULE.CLASS",
+    )
     parser.add_argument("--name", help="the family's name in the swarm (default: the data's)")
     parser.add_argument("--out", metavar="FILE", help="the task file (default: NAME.toml here)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
