@@ -38,7 +38,9 @@ def counted(kind: str, size: int) -> dict[str, Any]:
 
 def test_an_update_waits_as_often_whatever_the_number_of_rows() -> None:
     few, many = counted("update", 4), counted("update", 16)
-    assert few["waits"] == many["waits"] <= 8
+    # One of the nine asks whether the gradient that was computed ahead is the loss's own: what has
+    # no weight of its own takes that way, as nearly every step does.
+    assert few["waits"] == many["waits"] <= 9
     assert few["from_host"] == many["from_host"]
 
 
