@@ -45,7 +45,7 @@ def assert_p(cell: str, p: float | None) -> None:
     assert p < float(text) if sign == "<" else f"{p:.{digits}f}" == f"{float(text):.{digits}f}"
 
 
-@pytest.mark.parametrize("archive", ["results", "results-cost", "results-sparse"])
+@pytest.mark.parametrize("archive", ["results", "results-cost", "results-sparse", "results-unlike"])
 def test_a_table_at_equal_cost(archive: str, tmp_path: Path) -> None:
     unpack(ARCHIVES / f"{archive}.tar.xz", tmp_path)
     _, made = told_of(tmp_path)
