@@ -33,8 +33,8 @@ scored by the family's own verifier, and the first that would never be right is 
 
   shoal tasks new train.jsonl               writes train.toml, here
   shoal tasks new hf:openai/gsm8k/main      a data set of a hub (extra `data`)
-  shoal tasks new verifiers:sums.Sums       a taskset of verifiers (extra `verifiers`): the class
-                                            Sums of the module sums; writes rows and a reward, too
+  shoal tasks new verifiers:sums.Sums       the taskset Sums of the module sums
+                                            (extra `verifiers`): rows, a reward
 
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
