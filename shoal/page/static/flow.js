@@ -4,7 +4,7 @@ import { share } from "./format.js";
 
 const MAX_TEACHERS = 6;
 const WIDTH = 308;
-const LEFT = 142;
+const LEFT = 154;
 const RIGHT = 62;
 const BAR = 8;
 const ROW = 30;
