@@ -1,4 +1,4 @@
-"""What the page answers: its own files, the state, curves, groups, health.
+"""The page's answers: its own files, the state, curves, groups, health.
 
 /                        the page          /api/state     everything, asked for each second
 /static/…                its files         /api/history   /api/group

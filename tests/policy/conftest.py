@@ -1,4 +1,4 @@
-"""What tests of the trainer share: each process makes it once."""
+"""Fixtures that tests of the trainer share: each process makes them once."""
 
 from __future__ import annotations
 

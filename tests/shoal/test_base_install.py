@@ -73,7 +73,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def forked(base: dict[str, str]) -> Iterator[Run]:
-    """What runs a command there, without the imports of each."""
+    """A process that runs a command there, without the imports of each."""
     with open_forks(base) as run:
         yield run
 

@@ -33,7 +33,7 @@ UNCAUGHT = 98
 """The code of one that an exception ended."""
 _MAX_BYTES = 200_000
 _LATE = ("shoal_p2p.live_command", "shoal_p2p.judge.live_command", "shoal_bootstrap.live_command")
-"""What commands import when their flags are right."""
+"""The modules that commands import when their flags are right."""
 
 
 Run = Callable[..., dict[str, Any]]

@@ -39,7 +39,7 @@ def _nothing() -> None:
 
 
 class MeshGossip(Gossip, ABC):
-    """What both gossips have in common."""
+    """The part that both gossips have in common."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ class PeerFlow:
         self._held_at = now
         self._charged = 0
         self.network: PeerFlow | None = None
-        """What it shares with the other peers of its network."""
+        """The things it shares with the other peers of its network."""
 
     @property
     def _flows(self) -> tuple[PeerFlow, ...]:

@@ -37,7 +37,7 @@ _BEHIND_S = 0.5
 _MAX_OTHERS = 4
 """Offers of one message remembered, whose is left to chance: names cost nothing."""
 _OFFER_HOLDS_S = 3.0
-"""Who offers a message has it for as long at the most."""
+"""A peer that offers a message has it for at most as long."""
 
 
 class OfferBook:

@@ -204,7 +204,7 @@ _DO: Final = {
     403: f"; its key belongs in the variable {API_KEY_VARIABLE}",
     404: "; give --remote-model a name that its /models lists",
 }
-"""What a person can do about a refusal, by its status."""
+"""The advice on a refusal, by its status."""
 
 
 def remote_model(settings: Settings) -> str:

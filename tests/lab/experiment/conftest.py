@@ -1,4 +1,4 @@
-"""What tests of experiments share: each process starts it once."""
+"""Fixtures that tests of experiments share: each process starts them once."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_over_any_course_nothing_is_offered_twice_and_the_bound_holds(
 
 @dataclass
 class Messages:
-    """What a node has seen and is judging."""
+    """The messages that a node has seen and is judging."""
 
     seen: set[bytes] = field(default_factory=set)
     judging: set[bytes] = field(default_factory=set)

@@ -14,7 +14,7 @@ PIECE_BYTES = 64 * 1024
 
 
 class FakeChannel:
-    """What a muxer needs of `shoal_p2p.net.channel.Channel`."""
+    """The part of `shoal_p2p.net.channel.Channel` that a muxer needs."""
 
     def __init__(
         self,
