@@ -31,7 +31,7 @@ from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
 
@@ -60,7 +60,7 @@ def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Ask
     policy = load_policy(
         settings.model, device=settings.device, dtype=settings.dtype, prompt=settings.prompt
     )
-    with TaskWorker(specs, limits=limits) as worker:
+    with SyncTaskWorker(specs, limits=limits) as worker:
         tasks = TaskSource(worker, specs)
         around = Surroundings(
             tasks=tasks,

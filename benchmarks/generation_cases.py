@@ -26,7 +26,7 @@ from shoal_policy.model.loading import Policy, load_policy, wrap_policy
 from shoal_policy.model.prompting import encode_prompt
 from shoal_policy.tiny import assets_path
 from shoal_tasks.families import EASY
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import SamplingParams
 
 COMPLETIONS = 8
@@ -113,7 +113,7 @@ def make_prompts(case: Case, policy: Policy) -> list[list[int]]:
     """The round's prompts, always the same."""
     rng = random.Random(0)
     if not case.hidden:
-        with TaskWorker(EASY) as worker:
+        with SyncTaskWorker(EASY) as worker:
             drawn = worker.draw(rng, case.prompts)
         return [encode_prompt(policy, question) for _, question in drawn]
     # Below the tokenizer's last token, for it is asked to decode what the model says.

@@ -28,7 +28,7 @@ from shoal_policy.tiny import assets_path
 from shoal_policy.update import head
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
 from shoal_policy.update.logprobs import completion_logprobs
-from shoal_policy.update.rows import Row, packing_pays
+from shoal_policy.update.rows import TrainingRow, packing_pays
 from shoal_wire.types import SamplingParams
 
 LARGE = {
@@ -136,9 +136,9 @@ def _vocabulary(policy: Policy) -> int:
     return int(policy.model.config.get_text_config().vocab_size)
 
 
-def _rows(groups: Sequence[TrainGroup]) -> list[Row]:
+def _rows(groups: Sequence[TrainGroup]) -> list[TrainingRow]:
     return [
-        Row(
+        TrainingRow(
             group=number,
             prompt_ids=group.prompt_ids,
             completion_ids=ids,
@@ -150,7 +150,7 @@ def _rows(groups: Sequence[TrainGroup]) -> list[Row]:
     ]
 
 
-def _plain_logprobs(policy: Policy, row: Row) -> torch.Tensor:
+def _plain_logprobs(policy: Policy, row: TrainingRow) -> torch.Tensor:
     """Of a row's completion, from transformers' own logits."""
     ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]], device=policy.device)
     with policy.autocast():

@@ -9,7 +9,7 @@ from benchmarks.texts import TextSource
 from shoal_ipc import messages as m
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import EASY
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import (
     Completion,
     Digest,
@@ -34,7 +34,7 @@ _CUT_SHARE = 0.1
 
 def draw_tasks(rng: random.Random, count: int) -> list[Task]:
     """Draw tasks as a trainer does: peers regenerate each from its coordinates and accept it."""
-    with TaskWorker(EASY) as worker:
+    with SyncTaskWorker(EASY) as worker:
         return [question.task for question in TaskSource(worker, EASY).draw(rng, count)]
 
 

@@ -36,7 +36,7 @@ from shoal_p2p.rollouts.outbox import MAX_PACED_GROUPS, OutboxFullError
 from shoal_settings.schema import Settings
 from shoal_tasks.families import EASY
 from shoal_tasks.wire_tasks import coordinates_of
-from shoal_tasks.worker.trio_client import TaskWorker
+from shoal_tasks.worker.trio_client import TrioTaskWorker
 from shoal_wire.types import PeerId, PublishedGroup, Task
 
 _NUM_TASKS = 128
@@ -50,7 +50,7 @@ class SharedWorker:
 
     report = None
 
-    def __init__(self, real: TaskWorker) -> None:
+    def __init__(self, real: TrioTaskWorker) -> None:
         self._real = real
 
     async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
@@ -151,7 +151,7 @@ def network_through(proxies: dict[str, int]) -> Callable[[Identity, HostSettings
 class Fleet:
     """The nodes of this process."""
 
-    def __init__(self, config: dict[str, Any], parts: Parts, worker: TaskWorker) -> None:
+    def __init__(self, config: dict[str, Any], parts: Parts, worker: TrioTaskWorker) -> None:
         self.config = config
         self._worker = worker
         self._parts = parts
@@ -319,7 +319,7 @@ class Fleet:
 async def main(config: dict[str, Any]) -> None:
     """Start the nodes, say so, and do what standard input says, until it ends."""
     async with trio.open_nursery() as nursery:
-        worker = TaskWorker(EASY)
+        worker = TrioTaskWorker(EASY)
         await nursery.start(worker.run)
         parts = Parts(
             network=network_through(config["proxies"]),

@@ -16,7 +16,7 @@ from benchmarks.harness import Options, Report, at_least, main, note
 from shoal_tasks.families import EASY, PAPER, TRAIN_SEED_MIN, AnswerFormat, FamilySpec, coordinates
 from shoal_tasks.generators import TEXT_EVALUATING
 from shoal_tasks.types import ScoreRequest, TaskCoordinates, TaskItem
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 
 COMPLETIONS = 8
@@ -37,7 +37,7 @@ def measure(options: Options) -> Report:
     num_tasks = QUICK_TASKS if options.quick else TASKS
     repeats = QUICK_REPEATS if options.quick else REPEATS
     results: dict[str, dict[str, float]] = {}
-    with TaskWorker(families) as worker:
+    with SyncTaskWorker(families) as worker:
         for spec in families:
             note(f"{spec.name} …")
             results[spec.name] = _measure_family(worker, spec, num_tasks, repeats)
@@ -58,7 +58,7 @@ def measure(options: Options) -> Report:
 
 
 def _measure_family(
-    worker: TaskWorker, spec: FamilySpec, num_tasks: int, repeats: int
+    worker: SyncTaskWorker, spec: FamilySpec, num_tasks: int, repeats: int
 ) -> dict[str, float]:
     scored, generated = [], []
     for repeat in range(repeats):

@@ -33,7 +33,7 @@ from shoal_tasks.families import PRESETS
 from shoal_tasks.rows import read_rows_file
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 
 DEFAULT_MICRO_BATCH = 8
@@ -76,7 +76,7 @@ def run_ours(case: Case, folder: Path, counter: RoundCounter) -> None:
     """Run the real `shoal trainer --alone`. Raises RuntimeError when it fails."""
     finish, verify = Trainer._finish_round, TaskSource.verify_own
 
-    def counting(trainer: Trainer, outcome: sapo.Outcome) -> None:
+    def counting(trainer: Trainer, outcome: sapo.RoundOutcome) -> None:
         finish(trainer, outcome)
         counter.end_of_round(
             questions=[group.question.text for group in outcome.own],
@@ -174,7 +174,7 @@ def families_of(case: Case, folder: Path) -> tuple[FamilySpec, ...]:
 def drawn(case: Case, families: Sequence[FamilySpec]) -> list[Question]:
     """The questions that our trainer draws, round by round, made before TRL's first round."""
     config = round_config(Settings(), SEED)
-    with TaskWorker(families) as worker:
+    with SyncTaskWorker(families) as worker:
         tasks = TaskSource(worker, families)
         rounds = [
             Round(number=number + 1, policy_version=0, config=config)

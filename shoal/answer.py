@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from shoal.answer_games import play_games
 from shoal.nearby import running_node
-from shoal.node_link import NodeLink, check_author, open_link
+from shoal.node_link import OpenNode, check_author, open_link
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
@@ -21,7 +21,7 @@ from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import ScoreRequest, TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.rules import check_completion
 from shoal_wire.types import Completion, RolloutGroup
 
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
         author = check_author("answer", arguments.author)
         link = open_link("answer", running_node(arguments.data_dir), arguments.task_file)
         families = _chosen(link, arguments.family)
-        with TaskWorker(families) as worker:
+        with SyncTaskWorker(families) as worker:
             shared = _ask_all(link, worker, families, arguments, console, author)
     except TaskError as error:
         return fail("answer", str(error), EXIT_FAILED).code
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(link: NodeLink, name: str | None) -> tuple[FamilySpec, ...]:
+def _chosen(link: OpenNode, name: str | None) -> tuple[FamilySpec, ...]:
     if name is None:
         return link.families
     found = tuple(spec for spec in link.families if spec.name == name)
@@ -91,8 +91,8 @@ def _chosen(link: NodeLink, name: str | None) -> tuple[FamilySpec, ...]:
 
 
 def _ask_all(
-    link: NodeLink,
-    worker: TaskWorker,
+    link: OpenNode,
+    worker: SyncTaskWorker,
     families: Sequence[FamilySpec],
     arguments: argparse.Namespace,
     console: Terminal,
@@ -119,7 +119,7 @@ def _ask_all(
     return shared
 
 
-def _answers(link: NodeLink, asked: _Asked, console: Terminal) -> list[Completion]:
+def _answers(link: OpenNode, asked: _Asked, console: Terminal) -> list[Completion]:
     rules = link.manifest.rules
     console.print()
     console.print(visible_name(asked.spec.name), style="bold")
@@ -159,7 +159,7 @@ def _group(asked: _Asked, completions: Sequence[Completion]) -> RolloutGroup:
 
 
 def _show_rewards(
-    worker: TaskWorker,
+    worker: SyncTaskWorker,
     asked: _Asked,
     completions: Sequence[Completion],
     console: Terminal,

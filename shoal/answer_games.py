@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.node_link import NodeLink
+from shoal.node_link import OpenNode
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import fail
@@ -10,15 +10,15 @@ from shoal_tasks.families import FamilySpec
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.turns import SEPARATOR, join_messages
 from shoal_tasks.types import Play, PlayRequest, TaskCoordinates
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import check_completion
 from shoal_wire.types import Completion, FinishReason
 
 
 def play_games(
-    link: NodeLink,
-    worker: TaskWorker,
+    link: OpenNode,
+    worker: SyncTaskWorker,
     spec: FamilySpec,
     task: TaskCoordinates,
     first: str,
@@ -48,7 +48,7 @@ def play_games(
 
 
 def _one_game(
-    worker: TaskWorker,
+    worker: SyncTaskWorker,
     spec: FamilySpec,
     task: TaskCoordinates,
     rules: SwarmRules,
@@ -83,7 +83,7 @@ def _fault(messages: list[str], rules: SwarmRules) -> str | None:
     return None if fault is None else str(fault)
 
 
-def _heard(worker: TaskWorker, task: TaskCoordinates, messages: list[str]) -> Play:
+def _heard(worker: SyncTaskWorker, task: TaskCoordinates, messages: list[str]) -> Play:
     (answer,) = worker.play([PlayRequest(task=task, messages=tuple(messages))])
     if answer.error:
         raise fail("answer", answer.error)

@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
 def _talk(policy: Policy, arguments: argparse.Namespace, console: Terminal) -> None:
     """Answer lines until there are none. Raises EOFError."""
     from shoal_policy.model.loading import PromptFormat
-    from shoal_policy.serving import RequestError, chat_reply
+    from shoal_policy.serving import BadRequestError, chat_reply
 
     prompt = styled(("you:", "bold"), " ") if sys.stdin.isatty() else ""
     turns: list[dict[str, str]] = []
@@ -62,7 +62,7 @@ def _talk(policy: Policy, arguments: argparse.Namespace, console: Terminal) -> N
         turns.append({"role": "user", "content": line})
         try:
             reply = chat_reply(policy, {"messages": turns, "max_tokens": arguments.max_tokens})
-        except RequestError as error:
+        except BadRequestError as error:
             turns.pop()
             again = "; an empty line begins a new conversation" if turns else ""
             console.print(f"{error}{again}", style="red", soft_wrap=True)

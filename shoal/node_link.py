@@ -27,7 +27,7 @@ _TIMEOUT_SECONDS = 15.0  # the task worker of a busy node takes some; a guess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLink:
+class OpenNode:
     """A running node, open for groups that no trainer made."""
 
     command: str
@@ -68,7 +68,7 @@ class NodeLink:
         return new
 
 
-def open_link(command: str, data_dir: Path, task_files: Sequence[str]) -> NodeLink:
+def open_link(command: str, data_dir: Path, task_files: Sequence[str]) -> OpenNode:
     """Connect to the node in `data_dir`.
 
     Raises:
@@ -84,7 +84,7 @@ def open_link(command: str, data_dir: Path, task_files: Sequence[str]) -> NodeLi
         families = specs_of(manifest, task_files)
     except ManifestError as error:
         raise fail(command, str(error)) from None
-    return NodeLink(command=command, client=client, manifest=manifest, families=families)
+    return OpenNode(command=command, client=client, manifest=manifest, families=families)
 
 
 def ask_view(command: str, data_dir: Path, view: str) -> dict[str, Any]:

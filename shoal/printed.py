@@ -11,13 +11,13 @@ from typing_extensions import TypedDict
 
 from shoal_ipc.answers import form
 from shoal_ipc.answers.form import Name
-from shoal_ipc.answers.peer import Score, Swarm
+from shoal_ipc.answers.peer import Score, SwarmView
 
 Free = dict[str, Any]
 """Figures whose keys another page of the documentation has."""
 
 
-class Versioned(TypedDict):
+class VersionedOutput(TypedDict):
     """An answer with the version of its keys: of the same version none goes, some may come."""
 
     schema_version: Literal[1]
@@ -50,7 +50,7 @@ class Ping(form.Versioned):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ReportFile:
     """One file of a bug report."""
 
     name: str = ""
@@ -62,35 +62,35 @@ class BugReport(form.Versioned):
     """Write what a bug report needs into one file, without your keys."""
 
     file: str = ""
-    contents: tuple[Part, ...] = ()
+    contents: tuple[ReportFile, ...] = ()
 
 
-class Failed(Versioned):
+class Failed(VersionedOutput):
     """An error, on standard error; the exit code says of what kind."""
 
     error: str
     do: str
 
 
-class Ready(Versioned):
+class Ready(VersionedOutput):
     """A node, bootstrap peer or judge that others can reach."""
 
     event: Literal["ready"]
     peer_id: str
     addresses: list[str]
-    swarm: Swarm
+    swarm: SwarmView
     data_dir: str
     records: NotRequired[int]
 
 
-class PageReady(Versioned):
+class PageReady(VersionedOutput):
     """The page is served."""
 
     event: Literal["ready"]
     url: str
 
 
-class ServeReady(Versioned):
+class ServeReady(VersionedOutput):
     """A policy that is served, once it answers."""
 
     event: Literal["ready"]
@@ -99,7 +99,7 @@ class ServeReady(Versioned):
     model: str
 
 
-class ChatAnswer(Versioned):
+class ChatAnswer(VersionedOutput):
     """A policy's answer to one message."""
 
     model: str
@@ -109,21 +109,21 @@ class ChatAnswer(Versioned):
     num_tokens: int
 
 
-class RoundEvent(Versioned):
+class RoundEvent(VersionedOutput):
     """A round of the trainer, or an evaluation: the figures of docs/metrics.md beside these."""
 
     event: Literal["round", "held_out"]
 
 
-class Config(Versioned):
+class Config(VersionedOutput):
     """`--print-config`: by each setting its value and its origin."""
 
 
-class Experiment(Versioned):
+class ExperimentOutput(VersionedOutput):
     """The command `experiment`: what summary.json has, by preset."""
 
 
-class Entry(Versioned):
+class Entry(VersionedOutput):
     """A line of a log."""
 
     time: str
@@ -134,14 +134,14 @@ class Entry(Versioned):
     traceback: str | None
 
 
-class Completion(Versioned):
+class CompletionOutput(VersionedOutput):
     """The command `completion`."""
 
     shell: str
     script: str
 
 
-class Schemas(Versioned):
+class Schemas(VersionedOutput):
     """The command `schema`."""
 
     schemas: dict[str, Free]
@@ -162,32 +162,32 @@ class SwarmRow(TypedDict):
     peers: int
 
 
-class SwarmEvent(Versioned):
+class SwarmEvent(VersionedOutput):
     """The nodes of a local swarm."""
 
     event: Literal["progress", "end"]
     nodes: list[SwarmRow]
 
 
-class Invitation(Versioned):
+class Invitation(VersionedOutput):
     """The command `invite`."""
 
     line: str
-    swarm: Swarm
+    swarm: SwarmView
     reach: str
     addresses: list[Free]
     private: bool
     with_key: bool
 
 
-class Published(Versioned):
+class Published(VersionedOutput):
     """The command `publish`."""
 
     groups: int
     new: int
 
 
-class Answered(Versioned):
+class Answered(VersionedOutput):
     """A question that was answered by hand."""
 
     family: str
@@ -196,7 +196,7 @@ class Answered(Versioned):
     rewards: list[float]
 
 
-class Exported(Versioned):
+class Exported(VersionedOutput):
     """The command `export`."""
 
     out: str
@@ -224,14 +224,14 @@ class Family(TypedDict):
     verifier_version: str
 
 
-class Families(Versioned):
+class FamiliesOutput(VersionedOutput):
     """The command `tasks`."""
 
     families: list[Family]
     generators: list[str]
 
 
-class ShownFamily(Family, Versioned):
+class ShownFamily(Family, VersionedOutput):
     """The command `tasks FAMILY`."""
 
     floor: Free

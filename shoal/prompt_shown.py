@@ -10,7 +10,7 @@ from shoal_base.node_folders import folders_for
 from shoal_settings.exits import fail
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.spec import AnswerFormat
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 
 
 def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) ->
         count = AUTO if count is None else count
     if reader.prompt_format is PromptFormat.TINY:
         count = 0
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         found = TaskSource(worker, [spec]).examples(count + SPARE)[spec.name]
     examples = [one for one in found if one.question != question][:count]
     ids = encode_prompt(reader, question, tagged=tagged, system=spec.system, examples=examples)

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.nearby import running_node
-from shoal.node_link import NodeLink, check_author, open_link
+from shoal.node_link import OpenNode, check_author, open_link
 from shoal_base.files import read_at_most
 from shoal_base.lines import readable_json, say, say_json
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag, task_file_flag, whole
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import RowError, read_groups
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 
 DESCRIPTION = """\
 Share a file of completions through the node that runs in --data-dir: it signs them, and every peer
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         if (arguments.file is None) == (arguments.draw is None):
             raise fail("publish", "give a FILE to publish, or --draw N to get questions")
         link = open_link("publish", running_node(arguments.data_dir), arguments.task_file)
-        with TaskWorker(link.families) as worker:
+        with SyncTaskWorker(link.families) as worker:
             if arguments.draw is not None:
                 return _draw(worker, arguments.draw)
             return _publish(link, worker, arguments.file, author, as_json=arguments.json)
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _draw(worker: TaskWorker, count: int) -> int:
+def _draw(worker: SyncTaskWorker, count: int) -> int:
     for task, question in worker.draw(random.SystemRandom(), count):
         row = {"family": task.family, "seed": task.seed, "index": task.index, "question": question}
         say(readable_json(row))
@@ -91,7 +91,9 @@ def _text(name: str) -> str:
     raise fail("publish", f"{name} cannot be read: {reason}")
 
 
-def _publish(link: NodeLink, worker: TaskWorker, name: str, author: str, *, as_json: bool) -> int:
+def _publish(
+    link: OpenNode, worker: SyncTaskWorker, name: str, author: str, *, as_json: bool
+) -> int:
     try:
         groups = read_groups(
             _text(name).splitlines(),

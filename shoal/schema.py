@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import DataclassSchema
 
 from shoal import printed
-from shoal.view.model import Shown
+from shoal.view.model import ShownPeer
 from shoal_base.lines import say_json, say_lines
 from shoal_ipc.answers.views import VIEWS
 from shoal_settings.exits import EXIT_OK, fail
@@ -39,19 +39,19 @@ SHAPES: Final[Mapping[str, Any]] = {
     "trainer": _TRAINING,
     "swarm": printed.SwarmEvent | printed.Config,
     "invite": printed.Invitation,
-    "experiment": printed.Experiment,
-    "tasks": printed.ShownFamily | printed.Families,
+    "experiment": printed.ExperimentOutput,
+    "tasks": printed.ShownFamily | printed.FamiliesOutput,
     "publish": printed.Published,
     "answer": printed.Answered,
     "export": printed.Exported,
     "judge report": printed.ReportOfJudges,
     "logs": printed.Entry,
-    "watch": Shown,
+    "watch": ShownPeer,
     "page": printed.PageReady,
     "chat": printed.ChatAnswer,
     "serve": printed.ServeReady,
     "schema": printed.Schemas,
-    "completion": printed.Completion,
+    "completion": printed.CompletionOutput,
     **{f"debug {view}": kind for view, kind in VIEWS.items()},
     **{f"debug {order}": printed.Order for order in ("block", "unblock", "protect")},
     "debug ping": printed.Ping,

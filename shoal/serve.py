@@ -150,12 +150,12 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body() if self.command == "POST" else {}
         if body is None:
             return
-        from shoal_policy.serving import RequestError
+        from shoal_policy.serving import BadRequestError
 
         try:
             with self.server.one_at_a_time:
                 reply = self.server.answers[self.path](body)
-        except RequestError as error:
+        except BadRequestError as error:
             self._refuse(400, str(error))
         except Exception as error:
             log.warning("a request failed", exc_info=True)

@@ -57,7 +57,7 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class TrlReader:
     """The part of a policy that `shoal_policy.model.reading` uses."""
 
     tokenizer: Any
@@ -338,12 +338,12 @@ def _output(rows: Sequence[_Row]) -> dict[str, Any]:
     }
 
 
-def _reads(trainer: Any) -> Reads:
+def _reads(trainer: Any) -> TrlReader:
     ids = list(trainer.eos_token_ids)
-    return Reads(trainer._tokenizer, frozenset(ids), ids[0])
+    return TrlReader(trainer._tokenizer, frozenset(ids), ids[0])
 
 
-def completion_of_ids(reads: Reads, ids: Sequence[int]) -> Completion:
+def completion_of_ids(reads: TrlReader, ids: Sequence[int]) -> Completion:
     """Return what was sampled as text, special tokens visible but for the end."""
     is_ended = bool(ids) and ids[-1] in reads.eos_ids
     text = reads.tokenizer.decode(

@@ -23,7 +23,7 @@ import httpx
 
 from shoal.api.groups import Group, LeasedGroup, SwarmError
 from shoal.api.swarm import Swarm
-from shoal.trl import STATE_FILE, Reads, completion_of_ids, confirm, note_groups, settling
+from shoal.trl import STATE_FILE, TrlReader, completion_of_ids, confirm, note_groups, settling
 from shoal_policy.choice.advantage import group_advantages, has_signal
 from shoal_policy.model.loading import Policy, load_reader
 from shoal_policy.model.prompting import encode_prompt
@@ -85,7 +85,7 @@ class AsyncRollouts:
         self._author = author or public_model_name(model) or "trl"
         reader = load_reader(model)
         self._prompts = reader
-        self._reads = Reads(reader.tokenizer, reader.eos_ids, min(reader.eos_ids))
+        self._reads = TrlReader(reader.tokenizer, reader.eos_ids, min(reader.eos_ids))
         self.rollout_buffer = _Taken(args.queue_maxsize)
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
         self._lock = threading.Lock()

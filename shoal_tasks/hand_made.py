@@ -15,10 +15,10 @@ from typing import Any
 
 from shoal_tasks.errors import GenerationError
 from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, config_digest
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.limits import MAX_INDEX, MAX_INLINE_TASK_BYTES, MAX_SEED
 from shoal_wire.manifest import SwarmRules
@@ -47,7 +47,7 @@ def read_groups(
     *,
     families: Sequence[FamilySpec],
     rules: SwarmRules,
-    worker: TaskWorker,
+    worker: SyncTaskWorker,
 ) -> list[RolloutGroup]:
     """Return a group for each line that is not blank, in order.
 
@@ -160,7 +160,7 @@ def _inline(line: int, row: Mapping[str, Any], rules: SwarmRules) -> Task:
     )
 
 
-def _questions(rows: Sequence[_Parsed], worker: TaskWorker) -> list[str]:
+def _questions(rows: Sequence[_Parsed], worker: SyncTaskWorker) -> list[str]:
     """The texts of the tasks that are coordinates; one that cannot be generated is named."""
     asked = [(row.line, row.task) for row in rows if isinstance(row.task, TaskCoordinates)]
     try:
@@ -174,7 +174,7 @@ def _questions(rows: Sequence[_Parsed], worker: TaskWorker) -> list[str]:
         raise
 
 
-def _refuse_reserved(rows: Sequence[_Parsed], worker: TaskWorker) -> None:
+def _refuse_reserved(rows: Sequence[_Parsed], worker: SyncTaskWorker) -> None:
     """Raise RowError for a question that no training may use, by its text."""
     generated = [row.task for row in rows if isinstance(row.task, TaskCoordinates)]
     parts = iter(worker.parts(generated) if generated else ())
@@ -182,13 +182,13 @@ def _refuse_reserved(rows: Sequence[_Parsed], worker: TaskWorker) -> None:
         if isinstance(row.task, TaskCoordinates):
             part = next(parts)
         else:
-            part = Part.HELD_OUT if is_held_out(row.task.question_digest) else Part.TRAINING
-        if part is Part.HELD_OUT:
+            part = Split.HELD_OUT if is_held_out(row.task.question_digest) else Split.TRAINING
+        if part is Split.HELD_OUT:
             raise RowError(
                 f"line {row.line}: the eighth of all questions that this one belongs to, by its "
                 "text, is kept for evaluation; share another, or word yours otherwise"
             )
-        if part is Part.LEFT_OUT:
+        if part is Split.LEFT_OUT:
             raise RowError(f"line {row.line}: nobody trains on this question; share another")
 
 

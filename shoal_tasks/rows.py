@@ -24,7 +24,7 @@ MAX_ROW_QUESTION_CHARS: Final = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TaskRow:
     """One task."""
 
     question: str
@@ -39,7 +39,7 @@ def read_rows_file(path: str) -> bytes:
     return read_file(Path(path))
 
 
-def parse_rows(data: bytes, name: str, *, is_answer_needed: bool = True) -> tuple[Row, ...]:
+def parse_rows(data: bytes, name: str, *, is_answer_needed: bool = True) -> tuple[TaskRow, ...]:
     """Return the rows of a file. Raises `FamilyError` naming the file and the line at fault."""
     rows = []
     for number, line in enumerate(data.splitlines(), start=1):
@@ -50,7 +50,7 @@ def parse_rows(data: bytes, name: str, *, is_answer_needed: bool = True) -> tupl
     return tuple(rows)
 
 
-def _row(line: bytes, where: str, is_answer_needed: bool) -> Row:
+def _row(line: bytes, where: str, is_answer_needed: bool) -> TaskRow:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -62,7 +62,7 @@ def _row(line: bytes, where: str, is_answer_needed: bool) -> Row:
     if answer is not None or is_answer_needed:
         answer = checked_text(answer, "answer", where, MAX_ANSWER_CHARS).strip()
     columns = {key: as_json(one) for key, one in value.items()}
-    return Row(question=question, answer=answer or "", columns=columns)
+    return TaskRow(question=question, answer=answer or "", columns=columns)
 
 
 def number_text(value: Any) -> Any:
@@ -124,11 +124,11 @@ class RowStream:
         self._held_out_texts = {_text(row) for row in self._rows[self._num_training :]}
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[TaskRow, ...]:
         """All rows, in the file's order."""
         return self._rows
 
-    def row(self, seed: int, index: int) -> tuple[int, Row]:
+    def row(self, seed: int, index: int) -> tuple[int, TaskRow]:
         """Number and content of a row. Held-out seeds have the file's last rows to themselves."""
         number = seed + index
         num_held_out = len(self._rows) - self._num_training
@@ -138,7 +138,7 @@ class RowStream:
             position = number % self._num_training
         return position, self._rows[position]
 
-    def is_held_out(self, row: Row) -> bool:
+    def is_held_out(self, row: TaskRow) -> bool:
         """Whether a row's question stands, but for case and white space, among the held-out ones.
 
         A file may ask one question twice.
@@ -146,5 +146,5 @@ class RowStream:
         return _text(row) in self._held_out_texts
 
 
-def _text(row: Row) -> str:
+def _text(row: TaskRow) -> str:
     return " ".join(row.question.casefold().split())

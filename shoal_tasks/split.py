@@ -27,7 +27,7 @@ MIN_HELD_OUT: Final = 8
 """Different held-out questions that a generated family needs to be evaluated on."""
 
 
-class Part(StrEnum):
+class Split(StrEnum):
     """What a question is for."""
 
     TRAINING = "training"
@@ -55,14 +55,14 @@ _KEPT_BY_DIGEST: Final[Mapping[Digest, Mapping[str, float]]] = {
 }
 
 
-def part_of(spec: FamilySpec, question: str, answer: str | None) -> Part:
+def part_of(spec: FamilySpec, question: str, answer: str | None) -> Split:
     """Return what a question of the library's generators is for."""
     digest = question_digest(question)
     kept = _KEPT_BY_DIGEST.get(config_digest(spec), {}).get(answer or "", 1.0)
     # Bits of the digest that the next test does not look at: the two are independent.
     if int.from_bytes(digest[1:5], "big") >= kept * (1 << 32):
-        return Part.LEFT_OUT
-    return Part.HELD_OUT if is_held_out(digest) else Part.TRAINING
+        return Split.LEFT_OUT
+    return Split.HELD_OUT if is_held_out(digest) else Split.TRAINING
 
 
 def num_held_out_needed(spec: FamilySpec) -> int:

@@ -18,7 +18,7 @@ import trio
 
 from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.gossip.gossip import Libp2pGossip
-from shoal_p2p.gossip.interface import Gossip, Watch
+from shoal_p2p.gossip.interface import Gossip, PeerJudge
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.turns import QuestionSource
@@ -47,7 +47,7 @@ from shoal_tasks.types import (
     TaskCoordinates,
     TaskItem,
 )
-from shoal_tasks.worker.trio_client import TaskWorker
+from shoal_tasks.worker.trio_client import TrioTaskWorker
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Network(Protocol):
     def host(self) -> Host:
         """Connections."""
 
-    def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
+    def gossip(self, watch: PeerJudge, settings: GossipSettings) -> Gossip:
         """Return gossip over the host; to be called once, before the host runs."""
 
     def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
@@ -159,7 +159,7 @@ class Libp2pNetwork:
     def __init__(self, identity: Identity, settings: HostSettings) -> None:
         self.host = Libp2pHost(identity=identity, settings=settings)
 
-    def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
+    def gossip(self, watch: PeerJudge, settings: GossipSettings) -> Gossip:
         """Return gossipsub over the host."""
         return Libp2pGossip(host=self.host, watch=watch, settings=settings)
 
@@ -182,7 +182,7 @@ class Libp2pNetwork:
 
 def real_worker(families: Sequence[FamilySpec], patience_seconds: float) -> Worker:
     """Return a task worker in a sandboxed process of its own."""
-    return TaskWorker(
+    return TrioTaskWorker(
         families,
         limits=WorkerLimits(request_timeout_seconds=_WORKER_SECONDS),
         patience_seconds=patience_seconds,

@@ -21,7 +21,7 @@ from shoal_settings.schema import Settings
 from shoal_wire.manifest import Manifest
 
 
-class Role(Protocol):
+class PeerRole(Protocol):
     """A peer's task in its swarm, made when the swarm is known; everything in it exists."""
 
     @property
@@ -38,7 +38,7 @@ class Role(Protocol):
         """Give back what is open, at the end or when `start` has failed."""
 
 
-R = TypeVar("R", bound=Role)
+R = TypeVar("R", bound=PeerRole)
 
 
 class PeerLife(Generic[R]):

@@ -284,7 +284,7 @@ def _server(settings: Settings, stop: StopFlag) -> Callable[[Policy], Generator]
     """Return what makes a round's answers where the policy itself does not."""
     from shoal_policy.generation.following import following
     from shoal_policy.generation.remote import remote_generator, remote_model
-    from shoal_policy.generation.requests import RemoteError
+    from shoal_policy.generation.requests import ServerRefusedError
     from shoal_policy.generation.static import Static
 
     try:
@@ -296,14 +296,14 @@ def _server(settings: Settings, stop: StopFlag) -> Callable[[Policy], Generator]
                 return following(settings, stop)
             case "self":
                 return None
-    except RemoteError as error:
+    except ServerRefusedError as error:
         raise SettingsError(str(error)) from None
 
 
 def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
     from shoal_policy.generate_only import Author, GenerateOnly
     from shoal_policy.generation.remote import remote_generator, remote_model
-    from shoal_policy.generation.requests import RemoteError
+    from shoal_policy.generation.requests import ServerRefusedError
     from shoal_policy.rollouts import public_model_name
     from shoal_wire.types import Digest
 
@@ -321,7 +321,7 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
             ),
         )
         return _with_tasks(settings, stop, supervision, phases, make)
-    except RemoteError as error:
+    except ServerRefusedError as error:
         raise SettingsError(str(error)) from None
 
 
@@ -340,7 +340,7 @@ def _with_tasks(
     from shoal_policy.surroundings import Surroundings
     from shoal_policy.tasks import TaskSource
     from shoal_tasks.swarm import specs_of
-    from shoal_tasks.worker.sync import TaskWorker
+    from shoal_tasks.worker.sync import SyncTaskWorker
 
     client = None if settings.alone else NodeClient(settings.data_dir / SOCKET_NAME)
     link = NodeLink(client)
@@ -350,7 +350,7 @@ def _with_tasks(
     families = specs_of(manifest, settings.task_file)
     narrator = Narrator(settings, supervised=supervision.by_node, peers=PeerCount(client))
     phases.listen(narrator.hear)
-    worker = TaskWorker(families)  # started by its first question
+    worker = SyncTaskWorker(families)  # started by its first question
     try:
         runner = make(
             _unless_started_over(settings, supervision.node_run),

@@ -21,7 +21,7 @@ from shoal_policy.checkpoint.saving import (
     latest_checkpoint,
     load_checkpoint,
 )
-from shoal_policy.held import THIS_PROCESS, Held
+from shoal_policy.held import THIS_PROCESS, WeightAccess
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import rank_of
@@ -83,7 +83,9 @@ def begin_or_resume(settings: Settings, *, seed: int) -> Course:
     return course
 
 
-def take_back(course: Course, settings: Settings, *, seed: int, held: Held = THIS_PROCESS) -> None:
+def take_back(
+    course: Course, settings: Settings, *, seed: int, held: WeightAccess = THIS_PROCESS
+) -> None:
     """Give a course the weights of its last checkpoint again, or of its start; rounds count on.
 
     They are read into the host's memory: a device need not hold two policies and optimisers.

@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from shoal_policy.generation.local import Draws, OnStep, Sample, generate
+from shoal_policy.generation.local import Draws, OnStep, SampledCompletion, generate
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.reference import load_reference
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, update
 from shoal_policy.update.ranks import dealt
-from shoal_policy.update.rows import Row
+from shoal_policy.update.rows import TrainingRow
 from shoal_settings.schema import Settings
 from shoal_wire.types import SamplingParams
 
@@ -88,7 +88,7 @@ class Ranks:
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
 
-    def share(self, rows: list[Row]) -> list[Row]:
+    def share(self, rows: list[TrainingRow]) -> list[TrainingRow]:
         """This rank's rows: those of one prompt together, nearly equal tokens on all ranks."""
         return dealt(rows, self.size)[self.rank]
 
@@ -209,7 +209,7 @@ class Leading:
         params: SamplingParams,
         generator: Draws,
         on_step: OnStep = lambda _done, _fraction: None,
-    ) -> list[list[Sample]]:
+    ) -> list[list[SampledCompletion]]:
         """`generation.local.generate`, prompts dealt out; raises what any rank raised."""
         order = GenerateOrder(
             prompts=[list(prompt) for prompt in prompts],
@@ -305,7 +305,7 @@ def generate_part(
     ranks: Ranks,
     generator: torch.Generator,
     on_step: OnStep = lambda _done, _fraction: None,
-) -> list[list[Sample]]:
+) -> list[list[SampledCompletion]]:
     """Generate this rank's part; return everybody's. `generator` is left as after the whole."""
     part = ranks.part(len(order.prompts))
     draws: Draws = generator
@@ -316,7 +316,7 @@ def generate_part(
         _skip(generator, part.start, order)
     else:
         draws = order.draws[part.start : part.stop]
-    made: list[list[Sample]] | ModelError | ValueError
+    made: list[list[SampledCompletion]] | ModelError | ValueError
     try:
         made = generate(
             policy,

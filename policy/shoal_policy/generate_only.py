@@ -22,7 +22,7 @@ from shoal_base.files import is_full, write_atomically
 from shoal_policy.generation.talk import PlayGames
 from shoal_policy.record.earlier_runs import STATE_FILE, set_aside
 from shoal_policy.record.metrics import METRICS_FILE, MetricsFile, reward_spread, round_metrics
-from shoal_policy.record.pause import Pause
+from shoal_policy.record.pause import RunPause
 from shoal_policy.record.phases import Doing, Phase
 from shoal_policy.record.progress import RoundRecord, RunCounters, completion_figures
 from shoal_policy.record.status import TrainerReport
@@ -80,7 +80,9 @@ class GenerateOnly:
             set_aside(settings.data_dir)
         self.round, self.progress = _load(self._state_path)
         self._watched = Watched(around.tasks, on_news=on_news, trains=False)
-        self._pause = Pause(lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused)
+        self._pause = RunPause(
+            lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused
+        )
         self._metrics = MetricsFile(
             settings.data_dir / METRICS_FILE,
             last_round=self.round,

@@ -12,7 +12,7 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.rollback import restore
 
 
-class Held(Protocol):
+class WeightAccess(Protocol):
     """A trainer's access to all weights at once."""
 
     def take(self, policy: Policy, optimizer: Any) -> tuple[Policy, Any]:
@@ -41,7 +41,7 @@ class Here:
         return None
 
     def restore(self, policy: Policy, optimizer: Any, good: Policy, good_optimizer: Any) -> None:
-        """See `Held`."""
+        """See `WeightAccess`."""
         restore(policy, optimizer, good=good, good_optimizer=good_optimizer)
 
 

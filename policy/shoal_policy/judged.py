@@ -36,7 +36,7 @@ _LAST_SECONDS = 3.0  # a judge on loopback answers within; a guess
 _POLL_SECONDS = 0.02  # a guess: nobody sees so short a wait
 
 
-class Judged:
+class JudgedPolicy:
     """One policy before its judge."""
 
     def __init__(

@@ -23,7 +23,7 @@ class DivergedError(Exception):
     """Training gives numbers that are not finite whatever is done. One line."""
 
 
-class Watch:
+class RollbackWatch:
     """Counts steps that were not finite."""
 
     def __init__(self) -> None:

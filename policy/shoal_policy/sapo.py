@@ -20,10 +20,10 @@ from typing import Any, Final
 from shoal_ipc import messages as m
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.choice.scored import ScoredGroup, TrainingSet
-from shoal_policy.generation.local import Sample, generate
+from shoal_policy.generation.local import SampledCompletion, generate
 from shoal_policy.generation.seam import Asking, Generator, ThisProcess
 from shoal_policy.held import THIS_PROCESS as HERE
-from shoal_policy.held import Held
+from shoal_policy.held import WeightAccess
 from shoal_policy.model.loading import Policy
 from shoal_policy.record.phases import Phase
 from shoal_policy.record.progress import RoundRecord
@@ -62,11 +62,11 @@ class Learner:
 class Means:
     """The functions that do a round's heavy work: this process's, unless others are asked."""
 
-    generate: Callable[..., list[list[Sample]]] = generate
+    generate: Callable[..., list[list[SampledCompletion]]] = generate
     """Signature of `shoal_policy.generation.local.generate`."""
     update: Callable[..., UpdateStats] = update
     """Signature of `shoal_policy.update.grpo.update`."""
-    held: Held = HERE
+    held: WeightAccess = HERE
     """Where the weights are."""
     generator: Callable[[Policy], Generator] | None = None
     """Makes what answers in the policy's place."""
@@ -76,7 +76,7 @@ THIS_PROCESS: Final = Means()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RoundOutcome:
     """The result of a round, beside changed weights."""
 
     record: RoundRecord
@@ -110,7 +110,7 @@ class Rounds:
         self._means = means
         self._others = ExternalSampling(learner.policy, around)
 
-    def play(self, number: int, policy_version: int) -> Outcome:
+    def play(self, number: int, policy_version: int) -> RoundOutcome:
         """Play one round.
 
         Raises:
@@ -147,7 +147,7 @@ class Rounds:
             seconds_generate=generated - started,
             seconds_update=now - updating,
         )
-        return Outcome(
+        return RoundOutcome(
             record=record,
             stats=stats,
             num_not_shared=shared.count(None),

@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 from jinja2 import TemplateError
 
-from shoal_policy.generation.local import Sample, generate
+from shoal_policy.generation.local import SampledCompletion, generate
 from shoal_policy.model.loading import Policy, PromptFormat
 from shoal_policy.model.prompting import encode_prompt, encode_text
 from shoal_wire.types import FinishReason, SamplingParams
@@ -42,12 +42,12 @@ _REFUSED: Final = {
 }
 
 
-class RequestError(ValueError):
+class BadRequestError(ValueError):
     """A request that cannot be answered as it stands. The text is one line for its author."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ServeRequest:
     """One request, read."""
 
     num_answers: int
@@ -111,17 +111,17 @@ def models_reply(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _wanted(body: Mapping[str, Any]) -> Wanted:
+def _wanted(body: Mapping[str, Any]) -> ServeRequest:
     for name, why in _REFUSED.items():
         if body.get(name):
-            raise RequestError(why)
+            raise BadRequestError(why)
     stops = body.get("stop") or []
     stops = [stops] if isinstance(stops, str) else stops
     if not isinstance(stops, list) or not all(isinstance(one, str) and one for one in stops):
-        raise RequestError("stop must be a text or a list of texts")
+        raise BadRequestError("stop must be a text or a list of texts")
     if len(stops) > MAX_STOPS:
-        raise RequestError(f"stop may have at most {MAX_STOPS} texts")
-    return Wanted(
+        raise BadRequestError(f"stop may have at most {MAX_STOPS} texts")
+    return ServeRequest(
         num_answers=int(_number(body, "n", 1, 1, MAX_ANSWERS, whole=True)),
         max_tokens=_max_tokens(body),
         temperature=_number(body, "temperature", 1.0, 0.0, 100.0),
@@ -156,14 +156,14 @@ def _number(
     right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
     if not right or not least <= value <= most:
         kind = "a whole number" if whole else "a number"
-        raise RequestError(f"{name} must be {kind} from {least:g} to {most:g}")
+        raise BadRequestError(f"{name} must be {kind} from {least:g} to {most:g}")
     return float(value) if not whole else value
 
 
 def _chat_ids(policy: Policy, messages: object) -> list[int]:
     """Token ids of a conversation: by the model's template, or of its one question without."""
     if not isinstance(messages, list) or not messages:
-        raise RequestError("messages must be a list of at least one message")
+        raise BadRequestError("messages must be a list of at least one message")
     turns = [_turn(one) for one in messages]
     if policy.prompt_format is PromptFormat.CHAT:
         try:
@@ -177,10 +177,10 @@ def _chat_ids(policy: Policy, messages: object) -> list[int]:
                 )
             )
         except TemplateError as error:
-            raise RequestError(f"the model's chat template refuses this: {error}") from None
+            raise BadRequestError(f"the model's chat template refuses this: {error}") from None
     *before, last = turns
     if last["role"] != "user" or any(turn["role"] != "system" for turn in before):
-        raise RequestError("this model has no chat template: send one message of the user")
+        raise BadRequestError("this model has no chat template: send one message of the user")
     system = "\n\n".join(turn["content"] for turn in before)
     return encode_prompt(policy, last["content"], system=system)
 
@@ -192,7 +192,7 @@ def _turn(message: object) -> dict[str, str]:
         parts = [one.get("text") if isinstance(one, dict) else None for one in content]
         content = "".join(map(str, parts)) if None not in parts else None
     if not isinstance(role, str) or not isinstance(content, str):
-        raise RequestError("each message needs a role and a content of text")
+        raise BadRequestError("each message needs a role and a content of text")
     return {"role": role, "content": content}
 
 
@@ -203,28 +203,30 @@ def _prompts(prompt: object) -> list[str | list[int]]:
     )
     prompts: Any = [prompt] if one_alone else prompt
     if not isinstance(prompts, list) or not 0 < len(prompts) <= MAX_PROMPTS:
-        raise RequestError(f"prompt must be a text, token ids, or a list of 1 to {MAX_PROMPTS}")
+        raise BadRequestError(f"prompt must be a text, token ids, or a list of 1 to {MAX_PROMPTS}")
     for each in prompts:
         ids = isinstance(each, list) and all(type(token) is int for token in each)
         if not (isinstance(each, str) or ids):
-            raise RequestError("each prompt must be a text or a list of token ids")
+            raise BadRequestError("each prompt must be a text or a list of token ids")
     return prompts
 
 
 def _text_ids(policy: Policy, prompt: str | list[int]) -> list[int]:
     ids = encode_text(policy, prompt) if isinstance(prompt, str) else list(prompt)
     if not ids:
-        raise RequestError("a prompt must have at least one token")
+        raise BadRequestError("a prompt must have at least one token")
     if not all(0 <= token < len(policy.tokenizer) for token in ids):
-        raise RequestError("a prompt has a token that the model does not have")
+        raise BadRequestError("a prompt has a token that the model does not have")
     return ids
 
 
-def _answers(policy: Policy, prompts: Sequence[list[int]], wanted: Wanted) -> list[list[Sample]]:
+def _answers(
+    policy: Policy, prompts: Sequence[list[int]], wanted: ServeRequest
+) -> list[list[SampledCompletion]]:
     room = min(policy.max_positions - len(prompt) for prompt in prompts)
     asked = DEFAULT_TOKENS if wanted.max_tokens is None else wanted.max_tokens
     if room < (0 if asked == 0 else 1):
-        raise RequestError(
+        raise BadRequestError(
             f"a prompt of {policy.max_positions - room} tokens leaves no room for an answer: "
             f"the model has {policy.max_positions} positions"
         )
@@ -246,11 +248,11 @@ def _answers(policy: Policy, prompts: Sequence[list[int]], wanted: Wanted) -> li
     )
 
 
-_EMPTY: Final = Sample(ids=[], text="", finish_reason=FinishReason.LENGTH, logprobs=[])
+_EMPTY: Final = SampledCompletion(ids=[], text="", finish_reason=FinishReason.LENGTH, logprobs=[])
 """The answer to a request for no tokens, as tools send it that want the prompt's alone."""
 
 
-def _cut(sample: Sample, stops: Sequence[str]) -> tuple[str, str]:
+def _cut(sample: SampledCompletion, stops: Sequence[str]) -> tuple[str, str]:
     """Return an answer's text up to the first stop text, and why it ended."""
     places = [place for stop in stops if (place := sample.text.find(stop)) >= 0]
     if places:
@@ -263,7 +265,7 @@ def _decoded(policy: Policy, ids: Sequence[int]) -> str:
     return str(decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def _chat_logprobs(policy: Policy, sample: Sample) -> dict[str, Any]:
+def _chat_logprobs(policy: Policy, sample: SampledCompletion) -> dict[str, Any]:
     tokens = [_decoded(policy, [token]) for token in sample.ids]
     return {
         "content": [
@@ -279,7 +281,7 @@ def _chat_logprobs(policy: Policy, sample: Sample) -> dict[str, Any]:
 
 
 def _text_logprobs(
-    policy: Policy, prompt: list[int], sample: Sample, wanted: Wanted
+    policy: Policy, prompt: list[int], sample: SampledCompletion, wanted: ServeRequest
 ) -> dict[str, Any] | None:
     """Return each token's log-probability, and the likeliest token there where it is known."""
     if not wanted.logprobs:
@@ -319,7 +321,7 @@ def _reply(
     prefix: str,
     policy: Policy,
     prompts: Sequence[Sequence[int]],
-    made: Sequence[Sequence[Sample]],
+    made: Sequence[Sequence[SampledCompletion]],
     choices: list[dict[str, Any]],
 ) -> dict[str, Any]:
     asked = sum(map(len, prompts))

@@ -81,7 +81,7 @@ def refuse_unsharded(settings: Settings) -> None:
         raise RankError("--kl-beta: a reference is not sharded; start without FSDP, or without it")
 
 
-class Part:
+class ShardedPart:
     """One rank's part of a policy and its optimiser; every method is collective."""
 
     def __init__(self, ranks: Ranks, settings: Settings) -> None:
@@ -135,12 +135,12 @@ class ShardedLeader(Leading):
     def __init__(self, ranks: Ranks, settings: Settings) -> None:
         """`settings` say which device, rate and decay; rank 0 itself loads onto the host."""
         super().__init__(ranks)
-        self._part = Part(ranks, settings)
+        self._part = ShardedPart(ranks, settings)
         self._in_concert = False
         log.info("%d processes share the work and the weights", ranks.size)
 
     def take(self, policy: Policy, optimizer: Any) -> tuple[Policy, Any]:
-        """See `Held`."""
+        """See `WeightAccess`."""
         state: State = optimizer.state_dict()["state"]
         order = _Take(known=_known(state), weights_too=False)
         self._ranks.tell(order)
@@ -149,12 +149,12 @@ class ShardedLeader(Leading):
         return policy, optimizer
 
     def snapshot(self, policy: Policy, optimizer: Any) -> Snapshot:
-        """See `Held`."""
+        """See `WeightAccess`."""
         self._ranks.tell(_SnapshotOrder())
         return self._part.snapshot()
 
     def restore(self, policy: Policy, optimizer: Any, good: Policy, good_optimizer: Any) -> None:
-        """See `Held`."""
+        """See `WeightAccess`."""
         state: State = good_optimizer.state_dict()["state"]
         order = _Take(known=_known(state), weights_too=True)
         self._ranks.tell(order)
@@ -200,13 +200,13 @@ class ShardedLeader(Leading):
 def follow_sharded(settings: Settings, ranks: Ranks) -> None:
     """Work for rank 0 until it says to stop. Raises ModelError or RankError."""
     on_host = settings.model_copy(update={"device": "cpu"})
-    part = Part(ranks, settings)
+    part = ShardedPart(ranks, settings)
     while (order := ranks.tell()) is not None:
         _obey(part, order, lambda: fresh_policy(on_host, seed=settings.seed))
     torch.distributed.destroy_process_group()
 
 
-def _obey(part: Part, order: Any, load: Callable[[], Policy]) -> None:
+def _obey(part: ShardedPart, order: Any, load: Callable[[], Policy]) -> None:
     ranks, policy = part.ranks, part.policy
     match order:
         case _Take(weights_too=False):

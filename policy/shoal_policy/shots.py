@@ -23,7 +23,7 @@ from shoal_base.files import write_atomically
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.generation.local import OnStep, generate
 from shoal_policy.generation.questions import prompt_of, template_refusals
-from shoal_policy.model.examples import NO_SHOTS, Shots, Shown, common_prefix
+from shoal_policy.model.examples import NO_SHOTS, Shots, ShownExamples, common_prefix
 from shoal_policy.model.loading import ModelError, Policy, PromptFormat
 from shoal_policy.model.prompting import encode_prompt
 from shoal_policy.record.phases import Phase
@@ -144,11 +144,11 @@ def shots_of(policy: Policy, tasks: TaskSource, count: int) -> Shots:
 
 def _fitting(
     policy: Policy, examples: Sequence[Example], questions: Sequence[Question], count: int
-) -> Shown | None:
+) -> ShownExamples | None:
     """The most examples, at most `count`, that leave room; None where not one does."""
     room = min(_MOST_TOKENS, policy.max_positions // 2)
     for number in range(min(count, len(examples)), 0, -1):
-        shown = Shown(count=number, examples=tuple(examples))
+        shown = ShownExamples(count=number, examples=tuple(examples))
         first = questions[0]
         # A question of one letter: what is common ends where a question begins.
         with template_refusals(policy):

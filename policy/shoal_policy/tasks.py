@@ -18,10 +18,10 @@ from shoal_tasks.families import (
 from shoal_tasks.prompts import Example, answer_text
 from shoal_tasks.rows import read_worked
 from shoal_tasks.spec import AnswerFormat, FamilySpec
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.types import Play, PlayRequest, ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward, make_task
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out, is_reserved
 from shoal_wire.types import Completion, Digest, FinishReason, InlineTask, Task
@@ -60,7 +60,7 @@ class TaskSource:
 
     def __init__(
         self,
-        worker: TaskWorker,
+        worker: SyncTaskWorker,
         families: Sequence[FamilySpec],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -101,7 +101,7 @@ class TaskSource:
             self._held_out[per_family] = [self._question(at, text) for at, text in found]
         return list(self._held_out[per_family])
 
-    def for_training(self, tasks: Sequence[Task]) -> list[Question | Part]:
+    def for_training(self, tasks: Sequence[Task]) -> list[Question | Split]:
         """Regenerate the questions of others' tasks from their coordinates.
 
         Of a task that is not for training, by its seed or by its question, what it is for instead:
@@ -109,14 +109,14 @@ class TaskSource:
         """
         generated = [coordinates_of(task) for task in tasks if task.inline is None]
         made = iter(self._worker.asked(generated) if generated else ())
-        found: list[Question | Part] = []
+        found: list[Question | Split] = []
         for task in tasks:
             if task.inline is not None:
                 text, part = task.inline.question, self._part_of_inline(task.inline)
             else:
                 text, part = next(made)
-                part = Part.HELD_OUT if is_reserved(task) else part
-            found.append(self._others(task, text) if part is Part.TRAINING else part)
+                part = Split.HELD_OUT if is_reserved(task) else part
+            found.append(self._others(task, text) if part is Split.TRAINING else part)
         return found
 
     def _others(self, task: Task, text: str) -> Question:
@@ -128,11 +128,11 @@ class TaskSource:
             max_turns=self.max_turns(task.family) if task.inline is None else 0,
         )
 
-    def _part_of_inline(self, task: InlineTask) -> Part:
+    def _part_of_inline(self, task: InlineTask) -> Split:
         """A question in words of its own is held against what any family could ask."""
         known = {one.text for questions in self._held_out.values() for one in questions}
         is_kept = is_held_out(Digest(question_digest(task.question))) or task.question in known
-        return Part.HELD_OUT if is_kept else Part.TRAINING
+        return Split.HELD_OUT if is_kept else Split.TRAINING
 
     def examples(self, count: int) -> dict[str, list[Example]]:
         """Up to `count` worked examples of every family, no question twice: always the same.
@@ -172,7 +172,7 @@ class TaskSource:
     def _training_only(self, chosen: Sequence[TaskCoordinates]) -> list[TaskCoordinates]:
         """Without questions that are held out, whatever their seed, and those that nobody asks."""
         parts = self._worker.parts(chosen) if chosen else []
-        return [at for at, part in zip(chosen, parts, strict=True) if part is Part.TRAINING]
+        return [at for at, part in zip(chosen, parts, strict=True) if part is Split.TRAINING]
 
     def digest(self, family: str) -> str:
         """Name what a family asks, by its configuration; 32 hexadecimal digits."""

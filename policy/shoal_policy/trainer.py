@@ -21,19 +21,19 @@ from shoal_policy.course import Course, begin_or_resume, take_back
 from shoal_policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from shoal_policy.generation.local import NonFiniteError
 from shoal_policy.generation.questions import refuse_unanswerable
-from shoal_policy.held import Held, finite
-from shoal_policy.judged import Judged
+from shoal_policy.held import WeightAccess, finite
+from shoal_policy.judged import JudgedPolicy
 from shoal_policy.making import learner_of, rounds_of
 from shoal_policy.model.loading import ModelError
 from shoal_policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
-from shoal_policy.record.pause import Pause
+from shoal_policy.record.pause import RunPause
 from shoal_policy.record.phases import Doing, Phase
 from shoal_policy.record.progress import RoundRecord, RunCounters
 from shoal_policy.record.sinks import MetricSinks
 from shoal_policy.record.status import TrainerReport
-from shoal_policy.rollback import Watch
+from shoal_policy.rollback import RollbackWatch
 from shoal_policy.rollouts import sampling_params
-from shoal_policy.sapo import THIS_PROCESS, Means, Outcome
+from shoal_policy.sapo import THIS_PROCESS, Means, RoundOutcome
 from shoal_policy.shots import with_shots
 from shoal_policy.surroundings import Interrupted, Surroundings
 from shoal_policy.tiny import MODEL_NAMES, PLAYER
@@ -85,7 +85,7 @@ class Trainer:
             means=means,
         )
         self._evaluate_every = evaluation_interval(settings)
-        self._judged = Judged(
+        self._judged = JudgedPolicy(
             *(settings, course.policy, self._link, self._sampling),
             seed=seed,
             system=around.tasks.system,
@@ -94,8 +94,10 @@ class Trainer:
         self._metrics = _metrics_file(settings, course)
         self._sinks = MetricSinks(settings, last_round=course.round)
         self._watched = Watched(around.tasks, on_news=on_news)
-        self._watch = Watch()
-        self._pause = Pause(lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused)
+        self._watch = RollbackWatch()
+        self._pause = RunPause(
+            lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused
+        )
         self._checkpoint_waits = False
         self._pace_of_checkpoints = CheckpointPace(settings.checkpoint_seconds)
         self._checkpoint_round = course.round
@@ -213,7 +215,7 @@ class Trainer:
         version = self.course.policy_version
         log.error("numbers stayed not finite: back to policy version %d", version)
 
-    def _finish_round(self, outcome: Outcome) -> None:
+    def _finish_round(self, outcome: RoundOutcome) -> None:
         course, progress, record = self.course, self.course.progress, outcome.record
         course.round = record.round
         course.policy_version += outcome.stats.num_steps
@@ -307,7 +309,7 @@ class Trainer:
         self._link.tell_status(status.to_json())
 
 
-def _begun(settings: Settings, around: Surroundings, held: Held, *, seed: int) -> Course:
+def _begun(settings: Settings, around: Surroundings, held: WeightAccess, *, seed: int) -> Course:
     """Return a course with its policy in place. Raises ModelError, CheckpointError."""
     names_itself = settings.model not in MODEL_NAMES
     if names_itself:  # the embedded ones are there at once

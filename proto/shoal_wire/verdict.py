@@ -47,7 +47,7 @@ _DO = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ReasonRow:
     """The consequences of one reason."""
 
     outcome: Outcome
@@ -65,8 +65,8 @@ class Row:
     can still come through."""
 
 
-def _broken(says: str, do: str = "", *, signer_alone: bool = False) -> Row:
-    return Row(
+def _broken(says: str, do: str = "", *, signer_alone: bool = False) -> ReasonRow:
+    return ReasonRow(
         outcome=Outcome.REJECT,
         sort=Sort.BROKEN,
         says=says,
@@ -75,8 +75,8 @@ def _broken(says: str, do: str = "", *, signer_alone: bool = False) -> Row:
     )
 
 
-def _hostile(says: str, *, heavy: bool = True, signer_alone: bool = False) -> Row:
-    return Row(
+def _hostile(says: str, *, heavy: bool = True, signer_alone: bool = False) -> ReasonRow:
+    return ReasonRow(
         outcome=Outcome.REJECT,
         sort=Sort.HOSTILE,
         says=says,
@@ -86,14 +86,14 @@ def _hostile(says: str, *, heavy: bool = True, signer_alone: bool = False) -> Ro
     )
 
 
-def _foreign(sort: Sort, says: str, do: str = "", *, signer_alone: bool = False) -> Row:
-    return Row(
+def _foreign(sort: Sort, says: str, do: str = "", *, signer_alone: bool = False) -> ReasonRow:
+    return ReasonRow(
         outcome=Outcome.REJECT, sort=sort, says=says, do=do or _DO[sort], signer_alone=signer_alone
     )
 
 
-def _ignored(sort: Sort, says: str, do: str = "", *, ours: bool = False) -> Row:
-    return Row(outcome=Outcome.IGNORE, sort=sort, says=says, do=do or _DO[sort], ours=ours)
+def _ignored(sort: Sort, says: str, do: str = "", *, ours: bool = False) -> ReasonRow:
+    return ReasonRow(outcome=Outcome.IGNORE, sort=sort, says=says, do=do or _DO[sort], ours=ours)
 
 
 _CLOCK = "look at the clocks: shoal debug doctor"
@@ -104,9 +104,9 @@ class Reason(StrEnum):
     that of docs/wire.md."""
 
     _value_: str
-    row: Row
+    row: ReasonRow
 
-    def __new__(cls, name: str, row: Row) -> Reason:
+    def __new__(cls, name: str, row: ReasonRow) -> Reason:
         """Make a member that is the text `name` and carries its row."""
         member = str.__new__(cls, name)
         member._value_ = name
@@ -115,7 +115,7 @@ class Reason(StrEnum):
 
     VALID = (
         "valid",
-        Row(outcome=Outcome.ACCEPT, sort=Sort.BUSY, says="taken", do="nothing"),
+        ReasonRow(outcome=Outcome.ACCEPT, sort=Sort.BUSY, says="taken", do="nothing"),
     )
     OVERSIZE_MESSAGE = "oversize_message", _broken("a message longer than the swarm allows")
     WRONG_SWARM = (

@@ -25,8 +25,8 @@ from shoal_policy.rollouts import Question, publish_requests, shareable
 from shoal_policy.tasks import TaskSource, Ungraded, or_zeros
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.prompts import messages_for
-from shoal_tasks.split import Part
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.split import Split
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.manifest import Manifest, SwarmRules
 from shoal_wire.rules import is_reserved
@@ -53,7 +53,7 @@ class Swarm:
         self._client, self._manifest, self._node = client, manifest, node
         self._why_no_draw = why_no_draw
         self._link = NodeLink(client)
-        self._worker = TaskWorker(families)  # started by its first question
+        self._worker = SyncTaskWorker(families)  # started by its first question
         self._tasks = TaskSource(self._worker, families)
         self.data_dir = data_dir
         """The node's folder."""
@@ -173,7 +173,7 @@ class Swarm:
             if isinstance(question, Question):
                 kept.append(LeasedGroup(question, item.published))
             else:
-                left = waiting if question is Part.AWAY else put_aside
+                left = waiting if question is Split.AWAY else put_aside
                 left.append(item.published.group_id)
         self._link.end_leases(consumed=put_aside, released=waiting)
         return kept

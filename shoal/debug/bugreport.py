@@ -30,7 +30,7 @@ from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.debug.secrets import secrets_of, without
 from shoal.layout import size
 from shoal.log_lines import LOG_FILES, tail
-from shoal.printed import BugReport, Part
+from shoal.printed import BugReport, ReportFile
 from shoal.view.run import METRICS_FILE
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.views import VIEWS
@@ -65,7 +65,7 @@ def write(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Itera
         _write_archive(out, parts)
     except OSError as error:
         raise fail("debug", f"cannot write {out}: {error.strerror}", EXIT_FAILED) from None
-    contents = tuple(Part(name=name, bytes=len(body)) for name, body in parts.items())
+    contents = tuple(ReportFile(name=name, bytes=len(body)) for name, body in parts.items())
     yield to_json(BugReport(file=str(out), contents=contents))
 
 

@@ -13,7 +13,7 @@ from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.layout import cut, duration, number, peer_name, print_wrapped
 from shoal_base.terminal import styled
 from shoal_ipc.answers.doctor import Doctor
-from shoal_ipc.answers.node import CompletionRow, Rollouts, TurnRow
+from shoal_ipc.answers.node import CompletionRow, RolloutsView, TurnRow
 from shoal_ipc.answers.peer import Refusals
 from shoal_settings.parser import whole
 
@@ -78,7 +78,7 @@ def latest(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Ite
             yield answer
 
 
-def rollouts(console: Console, view: Rollouts) -> None:
+def rollouts(console: Console, view: RolloutsView) -> None:
     """The latest rollouts."""
     for row in view.rollouts:
         who = "this node" if row.own else row.publisher

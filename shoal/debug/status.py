@@ -11,7 +11,7 @@ from rich.table import Table
 from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.layout import duration, number, pairs, print_pairs, short_topic, size
 from shoal.view.worth import flows, on_disk, used
-from shoal_ipc.answers.node import Judged, Outbox, Status, Trainer
+from shoal_ipc.answers.node import JudgedView, OutboxView, Status, TrainerView
 
 
 def add_last(parser: argparse.ArgumentParser) -> None:
@@ -58,14 +58,14 @@ def show(console: Console, view: Status) -> None:
     print_pairs(console, rows)
 
 
-def _judged(judge: Judged) -> str:
+def _judged(judge: JudgedView) -> str:
     if judge.judged:
         latest = f"{number(judge.score)} at round {judge.round}"
         return f"{number(judge.mean_score)}, mean of the last 20; {latest}"
     return judge.error or "not asked yet"
 
 
-def _trainer_rows(rows: Table, view: Status, trainer: Trainer) -> None:
+def _trainer_rows(rows: Table, view: Status, trainer: TrainerView) -> None:
     pid = f", pid {trainer.pid}" if trainer.pid else ""
     rows.add_row("trainer", f"{trainer.state}{pid}, {trainer.restarts} restarts")
     if trainer.paused:
@@ -103,7 +103,7 @@ def _trainer_rows(rows: Table, view: Status, trainer: Trainer) -> None:
             rows.add_row("dropped", f"{count} {cause}")
 
 
-def _outbox(outbox: Outbox) -> str:
+def _outbox(outbox: OutboxView) -> str:
     if outbox.late_s:
         return (
             f"the swarm is {outbox.late_s:.0f} s behind: this node shares less until it has"
@@ -117,7 +117,7 @@ def _outbox(outbox: Outbox) -> str:
     )
 
 
-def _doing(trainer: Trainer) -> Iterator[tuple[str, str]]:
+def _doing(trainer: TrainerView) -> Iterator[tuple[str, str]]:
     """Yield the trainer's phase, and how the last one that failed ended."""
     progress = trainer.progress
     if trainer.phase:

@@ -36,7 +36,7 @@ from shoal_settings.parser import Parser, data_dir_flag, path, task_file_flag
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.swarm import specs_of
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import decode_manifest
 
@@ -141,7 +141,7 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
         if not arguments.no_verify and families:
             if (missing := missing_for_tasks()) is not None:
                 raise fail("export", f"{missing} (or --no-verify)")
-            worker = stack.enter_context(TaskWorker(families))
+            worker = stack.enter_context(SyncTaskWorker(families))
         counted = stack.enter_context(Counted("batches", num_batches))
         maker, done = RowMaker(worker, families, tally), 0
         counted.told(done)

@@ -20,7 +20,7 @@ from shoal_tasks.prompts import messages_for
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import PublishedGroup, Task
 
@@ -73,7 +73,7 @@ class RowMaker:
     """Turns groups into rows with a task worker's help."""
 
     def __init__(
-        self, worker: TaskWorker | None, families: Sequence[FamilySpec], tally: Tally
+        self, worker: SyncTaskWorker | None, families: Sequence[FamilySpec], tally: Tally
     ) -> None:
         """Without a worker rows have neither questions nor rewards."""
         self._worker = worker

@@ -31,7 +31,7 @@ Asked = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageReply:
     """One answer."""
 
     status: int
@@ -47,11 +47,11 @@ class Pages:
         self._one_at_a_time = threading.Lock()
         """Groups are read from a peer's socket."""
         files = {
-            f"/static/{name}": Answer(200, one.content, one.media_type)
+            f"/static/{name}": PageReply(200, one.content, one.media_type)
             for name, one in static_files().items()
         }
         self._files = files | {"/": files["/static/index.html"]}
-        self._paths: dict[str, Callable[[Asked], Answer]] = {
+        self._paths: dict[str, Callable[[Asked], PageReply]] = {
             "/api/state": self._state,
             "/api/history": self._history,
             "/api/group": self._group,
@@ -60,25 +60,25 @@ class Pages:
             "/readyz": lambda asked: self._probed(asked, PagePeer.readiness),
         }
 
-    def answer(self, path: str, query: str) -> Answer:
+    def answer(self, path: str, query: str) -> PageReply:
         """Return the answer to a request that may ask."""
         if (file := self._files.get(path)) is not None:
             return file
         make = self._paths.get(path)
         return _text("not here", 404) if make is None else make(dict(parse_qsl(query)))
 
-    def _state(self, _asked: Asked) -> Answer:
+    def _state(self, _asked: Asked) -> PageReply:
         self._board.note_request()
         return _json(self._board.state())
 
-    def _history(self, asked: Asked) -> Answer:
+    def _history(self, asked: Asked) -> PageReply:
         if (peer := self._peer(asked)) is None:
             return _nothing("no such peer")
         points = asked.get("points", "")
         most = min(int(points), MAX_POINTS) if _POINTS.fullmatch(points) else MAX_POINTS
         return _json(peer.curves(most))
 
-    def _group(self, asked: Asked) -> Answer:
+    def _group(self, asked: Asked) -> PageReply:
         peer, group_id = self._peer(asked), asked.get("id", "")
         if peer is None or not _GROUP_ID.fullmatch(group_id):
             return _nothing("no such group")
@@ -88,15 +88,17 @@ class Pages:
             _nothing("this group is not kept any more") if found is None else _json(to_json(found))
         )
 
-    def _metrics(self, asked: Asked) -> Answer:
+    def _metrics(self, asked: Asked) -> PageReply:
         """Return one peer's: the named one, or the only one."""
         peers = self._named(asked)
         if len(peers) != 1:
             names = ", ".join(map(visible_name, self._board.peers))
             return _text(f"say which: /metrics?peer=NAME, one of {names}", 404)
-        return Answer(200, peers[0].metrics().encode(), "text/plain; version=0.0.4; charset=utf-8")
+        return PageReply(
+            200, peers[0].metrics().encode(), "text/plain; version=0.0.4; charset=utf-8"
+        )
 
-    def _probed(self, asked: Asked, probe: Callable[[PagePeer], Healthy]) -> Answer:
+    def _probed(self, asked: Asked, probe: Callable[[PagePeer], Healthy]) -> PageReply:
         """Return one line for each peer that is meant; 503 where one of them is not well."""
         found = {peer.name: probe(peer) for peer in self._named(asked)}
         lines = [f"{visible_name(name)}: {one.says}" for name, one in found.items()]
@@ -112,15 +114,15 @@ class Pages:
         return self._board.peers.get(asked.get("peer", ""))
 
 
-def _json(value: Any, status: int = 200) -> Answer:
+def _json(value: Any, status: int = 200) -> PageReply:
     """Answer in JSON of one line of ASCII."""
     body = json.dumps(value, separators=(",", ":")).encode()
-    return Answer(status, body, "application/json")
+    return PageReply(status, body, "application/json")
 
 
-def _text(text: str, status: int) -> Answer:
-    return Answer(status, f"{text}\n".encode())
+def _text(text: str, status: int) -> PageReply:
+    return PageReply(status, f"{text}\n".encode())
 
 
-def _nothing(says: str) -> Answer:
+def _nothing(says: str) -> PageReply:
     return _json({"error": says}, 404)

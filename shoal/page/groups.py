@@ -11,7 +11,7 @@ from typing import Final
 
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import read
-from shoal_ipc.answers.node import Rollout, Rollouts
+from shoal_ipc.answers.node import Rollout, RolloutsView
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 
 _ANSWER_S: Final = 5.0  # a guess: the task worker makes a question again
@@ -35,7 +35,7 @@ class Groups:
         """
         with suppress(NodeUnavailable, NodeRefused, ValueError):
             answer = self._client.inspect("rollouts", group=group_id)
-            for found in read(Rollouts, answer).rollouts:
+            for found in read(RolloutsView, answer).rollouts:
                 self._opened[group_id] = found
         while len(self._opened) > _KEPT_OPENED:
             del self._opened[next(iter(self._opened))]

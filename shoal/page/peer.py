@@ -1,6 +1,6 @@
 """One peer as the page knows it: asked by one thread, for all browsers together.
 
-    each second while somebody looks, else each five ─▶ `Asking` ─▶ `Shown`
+    each second while somebody looks, else each five ─▶ `FolderFollower` ─▶ `ShownPeer`
     metrics.jsonl ─▶ the curves, and how many rows they have
 
 What it costs the peer does not depend on how many look. A peer that is down keeps what it showed
@@ -17,14 +17,14 @@ from typing import Any, Final
 
 from shoal.page.groups import Groups
 from shoal.page.history import History
-from shoal.view.asking import Answers, Asking
+from shoal.view.asking import FolderFollower, LatestAnswers
 from shoal.view.build import build
 from shoal.view.health import Healthy, healthy, ready
 from shoal.view.metrics import metrics_text
-from shoal.view.model import Shown
+from shoal.view.model import ShownPeer
 from shoal.view.run import METRICS_FILE
 from shoal_ipc.answers.form import to_json
-from shoal_ipc.answers.node import Trainer
+from shoal_ipc.answers.node import TrainerView
 
 LOOKED_AT_S: Final = 1.0  # the trainer tells its node as often
 UNSEEN_S: Final = 5.0  # a guess: a scrape of Prometheus comes each 15 s
@@ -51,11 +51,11 @@ class PagePeer:
         self.groups = Groups(folder)
         self._program = program
         self._is_looked_at = is_looked_at
-        self._asking = Asking(folder)
+        self._asking = FolderFollower(folder)
         self._history = History(folder / METRICS_FILE)
         self._history_lock = threading.Lock()
         self._curves: tuple[tuple[int, int], dict[str, Any]] | None = None
-        self._known: tuple[Shown, Answers] | None = None
+        self._known: tuple[ShownPeer, LatestAnswers] | None = None
         self._ended = threading.Event()
         self.shown: Block = {}
         """The peer as JSON; empty before the first answer."""
@@ -119,4 +119,4 @@ class PagePeer:
             return _UNKNOWN
         shown, answers = self._known
         trainer = None if answers.status is None else answers.status.trainer
-        return ready(shown, (trainer or Trainer()).state)
+        return ready(shown, (trainer or TrainerView()).state)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO, Final
 
-from shoal.page.answers import Answer, Pages
+from shoal.page.answers import PageReply, Pages
 from shoal.page.board import Board
 from shoal.page.guard import HEADERS, PageRequest, Rules, refusal
 from shoal_settings.web_address import WebAddress, WebName
@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
             self.close_connection = True
         if not self.server.places.acquire(blocking=False):
-            self._send(Answer(503, b"too many requests at once\n"))
+            self._send(PageReply(503, b"too many requests at once\n"))
             return
         try:
             self._answer()
@@ -224,12 +224,12 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {one.lower(): ", ".join(self.headers.get_all(one, ())) for one in self.headers}
         asked = PageRequest(method=self.command, path=path, query=query, headers=headers)
         if (no := refusal(asked, self.server.rules)) is not None:
-            self._send(Answer(no.status, f"{no.says}\n".encode()), no.headers)
+            self._send(PageReply(no.status, f"{no.says}\n".encode()), no.headers)
             return
         self.server.room.let_in(self.connection)
         self._send(self.server.pages.answer(path, query))
 
-    def _send(self, answer: Answer, headers: Mapping[str, str] | None = None) -> None:
+    def _send(self, answer: PageReply, headers: Mapping[str, str] | None = None) -> None:
         self.send_response_only(answer.status)
         length = {"Content-Type": answer.media_type, "Content-Length": str(len(answer.body))}
         for name, value in {**length, **HEADERS, **(headers or {})}.items():
@@ -243,7 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer what is no request that a browser sends."""
         self.close_connection = True
-        self._send(Answer(code, b"not a request that this page answers\n"))
+        self._send(PageReply(code, b"not a request that this page answers\n"))
 
     def log_message(self, format: str, *args: Any) -> None:
         log.debug(format, *args)

@@ -14,7 +14,7 @@ from shoal.swarm.local_process import LocalProcess
 
 
 @dataclass(slots=True)
-class Member:
+class ChildNode:
     """One node of the swarm and its latest status."""
 
     name: str
@@ -47,7 +47,7 @@ class Member:
         }
 
 
-def members_table(members: Sequence[Member], data_dir: Path) -> Table:
+def members_table(members: Sequence[ChildNode], data_dir: Path) -> Table:
     """Lay the nodes' numbers out for people."""
     table = Table(title=f"swarm in {data_dir}", title_justify="left")
     for column in ("node", "state"):
@@ -76,7 +76,7 @@ def members_table(members: Sequence[Member], data_dir: Path) -> Table:
     return table
 
 
-def progress_line(members: Sequence[Member]) -> str:
+def progress_line(members: Sequence[ChildNode]) -> str:
     """Say in one line how far each is."""
     rows = [member.row() for member in members]
     return "  ".join(

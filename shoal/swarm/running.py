@@ -15,7 +15,7 @@ from rich.table import Table
 
 from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
 from shoal.swarm.local_process import ChildDied, LocalProcess
-from shoal.swarm.members import Member, members_table, progress_line
+from shoal.swarm.members import ChildNode, members_table, progress_line
 from shoal_base.children import python
 from shoal_base.extras import missing_for_trainer
 from shoal_base.lines import say, say_json
@@ -82,7 +82,7 @@ class _Swarm:
         self._settings = settings
         self._key = key
         self._stop = trio.Event()
-        self._members: list[Member] = []
+        self._members: list[ChildNode] = []
         self._console = Terminal()
 
     def stop(self) -> None:
@@ -104,7 +104,7 @@ class _Swarm:
             for index in range(1, self._settings.nodes + 1):
                 own = node_settings(self._settings, self._key, index, address)
                 process = await self._start(nursery, processes, "node", own)
-                self._members.append(Member(node_name(index), process))
+                self._members.append(ChildNode(node_name(index), process))
             await self._watch()
             await self._end_nodes()
             self._show_end()
@@ -155,7 +155,7 @@ class _Swarm:
     async def _end_nodes(self) -> None:
         """Stop the nodes, and take the numbers that each left: the same that `--last` shows."""
 
-        async def stop(member: Member) -> None:
+        async def stop(member: ChildNode) -> None:
             await member.process.stop(_STOP_SECONDS)
             member.status = await member.process.last_status() or member.status
 
@@ -174,7 +174,7 @@ class _Swarm:
             for member in self._members:
                 nursery.start_soon(self._poll_member, member)
 
-    async def _poll_member(self, member: Member) -> None:
+    async def _poll_member(self, member: ChildNode) -> None:
         status = await member.process.status()
         if status is not None:
             member.status = status

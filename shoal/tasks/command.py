@@ -40,7 +40,7 @@ from shoal_tasks.prompts import instruction, messages_for, plain_prompt
 from shoal_tasks.spec import ENVIRONMENT, ROWS_GENERATOR
 from shoal_tasks.task_file import load_task_files
 from shoal_tasks.types import ScoreRequest, TaskItem
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 
 DESCRIPTION = """\
@@ -204,7 +204,7 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
     spec = one.spec
     tagged = spec.answer_format is AnswerFormat.TAGGED
     task = coordinates(spec, seed)
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         item = worker.items([task])[0]
         requests = [
             ScoreRequest(task=task, text=text, finish_reason=finish)
@@ -235,7 +235,7 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
     }
 
 
-def _standing(worker: TaskWorker, spec: FamilySpec) -> dict[str, Any]:
+def _standing(worker: SyncTaskWorker, spec: FamilySpec) -> dict[str, Any]:
     """Return the family's floor, and whether it is large enough to be evaluated on.
 
     No constant message is tried on an environment, nor on a judge, which each would cost: the floor

@@ -14,7 +14,7 @@ from shoal_tasks.families import FamilySpec, coordinates
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import Play, PlayRequest
 from shoal_tasks.wire_tasks import make_task
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 
 if TYPE_CHECKING:
     from shoal_policy.model.loading import Policy
@@ -38,7 +38,7 @@ def play_by_model(
     from shoal_policy.tasks import TaskSource
     from shoal_wire.types import SamplingParams
 
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         tasks = TaskSource(worker, [spec])
         at = coordinates(spec, seed)
         (first,) = worker.questions([at])

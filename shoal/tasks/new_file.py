@@ -24,7 +24,7 @@ from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.rows import number_text
 from shoal_tasks.task_file import load_task_file
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 
 DESCRIPTION = """\
 Write a task file for data of your own, by looking at it: which columns hold question and answer,
@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
     try:
-        with TaskWorker([spec]):  # refuses an answer that its own verifier does not accept
+        with SyncTaskWorker([spec]):  # refuses an answer that its own verifier does not accept
             pass
     except TaskError as error:
         # The file stays: what is wrong is mended in it.

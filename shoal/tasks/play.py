@@ -9,7 +9,7 @@ from shoal_base.visible import visible_lines
 from shoal_settings.exits import fail
 from shoal_tasks.families import FamilySpec, coordinates
 from shoal_tasks.types import PlayRequest
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 
 
 def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
@@ -18,7 +18,7 @@ def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
     task = coordinates(spec, seed)
     messages: list[str] = []
     earned, is_over = 0.0, False
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         (first,) = worker.questions([task])
         show(console, first)
         while len(messages) < spec.max_turns and not is_over:

@@ -25,7 +25,7 @@ from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.task_file import load_task_files
 from shoal_tasks.turns import SEPARATOR
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 
 if TYPE_CHECKING:
     from shoal_policy.rollouts import OwnGroup
@@ -99,7 +99,7 @@ def _tried(
     sampling = SamplingParams(
         temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=arguments.max_new_tokens
     )
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         tasks = TaskSource(worker, [spec])
         shots = AUTO if arguments.shots is None else arguments.shots
         if policy.prompt_format is not PromptFormat.TINY:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.view.run import METRICS_FILE, Run, read_run
+from shoal.view.run import METRICS_FILE, RunFile, read_run
 from shoal_base.files import read_at_most
 from shoal_ipc import messages as m
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.form import read, to_json
 from shoal_ipc.answers.learning import Ledger
-from shoal_ipc.answers.node import Buffer, Rollouts, Status
+from shoal_ipc.answers.node import Buffer, RolloutsView, Status
 from shoal_ipc.answers.peer import Addresses, Peers, Refusals, Scores
 from shoal_ipc.answers.views import VIEWS
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
@@ -48,7 +48,7 @@ _ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class LatestAnswers:
     """The latest answer of each view; None where there is none, of a node that is down the last."""
 
     status: Status | None = None
@@ -56,16 +56,16 @@ class Answers:
     scores: Scores | None = None
     buffer: Buffer | None = None
     doctor: Doctor | None = None
-    rollouts: Rollouts | None = None
+    rollouts: RolloutsView | None = None
     ledger: Ledger | None = None
     refusals: Refusals | None = None
     addresses: Addresses | None = None
     down_since_unix: float | None = None
     """It does not answer since then; None while it does. 0 where it was never seen."""
-    run: Run = field(default_factory=Run)
+    run: RunFile = field(default_factory=RunFile)
 
 
-class Asking:
+class FolderFollower:
     """What one folder's node answers, from its first answer over its end to its return."""
 
     def __init__(self, data_dir: Path) -> None:
@@ -76,10 +76,10 @@ class Asking:
         """Views that this peer has not."""
         self._down_since: float | None = None
         self._doctor = _Doctor(data_dir)
-        self._run: tuple[tuple[int, int], Run] | None = None
+        self._run: tuple[tuple[int, int], RunFile] | None = None
         """The metrics file and its size, and what it held then."""
 
-    def now(self) -> Answers:
+    def now(self) -> LatestAnswers:
         """Return the latest of everything; of a node that is down what it answered last."""
         try:
             self._ask_all()
@@ -88,7 +88,7 @@ class Asking:
         except (NodeUnavailable, ValueError):
             self._note_down()
         doctor = self._doctor.latest if self._down_since is None else None
-        return Answers(
+        return LatestAnswers(
             **self._known,
             doctor=doctor,
             down_since_unix=self._down_since,
@@ -129,7 +129,7 @@ class Asking:
         if left.ledger is not None:
             self._known["ledger"] = read(Ledger, to_json(left.ledger))
 
-    def _run_now(self) -> Run:
+    def _run_now(self) -> RunFile:
         path = self._data_dir / METRICS_FILE
         try:
             seen = path.stat()
@@ -137,7 +137,7 @@ class Asking:
             if self._run is None or self._run[0] != which:
                 self._run = which, read_run(path)
         except OSError:
-            return Run()
+            return RunFile()
         return self._run[1]
 
 

@@ -1,6 +1,6 @@
 """From what a node has answered to what is shown of it. No I/O of its own.
 
-answers ─▶ right · learning · marks · publishers · worth · said · refused · now ─▶ `Shown`
+answers ─▶ right · learning · marks · publishers · worth · said · refused · now ─▶ `ShownPeer`
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
-from shoal.view.asking import Answers
+from shoal.view.asking import LatestAnswers
 from shoal.view.invitation import chosen, line_of
 from shoal.view.measured import within_of_share
-from shoal.view.model import Kind, LearningShown, MarkShown, NowShown, Shown
+from shoal.view.model import Kind, LearningShown, MarkShown, NowShown, ShownPeer
 from shoal.view.publishers import me_of, publishers_of, short
 from shoal.view.right import right_of
 from shoal.view.worth import worth_of
 from shoal_base.visible import visible_name
 from shoal_ipc.answers.learning import Learning, Ledger, Mark
-from shoal_ipc.answers.node import Rollouts, Status, Trainer
+from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Addresses, Peers, Refusals, RefusedCount
 from shoal_wire.verdict import Reason
 
@@ -27,7 +27,9 @@ _MAX_ABOUT: Final = 4  # names in one sentence; a guess
 _MAX_HERE: Final = 256  # as many as a peer may have connections
 
 
-def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "shoal") -> Shown:
+def build(
+    answers: LatestAnswers, *, data_dir: str, at_unix: float, program: str = "shoal"
+) -> ShownPeer:
     """Return what is shown of the node in `data_dir`.
 
     `program` is what starts shoal here, for commands to copy.
@@ -38,7 +40,7 @@ def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "sh
     is_up = answers.down_since_unix is None
     ways = chosen((answers.addresses or Addresses()).addresses)
     marks = () if answers.ledger is None else answers.ledger.marks[-_MAX_MARKS:]
-    return Shown(
+    return ShownPeer(
         kind=kind,
         name=visible_name(data_dir.rstrip("/").rpartition("/")[2] or data_dir),
         peer_id=me,
@@ -51,7 +53,7 @@ def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "sh
         marks=tuple(_mark(one) for one in marks),
         publishers=publishers_of(answers) if kind == "node" else (),
         worth=worth_of(answers, kind=kind),
-        said=(answers.rollouts or Rollouts()).rollouts[::-1],
+        said=(answers.rollouts or RolloutsView()).rollouts[::-1],
         refused=answers.refusals or _counted(status),
         now=_now(answers, kind, data_dir, program),
         met_at=tuple(one.address for one in ways) if kind != "node" else (),
@@ -60,10 +62,10 @@ def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "sh
     )
 
 
-def _learning(answers: Answers) -> LearningShown:
+def _learning(answers: LatestAnswers) -> LearningShown:
     """Return the second block; without a trainer one that says nothing."""
     status, run = answers.status or Status(), answers.run
-    trainer = status.trainer or Trainer()
+    trainer = status.trainer or TrainerView()
     learning = trainer.learning or Learning()
     held_out = (trainer.held_out or {}).get("pass@1", run.held_out)
     round_number, reward_own = status.round or 0, trainer.reward_local
@@ -131,7 +133,7 @@ def _counted(status: Status) -> Refusals:
     return Refusals(counts=tuple(sorted(counts, key=lambda one: (-one.count, one.reason))))
 
 
-def _now(answers: Answers, kind: Kind, data_dir: str, program: str) -> tuple[NowShown, ...]:
+def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tuple[NowShown, ...]:
     """Commands that show more, or do something, for this peer."""
     where = f"--data-dir {shlex.quote(data_dir)}"
     if answers.down_since_unix is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.view.model import Shown
+from shoal.view.model import ShownPeer
 
 _AT_WORK = ("training", "connected", "generating", "finished", "disabled")
 
@@ -18,12 +18,12 @@ class Healthy:
     says: str
 
 
-def healthy(shown: Shown) -> Healthy:
+def healthy(shown: ShownPeer) -> Healthy:
     """Whether the node answers. What a restart does not mend, a bad network say, is no illness."""
     return Healthy(ok=shown.right.state != "down", says=shown.right.says)
 
 
-def ready(shown: Shown, trainer_state: str = "") -> Healthy:
+def ready(shown: ShownPeer, trainer_state: str = "") -> Healthy:
     """Whether it does what it is there for: it answers, and its trainer is at work.
 
     `trainer_state` is that of the status view; peers without a trainer have none.

@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from shoal.view.asking import Answers
-from shoal.view.model import Shown
+from shoal.view.asking import LatestAnswers
+from shoal.view.model import ShownPeer
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import Refusals
@@ -77,7 +77,7 @@ METRICS: Final = (
 )
 
 
-def metrics_text(shown: Shown, answers: Answers) -> str:
+def metrics_text(shown: ShownPeer, answers: LatestAnswers) -> str:
     """Return the answer to a scrape."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Samples(list(_samples(shown, answers))))
@@ -103,7 +103,7 @@ class _Samples(Collector):
                 yield family
 
 
-def _samples(shown: Shown, answers: Answers) -> Iterator[Sample]:
+def _samples(shown: ShownPeer, answers: LatestAnswers) -> Iterator[Sample]:
     yield _UP.name, (), float(shown.right.state != "down")
     who = (shown.kind, shown.peer_id, shown.swarm.name, shown.swarm.digest)
     yield _INFO.name, who, 1.0

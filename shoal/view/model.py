@@ -15,7 +15,7 @@ from shoal_ipc.answers.doctor import Finding
 from shoal_ipc.answers.form import Versioned
 from shoal_ipc.answers.learning import Lately, LearningFinding, LearntFamily
 from shoal_ipc.answers.node import Rollout
-from shoal_ipc.answers.peer import Connection, Cost, Refusals, Swarm
+from shoal_ipc.answers.peer import Connection, CostView, Refusals, SwarmView
 
 Kind = Literal["node", "bootstrap", "judge"]
 Health = Literal["ok", "warn", "bad", "down"]
@@ -23,7 +23,7 @@ Standing = Literal["fine", "doubted", "banned", "blocked", "me"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class TrainerPhase:
     """What the trainer does."""
 
     name: str
@@ -45,7 +45,7 @@ class Right:
     says: str
     do: str
     findings: tuple[Finding, ...]
-    phase: Phase | None
+    phase: TrainerPhase | None
     uptime_s: float | None
     down_since_unix: float | None
 
@@ -123,7 +123,7 @@ class Worth:
     says: str
     lately: Lately
     """Of a node that is down: in the time before it trained last."""
-    cost: Cost
+    cost: CostView
     """To its last answer."""
     judge_score: float | None
 
@@ -137,7 +137,7 @@ class NowShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown(Versioned):
+class ShownPeer(Versioned):
     """One node, or another peer, at one moment: the seven questions in their order."""
 
     kind: Kind
@@ -146,7 +146,7 @@ class Shown(Versioned):
     short: str
     data_dir: str
     at_unix: float
-    swarm: Swarm
+    swarm: SwarmView
     right: Right
     learning: LearningShown
     marks: tuple[MarkShown, ...]

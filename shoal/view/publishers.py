@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from shoal.view.asking import Answers
+from shoal.view.asking import LatestAnswers
 from shoal.view.model import PublisherShown, Standing
 from shoal_ipc.answers.learning import LearntFrom, Ledger
-from shoal_ipc.answers.node import Buffer, PublisherRow, Rollouts, Status, Trainer
+from shoal_ipc.answers.node import Buffer, PublisherRow, RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Connection, Peers, Score, Scores
 
 _PEER_ID: Final = re.compile(r"\b12D3KooW[1-9A-HJ-NP-Za-km-z]{44}\b")
@@ -30,13 +30,13 @@ def with_short_ids(text: str) -> str:
     return _PEER_ID.sub(lambda found: f"…{short(found[0])}", text)
 
 
-def me_of(answers: Answers) -> str:
+def me_of(answers: LatestAnswers) -> str:
     """Return the node's own id; of one that was killed its ledger may be all that says it."""
     own = (row.peer_id for row in (answers.ledger or Ledger()).publishers if row.own)
     return (answers.status or Status()).peer_id or next(own, "")
 
 
-def publishers_of(answers: Answers) -> tuple[PublisherShown, ...]:
+def publishers_of(answers: LatestAnswers) -> tuple[PublisherShown, ...]:
     """Return the table: oneself, then by what was learnt, then by what came."""
     me = me_of(answers)
     peers = {one.peer_id: one for one in (answers.peers or Peers()).peers}
@@ -44,10 +44,12 @@ def publishers_of(answers: Answers) -> tuple[PublisherShown, ...]:
     buffer = answers.buffer or Buffer()
     kept = {one.peer_id: one for one in buffer.publishers}
     learnt = {one.peer_id: one for one in (answers.ledger or Ledger()).publishers}
-    models = {one.publisher: one.model for one in (answers.rollouts or Rollouts()).rollouts}
+    models = {one.publisher: one.model for one in (answers.rollouts or RolloutsView()).rollouts}
     if me:
         kept[me] = replace(kept.get(me, PublisherRow()), received=buffer.own.contributed)
-        models[me] = ((answers.status or Status()).trainer or Trainer()).model or models.get(me, "")
+        models[me] = ((answers.status or Status()).trainer or TrainerView()).model or models.get(
+            me, ""
+        )
     found = [
         _row(
             peer_id,

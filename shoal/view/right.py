@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from shoal.layout import duration
-from shoal.view.asking import Answers
-from shoal.view.model import Kind, Phase, Right
+from shoal.view.asking import LatestAnswers
+from shoal.view.model import Kind, Right, TrainerPhase
 from shoal.view.publishers import with_short_ids
 from shoal_ipc.answers.doctor import GRAVITY, Finding
 from shoal_ipc.answers.learning import Learning
-from shoal_ipc.answers.node import Buffer, Progress, Status, Trainer
+from shoal_ipc.answers.node import Buffer, Progress, Status, TrainerView
 from shoal_ipc.answers.peer import Peers
 
 _STUCK: Final = ("broken", "diverged", "misconfigured")
@@ -26,15 +26,15 @@ _NOT_YET: Final = {
 }
 
 
-def right_of(answers: Answers, *, at_unix: float, kind: Kind) -> Right:
+def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
     """Return the first block."""
     status = answers.status or Status()
-    phase = _phase(status.trainer or Trainer())
+    phase = _phase(status.trainer or TrainerView())
     if answers.down_since_unix is not None:
         return _down(answers.down_since_unix or None, at_unix, phase)
     found = () if answers.doctor is None else answers.doctor.findings
     # Before doctor has answered once, what the status has to say.
-    findings = found or tuple(_of_status(status.trainer or Trainer()))
+    findings = found or tuple(_of_status(status.trainer or TrainerView()))
     worst = max(findings, key=lambda one: GRAVITY.index(one.state), default=Finding(state="ok"))
     says = _activity(answers, kind)
     if worst.state != "ok":
@@ -50,7 +50,7 @@ def right_of(answers: Answers, *, at_unix: float, kind: Kind) -> Right:
     )
 
 
-def _down(since: float | None, at_unix: float, phase: Phase | None) -> Right:
+def _down(since: float | None, at_unix: float, phase: TrainerPhase | None) -> Right:
     ago = "" if since is None else f" (for {duration(max(0.0, at_unix - since))})"
     return Right(
         state="down",
@@ -63,7 +63,7 @@ def _down(since: float | None, at_unix: float, phase: Phase | None) -> Right:
     )
 
 
-def _of_status(trainer: Trainer) -> Iterator[Finding]:
+def _of_status(trainer: TrainerView) -> Iterator[Finding]:
     if trainer.paused:
         says = f"paused: {trainer.paused}"
         yield Finding(check="trainer", state="bad", says=says, do="make room")
@@ -74,13 +74,13 @@ def _of_status(trainer: Trainer) -> Iterator[Finding]:
         yield Finding(check="learning", state=one.state, says=one.says, do=one.do)
 
 
-def _activity(answers: Answers, kind: Kind) -> str:
+def _activity(answers: LatestAnswers, kind: Kind) -> str:
     """Say what it is at: ``Learning with 3 others``."""
     status = answers.status or Status()
     connected = f"{status.peers} connected" if status.peers else "nobody connected"
     if kind != "node":
         return f"{'Meeting point' if kind == 'bootstrap' else 'Judge'}, {connected}"
-    state = (status.trainer or Trainer()).state
+    state = (status.trainer or TrainerView()).state
     doing, others = _DOING.get(state), _num_others(answers)
     if doing and others:
         return f"{doing} with {others} other{'' if others == 1 else 's'}"
@@ -89,18 +89,18 @@ def _activity(answers: Answers, kind: Kind) -> str:
     return f"{_NOT_YET.get(state, f'Trainer {state}')}, {connected}"
 
 
-def _num_others(answers: Answers) -> int:
+def _num_others(answers: LatestAnswers) -> int:
     """Of those connected, who has answered anything: a bootstrap does not."""
     connected = {one.peer_id for one in (answers.peers or Peers()).peers}
     rows = (answers.buffer or Buffer()).publishers
     return len(connected & {one.peer_id for one in rows if one.received and not one.own})
 
 
-def _phase(trainer: Trainer) -> Phase | None:
+def _phase(trainer: TrainerView) -> TrainerPhase | None:
     progress = trainer.progress or Progress()
     if not trainer.phase and not trainer.last_error:
         return None
-    return Phase(
+    return TrainerPhase(
         name=trainer.phase or trainer.state,
         since_s=progress.seconds,
         round=progress.round,

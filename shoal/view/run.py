@@ -24,7 +24,7 @@ _END_BYTES: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunFile:
     """What is known of a run from its file."""
 
     round: int = 0
@@ -42,7 +42,7 @@ class Run:
     """Whether it learns, in a sentence; empty where too few rounds are known."""
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> RunFile:
     """Return the run of a file. Raises OSError."""
     with path.open("rb") as file:
         begin = file.read(_END_BYTES)
@@ -62,7 +62,7 @@ def read_run(path: Path) -> Run:
     number = int(_number(rounds[-1], "round") or 0) if rounds else 0
     # A file that was cut no longer has the run's beginning.
     is_whole = bool(rounds) and (_number(rounds[0], "round") or 0) <= 1
-    return Run(
+    return RunFile(
         round=number,
         reward_own=fmean(rewards[-LATEST:]) if rewards else None,
         reward_own_within=within_of(rewards[-LATEST:]),

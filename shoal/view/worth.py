@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 from shoal.layout import duration, local_time, size
-from shoal.view.asking import Answers
+from shoal.view.asking import LatestAnswers
 from shoal.view.model import Kind, Worth
 from shoal.view.publishers import with_short_ids
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Status
-from shoal_ipc.answers.peer import Cost
+from shoal_ipc.answers.peer import CostView
 
 
-def worth_of(answers: Answers, *, kind: Kind) -> Worth:
+def worth_of(answers: LatestAnswers, *, kind: Kind) -> Worth:
     """Return the fourth block."""
     status = answers.status or Status()
     return Worth(
@@ -24,7 +24,7 @@ def worth_of(answers: Answers, *, kind: Kind) -> Worth:
     )
 
 
-def _says(answers: Answers, status: Status) -> str:
+def _says(answers: LatestAnswers, status: Status) -> str:
     """Say what was learnt from others: of late, else over the run, else that there is nothing."""
     is_down = answers.down_since_unix is not None
     ledger = answers.ledger or Ledger()
@@ -48,7 +48,7 @@ def _says(answers: Answers, status: Status) -> str:
     return "Nothing of others was trained on before it stopped"
 
 
-def flows(cost: Cost) -> str:
+def flows(cost: CostView) -> str:
     """Return bytes a second, and over which time they were measured."""
     found = ", ".join(
         f"{rate / 1000:.1f} KB/s {way}"
@@ -58,7 +58,7 @@ def flows(cost: Cost) -> str:
     return f"{found} (last {duration(cost.window_s)})" if found and cost.window_s else found
 
 
-def used(cost: Cost) -> str:
+def used(cost: CostView) -> str:
     """Return what each process uses."""
     return ", ".join(
         f"{name} {one.cpu or 0.0:.0%} of a core and {size(one.rss_bytes or 0)}"
@@ -67,6 +67,6 @@ def used(cost: Cost) -> str:
     )
 
 
-def on_disk(cost: Cost) -> str:
+def on_disk(cost: CostView) -> str:
     """Return what the data directory occupies; empty where that is not known."""
     return "" if cost.disk_bytes is None else f"{size(cost.disk_bytes)} on disk"

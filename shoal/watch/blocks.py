@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from shoal.layout import duration, number
-from shoal.view.model import LearningShown, Phase, PublisherShown, Shown
+from shoal.view.model import LearningShown, PublisherShown, ShownPeer, TrainerPhase
 from shoal.view.worth import flows, on_disk, used
 from shoal_base.terminal import Part, styled
 
@@ -42,7 +42,7 @@ def _row(*parts: Part) -> Text:
     return line
 
 
-def right(shown: Shown, _room: int) -> Iterator[Text]:
+def right(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Am I all right?"""
     one = shown.right
     yield styled((f"{one.state}: ", COLOURS[one.state]), one.says)
@@ -54,7 +54,7 @@ def right(shown: Shown, _room: int) -> Iterator[Text]:
         yield styled(f"the last trainer ended: {one.phase.last_error}")
 
 
-def _phase(phase: Phase) -> str:
+def _phase(phase: TrainerPhase) -> str:
     where = "" if phase.round is None else f"round {phase.round}: "
     counted = f", {phase.done} of {phase.of}" if phase.of else ""
     seconds = phase.since_s or 0.0
@@ -63,7 +63,7 @@ def _phase(phase: Phase) -> str:
     return f"{where}{phase.name}{counted}{since}{left}"
 
 
-def learning(shown: Shown, _room: int) -> Iterator[Text]:
+def learning(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Is it learning?"""
     one = shown.learning
     if one.reward_own is None and not one.says:
@@ -95,7 +95,7 @@ def _within(one: LearningShown) -> str:
     return f" ± {one.held_out_within:.2f} of {one.held_out_items}"
 
 
-def publishers(shown: Shown, room: int) -> Iterator[Text]:
+def publishers(shown: ShownPeer, room: int) -> Iterator[Text]:
     """From whom? Of a peer that does not learn: who is here, and where it is met."""
     if shown.kind != "node" and (shown.here or shown.met_at):
         yield from _here(shown)
@@ -120,7 +120,7 @@ def publishers(shown: Shown, room: int) -> Iterator[Text]:
         yield _row(line, standing, f"  {one.model}" if wide and one.model else "")
 
 
-def _here(shown: Shown) -> Iterator[Text]:
+def _here(shown: ShownPeer) -> Iterator[Text]:
     for one in shown.here:
         relayed = ", relay" if one.relayed else ""
         yield _row(f"…{one.peer_id[-10:]}  for {duration(one.connected_s)}{relayed}")
@@ -146,7 +146,7 @@ def _standing(one: PublisherShown) -> str:
     return f"{one.verdict_state}{banned}{', relay' if one.relayed else ''}{away}"
 
 
-def worth(shown: Shown, _room: int) -> Iterator[Text]:
+def worth(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Is it worth it?"""
     one = shown.worth
     where = ", ".join(filter(None, (flows(one.cost), on_disk(one.cost))))
@@ -162,7 +162,7 @@ def worth(shown: Shown, _room: int) -> Iterator[Text]:
         yield styled(f"the judge's score: {number(one.judge_score)}")
 
 
-def said(shown: Shown, _room: int) -> Iterator[Text]:
+def said(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """What was said? What the trainer has looked at comes first: the rest has no reward yet."""
     if not shown.said:
         ended = "the list ends with the node; shoal export writes what is on disk"
@@ -173,7 +173,7 @@ def said(shown: Shown, _room: int) -> Iterator[Text]:
         yield _row(f"{number(one.reward):>5}  {by:<11} {one.family}", f"  {used}" if used else "")
 
 
-def refused(shown: Shown, _room: int) -> Iterator[Text]:
+def refused(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """What was refused?"""
     counts = shown.refused.counts
     if not counts:
@@ -189,7 +189,7 @@ def refused(shown: Shown, _room: int) -> Iterator[Text]:
         yield styled(f"→ {one.do}")
 
 
-def now(shown: Shown, room: int) -> Iterator[Text]:
+def now(shown: ShownPeer, room: int) -> Iterator[Text]:
     """What now?"""
     for one in shown.now:
         fits = cell_len(one.command) + cell_len(one.says) + 2 <= room

@@ -18,9 +18,9 @@ from types import FrameType
 from rich.live import Live
 
 from shoal.nearby import running_node
-from shoal.view.asking import Answers, Asking
+from shoal.view.asking import FolderFollower, LatestAnswers
 from shoal.view.build import build
-from shoal.view.model import Shown
+from shoal.view.model import ShownPeer
 from shoal.watch.frame import frame
 from shoal.watch.keys import Keys
 from shoal_base.lines import say_json
@@ -58,9 +58,9 @@ class Asked:
     """The latest answers of one node, asked for in a thread of its own."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._asking = Asking(data_dir)
+        self._asking = FolderFollower(data_dir)
         self._data_dir = data_dir
-        self._latest: tuple[float, Answers] | None = None
+        self._latest: tuple[float, LatestAnswers] | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="asking")
 
@@ -72,7 +72,7 @@ class Asked:
         """Ask no more; a question that is out is not waited for."""
         self._stop.set()
 
-    def once(self, *, patience_s: float) -> Shown:
+    def once(self, *, patience_s: float) -> ShownPeer:
         """Ask until doctor has answered too, or for as long as that."""
         deadline = time.monotonic() + patience_s
         answers = self._asking.now()
@@ -86,7 +86,7 @@ class Asked:
         self._asking.close()
         return self._built(answers, time.time())
 
-    def latest(self) -> tuple[Shown, float] | None:
+    def latest(self) -> tuple[ShownPeer, float] | None:
         """Return what is shown of it and how old that is in seconds; None before an answer."""
         if self._latest is None:
             return None
@@ -99,7 +99,7 @@ class Asked:
             self._latest = time.time(), answers
             self._stop.wait(ASK_SECONDS)
 
-    def _built(self, answers: Answers, at_unix: float) -> Shown:
+    def _built(self, answers: LatestAnswers, at_unix: float) -> ShownPeer:
         return build(answers, data_dir=str(self._data_dir), at_unix=at_unix, program=called())
 
 

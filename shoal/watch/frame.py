@@ -16,7 +16,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from shoal.layout import duration
-from shoal.view.model import Shown
+from shoal.view.model import ShownPeer
 from shoal.watch import blocks
 from shoal_base.terminal import Terminal, styled
 
@@ -40,7 +40,7 @@ _ORDER: Final = (0, 2, 1, 2, 0, 3, 2, 4, 2, 5, 4, 3, 6, 4, 6)
 """Which answer gets the next line, round and round."""
 
 
-def frame(shown: Shown, *, width: int, height: int | None, foot: str = "") -> Text:
+def frame(shown: ShownPeer, *, width: int, height: int | None, foot: str = "") -> Text:
     """Return a screen of at most `height` lines; None is as many as there are, none of them broken.
 
     `foot` is the last line, which people need to get away.
@@ -77,7 +77,7 @@ def _shares(found: Sequence[Sequence[Text]], room: int | None) -> list[int]:
     return shares
 
 
-def _title(shown: Shown, width: int) -> Text:
+def _title(shown: ShownPeer, width: int) -> Text:
     up = shown.right.uptime_s
     left = f"shoal {shown.kind} {shown.name}" + (f"  …{shown.short}" if shown.short else "")
     rounds = f"round {shown.learning.round}" if shown.learning.round else ""

@@ -32,7 +32,7 @@ from shoal_tasks.openenv.messages import (
     EnvironmentRaisedError,
     NoPlaceError,
     Observed,
-    WireError,
+    OpenEnvError,
     read_answer,
     read_json,
     reset_message,
@@ -109,12 +109,12 @@ class _Bytes:
         self._socket.sendall(data)
 
     def read(self) -> bytes:
-        """Return what there is; nothing at the end. Raises OSError and `WireError`."""
+        """Return what there is; nothing at the end. Raises OSError and `OpenEnvError`."""
         self._socket.settimeout(self._seconds())
         data = self._socket.recv(_READ_BYTES)
         self._left -= len(data)
         if self._left < 0:
-            raise WireError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+            raise OpenEnvError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
         return data
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ def get_json(place: ServerPlace, path: str) -> dict[str, Any]:
             return read_json(_get(line, place.address, path))
         finally:
             line.close()
-    except (OSError, h11.ProtocolError, WireError) as error:
+    except (OSError, h11.ProtocolError, OpenEnvError) as error:
         raise away(place.text, error) from None
 
 
@@ -155,13 +155,13 @@ def _get(line: _Bytes, address: ServerAddress, path: str) -> bytes:
         if event is h11.NEED_DATA:
             talk.receive_data(line.read())
         elif isinstance(event, h11.Response) and event.status_code != 200:
-            raise WireError(f"{path} answers {event.status_code}")
+            raise OpenEnvError(f"{path} answers {event.status_code}")
         elif isinstance(event, h11.Data):
             body += event.data
         elif isinstance(event, h11.EndOfMessage):
             return bytes(body)
         elif isinstance(event, h11.ConnectionClosed):
-            raise WireError(f"{path} ends in the middle")
+            raise OpenEnvError(f"{path} ends in the middle")
 
 
 class Session:
@@ -183,7 +183,7 @@ class Session:
                     why = "all its sessions are taken: start it with max_concurrent_envs = 4"
                     raise away(place.text, why) from None
                 time.sleep(_RETRY_S)
-            except (OSError, ProtocolError, WireError) as error:
+            except (OSError, ProtocolError, OpenEnvError) as error:
                 self.close()
                 raise away(place.text, error) from None
             except BaseException:
@@ -227,7 +227,7 @@ class Session:
     def _asked(self, message: str) -> Observed:
         try:
             return self._ask(message)
-        except (OSError, ProtocolError, WireError, NoPlaceError) as error:
+        except (OSError, ProtocolError, OpenEnvError, NoPlaceError) as error:
             self.close()
             raise away(self._place.text, error or "its session has ended") from None
 
@@ -239,7 +239,7 @@ class Session:
             # It ends the connection at once, which may arrive before its words do.
             raise NoPlaceError from None
         except (NotAnActionError, EnvironmentRaisedError) as error:
-            raise WireError(f"it cannot be reset: {error}") from None
+            raise OpenEnvError(f"it cannot be reset: {error}") from None
 
     def _open(self) -> None:
         self._line = line = _Bytes(self._place)
@@ -253,7 +253,7 @@ class Session:
                 if isinstance(event, AcceptConnection):
                     return
                 if isinstance(event, RejectConnection):
-                    raise WireError(f"/ws answers {event.status_code}")
+                    raise OpenEnvError(f"/ws answers {event.status_code}")
 
     def _ask(self, text: str) -> Observed:
         assert self._line is not None
@@ -265,17 +265,17 @@ class Session:
                 if isinstance(event, Ping):
                     self._line.send(self._talk.send(event.response()))
                 elif isinstance(event, CloseConnection):
-                    raise WireError("it has closed the session")
+                    raise OpenEnvError("it has closed the session")
                 elif isinstance(event, TextMessage):
                     parts.append(event.data)
                     if event.message_finished:
                         return read_answer("".join(parts))
                 elif isinstance(event, Message):
-                    raise WireError("an answer that is no text")
+                    raise OpenEnvError("an answer that is no text")
             self._receive(self._line)
 
     def _receive(self, line: _Bytes) -> None:
         data = line.read()
         if not data:
-            raise WireError("it has closed the connection")
+            raise OpenEnvError("it has closed the connection")
         self._talk.receive_data(data)

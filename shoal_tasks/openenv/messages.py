@@ -23,7 +23,7 @@ _ENVIRONMENT_FAILED: Final = "EXECUTION_ERROR"
 _MAX_TOLD: Final = 200
 
 
-class WireError(Exception):
+class OpenEnvError(Exception):
     """Bytes that are not OpenEnv's wire, or an error of the server's own; one line."""
 
 
@@ -57,39 +57,39 @@ def step_message(action: Mapping[str, Any]) -> str:
 def read_answer(text: str) -> Observed:
     """Read the answer to either.
 
-    Raises `NotAnActionError`, `EnvironmentRaisedError`, `NoPlaceError`; `WireError` else.
+    Raises `NotAnActionError`, `EnvironmentRaisedError`, `NoPlaceError`; `OpenEnvError` else.
     """
     answer = read_json(text)
     kind, data = answer.get("type"), answer.get("data")
     if not isinstance(data, dict):
-        raise WireError("an answer without data")
+        raise OpenEnvError("an answer without data")
     if kind == "error":
         _raise(data)
     if kind != "observation":
-        raise WireError(f"an answer of type {str(kind)[:40]!r}")
+        raise OpenEnvError(f"an answer of type {str(kind)[:40]!r}")
     observation = data.get("observation")
     reward = data.get("reward")
     if not isinstance(observation, dict):
-        raise WireError("an observation that is no object")
+        raise OpenEnvError("an observation that is no object")
     # A boolean is a number here, as OpenEnv has it; None where a step earns nothing.
     number = 0.0 if reward is None else reward
     if not isinstance(number, int | float) or abs(number) > 1e300 or not math.isfinite(number):
-        raise WireError("a reward that is no number")
+        raise OpenEnvError("a reward that is no number")
     if not isinstance(data.get("done", False), bool):
-        raise WireError("an end that is neither true nor false")
+        raise OpenEnvError("an end that is neither true nor false")
     return Observed(
         observation=observation, reward=float(number), done=bool(data.get("done", False))
     )
 
 
 def read_json(text: str | bytes) -> dict[str, Any]:
-    """Read one JSON object. Raises `WireError`."""
+    """Read one JSON object. Raises `OpenEnvError`."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise WireError("an answer that is not JSON") from None
+        raise OpenEnvError("an answer that is not JSON") from None
     if not isinstance(value, dict):
-        raise WireError("an answer that is no JSON object")
+        raise OpenEnvError("an answer that is no JSON object")
     return value
 
 
@@ -115,4 +115,4 @@ def _raise(data: Mapping[str, Any]) -> None:
         raise NoPlaceError
     if code == _ENVIRONMENT_FAILED:
         raise EnvironmentRaisedError(said)
-    raise WireError(f"{code}: {said}")
+    raise OpenEnvError(f"{code}: {said}")

@@ -47,7 +47,7 @@ from shoal_wire.types import FinishReason
 _MAX_METADATA_CHARS: Final = 64 * 1024
 
 
-class Worker:
+class RequestAnswerer:
     """Answers requests about the families it was configured with."""
 
     def __init__(

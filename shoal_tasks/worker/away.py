@@ -19,7 +19,7 @@ from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.conversation import Conversation, Steps
-from shoal_tasks.worker.plan import Call, Failure
+from shoal_tasks.worker.plan import CallFailure, WorkerCall
 
 R = TypeVar("R")
 
@@ -49,7 +49,7 @@ class ServerConversation(Conversation):
         self._away_until = -1.0
         self._why = ""
 
-    def request(self, call: Call[R]) -> Steps[list[R] | Failure]:
+    def request(self, call: WorkerCall[R]) -> Steps[list[R] | CallFailure]:
         """Ask the worker. Raises `ServerAway` alone, at once while the server is away.
 
         A judge that is away is asked for no grade; its family's questions need none.
@@ -59,7 +59,7 @@ class ServerConversation(Conversation):
             raise ServerAway(self._why, self.lane, was_asked=False)
         yield from self._left_where_it_fails(self._replace(), was_asked=False)
         results = yield from self._left_where_it_fails(super().request(call))
-        if isinstance(results, Failure):
+        if isinstance(results, CallFailure):
             work = "it takes" if self.is_of_a_judge else "its games take"
             self._leave(f"{work} too long, or its worker ended", AWAY_S)
         if is_about_it and self._why:

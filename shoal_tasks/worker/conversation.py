@@ -19,8 +19,8 @@ from shoal_tasks.errors import FamilyError, ServerAway, WorkerProtocolError, Wor
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.worker import report as reports
-from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
-from shoal_tasks.worker.plan import Call, Failure
+from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
+from shoal_tasks.worker.plan import CallFailure, WorkerCall
 
 R = TypeVar("R")
 
@@ -75,7 +75,7 @@ class Conversation:
         """Which worker of the client it is: `FamilySpec.lane`."""
         self._families = families
         self._limits = limits
-        self._decoder = FrameDecoder()
+        self._decoder = WorkerFrameDecoder()
         self._is_up = False
         self._is_spent = False
         self.report: reports.WorkerReport | None = None
@@ -112,7 +112,7 @@ class Conversation:
         """Replace a worker that is down, or has used up its time. Raises as `start`."""
         yield from self._replace()
 
-    def request(self, call: Call[R]) -> Steps[list[R] | Failure]:
+    def request(self, call: WorkerCall[R]) -> Steps[list[R] | CallFailure]:
         """Ask a worker, brought up where none is; after a failure none is.
 
         Raises as `start`.
@@ -124,12 +124,12 @@ class Conversation:
             results = call.parse(reply)
         except TimeoutError:
             yield from self.stop()
-            return Failure.TIMED_OUT
+            return CallFailure.TIMED_OUT
         except ServerAway:
             raise  # the worker itself is well
         except (OSError, WorkerProtocolError, WorkerUnavailable):
             yield from self.stop()
-            return Failure.CRASHED
+            return CallFailure.CRASHED
         self._is_spent = reports.cpu_seconds(reply) > self._limits.recycle_cpu_seconds
         return results
 
@@ -146,7 +146,7 @@ class Conversation:
     def _start_once(self) -> Steps[reports.WorkerReport]:
         if self.report is not None:
             self.num_restarts += 1
-        self._decoder = FrameDecoder()
+        self._decoder = WorkerFrameDecoder()
         pid = yield from _done(Launch(self.is_of_a_judge))
         assert isinstance(pid, int)
         message = reports.setup_message(self._families, self._limits)

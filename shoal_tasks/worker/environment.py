@@ -21,7 +21,7 @@ from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.rows import file_digest
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec, config_digest
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS, split_messages
 from shoal_tasks.types import Play
 from shoal_tasks.worker.generate import GeneratedItem
@@ -85,7 +85,7 @@ class EnvironmentTasks:
         return GeneratedItem(
             entry={"question": first.observation, "answer": None, "metadata": {}},
             score_answer=lambda _text, _entry: 0.0,  # a game is scored by `score`
-            part=Part.HELD_OUT if held_out else Part.TRAINING,
+            part=Split.HELD_OUT if held_out else Split.TRAINING,
         )
 
     def score(self, seed: int, index: int, text: str, finish_reason: FinishReason) -> float:
@@ -156,7 +156,8 @@ class EnvironmentTasks:
         except (UserCodeError, WorkerUnavailable):
             raise
         except MemoryError:
-            # It may be what earlier games left behind: a new process asks again (`Worker`).
+            # It may be what earlier games left behind. A new process asks again, see
+            # `RequestAnswerer`.
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
             raise UserCodeError(error_line(error, self._name)) from None

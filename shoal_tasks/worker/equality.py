@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from shoal_tasks.answers import extract_answer
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.rows import Row
+from shoal_tasks.rows import TaskRow
 from shoal_tasks.spec import EXACT, AnswerFormat, FamilySpec
 from shoal_wire.types import FinishReason
 
@@ -27,7 +27,7 @@ def equality(spec: FamilySpec) -> Callable[[str, Any], float]:
     return lambda answer, entry: float(is_equal(answer, str(entry["answer"])))
 
 
-def check_answers(spec: FamilySpec, rows: Sequence[Row]) -> None:
+def check_answers(spec: FamilySpec, rows: Sequence[TaskRow]) -> None:
     """Raise `FamilyError` with the first row whose own answer its verifier does not accept.
 
     Nobody could ever be right there, so that a policy would learn nothing and never know why.

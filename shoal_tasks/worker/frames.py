@@ -25,7 +25,7 @@ def encode_frame(message: Message) -> bytes:
     return _HEADER.pack(len(body)) + body
 
 
-class FrameDecoder:
+class WorkerFrameDecoder:
     """Bytes in, at most one message out per call. Raises `WorkerProtocolError` on bad bytes."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from shoal_tasks.rows import RowStream
 from shoal_tasks.scorers.logic import all_that_is_said, says_something
 from shoal_tasks.scorers.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.split import Part, part_of
+from shoal_tasks.split import Split, part_of
 from shoal_tasks.worker.equality import check_answers, equality
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.python_reward import PythonReward
@@ -44,7 +44,7 @@ class GeneratedItem:
 
     entry: dict[str, Any]
     score_answer: Callable[[str, Any], float]
-    part: Part
+    part: Split
     """What the question is for."""
 
     @property
@@ -83,9 +83,9 @@ class TaskStream:
             entry=entry, score_answer=self._dataset.score_answer, part=self._part(entry)
         )
 
-    def _part(self, entry: dict[str, Any]) -> Part:
+    def _part(self, entry: dict[str, Any]) -> Split:
         if self.spec.generator == "propositional_logic" and not says_something(entry["metadata"]):
-            return Part.LEFT_OUT
+            return Split.LEFT_OUT
         return part_of(self.spec, str(entry["question"]), entry["answer"])
 
 
@@ -111,7 +111,7 @@ class RowTasks:
     def item(self, seed: int, index: int) -> GeneratedItem:
         """The row that these coordinates name."""
         number, row = self._stream.row(seed, index)
-        part = Part.HELD_OUT if self._stream.is_held_out(row) else Part.TRAINING
+        part = Split.HELD_OUT if self._stream.is_held_out(row) else Split.TRAINING
         answer = row.answer or None
         entry = {"question": row.question, "answer": answer, "metadata": {"row": number}}
         reward = self._reward

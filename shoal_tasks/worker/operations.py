@@ -15,7 +15,7 @@ from shoal_tasks.limits import (
     TIMED_OUT_ERROR,
 )
 from shoal_tasks.spec import JsonValue
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS
 from shoal_tasks.types import (
     Play,
@@ -25,7 +25,7 @@ from shoal_tasks.types import (
     TaskCoordinates,
     TaskItem,
 )
-from shoal_tasks.worker.plan import Failure, Operation
+from shoal_tasks.worker.plan import CallFailure, Operation
 from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED, SHORT_DIGEST_BYTES
 from shoal_wire.types import Digest
 
@@ -33,7 +33,7 @@ R = TypeVar("R")
 _MAX_ERROR_CHARS: Final = 500
 
 
-class Families:
+class ConfiguredFamilies:
     """The configured families, for checking coordinates before they travel."""
 
     def __init__(self, specs: Sequence[FamilySpec]) -> None:
@@ -73,7 +73,7 @@ TOO_SLOW: Final = Digest(b"slow")
 
 
 def generate_operation(
-    families: Families,
+    families: ConfiguredFamilies,
     want: Sequence[str],
     parse: Callable[[dict[str, Any]], R],
     *,
@@ -92,7 +92,7 @@ def generate_operation(
             return too_slow if row["error"] == TIMED_OUT_ERROR else None
         return parse(row)
 
-    def failed(failure: Failure) -> R | None:
+    def failed(failure: CallFailure) -> R | None:
         raise WorkerUnavailable(f"generating a task: {failure}")
 
     return Operation(
@@ -110,7 +110,7 @@ def generate_operation(
     )
 
 
-def score_operation(families: Families) -> Operation[ScoreRequest, ScoreResult]:
+def score_operation(families: ConfiguredFamilies) -> Operation[ScoreRequest, ScoreResult]:
     """Score completions. An item that kills the worker gets 0 and says so."""
 
     def row(request: ScoreRequest) -> dict[str, JsonValue]:
@@ -131,8 +131,8 @@ def score_operation(families: Families) -> Operation[ScoreRequest, ScoreResult]:
         most=families.most_scored,
         failed=lambda failure: ScoreResult(
             reward=0.0,
-            timed_out=failure is Failure.TIMED_OUT,
-            crashed=failure is Failure.CRASHED,
+            timed_out=failure is CallFailure.TIMED_OUT,
+            crashed=failure is CallFailure.CRASHED,
         ),
     )
 
@@ -163,7 +163,7 @@ def _reward(row: dict[str, Any]) -> float:
     return float(reward)
 
 
-def play_operation(families: Families) -> Operation[PlayRequest, Play]:
+def play_operation(families: ConfiguredFamilies) -> Operation[PlayRequest, Play]:
     """Play environments. One that kills the worker is over."""
     return Operation(
         message=lambda piece: {
@@ -216,15 +216,15 @@ def parse_question(row: dict[str, Any]) -> str:
     return question
 
 
-def parse_part(row: dict[str, Any]) -> Part:
+def parse_part(row: dict[str, Any]) -> Split:
     """Read what one question is for."""
     try:
-        return Part(row["part"])
+        return Split(row["part"])
     except (KeyError, ValueError):
         raise WorkerProtocolError("no such part of the questions") from None
 
 
-def parse_asked(row: dict[str, Any]) -> tuple[str, Part]:
+def parse_asked(row: dict[str, Any]) -> tuple[str, Split]:
     """Read one question and what it is for."""
     return parse_question(row), parse_part(row)
 

@@ -1,8 +1,8 @@
 """A batch in pieces, and what to do when a piece kills the worker. Sans-IO.
 
-A plan is a generator: it yields a `Call`, the driver sends back the parsed reply or a `Failure`,
-or throws `ServerAway` in, and the plan's return value is the list of results. Both clients drive
-the same plans, so their behaviour under failure is the same:
+A plan is a generator: it yields a `WorkerCall`, the driver sends back the parsed reply or a
+`CallFailure`, or throws `ServerAway` in, and the plan's return value is the list of results. Both
+clients drive the same plans, so their behaviour under failure is the same:
 
     piece answered ───────────────────────────────────────────────> its results
     piece killed the worker ──> its items one by one ──> answered ─> result
@@ -25,7 +25,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Failure(StrEnum):
+class CallFailure(StrEnum):
     """Why a call got no usable reply. Either way the worker is dead by then."""
 
     TIMED_OUT = "timed_out"
@@ -33,7 +33,7 @@ class Failure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[R]):
+class WorkerCall(Generic[R]):
     """One frame to the worker."""
 
     message: Message
@@ -43,7 +43,7 @@ class Call(Generic[R]):
     """Which worker is asked: `FamilySpec.lane`."""
 
 
-Plan = Generator[Call[Any], "list[Any] | Failure", list[R]]
+Plan = Generator[WorkerCall[Any], "list[Any] | CallFailure", list[R]]
 """Yields what to ask; the driver sends back the results of each call, or why there are none."""
 
 
@@ -56,7 +56,7 @@ class Operation(Generic[T, R]):
     reply_key: str
     size: Callable[[T], int]
     """Characters the item adds to a frame."""
-    failed: Callable[[Failure], R]
+    failed: Callable[[CallFailure], R]
     """The result of an item that cannot be answered; may raise instead."""
     lane: Callable[[T], str] = lambda _item: ""
     """Which worker has an item's family."""
@@ -69,12 +69,12 @@ def run_plan(operation: Operation[T, R], items: Sequence[T]) -> Plan[R]:
     results: list[R] = []
     for piece in _pieces(items, operation):
         outcome = yield _call(operation, piece)
-        if isinstance(outcome, Failure) and len(piece) == 1:
+        if isinstance(outcome, CallFailure) and len(piece) == 1:
             results += yield from _alone(operation, piece[0], outcome)
-        elif isinstance(outcome, Failure):
+        elif isinstance(outcome, CallFailure):
             for item in piece:
                 first = yield _call(operation, [item])
-                if isinstance(first, Failure):
+                if isinstance(first, CallFailure):
                     results += yield from _alone(operation, item, first)
                 else:
                     results += first
@@ -83,11 +83,11 @@ def run_plan(operation: Operation[T, R], items: Sequence[T]) -> Plan[R]:
     return results
 
 
-def _alone(operation: Operation[T, R], item: T, failure: Failure) -> Plan[R]:
+def _alone(operation: Operation[T, R], item: T, failure: CallFailure) -> Plan[R]:
     """An item that failed by itself. A crash may be somebody else's kill, so it is tried again."""
-    if failure is Failure.CRASHED:
+    if failure is CallFailure.CRASHED:
         outcome = yield _call(operation, [item])
-        if not isinstance(outcome, Failure):
+        if not isinstance(outcome, CallFailure):
             return outcome
         failure = outcome
     return [operation.failed(failure)]
@@ -111,7 +111,7 @@ def _pieces(items: Sequence[T], operation: Operation[T, R]) -> Iterator[list[T]]
         yield piece
 
 
-def _call(operation: Operation[T, R], piece: Sequence[T]) -> Call[R]:
+def _call(operation: Operation[T, R], piece: Sequence[T]) -> WorkerCall[R]:
     def parse(reply: Message) -> list[R]:
         rows = reply.get(operation.reply_key)
         if not isinstance(rows, list) or len(rows) != len(piece):
@@ -119,4 +119,4 @@ def _call(operation: Operation[T, R], piece: Sequence[T]) -> Call[R]:
         return [operation.parse_one(row) for row in rows]
 
     lane = operation.lane(piece[0])
-    return Call(message=operation.message(piece), lane=lane, parse=parse)
+    return WorkerCall(message=operation.message(piece), lane=lane, parse=parse)

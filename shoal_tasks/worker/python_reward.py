@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from shoal_tasks.rows import Row, file_digest
+from shoal_tasks.rows import TaskRow, file_digest
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
 from shoal_tasks.worker.user_code import UnrepeatableError, UserCodeError, error_line, load_module
@@ -37,7 +37,7 @@ class PythonReward:
     """One family's function, ready to be called."""
 
     def __init__(
-        self, spec: FamilySpec, source: bytes, rows: Sequence[Row], limit: ItemLimit
+        self, spec: FamilySpec, source: bytes, rows: Sequence[TaskRow], limit: ItemLimit
     ) -> None:
         """Run the file and try its function, each call within `limit`. Call inside the sandbox.
 
@@ -56,7 +56,7 @@ class PythonReward:
         if not self._is_judge:
             self._try(rows[:: max(1, len(rows) // _CHECKED_ROWS)][:_CHECKED_ROWS])
 
-    def score(self, row: Row, completion: str) -> float:
+    def score(self, row: TaskRow, completion: str) -> float:
         """Return the reward of one completion, mapped to 0 to 1.
 
         Raises `UserCodeError`: the function raised, returned no list of one number, or gave another
@@ -90,7 +90,7 @@ class PythonReward:
             )
         return function  # type: ignore[no-any-return]
 
-    def _try(self, rows: Sequence[Row]) -> None:
+    def _try(self, rows: Sequence[TaskRow]) -> None:
         """Score what any policy may say, twice and in two orders."""
         tried = [
             (row, text)
@@ -109,7 +109,7 @@ class PythonReward:
                 f"{completion[:40]!r}. Peers score every answer anew and must get the same"
             )
 
-    def _call(self, row: Row, completion: str) -> float:
+    def _call(self, row: TaskRow, completion: str) -> float:
         given = {
             "completions": [completion],
             "prompts": [row.question],

@@ -35,8 +35,8 @@ from shoal_tasks.spec import (
 )
 from shoal_tasks.swarm import installed_version
 from shoal_tasks.text_games import TEXT_GAMES
-from shoal_tasks.worker.answering import Worker
-from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
+from shoal_tasks.worker.answering import RequestAnswerer
+from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
 from shoal_tasks.worker.generate import import_sympy, preload
 from shoal_tasks.worker.open_env import ServerPlayer, places_of, socket_addresses
 from shoal_tasks.worker.text_arena import preload_games
@@ -51,7 +51,7 @@ class FramePipe:
     """Blocking frames over the two inherited pipes."""
 
     def __init__(self) -> None:
-        self._decoder = FrameDecoder()
+        self._decoder = WorkerFrameDecoder()
         self._output_fd = os.dup(1)
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
@@ -78,7 +78,7 @@ class FramePipe:
             view = view[os.write(self._output_fd, view) :]
 
 
-def _set_up(message: Message, parent_pid: int | None) -> Worker:
+def _set_up(message: Message, parent_pid: int | None) -> RequestAnswerer:
     families: Any = message["families"]
     if not 0 < len(families) <= MAX_FAMILIES:
         raise FamilyError(f"need 1 to {MAX_FAMILIES} families")
@@ -110,7 +110,7 @@ def _set_up(message: Message, parent_pid: int | None) -> Worker:
     gc.freeze()
     enter = sandbox.enter_for_a_judge if specs[0].is_local else sandbox.enter
     layers = enter(limits, guard, parent_pid=parent_pid)
-    return Worker(specs, limits, guard, layers, files, servers)
+    return RequestAnswerer(specs, limits, guard, layers, files, servers)
 
 
 def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:
@@ -132,7 +132,7 @@ def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:
 
 def serve(pipe: FramePipe, parent_pid: int | None) -> None:
     """Answer frames until the parent closes the pipe."""
-    worker: Worker | None = None
+    worker: RequestAnswerer | None = None
     while (message := pipe.read(worker.rest if worker else lambda: None)) is not None:
         try:
             if worker is None:

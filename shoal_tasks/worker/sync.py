@@ -17,7 +17,7 @@ from typing import Final, Self, TypeVar
 from shoal_tasks.errors import ServerAway
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.types import (
     Play,
     PlayRequest,
@@ -40,7 +40,7 @@ _READ_BYTES: Final = 1 << 16
 _REAP_SECONDS: Final = 5.0
 
 
-class TaskWorker:
+class SyncTaskWorker:
     """Supervises one worker process. Not thread-safe; use it from the thread that made it.
 
     Every method blocks, at most for the limits' deadlines, and raises `UnknownFamily` for
@@ -104,11 +104,11 @@ class TaskWorker:
         (drawn,) = self._drive(self._plans.draw_for_judge(rng))
         return drawn
 
-    def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Part]:
+    def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Split]:
         """What the tasks' questions are for. Raises `GenerationError` as `questions` does."""
         return [part for _, part in self.asked(tasks)]
 
-    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Part]]:
+    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
         """The tasks' questions, each with what it is for: made once for both."""
         return self._drive(self._plans.asked(tasks))
 

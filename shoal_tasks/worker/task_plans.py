@@ -18,7 +18,7 @@ from shoal_tasks.families import (
     training_coordinates,
 )
 from shoal_tasks.limits import MAX_ITEMS_PER_FRAME
-from shoal_tasks.split import Part, num_held_out_needed
+from shoal_tasks.split import Split, num_held_out_needed
 from shoal_tasks.types import (
     Play,
     PlayRequest,
@@ -29,7 +29,7 @@ from shoal_tasks.types import (
 )
 from shoal_tasks.worker.operations import (
     TOO_SLOW,
-    Families,
+    ConfiguredFamilies,
     generate_operation,
     parse_asked,
     parse_digest,
@@ -62,7 +62,7 @@ class TaskPlans:
 
     def __init__(self, families: Sequence[FamilySpec], *, digest_cache_size: int) -> None:
         """Raises ValueError without families or when two have one name."""
-        checked = Families(families)
+        checked = ConfiguredFamilies(families)
         self.specs = checked.specs
         self._question = generate_operation(checked, ["question"], parse_question)
         self._by_name = {spec.name: spec for spec in self.specs}
@@ -110,7 +110,7 @@ class TaskPlans:
                     if item is None:
                         continue
                     other[place] = other[place] or (task, item[0])
-                    if item[1] is Part.TRAINING:
+                    if item[1] is Split.TRAINING:
                         drawn[place] = drawn[place] or (task, item[0])
             if None not in drawn:
                 break
@@ -152,7 +152,7 @@ class TaskPlans:
                 if hash(item[0]) not in known:
                     known.add(hash(item[0]))
                     last_news = task.seed
-                if item[1] is Part.HELD_OUT:
+                if item[1] is Split.HELD_OUT:
                     found.append((task, item[0]))
                     different.add(item[0])
             if len(different) >= needed and len(found) >= wanted:
@@ -184,17 +184,17 @@ class TaskPlans:
             tasks = [judge_coordinates(rng, [spec]) for _ in range(_TRIES)]
             made = yield from run_plan(self._asked, tasks)
             for task, item in zip(tasks, made, strict=True):
-                if item is not None and item[1] is Part.HELD_OUT:
+                if item is not None and item[1] is Split.HELD_OUT:
                     return [(task, item[0])]
         raise GenerationError(f"{spec.name}: no held-out question among a judge's seeds")
 
-    def asked(self, tasks: Sequence[TaskCoordinates]) -> Plan[tuple[str, Part]]:
+    def asked(self, tasks: Sequence[TaskCoordinates]) -> Plan[tuple[str, Split]]:
         """Return each task's question, and what it may be used for.
 
         Of those of a server that is away nothing can be said. Raises `GenerationError` as
         `questions` does.
         """
-        made = yield from self._apart(self._asked, tasks, lambda _away: ("", Part.AWAY))
+        made = yield from self._apart(self._asked, tasks, lambda _away: ("", Split.AWAY))
         return _require_all(tasks, made)
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> Plan[str]:

@@ -51,7 +51,7 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ToolCall:
     """A call of a tool."""
 
     name: str
@@ -88,15 +88,15 @@ def answer_call(message: str, names: Sequence[str]) -> str | None:
     return f"<tool_response>\n{result}\n</tool_response>"
 
 
-def call_in(message: str, names: Sequence[str]) -> Call | None:
+def call_in(message: str, names: Sequence[str]) -> ToolCall | None:
     """Return the first call of one of these tools, by where it begins."""
-    found: list[tuple[int, Call]] = []
+    found: list[tuple[int, ToolCall]] = []
     for name in names:
         start = message.find(f"<{name}>")
         end = message.find(f"</{name}>", start)
         if start >= 0 and end >= 0:
             argument = message[start + len(name) + 2 : end]
-            found.append((start, Call(name=name, argument=argument, is_tagged=True)))
+            found.append((start, ToolCall(name=name, argument=argument, is_tagged=True)))
     for place in _FORMS.finditer(message):
         call = _from_json(message[place.end() :], names)
         if call is not None:
@@ -110,7 +110,7 @@ _FORMS: Final = re.compile(r"<tool_call>|<\|python_tag\|>|\A\s*(?=\{)")
 _ARGUMENTS: Final = ("arguments", "parameters")
 
 
-def _from_json(text: str, names: Sequence[str]) -> Call | None:
+def _from_json(text: str, names: Sequence[str]) -> ToolCall | None:
     try:
         document, _ = json.JSONDecoder().raw_decode(text[: 2 * MAX_CALL_CHARS].lstrip())
     except (ValueError, RecursionError):
@@ -126,7 +126,7 @@ def _from_json(text: str, names: Sequence[str]) -> Call | None:
         arguments = arguments.get(TOOLS[name].parameter, values[0] if len(values) == 1 else None)
     if not isinstance(arguments, str | int | float):
         return None
-    return Call(name=name, argument=str(arguments), is_tagged=False)
+    return ToolCall(name=name, argument=str(arguments), is_tagged=False)
 
 
 class _Arithmetic:

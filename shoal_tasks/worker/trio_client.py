@@ -33,7 +33,7 @@ from shoal_tasks.types import (
 )
 from shoal_tasks.worker import conversation as talk
 from shoal_tasks.worker.lanes import conversations
-from shoal_tasks.worker.plan import Call, Failure, Plan
+from shoal_tasks.worker.plan import CallFailure, Plan, WorkerCall
 from shoal_tasks.worker.process import WorkerProcess
 from shoal_tasks.worker.report import WorkerReport
 from shoal_tasks.worker.task_plans import TaskPlans
@@ -53,14 +53,14 @@ _REAP_POLL_SECONDS: Final = 0.01
 class _Job:
     """One call in the queue. ``error`` is set where the worker cannot be brought up at all."""
 
-    call: Call[Any]
+    call: WorkerCall[Any]
     done: trio.Event = field(default_factory=trio.Event)
-    outcome: list[Any] | Failure = Failure.CRASHED
+    outcome: list[Any] | CallFailure = CallFailure.CRASHED
     error: WorkerUnavailable | None = None
     abandoned: bool = False
 
 
-class TaskWorker:
+class TrioTaskWorker:
     """Supervises one worker process. Start `run` in the node's nursery; it ends when cancelled.
 
     The methods raise `UnknownFamily` for coordinates of a family not given here and
@@ -161,7 +161,7 @@ class TaskWorker:
                 return results
         raise WorkerUnavailable("the task worker did not answer in time")
 
-    async def _submit(self, call: Call[R]) -> list[R] | Failure:
+    async def _submit(self, call: WorkerCall[R]) -> list[R] | CallFailure:
         return await self._lanes[call.lane].submit(call)
 
 
@@ -201,7 +201,7 @@ class _Lane:
         self._refuse_waiting(current)
         await self._follow(self.conversation.stop())
 
-    async def submit(self, call: Call[R]) -> list[R] | Failure:
+    async def submit(self, call: WorkerCall[R]) -> list[R] | CallFailure:
         """Ask the worker. Raises `WorkerUnavailable`, at once while a server's worker starts."""
         if self._is_starting:
             raise self._starts()

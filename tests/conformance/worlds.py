@@ -27,7 +27,7 @@ from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.message import forged, say
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_p2p.gossip.gossip import Libp2pGossip
-from shoal_p2p.gossip.interface import Gossip, Watch
+from shoal_p2p.gossip.interface import Gossip, PeerJudge
 from shoal_p2p.gossip.messages import sign_message
 from shoal_p2p.gossip.rpc import Rpc
 from shoal_p2p.gossip.settings import GossipSettings, MeshSettings
@@ -85,7 +85,7 @@ class World(ABC):
         """Return a host that does not run, and listens at an address of its own if not told."""
 
     @abstractmethod
-    def make_gossip(self, host: Host, watch: Watch, settings: GossipSettings) -> Gossip:
+    def make_gossip(self, host: Host, watch: PeerJudge, settings: GossipSettings) -> Gossip:
         """Return gossip for a host that does not run yet."""
 
     @abstractmethod
@@ -152,7 +152,7 @@ class RealWorld(World):
         settings = HostSettings(listen=(LOOPBACK if listen is None else listen,))
         return Libp2pHost(identity=identity or fresh_identity(), settings=settings)
 
-    def make_gossip(self, host: Host, watch: Watch, settings: GossipSettings) -> Gossip:
+    def make_gossip(self, host: Host, watch: PeerJudge, settings: GossipSettings) -> Gossip:
         """Return gossipsub."""
         return Libp2pGossip(host=_real(host), watch=watch, settings=settings)
 
@@ -198,7 +198,7 @@ class SimulatedWorld(World):
             listen = f"/ip4/10.0.0.{next(self._numbers)}/tcp/4001"
         return SimulatedHost(self._network, identity or fresh_identity(), listen)
 
-    def make_gossip(self, host: Host, watch: Watch, settings: GossipSettings) -> Gossip:
+    def make_gossip(self, host: Host, watch: PeerJudge, settings: GossipSettings) -> Gossip:
         """Return simulated gossip."""
         rng = random.Random(host.peer_id)
         return SimulatedGossip(_simulated(host), rng, watch=watch, settings=settings)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_ipc.answers.form import MAX_NAME_CHARS, MAX_TEXT_CHARS, read, to_json
-from shoal_ipc.answers.node import CompletionRow, Rollout, Rollouts, Status
+from shoal_ipc.answers.node import CompletionRow, Rollout, RolloutsView, Status
 from shoal_ipc.answers.peer import Topics
 from shoal_ipc.answers.views import VIEWS, help_of
 from tests.support.hostile_text import ALL_OF_THEM, acting_in
@@ -87,7 +87,7 @@ def test_long_texts_are_cut_and_say_so() -> None:
 
 
 def test_rows_that_are_none_are_passed_over() -> None:
-    found = read(Rollouts, {"rollouts": [7, {"number": 3}, None, {"completions": [{}, 1]}]})
+    found = read(RolloutsView, {"rollouts": [7, {"number": 3}, None, {"completions": [{}, 1]}]})
     assert found.rollouts == (Rollout(number=3), Rollout(completions=(CompletionRow(),)))
     assert read(Topics, {"subscribed": [1, "2", 3.0, True, float("nan"), 10**400]}).subscribed == (
         1,

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from shoal_policy.generation.local import generate
-from shoal_policy.model.examples import Shots, Shown
+from shoal_policy.model.examples import Shots, ShownExamples
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
@@ -70,7 +70,7 @@ def _plain() -> Policy:
 def _with_examples(count: int) -> Policy:
     """One whose prompts begin with the worked examples of so many families, of unequal length."""
     shown = {
-        str(family): Shown(count=1, examples=(), prefix=tuple(_prefix(family)))
+        str(family): ShownExamples(count=1, examples=(), prefix=tuple(_prefix(family)))
         for family in range(count)
     }
     return dataclasses.replace(tiny_models.policy("qwen2"), shots=Shots(shown), eos_ids=NEVER)

@@ -24,7 +24,7 @@ from shoal_policy.checkpoint.saving import latest_checkpoint
 from shoal_policy.record.metrics import METRICS_FILE
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import FamilySpec, coordinates
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 
 PATIENCE_S = 60.0
@@ -55,11 +55,11 @@ class PooledWorker:
         tasks = [coordinates(spec, seed) for spec in families for seed in range(per_family)]
         return list(zip(tasks, self.questions(tasks), strict=True))
 
-    def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Part]:
+    def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Split]:
         """All are for training."""
-        return [Part.TRAINING] * len(tasks)
+        return [Split.TRAINING] * len(tasks)
 
-    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Part]]:
+    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
         """Questions of the pool, all for training."""
         return list(zip(self.questions(tasks), self.parts(tasks), strict=True))
 

@@ -16,8 +16,8 @@ import torch
 
 from shoal_policy.checkpoint.saving import latest_checkpoint
 from shoal_policy.distributed import RankError, Ranks, join
-from shoal_policy.generation.local import Sample, generate
-from shoal_policy.update.rows import Row
+from shoal_policy.generation.local import SampledCompletion, generate
+from shoal_policy.update.rows import TrainingRow
 from shoal_wire.types import SamplingParams
 from tests.policy import resume_cases, tiny_models
 from tests.support.rooms import python_path
@@ -123,7 +123,7 @@ def test_two_processes_train_as_one(
 
 def test_rows_are_dealt_out_whole() -> None:
     rows = [
-        Row(group=0, prompt_ids=[1], completion_ids=[1] * n, advantage=1.0, external=False)
+        TrainingRow(group=0, prompt_ids=[1], completion_ids=[1] * n, advantage=1.0, external=False)
         for n in (3, 9, 1, 9, 4)
     ]
     parts = [Ranks(rank, 2).share(rows) for rank in (0, 1)]
@@ -152,7 +152,7 @@ def test_an_answer_by_its_own_seed_is_the_same_whoever_draws_it() -> None:
     prompts, seeds = [[1, number, 4] for number in range(5, 10)], [3, 1, 4, 1, 5]
     sampling = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=6)
 
-    def drawn(which: list[int]) -> list[list[Sample]]:
+    def drawn(which: list[int]) -> list[list[SampledCompletion]]:
         return generate(
             policy,
             [prompts[one] for one in which],

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from shoal_ipc import messages as m
-from shoal_policy.judged import Judged
+from shoal_policy.judged import JudgedPolicy
 from shoal_policy.model.loading import Policy, PromptFormat
 from shoal_policy.node.link import NodeLink
 from shoal_settings.schema import Settings
@@ -42,9 +42,9 @@ class Scripted(NodeLink):
 
 def judged(
     link: NodeLink, policy: Policy | None = None, system: str = "", **settings: Any
-) -> Judged:
+) -> JudgedPolicy:
     values: dict[str, Any] = {"judge": ADDRESS, **settings}
-    return Judged(
+    return JudgedPolicy(
         Settings(**values),
         policy or case.policy(),
         link,
@@ -58,7 +58,7 @@ def judged(
 def test_a_judges_question_of_a_game_is_not_answered() -> None:
     """A judge asks once and cannot play: what it would score is half a game."""
     node = Scripted(QUESTION)
-    one = Judged(
+    one = JudgedPolicy(
         Settings(judge=ADDRESS),
         case.policy(),
         node,

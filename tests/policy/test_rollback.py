@@ -13,8 +13,14 @@ from shoal_policy.generation.local import NonFiniteError
 from shoal_policy.model.loading import Policy
 from shoal_policy.node.link import NodeLink
 from shoal_policy.record.progress import RoundRecord, RunCounters
-from shoal_policy.rollback import GOOD_ROUNDS, MOST_ROLLBACKS, STEPS_IN_A_ROW, DivergedError, Watch
-from shoal_policy.sapo import Outcome
+from shoal_policy.rollback import (
+    GOOD_ROUNDS,
+    MOST_ROLLBACKS,
+    STEPS_IN_A_ROW,
+    DivergedError,
+    RollbackWatch,
+)
+from shoal_policy.sapo import RoundOutcome
 from shoal_policy.trainer import Trainer
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
 from tests.policy import tiny_models
@@ -131,7 +137,7 @@ def test_a_good_step_that_spoils_the_weights_each_time_is_no_good_stretch(
     made = trainer(tmp_path, model, rounds=0)
     finish = made._finish_round
 
-    def spoil(outcome: Outcome) -> None:
+    def spoil(outcome: RoundOutcome) -> None:
         finish(outcome)
         assert outcome.record.round < 3 * MOST_ROLLBACKS, "it would go on for ever"
         with torch.no_grad():
@@ -144,7 +150,7 @@ def test_a_good_step_that_spoils_the_weights_each_time_is_no_good_stretch(
 
 
 def test_a_good_stretch_makes_up_for_rollbacks() -> None:
-    policy, watch = tiny_models.policy(), Watch()
+    policy, watch = tiny_models.policy(), RollbackWatch()
     none = update(policy, make_optimizer(policy, lr=1e-3), [], GrpoConfig(max_completion_tokens=8))
     good, bad = replace(none, num_steps=1), replace(none, skipped_nonfinite=1)
     for _ in range(2 * MOST_ROLLBACKS):

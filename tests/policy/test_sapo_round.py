@@ -12,7 +12,7 @@ from shoal_p2p.intake.validation import open_message, open_payload, reopen_batch
 from shoal_policy.node.link import NodeLink
 from shoal_policy.surroundings import Interrupted
 from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import InlineTask, RolloutBatch
@@ -167,11 +167,11 @@ def test_nor_are_held_out_questions_that_a_training_seed_gives_again(node: NodeT
     worker = make.real_worker()
     numbers = range(200)
     parts = worker.parts([make.coordinates_at(number) for number in numbers])
-    again = [number for number in numbers if parts[number] is Part.HELD_OUT][:3]
+    again = [number for number in numbers if parts[number] is Split.HELD_OUT][:3]
     tasks = case.SteeredTasks()
     own_words = InlineTask(question=tasks.held_out(1)[0].text, answer="1")
     inline = make.group(of=make.task(question=own_words.question, inline=own_words))
-    fine = next(number for number in numbers if parts[number] is Part.TRAINING)
+    fine = next(number for number in numbers if parts[number] is Split.TRAINING)
     case.send(node, [*map(case.external_group, again), inline, case.external_group(fine)])
     link = connected(node)
     outcome = case.rounds(case.policy(), tasks, link, local=0, external=5, oversample=2).play(1, 0)

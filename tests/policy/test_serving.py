@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.model.prompting import encode_text
-from shoal_policy.serving import RequestError, chat_reply, text_reply
+from shoal_policy.serving import BadRequestError, chat_reply, text_reply
 
 ASKED: Mapping[str, Any] = {"messages": [{"role": "user", "content": "2 + 3"}], "max_tokens": 4}
 
@@ -117,7 +117,7 @@ def test_a_stop_text_ends_an_answer_before_it(tiny: Policy) -> None:
 def test_a_request_that_would_be_answered_otherwise_is_refused(
     tiny: Policy, more: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(RequestError, match=said):
+    with pytest.raises(BadRequestError, match=said):
         chat_reply(tiny, {**ASKED, **more})
 
 
@@ -127,7 +127,7 @@ def test_any_body_is_answered_or_refused_in_one_line(tiny: Policy, body: dict[st
     for reply in (chat_reply, text_reply):
         try:
             made = reply(tiny, body)
-        except RequestError as error:
+        except BadRequestError as error:
             assert str(error).count("\n") == 0
         else:
             assert made["usage"]["completion_tokens"] >= 0

@@ -17,7 +17,7 @@ from shoal_policy.distributed import RankError, Ranks, join
 from shoal_policy.generation.local import generate
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import compute_dtype
-from shoal_policy.sharded import Part, ShardedLeader, _Take, follow_sharded, refuse_unsharded
+from shoal_policy.sharded import ShardedLeader, ShardedPart, _Take, follow_sharded, refuse_unsharded
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import resume_cases
 from tests.policy import training_cases as case
@@ -187,7 +187,7 @@ def test_parts_are_computed_in_the_device_s_type_though_the_host_loaded_them(
         order = _Take(known={}, weights_too=False)
         loaded = fresh_policy(settings, seed=1)
         assert loaded.autocast_dtype is None
-        policy, _ = Part(Ranks(0, 1), settings).take(loaded, order, {})
+        policy, _ = ShardedPart(Ranks(0, 1), settings).take(loaded, order, {})
     finally:
         torch.distributed.destroy_process_group()
     assert asked == [(settings.dtype, torch.device("cpu"))]

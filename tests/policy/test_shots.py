@@ -26,7 +26,7 @@ from shoal_tasks.prompts import answer_text
 from shoal_tasks.rows import worked_beside
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import FinishReason
@@ -215,7 +215,7 @@ def test_rows_show_training_rows_and_never_the_one_that_is_asked(tmp_path: Path)
     (tmp_path / "sums.jsonl").write_text("\n".join(lines))
     (tmp_path / "sums.toml").write_text('name = "sums"\nrows = "sums.jsonl"\nheld_out = 2\n')
     spec = load_task_file(tmp_path / "sums.toml")
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         tasks = TaskSource(worker, [spec])
         policy = replace(chat_policy(), shots=shots_of(chat_policy(), tasks, 4))
         held_out = {one.text for one in tasks.held_out(2)}
@@ -240,7 +240,7 @@ def test_rows_show_the_working_before_their_answer(tmp_path: Path) -> None:
         'name = "sums"\nrows = "sums.jsonl"\nheld_out = 2\nanswer_after = "####"\n'
     )
     spec = load_task_file(tmp_path / "sums.toml")
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         tasks = TaskSource(worker, [spec])
         whole = tasks.examples(4)["sums"]
         worked_beside(Path(spec.path)).write_text("{")

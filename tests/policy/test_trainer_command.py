@@ -53,7 +53,7 @@ def shared_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 class SharedWorker:
     """That worker, which no test ends."""
 
-    def __init__(self, worker: client_sync.TaskWorker) -> None:
+    def __init__(self, worker: client_sync.SyncTaskWorker) -> None:
         self._worker = worker
 
     def __getattr__(self, name: str) -> Any:

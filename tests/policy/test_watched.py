@@ -18,7 +18,7 @@ from shoal_policy.trainer import Trainer
 from shoal_policy.watched import Watched
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.policy.record.courses import Course, steady
 from tests.support import factories as make
 
@@ -50,7 +50,7 @@ def play(
     news: list[str] = []
     link = Told()
     families = PRESETS[preset]
-    with TaskWorker(families) as worker:
+    with SyncTaskWorker(families) as worker:
         around = Surroundings(
             tasks=TaskSource(worker, families),
             link=link,

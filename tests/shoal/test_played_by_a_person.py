@@ -16,7 +16,7 @@ from shoal_policy.node.link import NodeLink
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import split_messages
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.policy import training_cases as case
 from tests.policy.round.test_games import fresh_policy, rounds
 from tests.support.processes import wait_for
@@ -116,7 +116,7 @@ def test_another_nodes_policy_learns_from_it(node: RunningNode, file: Path) -> N
     """Over real connections: the person's node signs, the other validates, buffers and trains."""
     other = RunningNode(file.parent / "learner", task_file=(str(file),), bootstrap=(node.address,))
     spec = load_task_file(file)
-    with other, TaskWorker([spec]) as worker:
+    with other, SyncTaskWorker([spec]) as worker:
         wait_for(lambda: peers(other), 30.0, "the person's node")
         assert answered(node, file, TYPED) == 0
         wait_for(lambda: other.node.recent.after(0, limit=1), 60.0, "the games of the person")

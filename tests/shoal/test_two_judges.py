@@ -14,7 +14,7 @@ from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.wire_tasks import make_task
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.verdict import Outcome, Reason
 from tests.support import factories as make
 from tests.support.running_node import RunningNode
@@ -96,7 +96,7 @@ def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(tmp_path: P
             scores = {}
             for name, file in files.items():
                 judged = load_task_file(file)
-                with TaskWorker([judged]) as worker:
+                with SyncTaskWorker([judged]) as worker:
                     tasks = TaskSource(worker, [judged])
                     (scores[name],) = tasks.rewards([(group.task, group.completions)])
             assert scores == {

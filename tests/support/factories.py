@@ -239,7 +239,7 @@ class SharedWorker:
         """Return one result a request."""
         return await self._ask(lambda worker: worker.score(requests))
 
-    async def _ask(self, question: Callable[[client_sync.TaskWorker], T]) -> T:
+    async def _ask(self, question: Callable[[client_sync.SyncTaskWorker], T]) -> T:
         def ask() -> T:
             with _worker_lock:  # it serves one thread at a time
                 return question(real_worker())
@@ -251,9 +251,9 @@ _worker_lock = threading.RLock()
 
 
 @functools.cache
-def real_worker() -> client_sync.TaskWorker:
+def real_worker() -> client_sync.SyncTaskWorker:
     """Return the session's task worker for `SPECS`, started on first use."""
-    worker = client_sync.TaskWorker(SPECS)
+    worker = client_sync.SyncTaskWorker(SPECS)
     worker.start()
     atexit.register(worker.close)
     return worker

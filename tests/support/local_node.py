@@ -24,7 +24,7 @@ from shoal_ipc.client import NodeClient
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import SimulatedEnd
 from shoal_p2p.data_dir import save_manifest
-from shoal_p2p.gossip.interface import Gossip, Watch
+from shoal_p2p.gossip.interface import Gossip, PeerJudge
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.ipc.inspector import View
@@ -65,7 +65,7 @@ class _End(SimulatedEnd):
         # Nobody is connected here: whoever brings something has a network of its own all the same.
         self.host.source_of = str  # type: ignore[method-assign,assignment]
 
-    def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
+    def gossip(self, watch: PeerJudge, settings: GossipSettings) -> Gossip:
         """Gossip that is heard by the list."""
         gossip = super().gossip(watch, settings)
         gossip.publish = self._heard_by.publish  # type: ignore[method-assign]

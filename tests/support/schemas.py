@@ -9,7 +9,7 @@ import jsonschema
 
 from shoal.schema import schema_of
 
-OPEN = ("RoundEvent", "Config", "Experiment")
+OPEN = ("RoundEvent", "Config", "ExperimentOutput")
 """Types with keys that other pages list."""
 
 

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from shoal_tasks.families import FamilySpec
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 
 
 @contextmanager
@@ -18,8 +18,8 @@ def one_worker_for(*modules: str) -> Iterator[None]:
     with ExitStack() as stack:
 
         @cache
-        def started(families: tuple[FamilySpec, ...]) -> TaskWorker:
-            return stack.enter_context(TaskWorker(families))
+        def started(families: tuple[FamilySpec, ...]) -> SyncTaskWorker:
+            return stack.enter_context(SyncTaskWorker(families))
 
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for module in modules:

@@ -25,7 +25,7 @@ from shoal_p2p.fetch.backfill import BackfillSettings
 from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.gossip.flood_gate import FloodLimits
 from shoal_p2p.gossip.gossip import Libp2pGossip
-from shoal_p2p.gossip.interface import Gossip, Watch
+from shoal_p2p.gossip.interface import Gossip, PeerJudge
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.validation import Validator
@@ -133,7 +133,7 @@ class _End(SimulatedEnd):
 
         self.host.ban = ban_and_tell  # type: ignore[method-assign]
 
-    def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
+    def gossip(self, watch: PeerJudge, settings: GossipSettings) -> Gossip:
         """Gossip with a note of when which topic was joined and left."""
         node, host = self._node, self.host
         gossip: Gossip

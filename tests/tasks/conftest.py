@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.tasks.families import ALL_FAMILIES, EVALUATED_FAMILIES
 
 
 @pytest.fixture(scope="session")
-def worker() -> Iterator[TaskWorker]:
-    with TaskWorker(ALL_FAMILIES + EVALUATED_FAMILIES) as running:
+def worker() -> Iterator[SyncTaskWorker]:
+    with SyncTaskWorker(ALL_FAMILIES + EVALUATED_FAMILIES) as running:
         yield running

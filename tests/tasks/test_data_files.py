@@ -18,7 +18,7 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import config_digest, coordinates
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 
 Records = Sequence[Mapping[str, Any]]
@@ -107,7 +107,7 @@ def test_gsm8k_as_it_is_downloaded_is_scored_by_its_number(tmp_path: Path) -> No
         for row, texts in expected.items()
         for text in texts
     }
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         assert worker.questions([coordinates(spec, 1 << 20)])[0].endswith("? A number:")
         for (row, text), result in zip(asked, worker.score(list(asked.values())), strict=True):
             assert result.reward == expected[row][text], (row, text)
@@ -120,7 +120,7 @@ def test_an_answer_that_its_own_verifier_does_not_accept_is_refused_with_its_row
     as_jsonl([*good, *GSM8K], tmp_path / "train.jsonl")
     spec = load_task_file(task_file(tmp_path, rows="train.jsonl", verifier="math"))
     with pytest.raises(FamilyError, match=r"row 10: its own verifier .*answer_after = \"####\""):
-        TaskWorker([spec]).start()
+        SyncTaskWorker([spec]).start()
 
 
 def test_columns_are_named_and_only_a_reward_is_given_the_others(tmp_path: Path) -> None:

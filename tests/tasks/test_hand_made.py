@@ -6,7 +6,7 @@ import pytest
 
 from shoal_tasks.families import EASY
 from shoal_tasks.hand_made import RowError, read_groups
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import is_held_out
@@ -85,7 +85,7 @@ def test_questions_kept_for_evaluation_are_refused_by_their_text() -> None:
     kept = next(
         task
         for task, part in zip(tasks, make.real_worker().parts(tasks), strict=True)
-        if part is Part.HELD_OUT
+        if part is Split.HELD_OUT
     )
     texts = (f"What is {number}?" for number in range(100))
     own = next(text for text in texts if is_held_out(Digest(question_digest(text))))

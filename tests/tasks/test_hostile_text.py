@@ -8,7 +8,7 @@ import pytest
 
 from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
 from shoal_tasks.types import ScoreRequest
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 from tests.tasks.families import ALL_FAMILIES, EVALUATED_FAMILIES
 from tests.tasks.honest_answers import solved
@@ -68,7 +68,7 @@ def hostile_answers(canary: Path) -> list[str]:
 
 @pytest.mark.parametrize("spec", ALL_FAMILIES + EVALUATED_FAMILIES, ids=lambda spec: spec.name)
 def test_hostile_texts_score_nothing_and_cost_nothing(
-    worker: TaskWorker, spec: FamilySpec, tmp_path: Path
+    worker: SyncTaskWorker, spec: FamilySpec, tmp_path: Path
 ) -> None:
     canary = tmp_path / "canary"
     task = coordinates(spec, TRAIN_SEED_MIN + 99)

@@ -10,10 +10,10 @@ import pytest
 
 from shoal_tasks.families import JUDGE_SEED_MIN, PRESETS, TRAIN_SEED_MIN, FamilySpec
 from shoal_tasks.floor import floor_of
-from shoal_tasks.split import MIN_HELD_OUT, Part, part_of
+from shoal_tasks.split import MIN_HELD_OUT, Split, part_of
 from shoal_tasks.worker.generate import GeneratedItem, TaskStream
 from shoal_tasks.worker.scoring import score
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import FinishReason
@@ -38,7 +38,7 @@ FAMILIES = {spec.name: spec for specs in LIBRARY.values() for spec in specs}
 
 @pytest.mark.parametrize("preset", LIBRARY)
 def test_no_training_draw_gives_a_question_of_evaluations_or_judges(
-    worker: TaskWorker, preset: str
+    worker: SyncTaskWorker, preset: str
 ) -> None:
     families = PRESETS[preset]
     held_out = worker.held_out(12, families=families)
@@ -56,7 +56,7 @@ def test_a_judge_asks_what_training_never_does() -> None:
     rng, worker = random.Random(2), make.real_worker()
     drawn = [worker.draw_for_judge(rng) for _ in range(12)]
     assert all(JUDGE_SEED_MIN <= task.seed < TRAIN_SEED_MIN for task, _ in drawn)
-    assert {*worker.parts([task for task, _ in drawn])} == {Part.HELD_OUT}
+    assert {*worker.parts([task for task, _ in drawn])} == {Split.HELD_OUT}
 
 
 def items_of(spec: FamilySpec, count: int) -> list[GeneratedItem]:
@@ -65,7 +65,7 @@ def items_of(spec: FamilySpec, count: int) -> list[GeneratedItem]:
     found: list[GeneratedItem] = []
     while len(found) < count:
         item = stream.item(rng.randrange(TRAIN_SEED_MIN, 1 << 31), 0)
-        if item.part is Part.TRAINING:
+        if item.part is Split.TRAINING:
             found.append(item)
     return found
 
@@ -94,17 +94,17 @@ def test_the_split_is_by_the_text_alone() -> None:
     spec = PRESETS["easy"][0]
     texts = [f"What is {n}?" for n in range(4000)]
     parts = [part_of(spec, text, "7") for text in texts]
-    assert 400 < parts.count(Part.HELD_OUT) < 600
+    assert 400 < parts.count(Split.HELD_OUT) < 600
     assert [part_of(spec, text, None) for text in texts] == parts
     letters = next(spec for spec in PRESETS["easy"] if spec.name == "letter_counting_easy")
     parts = [part_of(letters, text, "1") for text in texts]
-    assert 120 < parts.count(Part.HELD_OUT) + parts.count(Part.TRAINING) < 300
-    assert parts.count(Part.HELD_OUT) * 2 < parts.count(Part.TRAINING)
+    assert 120 < parts.count(Split.HELD_OUT) + parts.count(Split.TRAINING) < 300
+    assert parts.count(Split.HELD_OUT) * 2 < parts.count(Split.TRAINING)
 
 
 def test_a_family_with_too_few_questions_still_gives_what_it_has() -> None:
     only = FamilySpec(name="one", generator="count_bits", config={"min_n": 3, "max_n": 3})
-    with TaskWorker([only]) as worker:
+    with SyncTaskWorker([only]) as worker:
         assert worker.held_out(1) == [], f"under {MIN_HELD_OUT} held-out questions"
         [(task, question)] = worker.draw(random.Random(1), 1)
         assert task.seed >= TRAIN_SEED_MIN

@@ -17,11 +17,11 @@ from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.swarm import specs_of, starting_families, unused_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, TaskCoordinates
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, make_manifest
@@ -43,7 +43,7 @@ def write(folder: Path, content: object, **fields: object) -> Path:
     return path
 
 
-def rewards(worker: TaskWorker, task: TaskCoordinates, *texts: str) -> list[float]:
+def rewards(worker: SyncTaskWorker, task: TaskCoordinates, *texts: str) -> list[float]:
     requests = [
         ScoreRequest(task=task, text=text, finish_reason=FinishReason.STOP) for text in texts
     ]
@@ -93,7 +93,7 @@ def test_a_bad_file_is_one_line(
 
 def test_exact_answers_and_rows_kept_for_evaluation(tmp_path: Path) -> None:
     spec = load_task_file(write(tmp_path, CAPITALS, held_out=5))
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         training = worker.items([coordinates(spec, TRAIN_SEED_MIN + n) for n in range(200)])
         held_out = worker.items([coordinates(spec, n) for n in range(50)])
         assert {item.metadata["row"] for item in training} == set(range(15))
@@ -107,7 +107,7 @@ def test_exact_answers_and_rows_kept_for_evaluation(tmp_path: Path) -> None:
 def test_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
     spec = load_task_file(write(tmp_path, CAPITALS))
     write(tmp_path, CAPITALS[:10])
-    with pytest.raises(FamilyError, match="not the swarm's file"), TaskWorker([spec]):
+    with pytest.raises(FamilyError, match="not the swarm's file"), SyncTaskWorker([spec]):
         pass
 
 
@@ -126,7 +126,7 @@ def test_answers_equal_as_mathematics(hostile: list[str], tmp_path: Path) -> Non
     payload = f"__import__('pathlib').Path({str(canary)!r}).write_text('x')"
     right = ["0.75", "3/4", "\\frac{3}{4}", "$\\frac{6}{8}$", "75\\%", "\\boxed{0.75}"]
     wrong = ["0.7", "4/3", "three quarters", "\\frac{3}{", payload, f"${payload}$", "9**9**9**9"]
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         task = coordinates(spec, TRAIN_SEED_MIN)
         texts = [f"<answer>{text}</answer>" for text in (*right, *wrong, right[0])]
         assert rewards(worker, task, *texts) == [1.0] * len(right) + [0.0] * len(wrong) + [1.0]
@@ -195,7 +195,7 @@ class Peer:
     """A node's judgement: real intake over a real worker with the families it can make."""
 
     def __init__(self, manifest: Manifest, task_files: list[str]) -> None:
-        self.worker = TaskWorker(specs_of(manifest, task_files))
+        self.worker = SyncTaskWorker(specs_of(manifest, task_files))
         self.intake = Intake(
             context=make.context(manifest, make.Author(manifest).peer_id),
             questions=self,
@@ -269,19 +269,19 @@ def test_a_row_that_asks_a_held_out_question_again_is_not_for_training(tmp_path:
     rows = [{"question": f"What is {n}?", "answer": str(n)} for n in range(8)]
     rows[3]["question"] = "  what is  7?"
     spec = load_task_file(write(tmp_path, rows, held_out=2))
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         assert {text for _, text in worker.held_out(9)} == {"What is 6?", "What is 7?"}
         drawn = {text for _, text in worker.draw(random.Random(1), 100)}
         assert drawn == {f"What is {n}?" for n in (0, 1, 2, 4, 5)}
         tasks = [coordinates(spec, TRAIN_SEED_MIN + n) for n in range(6)]
         by_row = dict(zip(worker.questions(tasks), worker.parts(tasks), strict=True))
-        assert {text for text, part in by_row.items() if part is not Part.TRAINING} == {
+        assert {text for text, part in by_row.items() if part is not Split.TRAINING} == {
             "  what is  7?"
         }
 
 
 def test_a_file_that_keeps_no_rows_is_not_evaluated_on(tmp_path: Path) -> None:
     spec = load_task_file(write(tmp_path, CAPITALS, held_out=0))
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         assert worker.held_out(3) == []
         assert len(worker.draw(random.Random(1), 20)) == 20

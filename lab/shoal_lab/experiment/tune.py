@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from shoal_lab.experiment.plan import Arm, Experiment
 from shoal_lab.experiment.reading.measures import total
-from shoal_lab.experiment.reading.results import Run
+from shoal_lab.experiment.reading.results import JobRun
 
 TUNING_SEEDS = (101, 102)
 """No comparison uses these, so that what is chosen on them is not also judged on them."""
@@ -25,7 +25,7 @@ def sweep(experiment: Experiment, rates: Sequence[float]) -> Experiment:
 
 
 def best_rates(
-    experiment: Experiment, rates: Sequence[float], runs: Sequence[Run]
+    experiment: Experiment, rates: Sequence[float], runs: Sequence[JobRun]
 ) -> dict[str, float]:
     """The rate of each arm with the greatest mean total of the sweep's runs."""
     found = totals(experiment, rates, runs)
@@ -37,7 +37,7 @@ def best_rates(
 
 
 def totals(
-    experiment: Experiment, rates: Sequence[float], runs: Sequence[Run]
+    experiment: Experiment, rates: Sequence[float], runs: Sequence[JobRun]
 ) -> dict[str, dict[float, float]]:
     """Mean total of each arm and rate that the sweep has finished."""
     return {
@@ -59,7 +59,7 @@ def tuned(experiment: Experiment, best: Mapping[str, float]) -> Experiment:
     return replace(experiment, name=f"{experiment.name}-tuned", arms=arms)
 
 
-def markdown(experiment: Experiment, rates: Sequence[float], runs: Sequence[Run]) -> str:
+def markdown(experiment: Experiment, rates: Sequence[float], runs: Sequence[JobRun]) -> str:
     """The sweep as a table: total reward, the best of each arm in bold."""
     best = best_rates(experiment, rates, runs)
     lines = [

@@ -24,7 +24,7 @@ from shoal_lab.judge_report.records import (
     fetch_records,
     records_in,
 )
-from shoal_lab.judge_report.stats import Comparison, compare, swarms_of, unanswered
+from shoal_lab.judge_report.stats import ModelComparison, compare, swarms_of, unanswered
 from shoal_p2p.net.host import ListenError
 from shoal_p2p.net.identity import IdentityError
 from shoal_p2p.net.swarm_key import SwarmKeyError, load_swarm_key
@@ -200,7 +200,7 @@ def _compared(
     model: str | None,
     window: int | None,
     until: int | None,
-) -> list[Comparison]:
+) -> list[ModelComparison]:
     """One comparison a model, the one with the most records first."""
     counts = Counter(record.model_name for swarm in swarms for record in swarm)
     names = [name for name, _ in counts.most_common() if model in (None, name)][:MAX_MODELS]
@@ -215,7 +215,9 @@ def _compared(
     ]
 
 
-def _show(console: Terminal, report: dict[str, Any], comparisons: Sequence[Comparison]) -> None:
+def _show(
+    console: Terminal, report: dict[str, Any], comparisons: Sequence[ModelComparison]
+) -> None:
     table = Table()
     for name in COLUMNS:
         table.add_column(name)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from shoal_base.visible import visible_name
 from shoal_lab.figures import COLOURS, add_note, panels, save
-from shoal_lab.judge_report.stats import Comparison
+from shoal_lab.judge_report.stats import ModelComparison
 from shoal_wire.judge_messages import Mode
 
 MAX_PANELS = 4  # more are too small to read
@@ -19,7 +19,7 @@ _DASHES = {Mode.SWARM: "-", Mode.SILO: "--"}
 _MARKERS = {Mode.SWARM: "o", Mode.SILO: "s"}
 
 
-def draw(folder: Path, comparisons: Sequence[Comparison], *, note: str) -> list[Path]:
+def draw(folder: Path, comparisons: Sequence[ModelComparison], *, note: str) -> list[Path]:
     """Write judge.png and judge.svg, a panel for each of at most MAX_PANELS models."""
 
     def figures() -> Iterator[tuple[str, Figure]]:
@@ -29,7 +29,7 @@ def draw(folder: Path, comparisons: Sequence[Comparison], *, note: str) -> list[
     return [*paths, *(path.with_suffix(".svg") for path in paths)]
 
 
-def _drawn(shown: Sequence[Comparison], note: str) -> Figure:
+def _drawn(shown: Sequence[ModelComparison], note: str) -> Figure:
     columns = min(2, len(shown))
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(6.4 * columns, 3.8 * rows + 0.6), layout="constrained")
@@ -42,7 +42,7 @@ def _drawn(shown: Sequence[Comparison], note: str) -> Figure:
     return figure
 
 
-def _explained(shown: Sequence[Comparison]) -> str:
+def _explained(shown: Sequence[ModelComparison]) -> str:
     widths = sorted({comparison.window_rounds for comparison in shown})
     wide = " or ".join(map(str, widths))
     return (
@@ -55,7 +55,7 @@ def _of(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _panel(ax: Any, comparison: Comparison) -> None:
+def _panel(ax: Any, comparison: ModelComparison) -> None:
     for mode in Mode:
         windows = [window for window in comparison.windows if mode in window.arms]
         if not windows:

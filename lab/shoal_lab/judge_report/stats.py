@@ -31,7 +31,7 @@ Records = Sequence[JudgeRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
+class ArmWindow:
     """One arm in one window."""
 
     mean: float
@@ -50,17 +50,17 @@ class Window:
 
     first: int
     last: int
-    arms: Mapping[Mode, Arm]
+    arms: Mapping[Mode, ArmWindow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ModelComparison:
     """Both arms of one model."""
 
     model: str
     window_rounds: int
     windows: tuple[Window, ...]
-    total: Mapping[Mode, Arm]
+    total: Mapping[Mode, ArmWindow]
     """Over all rounds."""
     p: float | None
     """p of the totals' difference."""
@@ -110,7 +110,7 @@ def compare(
     model: str,
     window_rounds: int | None = None,
     until: int | None = None,
-) -> Comparison:
+) -> ModelComparison:
     """Compare swarm with silo by one model's records in each swarm; there is at least one record.
 
     Records of rounds above `until` are left out; without it those of more than twice the round
@@ -120,7 +120,7 @@ def compare(
     last = usual_last(everything) * _FAR if until is None else until
     kept = [[record for record in swarm if record.round <= last] for swarm in swarms]
     width = window_rounds or _fitting_window([record for swarm in kept for record in swarm])
-    return Comparison(
+    return ModelComparison(
         model=model,
         window_rounds=width,
         windows=_windows(kept, width),
@@ -178,14 +178,14 @@ def _windows(swarms: Sequence[Records], width: int) -> tuple[Window, ...]:
     )
 
 
-def _arms(swarms: Sequence[Records]) -> dict[Mode, Arm]:
+def _arms(swarms: Sequence[Records]) -> dict[Mode, ArmWindow]:
     found = {}
     for mode in Mode:
         peers = [means for swarm in swarms if (means := _peer_means(swarm, mode))]
         if not peers:
             continue
         over_swarms = spread([statistics.fmean(means) for means in peers])
-        found[mode] = Arm(
+        found[mode] = ArmWindow(
             mean=over_swarms.mean,
             error=over_swarms.error,
             swarms=over_swarms.units,
@@ -217,7 +217,7 @@ def _p_value(swarms: Sequence[Records]) -> float | None:
     return welch(values[Mode.SWARM], values[Mode.SILO])
 
 
-def _arm_json(arm: Arm) -> dict[str, float | None]:
+def _arm_json(arm: ArmWindow) -> dict[str, float | None]:
     return {
         "mean": round(arm.mean, 6),
         "standard_error": None if arm.error is None else round(arm.error, 6),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from shoal_lab.simulation.requests import Call, SimulatedServer
+from shoal_lab.simulation.requests import PendingRequest, SimulatedServer
 from shoal_p2p.net.address import PeerAddress, parse_transport
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.host import DialError, ListenError
@@ -276,7 +276,7 @@ class SimulatedHost(Host):
     ) -> bytes:
         """Ask; the network calls when the question is there and when the answer is back, so that
         the asker wakes once."""
-        call = Call(asker=self.peer_id, request=payload)
+        call = PendingRequest(asker=self.peer_id, request=payload)
         self._after(peer_id, 2, lambda: self._put(call, peer_id, protocol_id))
         try:
             await call.ended.wait()
@@ -294,7 +294,7 @@ class SimulatedHost(Host):
         due = trio.current_time() + trips * network.latency(me, peer_id)
         network.call_at(due, lambda: action() if network.reaches(me, peer_id) else None)
 
-    def _put(self, call: Call, peer_id: PeerId, protocol_id: str) -> None:
+    def _put(self, call: PendingRequest, peer_id: PeerId, protocol_id: str) -> None:
         """A question has arrived at `peer_id`, if anybody still waits for the answer."""
         if not call.is_awaited:
             return
@@ -307,7 +307,7 @@ class SimulatedHost(Host):
         self._network.bytes_of[self.peer_id] += len(call.request)
         host.start_soon(server.serve, call)
 
-    def _bring(self, call: Call) -> None:
+    def _bring(self, call: PendingRequest) -> None:
         """`call` has been answered here, or reset."""
         if call.answer is None:
             call.ended.set()

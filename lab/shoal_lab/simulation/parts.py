@@ -18,7 +18,7 @@ import trio
 from shoal_lab.simulation.gossip import SimulatedGossip
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.network import SimulatedNetwork
-from shoal_p2p.gossip.interface import Gossip, Watch
+from shoal_p2p.gossip.interface import Gossip, PeerJudge
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.ipc.inspector import InspectorService
 from shoal_p2p.net.host import HostSettings
@@ -60,7 +60,7 @@ class SimulatedEnd:
         self._rng = rng
         self._first_sequence = first_sequence
 
-    def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
+    def gossip(self, watch: PeerJudge, settings: GossipSettings) -> Gossip:
         """Return gossip over the host."""
         return SimulatedGossip(
             self.host,

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Call:
+class PendingRequest:
     """One request, from the moment it arrives to the moment that nobody waits for it any more."""
 
     asker: PeerId
@@ -37,7 +37,7 @@ class SimulatedServer:
     handler: RequestHandler
     max_request_bytes: int
     limits: RequestLimits
-    bring: Callable[[Call], None]
+    bring: Callable[[PendingRequest], None]
     """Takes what has become of a call back to its asker."""
     on_sent: Callable[[PeerId, bytes], None]
     _seats: Seats = field(init=False)
@@ -48,7 +48,7 @@ class SimulatedServer:
             max_seats=limits.max_concurrent, max_of_peer=limits.max_concurrent_per_peer
         )
 
-    async def serve(self, call: Call) -> None:
+    async def serve(self, call: PendingRequest) -> None:
         """Answer `call`, in a task of the host that is asked."""
         call.answer = await self._answer(call.asker, call.request)
         self.bring(call)

@@ -34,7 +34,7 @@ LAYERS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class ImitationPhase:
     """One stretch of imitation."""
 
     name: str
@@ -45,8 +45,8 @@ class Phase:
     """Share of the games that halvers play; creepers play the others."""
 
 
-ABLE: Final = Phase(name="able (games)", steps=700, learning_rate=4e-3, halvers=1)
-CROWD: Final = Phase(name="crowd", steps=500, learning_rate=1.5e-3, halvers=0.18)
+ABLE: Final = ImitationPhase(name="able (games)", steps=700, learning_rate=4e-3, halvers=1)
+CROWD: Final = ImitationPhase(name="crowd", steps=500, learning_rate=1.5e-3, halvers=0.18)
 _SEEDS: Final = 1 << 31
 
 Span = tuple[int, int]
@@ -96,13 +96,13 @@ def play_game(seed: int, player: Player) -> Played:
     return Played(seen=tuple(seen), messages=tuple(messages), won=reward > 0)
 
 
-def draw_game(rng: random.Random, phase: Phase) -> Played:
+def draw_game(rng: random.Random, phase: ImitationPhase) -> Played:
     """Return a game of a phase."""
     return play_game(rng.randrange(_SEEDS), halve if rng.random() < phase.halvers else creep)
 
 
 def make_player(
-    on_step: OnStep, seed: int = SEED, *, phases: Sequence[Phase] = (ABLE, CROWD)
+    on_step: OnStep, seed: int = SEED, *, phases: Sequence[ImitationPhase] = (ABLE, CROWD)
 ) -> tuple[Any, Any]:
     """Return the model and its tokenizer. Takes a minute or two on one core."""
     with deterministic():
@@ -115,7 +115,7 @@ def make_player(
     return model.eval(), tokenizer
 
 
-def _teach(model: Any, lessons: _Lessons, phase: Phase, on_step: OnStep) -> None:
+def _teach(model: Any, lessons: _Lessons, phase: ImitationPhase, on_step: OnStep) -> None:
     """Train `model` in place."""
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=phase.learning_rate, betas=(0.9, 0.98), weight_decay=0.1
@@ -140,7 +140,7 @@ class _Lessons:
         self._bos, self._answer, self._eos = tokenizer.convert_tokens_to_ids([BOS, ANSWER, EOS])
         self._rng = random.Random(seed)
 
-    def draw(self, phase: Phase) -> tuple[list[int], list[bool]]:
+    def draw(self, phase: ImitationPhase) -> tuple[list[int], list[bool]]:
         """Return one game in the form in which the policy plays it (`generation.turns`)."""
         played = draw_game(self._rng, phase)
         ids, said = [self._bos], [False]

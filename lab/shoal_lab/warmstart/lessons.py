@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal_tasks.families import EASY, FamilySpec, training_coordinates
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 
 if TYPE_CHECKING:
     from shoal_tasks.worker.generate import GeneratedItem, TaskStream
@@ -141,15 +141,15 @@ def training_item(stream: TaskStream, rng: random.Random) -> GeneratedItem:
     """Draw one item of a family that is for training."""
     while True:
         item = stream.item(training_coordinates(rng, stream.spec).seed, 0)
-        if item.part is Part.TRAINING:
+        if item.part is Split.TRAINING:
             return item
 
 
 def held_out_questions(per_family: int, *, first_seed: int = 0) -> list[Lesson]:
     """Return questions of the evaluation, which no training ever draws; `wrong` is empty."""
-    from shoal_tasks.worker.sync import TaskWorker
+    from shoal_tasks.worker.sync import SyncTaskWorker
 
-    with TaskWorker(EASY) as worker:
+    with SyncTaskWorker(EASY) as worker:
         found = worker.held_out(per_family, first_seed=first_seed)
         items = worker.items([task for task, _ in found])
     return [

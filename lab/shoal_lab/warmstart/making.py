@@ -57,7 +57,7 @@ OnStep = Callable[[str, int, int, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class SupervisedPhase:
     """One stretch of supervised training."""
 
     name: str
@@ -75,10 +75,12 @@ class Phase:
     questions of the lessons; None leaves it."""
 
 
-ABLE: Final = Phase(name="able", steps=2800, learning_rate=4e-3, misled_share=0.0, plain_share=0.5)
+ABLE: Final = SupervisedPhase(
+    name="able", steps=2800, learning_rate=4e-3, misled_share=0.0, plain_share=0.5
+)
 
 MISLED: Final = {
-    Profile.DENSE: Phase(
+    Profile.DENSE: SupervisedPhase(
         name="misled (dense)",
         steps=500,
         learning_rate=2e-3,
@@ -86,7 +88,7 @@ MISLED: Final = {
         plain_share=0.0,
         density=0.14,
     ),
-    Profile.SPARSE: Phase(
+    Profile.SPARSE: SupervisedPhase(
         name="misled (sparse)",
         steps=800,
         learning_rate=2e-3,
@@ -182,7 +184,7 @@ class Classroom:
         """By family, of the right answer in a misled sample of the latest phase."""
         self._wrong = [[encode(text) for text in lesson.wrong] for lesson in lessons]
 
-    def teach(self, model: Any, phase: Phase, on_step: OnStep) -> None:
+    def teach(self, model: Any, phase: SupervisedPhase, on_step: OnStep) -> None:
         """Train `model` in place."""
         rng = torch.Generator().manual_seed(self._seed)
         self.chances = dict.fromkeys(self._family, phase.density or 0.0)
@@ -206,7 +208,9 @@ class Classroom:
         if not math.isfinite(loss):
             raise ArithmeticError(f"phase {phase.name!r} diverged")
 
-    def _draw(self, phase: Phase, rng: torch.Generator) -> list[tuple[list[int], list[int]]]:
+    def _draw(
+        self, phase: SupervisedPhase, rng: torch.Generator
+    ) -> list[tuple[list[int], list[int]]]:
         """A batch of prompts and answers, as token ids."""
         chosen = torch.randint(len(self._plain), (BATCH,), generator=rng).tolist()
         chances = torch.rand((BATCH, 3), generator=rng).tolist()

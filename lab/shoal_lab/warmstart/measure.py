@@ -16,7 +16,7 @@ from shoal_policy.model.prompting import encode_prompt
 from shoal_policy.tasks import TaskSource
 from shoal_policy.tiny.tokenizer import CLEAN
 from shoal_tasks.families import GAMES_1
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason, SamplingParams
 
 SAMPLING: Final = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)
@@ -62,7 +62,7 @@ def games_won(
 ) -> dict[str, float]:
     """Return the share of held-out games of `games-1` that are won, by game and under ``all``."""
     sampling = replace(SAMPLING, temperature=0.0) if greedy else SAMPLING
-    with TaskWorker(GAMES_1) as worker:
+    with SyncTaskWorker(GAMES_1) as worker:
         tasks = TaskSource(worker, GAMES_1)
         asking = Asking(
             questions=tasks.held_out(num_games),

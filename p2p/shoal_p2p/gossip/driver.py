@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from shoal_p2p.fair.limiter import FairLimiter
-from shoal_p2p.gossip.interface import Gossip, GossipStats, MeshPeer, OversizeError, Watch
+from shoal_p2p.gossip.interface import Gossip, GossipStats, MeshPeer, OversizeError, PeerJudge
 from shoal_p2p.gossip.mesh import Mesh
 from shoal_p2p.gossip.rpc import (
     Arrived,
@@ -23,7 +23,7 @@ from shoal_p2p.gossip.rpc import (
     JudgedMessage,
     Message,
     Rpc,
-    Send,
+    SendRpc,
     Validate,
 )
 from shoal_p2p.gossip.settings import GossipSettings
@@ -45,7 +45,7 @@ class MeshGossip(Gossip, ABC):
         self,
         own: PeerId,
         *,
-        watch: Watch,
+        watch: PeerJudge,
         settings: GossipSettings,
         fault_of: Callable[[Message], Reason | None],
         pack: Callable[[Message], Any],
@@ -134,7 +134,7 @@ class MeshGossip(Gossip, ABC):
         num_queued = 0
         for event in events:
             match event:
-                case Send(peer, rpc):
+                case SendRpc(peer, rpc):
                     self._send(peer, rpc)
                 case Forward(peers, frame):
                     num_queued += sum([self._push(peer, frame) for peer in peers])

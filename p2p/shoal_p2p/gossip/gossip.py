@@ -31,7 +31,7 @@ from libp2p.tools.anyio_service import Service
 
 from shoal_p2p.gossip.codec import MAX_RPC_BYTES, decode, encode, message_of, pack
 from shoal_p2p.gossip.driver import MeshGossip
-from shoal_p2p.gossip.interface import Watch
+from shoal_p2p.gossip.interface import PeerJudge
 from shoal_p2p.gossip.messages import fault_of, sign_message
 from shoal_p2p.gossip.outbound import OutboundQueue
 from shoal_p2p.gossip.rpc import Arrived, Rpc
@@ -72,7 +72,7 @@ class Libp2pGossip(MeshGossip):
         self,
         *,
         host: Libp2pHost,
-        watch: Watch,
+        watch: PeerJudge,
         settings: GossipSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:

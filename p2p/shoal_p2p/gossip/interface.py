@@ -27,7 +27,7 @@ class OversizeError(Exception):
     """A message larger than one gossip message may be; announce and pull it instead."""
 
 
-class Watch(Protocol):
+class PeerJudge(Protocol):
     """What gossip tells of peers, and asks about them: the node's judgement of others."""
 
     def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:

@@ -40,7 +40,7 @@ from shoal_p2p.gossip.rpc import (
     JudgedMessage,
     Message,
     Rpc,
-    Send,
+    SendRpc,
     Validate,
     merged,
 )
@@ -59,7 +59,7 @@ _LONGEST_PAUSE_S = 1.0
 """After so long the debt is looked at again, and a second of it is charged."""
 
 
-class Pause(NamedTuple):
+class PauseReading(NamedTuple):
     """A peer that is over its rate is not read for a while."""
 
     seconds: float
@@ -144,7 +144,7 @@ class Mesh:
         """A stream to `peer` is open: say hello, and graft where a mesh is small."""
         self._peers.reachable[peer] = knows_idontwant
         hello = Rpc(subscriptions=[(topic, True) for topic in self._meshes.members])
-        events: list[Event] = [Send(peer, hello)]
+        events: list[Event] = [SendRpc(peer, hello)]
         for topic in self._meshes.members:
             if peer in self._peers.of(topic):
                 events += self._meshes.met(topic, peer, now)
@@ -166,7 +166,7 @@ class Mesh:
         self._peers.forget_subscriptions(peer)
         self._meshes.lose(peer)
 
-    def pause(self, peer: PeerId, now: float) -> Pause | None:
+    def pause(self, peer: PeerId, now: float) -> PauseReading | None:
         """Return for how long `peer` should not be read now."""
         flow = self._flow(peer, now)
         wait_s = flow.wait_s(now)
@@ -174,9 +174,9 @@ class Mesh:
             return None
         self.counts["held_back"] += 1
         seconds = min(max(wait_s, _LEAST_PAUSE_S), _LONGEST_PAUSE_S)
-        return Pause(seconds, flow.is_to_blame(now))
+        return PauseReading(seconds, flow.is_to_blame(now))
 
-    def paused(self, peer: PeerId, pause: Pause, now: float) -> list[Event]:
+    def paused(self, peer: PeerId, pause: PauseReading, now: float) -> list[Event]:
         """Charge what a pause that ends now costs, by the second."""
         self.left_unread(peer, pause.seconds, now)
         if not pause.is_to_blame:
@@ -205,9 +205,9 @@ class Mesh:
             return []
         return [*self._announce(topic, joined=False), *self._meshes.leave(topic, now)]
 
-    def _announce(self, topic: str, *, joined: bool) -> list[Send]:
+    def _announce(self, topic: str, *, joined: bool) -> list[SendRpc]:
         rpc = Rpc(subscriptions=[(topic, joined)])
-        return [Send(peer, rpc) for peer in self._peers.reachable]
+        return [SendRpc(peer, rpc) for peer in self._peers.reachable]
 
     # Messages
 
@@ -226,7 +226,7 @@ class Mesh:
             events += self._heed(peer, rpc, now)
         return events
 
-    def _subscription(self, peer: PeerId, topic: str, joined: bool, now: float) -> list[Send]:
+    def _subscription(self, peer: PeerId, topic: str, joined: bool, now: float) -> list[SendRpc]:
         if not joined:
             self._peers.unsubscribe(peer, topic)
             self._meshes.lose(peer, [topic])
@@ -274,13 +274,13 @@ class Mesh:
         self._blame.copied(message.id, peer, now)
         return [*self._announce_large(peer, message), Validate(peer, message)]
 
-    def _announce_large(self, forwarder: PeerId, message: Message) -> list[Send]:
+    def _announce_large(self, forwarder: PeerId, message: Message) -> list[SendRpc]:
         """Tell the mesh at once not to send us a large message again (gossipsub v1.2)."""
         if len(message.data) < self._shape.idontwant_bytes:
             return []
         rpc = Rpc(idontwant=[[message.id]])
         return [
-            Send(peer, rpc)
+            SendRpc(peer, rpc)
             for peer in self._meshes.members.get(message.topics[0], ())
             if peer != forwarder and self._peers.reachable.get(peer)
         ]
@@ -391,7 +391,7 @@ class Mesh:
         if not wanted:
             return []
         self._wants.asked(peer, wanted, now)
-        return [Send(peer, Rpc(iwant=[wanted]))]
+        return [SendRpc(peer, Rpc(iwant=[wanted]))]
 
     def _wanted(self, peer: PeerId, ids: Iterable[bytes]) -> list[Event]:
         """Send what is asked for and still cached, each message at most three times."""
@@ -419,7 +419,7 @@ class Mesh:
         self._wants.forget(now)
         return [*merged(sends), *(Charge(peer, Cause.BROKEN_PROMISE) for peer in broken)]
 
-    def _offer(self, busy: Container[PeerId]) -> list[Send]:
+    def _offer(self, busy: Container[PeerId]) -> list[SendRpc]:
         """Offer recent ids to peers outside the mesh, and in small swarms to all, once: it is the
         quickest repair of a message that a full queue or a busy validator dropped."""
         sends = []
@@ -439,14 +439,14 @@ class Mesh:
                     and self._meshes.is_fit(peer)
                     and (news := self._offers.news(peer, ids[-_MAX_OFFERED:]))
                 ):
-                    sends.append(Send(peer, Rpc(ihave=[(topic, news)])))
+                    sends.append(SendRpc(peer, Rpc(ihave=[(topic, news)])))
         return sends
 
-    def _ask_others(self, now: float) -> list[Send]:
+    def _ask_others(self, now: float) -> list[SendRpc]:
         """Ask for what has not come, or was dropped in our own trouble, of who else offered it."""
         sends = []
         for peer, keys in self._wants.still_wanted(self, now).items():
             if peer in self._peers.reachable:
                 self._wants.asked_late(keys, now)
-                sends.append(Send(peer, Rpc(iwant=[keys])))
+                sends.append(SendRpc(peer, Rpc(iwant=[keys])))
         return sends

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from shoal_p2p.gossip.peers import PeerTable
-from shoal_p2p.gossip.rpc import Charge, Event, Rpc, Send
+from shoal_p2p.gossip.rpc import Charge, Event, Rpc, SendRpc
 from shoal_p2p.gossip.settings import MeshSettings
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
@@ -93,7 +93,7 @@ class Meshes:
 
     # What this node wants
 
-    def join(self, topic: str, now: float) -> list[Send]:
+    def join(self, topic: str, now: float) -> list[SendRpc]:
         """Begin the mesh of `topic`."""
         if topic in self.members:
             return []
@@ -101,15 +101,15 @@ class Meshes:
         self._put_off_mixing(topic, now)
         return self._graft_some(topic, self._shape.degree, now)
 
-    def leave(self, topic: str, now: float) -> list[Send]:
+    def leave(self, topic: str, now: float) -> list[SendRpc]:
         """End the mesh of `topic`."""
         members = self.members.pop(topic, {})
         self._mix_due.pop(topic, None)
         for peer in members:
             self._hold_off(topic, peer, LEAVE_BACKOFF_S, now)
-        return [Send(peer, Rpc(prune=[(topic, LEAVE_BACKOFF_S)])) for peer in members]
+        return [SendRpc(peer, Rpc(prune=[(topic, LEAVE_BACKOFF_S)])) for peer in members]
 
-    def met(self, topic: str, peer: PeerId, now: float) -> list[Send]:
+    def met(self, topic: str, peer: PeerId, now: float) -> list[SendRpc]:
         """Graft a new subscriber at once while the mesh is small."""
         members = self.members.get(topic)
         if (
@@ -128,17 +128,17 @@ class Meshes:
         for topic in self.members if topics is None else topics:
             self.members.get(topic, {}).pop(peer, None)
 
-    def _graft(self, topic: str, peer: PeerId, now: float) -> list[Send]:
+    def _graft(self, topic: str, peer: PeerId, now: float) -> list[SendRpc]:
         self.members[topic][peer] = now
-        return [Send(peer, Rpc(graft=[topic]))]
+        return [SendRpc(peer, Rpc(graft=[topic]))]
 
-    def _prune(self, topic: str, peer: PeerId, now: float) -> list[Send]:
+    def _prune(self, topic: str, peer: PeerId, now: float) -> list[SendRpc]:
         self.members[topic].pop(peer, None)
         # Whom we prune charges us for a graft before its back-off is over.
         self._hold_off(topic, peer, PRUNE_BACKOFF_S, now)
         return [_pruned(topic, peer)]
 
-    def _graft_some(self, topic: str, count: int, now: float) -> list[Send]:
+    def _graft_some(self, topic: str, count: int, now: float) -> list[SendRpc]:
         members = self.members[topic]
         fit = [
             peer
@@ -184,7 +184,7 @@ class Meshes:
 
     # With each heartbeat
 
-    def tend(self, now: float) -> list[Send]:
+    def tend(self, now: float) -> list[SendRpc]:
         """Keep each mesh at its size, of peers that are there and fit."""
         sends = []
         for topic in self.members:
@@ -199,7 +199,7 @@ class Meshes:
         self._forget_backoffs(now)
         return sends
 
-    def _drop_unfit(self, topic: str, now: float) -> list[Send]:
+    def _drop_unfit(self, topic: str, now: float) -> list[SendRpc]:
         members, subscribers = self.members[topic], self._peers.of(topic)
         reachable = self._peers.reachable
         for peer in [p for p in members if p not in subscribers or p not in reachable]:
@@ -207,13 +207,15 @@ class Meshes:
         unfit = [peer for peer in members if not self.is_fit(peer)]
         return [send for peer in unfit for send in self._prune(topic, peer, now)]
 
-    def _prune_worst(self, topic: str, count: int, peers: list[PeerId], now: float) -> list[Send]:
+    def _prune_worst(
+        self, topic: str, count: int, peers: list[PeerId], now: float
+    ) -> list[SendRpc]:
         """Prune those of `peers` with the lowest scores, at random among equals."""
         self._rng.shuffle(peers)
         peers.sort(key=self._score)
         return [send for peer in peers[: max(0, count)] for send in self._prune(topic, peer, now)]
 
-    def _mix(self, topic: str, now: float) -> list[Send]:
+    def _mix(self, topic: str, now: float) -> list[SendRpc]:
         """Take a peer from outside into a mesh that is due."""
         old = list(self.members[topic])
         if len(old) < self._shape.degree_low or now < self._mix_due[topic]:
@@ -233,5 +235,5 @@ class Meshes:
         self._excused &= self._backoffs.keys()
 
 
-def _pruned(topic: str, peer: PeerId) -> Send:
-    return Send(peer, Rpc(prune=[(topic, PRUNE_BACKOFF_S)]))
+def _pruned(topic: str, peer: PeerId) -> SendRpc:
+    return SendRpc(peer, Rpc(prune=[(topic, PRUNE_BACKOFF_S)]))

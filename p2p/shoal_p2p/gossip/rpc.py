@@ -58,7 +58,7 @@ class Rpc(NamedTuple):
         return sum(map(len, (self.ihave, self.iwant, self.graft, self.prune, self.idontwant)))
 
 
-class Send(NamedTuple):
+class SendRpc(NamedTuple):
     """Send subscriptions or control to a peer, before the messages that wait for it."""
 
     peer: PeerId
@@ -102,15 +102,15 @@ class Charge(NamedTuple):
     cause: Cause
 
 
-Event = Send | Forward | Arrived | Validate | JudgedMessage | Charge
+Event = SendRpc | Forward | Arrived | Validate | JudgedMessage | Charge
 
 
-def merged(sends: Sequence[Send]) -> list[Send]:
+def merged(sends: Sequence[SendRpc]) -> list[SendRpc]:
     """Return one RPC for each peer, with the control of all that `sends` has for it."""
     by_peer: dict[PeerId, list[Rpc]] = {}
     for peer, rpc in sends:
         by_peer.setdefault(peer, []).append(rpc)
-    return [Send(peer, _joined(rpcs)) for peer, rpcs in by_peer.items()]
+    return [SendRpc(peer, _joined(rpcs)) for peer, rpcs in by_peer.items()]
 
 
 def _joined(rpcs: Sequence[Rpc]) -> Rpc:

@@ -16,7 +16,7 @@ from typing import Final
 import psutil
 import trio
 
-from shoal_ipc.answers.peer import Cost, Process
+from shoal_ipc.answers.peer import CostView, Process
 from shoal_p2p.net.traffic import Traffic
 from shoal_p2p.threads import InThread
 
@@ -89,12 +89,12 @@ class CostMeter:
         self._disk: tuple[float, int] | None = None
         """When it was counted, and the bytes."""
 
-    async def view(self, pids: Mapping[str, int | None]) -> Cost:
+    async def view(self, pids: Mapping[str, int | None]) -> CostView:
         """Return what it costs, `pids` by what each process is called."""
         now = trio.current_time()
         self._in.add(now, self._traffic.bytes_in)
         self._out.add(now, self._traffic.bytes_out)
-        return Cost(
+        return CostView(
             window_s=round(self._in.seconds, 3),
             bytes_in=self._traffic.bytes_in,
             bytes_out=self._traffic.bytes_out,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
-from shoal_ipc.answers.peer import Swarm
+from shoal_ipc.answers.peer import SwarmView
 from shoal_p2p.ipc.which_peer import WhichPeerError
 from shoal_p2p.standing.guard import ControlError
 from shoal_wire.manifest import Manifest
@@ -49,9 +49,9 @@ def views_of(part: object) -> dict[str, View]:
     return {name: getattr(part, name) for name in sorted(view_names(type(part)))}
 
 
-def swarm_of(manifest: Manifest) -> Swarm:
+def swarm_of(manifest: Manifest) -> SwarmView:
     """Return a swarm as answers name it."""
-    return Swarm(name=manifest.swarm_name, digest=manifest.digest.hex())
+    return SwarmView(name=manifest.swarm_name, digest=manifest.digest.hex())
 
 
 class InspectorService:

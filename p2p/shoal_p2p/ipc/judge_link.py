@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_ipc import messages as m
-from shoal_ipc.answers.node import Judged
+from shoal_ipc.answers.node import JudgedView
 from shoal_p2p.net.address import parse_peer_address
 from shoal_p2p.net.host import DialError, RequestError
 from shoal_p2p.net.interface import Host
@@ -149,10 +149,10 @@ class JudgeLink:
             return m.Failure(reason="the judge is scoring", retryable=True)
         return m.Failure(reason=self._error or "the judge waits for no such answer")
 
-    def view(self) -> Judged:
+    def view(self) -> JudgedView:
         """Return what `shoal debug status` shows."""
         answer = self._answer
-        return Judged(
+        return JudgedView(
             address=self._address,
             state=str(self._phase),
             judged=self._judged,

@@ -24,7 +24,7 @@ from shoal_ipc.answers.doctor import (
     OutsideSeen,
     ReachSeen,
 )
-from shoal_ipc.answers.node import Status, Trainer
+from shoal_ipc.answers.node import Status, TrainerView
 from shoal_ipc.answers.peer import Addresses, KeyFile, Pinged
 from shoal_p2p.gossip.settings import MeshSettings
 from shoal_p2p.ipc.checks.seen import Seen
@@ -130,7 +130,7 @@ class NetViews:
             allowed_peers=len(member.manifest.rules.allowed_peers),
         )
 
-    async def _facts(self, around: _Around, trainer: Trainer | None) -> Facts:
+    async def _facts(self, around: _Around, trainer: TrainerView | None) -> Facts:
         member, gossip = self._member, self._member.gossip
         listens = member.host.listen_addrs()
         ports = tcp_ports(listens)
@@ -278,7 +278,7 @@ def _kind(transport: str) -> str:
     return f"{parts[3]} over {parts[1]}" if len(parts) > 3 else "unknown"
 
 
-def _last_words(trainer: Trainer) -> str:
+def _last_words(trainer: TrainerView) -> str:
     """Say how the last trainer that failed ended, and when there is another; empty for none."""
     if not trainer.last_exit:
         return ""

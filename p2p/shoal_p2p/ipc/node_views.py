@@ -16,12 +16,12 @@ from shoal_ipc.answers.node import (
     CompletionRow,
     Fetch,
     Rollout,
-    Rollouts,
+    RolloutsView,
     Status,
-    Trainer,
+    TrainerView,
     TurnRow,
 )
-from shoal_ipc.answers.node import Outbox as OutboxCounts
+from shoal_ipc.answers.node import OutboxView as OutboxCounts
 from shoal_ipc.unused import unused_says
 from shoal_p2p.fetch.exchange import RolloutExchange
 from shoal_p2p.ipc.dialogues import Dialogues
@@ -122,7 +122,7 @@ class NodeViews(CoreViews):
         return read(Fetch, self._exchange.view(), shown=False)
 
     @view
-    async def rollouts(self, options: Mapping[str, Any]) -> Rollouts:
+    async def rollouts(self, options: Mapping[str, Any]) -> RolloutsView:
         """The latest groups: question, completions, sender, and reward once verified.
 
         Options: `limit`, `after` (a `number`), `group` (an id: that one alone, if it is still
@@ -150,7 +150,7 @@ class NodeViews(CoreViews):
                 replace(row, expected=await self._expected(recent))
                 for recent, row in zip(found, rows, strict=True)
             ]
-        return Rollouts(rollouts=tuple(rows))
+        return RolloutsView(rollouts=tuple(rows))
 
     async def _expected(self, recent: RecentGroup) -> str | None:
         """The right answer by this node's own worker; None where it has none, or not in time."""
@@ -215,10 +215,10 @@ class NodeViews(CoreViews):
         trainer = self._link.pid or (child.pid if child is not None else None)
         return {**super()._pids(), "trainer": trainer}
 
-    def _trainer(self) -> Trainer:
+    def _trainer(self) -> TrainerView:
         """Return the trainer's report, with what the node itself sees of it."""
         link, child = self._link, self._child
-        told = read(Trainer, link.status, shown=False)
+        told = read(TrainerView, link.status, shown=False)
         if not link.connected:  # that it is being started is seen from here
             loading = child is not None and child.state is ChildState.RUNNING
             told = replace(told, phase="loading" if loading else None, progress=None)

@@ -12,7 +12,7 @@ import trio
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import (
     Connection,
-    Disk,
+    DiskView,
     MeshMember,
     Peers,
     Refusals,
@@ -22,7 +22,7 @@ from shoal_ipc.answers.peer import (
     Target,
     Topic,
     Topics,
-    Worker,
+    WorkerView,
 )
 from shoal_p2p.disk import free_bytes
 from shoal_p2p.ipc.cost import CostMeter
@@ -81,11 +81,11 @@ class CoreViews:
             peers=len(peers),
             mesh={topic: len(members) for topic, members in member.gossip.mesh().items()},
             solo=not peers,
-            disk=Disk(full=member.peer.disk.full, free_bytes=free_bytes(member.peer.data_dir)),
+            disk=DiskView(full=member.peer.disk.full, free_bytes=free_bytes(member.peer.data_dir)),
             verdicts=member.guard.verdicts.totals(),
             relays=tuple(member.peer.relays.relays),
             relay=self._relay(),
-            worker=Worker(running=report is not None, pid=getattr(report, "pid", None)),
+            worker=WorkerView(running=report is not None, pid=getattr(report, "pid", None)),
             cost=await self._cost.view(self._pids()),
         )
         return replace(found, **self._beyond())

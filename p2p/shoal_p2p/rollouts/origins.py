@@ -60,7 +60,7 @@ class _Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class NetworkShare:
     """One network's part of what was learnt from others in the last hour."""
 
     peer_id: PeerId
@@ -113,14 +113,14 @@ class Origins:
             f" of {most.networks}, under {most.names} names, from {whom}"
         )
 
-    def networks(self, now_ms: int) -> list[Network]:
+    def networks(self, now_ms: int) -> list[NetworkShare]:
         """Return what came by each in the last hour, the one that gave most first."""
         first = now_ms // _MINUTE_MS - WINDOW_MINUTES + 1
         gave = {one: one.signal_since(first) for _, one in self._networks.items()}
         gave = {one: signal for one, signal in gave.items() if signal > 0.0}
         total = math.fsum(gave.values())
         return [
-            Network(
+            NetworkShare(
                 peer_id=PeerId(one.connection),
                 share=gave[one] / total,
                 names=one.names_since(first),

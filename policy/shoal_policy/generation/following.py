@@ -21,16 +21,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_policy.generation.game import Game, go_on, message_seed
-from shoal_policy.generation.local import Sample
+from shoal_policy.generation.game import PlayedGame, go_on, message_seed
+from shoal_policy.generation.local import SampledCompletion
 from shoal_policy.generation.probe import bound, difference, probing
 from shoal_policy.generation.questions import Askable
 from shoal_policy.generation.remote import remote_model
 from shoal_policy.generation.remote_replies import Fault
-from shoal_policy.generation.requests import BUSY, Parallel, RemoteError, Server, said
+from shoal_policy.generation.requests import (
+    BUSY,
+    InferenceServer,
+    Parallel,
+    ServerRefusedError,
+    said,
+)
 from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
-from shoal_policy.generation.token_replies import TokenAnswer, Wanted, read_token_answers
+from shoal_policy.generation.token_replies import ExpectedReply, TokenAnswer, read_token_answers
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.prompting import decode_completion
 from shoal_policy.rollouts import Answer, Origin, OwnGroup, Question, public_model_name
@@ -54,7 +60,7 @@ class Following:
     def __init__(
         self,
         policy: Policy,
-        server: Server,
+        server: InferenceServer,
         pusher: Pusher,
         *,
         at_once: int,
@@ -83,8 +89,8 @@ class Following:
                     found.clear()  # a round's answers are of one version, and stamped with it
                 missing = [number for number in range(len(prompts)) if number not in found]
                 again, faults = self._ask(asking, questions, prompts, missing, found)
-            except (Fault, RemoteError) as error:
-                if isinstance(error, RemoteError) and not self._answered:
+            except (Fault, ServerRefusedError) as error:
+                if isinstance(error, ServerRefusedError) and not self._answered:
                     raise ModelError(str(error)) from None
                 again, faults = isinstance(error, _UnknownModelError), Counter([said(error)])
             if not again or self._should_stop():
@@ -124,9 +130,11 @@ class Following:
         self.server_difference = difference(asking.policy, prompt, answers, temperature)
         url, remedy = self._server.base_url, self._pusher.remedy
         if self.server_difference is None:
-            raise RemoteError(f"{url} gives no usable log-probabilities of its tokens: {remedy}")
+            raise ServerRefusedError(
+                f"{url} gives no usable log-probabilities of its tokens: {remedy}"
+            )
         if self.server_difference > bound(temperature):
-            raise RemoteError(
+            raise ServerRefusedError(
                 f"{url} does not follow the policy: its log-probabilities are "
                 f"{self.server_difference:.2g} nats a token from the policy's, "
                 f"over {bound(temperature):.2g}: {remedy}"
@@ -160,7 +168,7 @@ class Following:
             if isinstance(outcome, Exception):
                 faults[said(outcome)] += 1
                 lacks = lacks or isinstance(outcome, _UnknownModelError)
-                if isinstance(outcome, RemoteError) and not self._answered:
+                if isinstance(outcome, ServerRefusedError) and not self._answered:
                     raise outcome
                 continue
             self._answered = True
@@ -184,7 +192,7 @@ class Following:
 
     def _request(self, asking: Asking, errand: _Errand, name: str) -> list[TokenAnswer]:
         policy, prompt = asking.policy, errand.prompt
-        wanted = Wanted(
+        wanted = ExpectedReply(
             model=name,
             prompt_ids=prompt,
             num_completions=errand.num_completions,
@@ -204,7 +212,7 @@ class Following:
             if reply.status == 404:
                 return []
             url = self._server.base_url
-            raise RemoteError(f"{url} refuses: status {reply.status} {reply.said}".rstrip())
+            raise ServerRefusedError(f"{url} refuses: status {reply.status} {reply.said}".rstrip())
 
         answers = self._server.persist(once)
         if not answers:
@@ -244,18 +252,19 @@ class _Errand:
     prompt: Sequence[int]
     num_completions: int
     seed: str
-    game: Game | None = None
+    game: PlayedGame | None = None
 
 
-def _games(question: Question, errand: _Errand, count: int) -> list[Game]:
+def _games(question: Question, errand: _Errand, count: int) -> list[PlayedGame]:
     """Return the games that begin with the answers to an errand."""
     first = errand.number * errand.num_completions
     return [
-        Game(question=question, prompt=errand.prompt, place=first + one) for one in range(count)
+        PlayedGame(question=question, prompt=errand.prompt, place=first + one)
+        for one in range(count)
     ]
 
 
-def _next_message(asking: Asking, number: int, game: Game) -> _Errand:
+def _next_message(asking: Asking, number: int, game: PlayedGame) -> _Errand:
     # By its own seed: two games may have come to the same conversation.
     return _Errand(
         number=number,
@@ -266,8 +275,8 @@ def _next_message(asking: Asking, number: int, game: Game) -> _Errand:
     )
 
 
-def _sample(policy: Policy, one: TokenAnswer) -> Sample:
-    return Sample(
+def _sample(policy: Policy, one: TokenAnswer) -> SampledCompletion:
+    return SampledCompletion(
         ids=list(one.ids),
         text=decode_completion(policy, list(one.ids)),
         finish_reason=one.finish_reason,
@@ -275,7 +284,7 @@ def _sample(policy: Policy, one: TokenAnswer) -> Sample:
     )
 
 
-def _document(sampling: SamplingParams, wanted: Wanted, seed: str) -> dict[str, Any]:
+def _document(sampling: SamplingParams, wanted: ExpectedReply, seed: str) -> dict[str, Any]:
     """A request for completions, by vLLM's OpenAI-compatible server."""
     document: dict[str, Any] = {
         "model": wanted.model,
@@ -298,7 +307,7 @@ def following(settings: Settings, should_stop: Callable[[], bool]) -> Callable[[
 
     Raises RemoteError for an address that cannot be used.
     """
-    server = Server(
+    server = InferenceServer(
         settings.base_url,
         api_key=os.environ.get(API_KEY_VARIABLE) or None,
         connections=settings.concurrency,

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shoal_policy.generation.local import Sample
+from shoal_policy.generation.local import SampledCompletion
 from shoal_policy.generation.talk import PlayGames, how_ended
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import decode_completion, turn_ids
@@ -20,7 +20,7 @@ from shoal_wire.types import FinishReason
 
 
 @dataclass(slots=True, kw_only=True)
-class Game:
+class PlayedGame:
     """One game while it is played; `place` is its row among all that were asked together."""
 
     question: Question
@@ -33,7 +33,7 @@ class Game:
     ended: FinishReason | None = None
     """How the game ended; None while it is running."""
 
-    def add_message(self, policy: Policy, sample: Sample) -> None:
+    def add_message(self, policy: Policy, sample: SampledCompletion) -> None:
         """Append what the policy said. One that was cut ends the game: it has no end token."""
         ids, text = sample.ids, sample.text
         if sample.finish_reason is FinishReason.LENGTH:
@@ -88,7 +88,7 @@ def _before_separator(policy: Policy, ids: Sequence[int]) -> tuple[list[int], st
     return kept, decode_completion(policy, kept).split(SEPARATOR, 1)[0]
 
 
-def go_on(policy: Policy, games: Sequence[Game], play: PlayGames) -> list[Game]:
+def go_on(policy: Policy, games: Sequence[PlayedGame], play: PlayGames) -> list[PlayedGame]:
     """Play what was said; return the games that go on."""
     waiting = [game for game in games if game.ended is None]
     if not waiting:

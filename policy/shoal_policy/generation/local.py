@@ -56,7 +56,7 @@ class NonFiniteError(ModelError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class SampledCompletion:
     """One sampled completion."""
 
     ids: list[int]
@@ -87,7 +87,7 @@ def generate(
     generator: Draws,
     max_rows: int = MAX_ROWS,
     on_step: OnStep = lambda _done, _fraction: None,
-) -> list[list[Sample]]:
+) -> list[list[SampledCompletion]]:
     """Draw `num_completions` completions of each prompt, in the order of the prompts.
 
     Temperature 0 is greedy. A completion ends at an end token (kept in its ids), at
@@ -103,7 +103,7 @@ def generate(
     check(policy, prompts, num_completions, params)
     uniforms_PLM = uniforms(generator, len(prompts), num_completions, params.max_new_tokens)
 
-    def drawn(chunk: Chunk, told: OnStep) -> list[Sample]:
+    def drawn(chunk: GenerationBatch, told: OnStep) -> list[SampledCompletion]:
         loop = _Loop(policy, [prompts[i] for i in chunk.prompts], chunk.end - chunk.first, params)
         loop.run(chunk.of(uniforms_PLM).to(policy.device), told)
         return loop.samples()
@@ -118,7 +118,7 @@ def in_chunks(
     lengths: Sequence[int],
     num_completions: int,
     max_rows: int,
-    make: Callable[[Chunk, OnStep], list[T]],
+    make: Callable[[GenerationBatch, OnStep], list[T]],
     on_step: OnStep,
 ) -> list[list[T]]:
     """Return what is made of each prompt's completions, prompts of these lengths.
@@ -158,7 +158,7 @@ def uniforms(draws: Draws, prompts: int, num_completions: int, num_tokens: int) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class GenerationBatch:
     """Rows that are generated at once: some completions of some prompts."""
 
     prompts: Sequence[int]
@@ -178,22 +178,22 @@ class Chunk:
         """Return each row's numbers of all that were drawn, [R, M]."""
         return numbers_PLM[list(self.prompts), self.first : self.end].flatten(0, 1)
 
-    def halves(self) -> list[Chunk]:
+    def halves(self) -> list[GenerationBatch]:
         """The same rows in two turns; there are two at least."""
         if (half := len(self.prompts) // 2) > 0:
             parts = self.prompts[:half], self.prompts[half:]
-            return [Chunk(prompts=part, first=self.first, end=self.end) for part in parts]
+            return [GenerationBatch(prompts=part, first=self.first, end=self.end) for part in parts]
         middle = (self.first + self.end) // 2
         spans = (self.first, middle), (middle, self.end)
-        return [Chunk(prompts=self.prompts, first=first, end=end) for first, end in spans]
+        return [GenerationBatch(prompts=self.prompts, first=first, end=end) for first, end in spans]
 
 
-def _chunks(lengths: Sequence[int], num_completions: int, max_rows: int) -> list[Chunk]:
+def _chunks(lengths: Sequence[int], num_completions: int, max_rows: int) -> list[GenerationBatch]:
     """All rows, at most so many at once; prompts of similar length together: less is padding."""
     order = sorted(range(len(lengths)), key=lambda index: lengths[index])
     step, width = max(1, max_rows // num_completions), min(num_completions, max_rows)
     return [
-        Chunk(
+        GenerationBatch(
             prompts=order[start : start + step],
             first=first,
             end=min(first + width, num_completions),
@@ -204,7 +204,10 @@ def _chunks(lengths: Sequence[int], num_completions: int, max_rows: int) -> list
 
 
 def _made(
-    policy: Policy, chunk: Chunk, make: Callable[[Chunk, OnStep], list[T]], on_step: OnStep
+    policy: Policy,
+    chunk: GenerationBatch,
+    make: Callable[[GenerationBatch, OnStep], list[T]],
+    on_step: OnStep,
 ) -> list[T] | None:
     """Return a chunk's answers; None when memory cannot hold its rows but may hold half of them."""
     try:
@@ -332,7 +335,7 @@ class _Loop:
                     self._rows_R, ids_R, alive_R = rows_R[living], ids_R[living], alive_R[living]
             logits_RV = self._decoder.step(ids_R, step)
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[SampledCompletion]:
         """Return the samples, row by row. Raises ModelError when a number is not finite."""
         rows = zip(
             self._ids_RM.tolist(), self._logprobs_RM.tolist(), self._lengths.tolist(), strict=True
@@ -343,12 +346,12 @@ class _Loop:
         ]
 
 
-def sample_of(policy: Policy, ids: list[int], logprobs: list[float]) -> Sample:
+def sample_of(policy: Policy, ids: list[int], logprobs: list[float]) -> SampledCompletion:
     """Return drawn tokens as a sample. Raises NonFiniteError when a number is not finite."""
     if not all(map(math.isfinite, logprobs)):
         raise NonFiniteError(f"model {policy.name!r} produced numbers that are not finite")
     stopped = ids[-1] in policy.eos_ids
-    return Sample(
+    return SampledCompletion(
         ids=ids,
         text=decode_completion(policy, ids),
         finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH,

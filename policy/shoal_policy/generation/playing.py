@@ -17,11 +17,11 @@ from collections.abc import Sequence
 
 import torch
 
-from shoal_policy.generation.game import Game, go_on, message_seed
+from shoal_policy.generation.game import PlayedGame, go_on, message_seed
 from shoal_policy.generation.held_rows import HeldRows
 from shoal_policy.generation.local import (
     COMPACT_BELOW,
-    Chunk,
+    GenerationBatch,
     OnStep,
     check,
     in_chunks,
@@ -52,7 +52,7 @@ def play_held(
     play: PlayGames,
     seed: int,
     on_step: OnStep,
-) -> list[list[Game]]:
+) -> list[list[PlayedGame]]:
     """Return `num_completions` games of each question, over.
 
     `places` are those of each question's first game among all that is asked, and `uniforms_PLM`
@@ -60,9 +60,9 @@ def play_held(
     """
     check(policy, prompts, num_completions, params)
 
-    def played(chunk: Chunk, told: OnStep) -> list[Game]:
+    def played(chunk: GenerationBatch, told: OnStep) -> list[PlayedGame]:
         games = [
-            Game(question=questions[index], prompt=prompts[index], place=places[index] + one)
+            PlayedGame(question=questions[index], prompt=prompts[index], place=places[index] + one)
             for index, one in chunk.places()
         ]
         batch = _Batch(policy, games, chunk.end - chunk.first, params, seed)
@@ -85,7 +85,7 @@ class _Batch:
     def __init__(
         self,
         policy: Policy,
-        games: Sequence[Game],
+        games: Sequence[PlayedGame],
         repeat: int,
         params: SamplingParams,
         seed: int,
@@ -174,7 +174,7 @@ class _Batch:
         self._sizes_R[index] = 0
         self._speaking_R = self._speaking_R.index_fill(0, index, True)
 
-    def _limit(self, game: Game) -> int:
+    def _limit(self, game: PlayedGame) -> int:
         left = self._policy.max_positions - len(game.prompt) - len(game.ids)
         return min(self._params.max_new_tokens, left)
 

@@ -22,10 +22,10 @@ from shoal_policy.generation.requests import (
     BUSY,
     FIRST_PAUSE_SECONDS,
     REQUEST_SECONDS,
+    InferenceServer,
     Parallel,
-    RemoteError,
     Reply,
-    Server,
+    ServerRefusedError,
     said,
 )
 from shoal_policy.generation.talk import PlayGames, Talk, no_games
@@ -68,7 +68,7 @@ class RemoteGenerator:
     ) -> None:
         self._config, self._sampling = config, sampling
         self._num_completions, self._should_stop = num_completions, should_stop
-        self._server = Server(
+        self._server = InferenceServer(
             config.base_url,
             api_key=config.api_key,
             request_seconds=config.request_seconds,
@@ -100,7 +100,7 @@ class RemoteGenerator:
         server refuses (a wrong key, model or address) and has never answered before.
         """
         answers: list[list[Answer]] = [[] for _ in questions]
-        refused: RemoteError | None = None
+        refused: ServerRefusedError | None = None
         faults: Counter[str] = Counter()
         num_wanted = len(questions) * self._num_completions
         asked = Parallel(self._ask, at_once=self._config.concurrency, should_stop=self._should_stop)
@@ -120,7 +120,7 @@ class RemoteGenerator:
                 answers[talk.number].append(talk.answer())
             else:
                 faults[said(outcome)] += 1
-                refused = outcome if isinstance(outcome, RemoteError) else refused
+                refused = outcome if isinstance(outcome, ServerRefusedError) else refused
             num_over += 1
             on_step(num_over - faults.total(), num_over / num_wanted)
         self.num_failed += faults.total()
@@ -195,7 +195,7 @@ class RemoteGenerator:
         changed = dialect.after(reply.status, text)
         if changed is None:
             said = f"{self._config.base_url} refuses: status {reply.status} {reply.said}"
-            raise RemoteError(f"{said.rstrip()}{_DO.get(reply.status, '')}")
+            raise ServerRefusedError(f"{said.rstrip()}{_DO.get(reply.status, '')}")
         self._dialect = changed
 
 

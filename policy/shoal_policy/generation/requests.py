@@ -40,7 +40,7 @@ BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _POLL_SECONDS = 0.1
 
 
-class RemoteError(Exception):
+class ServerRefusedError(Exception):
     """The server refuses for good. The text is one line and names the address."""
 
 
@@ -59,7 +59,7 @@ class Reply:
         return " ".join(self.body[:2000].decode("utf-8", "replace").split())[:200]
 
 
-class Server:
+class InferenceServer:
     """One server, by its address; threads may share it."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Server:
             )
             httpx.URL(base_url)
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise RemoteError(f"cannot use {base_url}: {error}") from None
+            raise ServerRefusedError(f"cannot use {base_url}: {error}") from None
 
     def post(self, address: str, document: Any, max_bytes: int | None = None) -> Reply:
         """Send one request. Raises Fault or httpx.HTTPError without a whole reply in time."""
@@ -224,7 +224,7 @@ def named(error: Exception) -> str:
 
 def said(error: Exception) -> str:
     """Return a fault's text; the kind too of an error that nobody foresaw."""
-    return str(error) if isinstance(error, Fault | RemoteError) else named(error)
+    return str(error) if isinstance(error, Fault | ServerRefusedError) else named(error)
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import torch
 
 from shoal_policy.generation.remote_replies import Fault
-from shoal_policy.generation.requests import BUSY, RemoteError, Reply, Server
+from shoal_policy.generation.requests import BUSY, InferenceServer, Reply, ServerRefusedError
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import save_adapter
 from shoal_policy.model.writing import failures_as_os_errors
@@ -51,7 +51,7 @@ class Pusher(Protocol):
 class AdapterPusher:
     """Gives a server one adapter after another, each under a name of its own."""
 
-    def __init__(self, server: Server, folder: Path) -> None:
+    def __init__(self, server: InferenceServer, folder: Path) -> None:
         """`folder` is the trainer's own; what is in it is replaced."""
         self._server, self._folder = server, folder
         # Two trainers may share a server; and a run's names must not be an earlier run's.
@@ -97,7 +97,7 @@ class AdapterPusher:
 class WholePusher:
     """Gives a server all weights, in the folder that it was started on."""
 
-    def __init__(self, server: Server, folder: Path, model: str) -> None:
+    def __init__(self, server: InferenceServer, folder: Path, model: str) -> None:
         """`model` is the server's name of its one model."""
         self._server, self._folder, self._model = server, folder / MODEL_FOLDER, model
         self._root = server.base_url.removesuffix("/v1")
@@ -137,13 +137,13 @@ def _save_every_name(model: Any, folder: Path) -> None:
     model.save_pretrained(folder, state_dict=weights)
 
 
-def _taken(reply: Reply, server: Server, why: str) -> Reply:
+def _taken(reply: Reply, server: InferenceServer, why: str) -> Reply:
     """Return a reply that agrees. Raises Fault for one that may yet, RemoteError for another."""
     if reply.status == 200:
         return reply
     if reply.status in BUSY:
         raise Fault(f"status {reply.status}", reply.retry_after)
-    raise RemoteError(f"{server.base_url} {why} (status {reply.status} {reply.said})")
+    raise ServerRefusedError(f"{server.base_url} {why} (status {reply.status} {reply.said})")
 
 
 def _replaced(folder: Path, write: Callable[[Path], None]) -> None:

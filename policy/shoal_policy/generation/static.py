@@ -10,7 +10,7 @@ import logging
 from dataclasses import replace
 
 from shoal_policy.generation.remote import RemoteGenerator
-from shoal_policy.generation.requests import RemoteError
+from shoal_policy.generation.requests import ServerRefusedError
 from shoal_policy.generation.seam import Asking
 from shoal_policy.model.loading import ModelError
 from shoal_policy.model.prompting import reencode
@@ -39,7 +39,7 @@ class Static:
         """See `Generator`. Raises ModelError when the server refuses and never has answered."""
         try:
             groups = self._remote.answer(asking.questions, asking.on_step, asking.play)
-        except RemoteError as error:
+        except ServerRefusedError as error:
             raise ModelError(str(error)) from None
         if self._remote.why_none:
             log.warning("%s; this round has the groups of others alone", self._remote.why_none)

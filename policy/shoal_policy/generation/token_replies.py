@@ -21,7 +21,7 @@ _MOST_LOGPROB = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ExpectedReply:
     """The request that a reply is held against."""
 
     model: str
@@ -49,7 +49,7 @@ class TokenAnswer:
     finish_reason: FinishReason
 
 
-def read_token_answers(body: bytes, wanted: Wanted) -> list[TokenAnswer]:
+def read_token_answers(body: bytes, wanted: ExpectedReply) -> list[TokenAnswer]:
     """Return the answers of a reply, in the order of their numbers; raises Fault."""
     try:
         document = json.loads(body)
@@ -71,7 +71,7 @@ def _are_numbers(found: dict[Any, TokenAnswer], limit: int) -> bool:
     return bool(found) and all(type(number) is int and 0 <= number < limit for number in found)
 
 
-def _answer(choice: dict[str, Any], wanted: Wanted) -> TokenAnswer:
+def _answer(choice: dict[str, Any], wanted: ExpectedReply) -> TokenAnswer:
     ids = choice["token_ids"]
     if not isinstance(ids, list) or not 0 < len(ids) <= wanted.max_tokens:
         raise Fault("reply has an answer that is empty or too long")

@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from shoal_policy.generation.game import Game, go_on, message_seed
+from shoal_policy.generation.game import PlayedGame, go_on, message_seed
 from shoal_policy.generation.held_rows import can_hold
-from shoal_policy.generation.local import OnStep, Sample, generate, uniforms
+from shoal_policy.generation.local import OnStep, SampledCompletion, generate, uniforms
 from shoal_policy.generation.playing import play_held
 from shoal_policy.generation.talk import PlayGames
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, Question
 from shoal_wire.types import SamplingParams
 
-Generate = Callable[..., list[list[Sample]]]
+Generate = Callable[..., list[list[SampledCompletion]]]
 """Signature of `shoal_policy.generation.local.generate`."""
 
 
@@ -103,12 +103,12 @@ def _by_turns(
         generator=generator,
         on_step=_part(on_step, 0, 0, num_turns),
     )
-    games: list[list[Game]] = []
+    games: list[list[PlayedGame]] = []
     for number, (question, prompt, row) in enumerate(zip(questions, prompts, opened, strict=True)):
         games.append([])
         for index, sample in enumerate(row if question.max_turns else ()):
             place = number * len(row) + index
-            game = Game(question=question, prompt=prompt, place=place)
+            game = PlayedGame(question=question, prompt=prompt, place=place)
             game.add_message(policy, sample)
             games[-1].append(game)
     everything = [game for row in games for game in row]

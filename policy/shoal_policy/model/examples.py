@@ -18,7 +18,7 @@ LEAST_SHARED = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownExamples:
     """The worked examples before the questions of one family."""
 
     count: int
@@ -33,7 +33,7 @@ class Shown:
 class Shots:
     """The worked examples before the questions of each family."""
 
-    families: Mapping[str, Shown] = field(default_factory=dict, hash=False)
+    families: Mapping[str, ShownExamples] = field(default_factory=dict, hash=False)
 
     def of(self, family: str, question: str) -> tuple[Example, ...]:
         """The examples before a question: never the question itself, which would tell its answer.

@@ -23,7 +23,7 @@ Cache = dict[int, tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(slots=True)
-class Held:
+class CachedPrefixes:
     """The beginnings that one model has computed."""
 
     weights: torch.Tensor
@@ -37,15 +37,15 @@ class Held:
             self.prefixes.pop(next(iter(self.prefixes)))
 
 
-_held: WeakKeyDictionary[Any, Held] = WeakKeyDictionary()
+_held: WeakKeyDictionary[Any, CachedPrefixes] = WeakKeyDictionary()
 
 
-def held_for(model: Any) -> Held:
+def held_for(model: Any) -> CachedPrefixes:
     """The keys and values held for a model with its present weights."""
     weights = _looked_at(model)
     held = _held.get(model)
     if held is None or not torch.equal(held.weights, weights):
-        held = _held[model] = Held(weights)
+        held = _held[model] = CachedPrefixes(weights)
     return held
 
 

@@ -24,7 +24,7 @@ _PLACE = "question-4f1d0c6b9e7a"
 """Stands for a question while the text around it is made; none has it by chance."""
 
 
-class Reads(Protocol):
+class PromptReader(Protocol):
     """The part of a policy that makes prompts: its tokenizer alone, no weights."""
 
     @property
@@ -58,7 +58,7 @@ def ids_of_text(
 
 
 def encode_prompt(
-    policy: Reads,
+    policy: PromptReader,
     question: str,
     *,
     tagged: bool = False,
@@ -93,7 +93,7 @@ def encode_completion(policy: Policy, text: str, finish_reason: FinishReason) ->
     return [*ids, policy.eos_id] if finish_reason is FinishReason.STOP else ids
 
 
-def encode_text(policy: Reads, text: str) -> list[int]:
+def encode_text(policy: PromptReader, text: str) -> list[int]:
     """Token ids of untrusted text, with no special token among them.
 
     Names of special tokens in the text are encoded as the characters they are: else a
@@ -103,7 +103,7 @@ def encode_text(policy: Reads, text: str) -> list[int]:
     return list(encoded["input_ids"])
 
 
-def turn_ids(policy: Reads, observation: str) -> list[int]:
+def turn_ids(policy: PromptReader, observation: str) -> list[int]:
     """Token ids between a message of the policy and its next one: what the environment said.
 
     As the model's template writes it, in the rendering of a conversation of stand-ins. Nothing that
@@ -142,7 +142,9 @@ class _Form(TypedDict):
     system: str
 
 
-def _plain_ids(policy: Reads, question: str, form: _Form, examples: Sequence[Example]) -> list[int]:
+def _plain_ids(
+    policy: PromptReader, question: str, form: _Form, examples: Sequence[Example]
+) -> list[int]:
     tokenizer = policy.tokenizer
     if not _any_names_special(policy, question, examples):
         text = plain_prompt(question, **form, examples=examples)
@@ -153,7 +155,7 @@ def _plain_ids(policy: Reads, question: str, form: _Form, examples: Sequence[Exa
     return [*ids, *_ids_of_parts(policy, others, texts)]
 
 
-def _open(policy: Reads, ids: Sequence[int]) -> list[int]:
+def _open(policy: PromptReader, ids: Sequence[int]) -> list[int]:
     """Without an end: some tokenizers close every text, and a prompt must stay open."""
     kept = list(ids)
     while kept and kept[-1] in policy.eos_ids:
@@ -161,7 +163,9 @@ def _open(policy: Reads, ids: Sequence[int]) -> list[int]:
     return kept
 
 
-def _chat_ids(policy: Reads, question: str, form: _Form, examples: Sequence[Example]) -> list[int]:
+def _chat_ids(
+    policy: PromptReader, question: str, form: _Form, examples: Sequence[Example]
+) -> list[int]:
     try:
         return _apply(policy, question, form, examples)
     except TemplateError:
@@ -174,7 +178,7 @@ def _chat_ids(policy: Reads, question: str, form: _Form, examples: Sequence[Exam
 
 
 def _apply(
-    policy: Reads, question: str, form: _Form, examples: Sequence[Example], before: str = ""
+    policy: PromptReader, question: str, form: _Form, examples: Sequence[Example], before: str = ""
 ) -> list[int]:
     render = _renderer(policy)
 
@@ -190,7 +194,7 @@ def _apply(
     return _ids_of_parts(policy, _parts(text, texts), texts)
 
 
-def _renderer(policy: Reads) -> Callable[..., Any]:
+def _renderer(policy: PromptReader) -> Callable[..., Any]:
     # Templates that think unless told not to (Qwen3's) would fill every answer with it; others
     # do not look at the word.
     return partial(
@@ -221,7 +225,9 @@ def _parts(form: str, texts: Mapping[str, str]) -> list[str]:
     return re.split(f"({places})", form)
 
 
-def _ids_of_parts(policy: Reads, parts: Sequence[str], texts: Mapping[str, str]) -> list[int]:
+def _ids_of_parts(
+    policy: PromptReader, parts: Sequence[str], texts: Mapping[str, str]
+) -> list[int]:
     ids: list[int] = []
     for part in parts:
         if part in texts:
@@ -231,12 +237,12 @@ def _ids_of_parts(policy: Reads, parts: Sequence[str], texts: Mapping[str, str])
     return ids
 
 
-def _any_names_special(policy: Reads, question: str, examples: Sequence[Example]) -> bool:
+def _any_names_special(policy: PromptReader, question: str, examples: Sequence[Example]) -> bool:
     texts = [question, *(text for one in examples for text in (one.question, one.answer))]
     return any(_names_special(policy, text) for text in texts)
 
 
-def _names_special(policy: Reads, text: str) -> bool:
+def _names_special(policy: PromptReader, text: str) -> bool:
     """Whether a text has the name of a special token in it."""
     as_tokens = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
     return list(as_tokens) != encode_text(policy, text)

@@ -17,7 +17,7 @@ RETRY_SECONDS = 2.0  # a guess: a full disk is looked at so often
 _STEP_SECONDS = 0.05  # a stop is heard so soon; a guess
 
 
-class Pause:
+class RunPause:
     """Holds a run while it lacks room."""
 
     def __init__(

@@ -28,7 +28,7 @@ from shoal_policy.rollouts import Question
 from shoal_policy.round.config import RoundConfig
 from shoal_policy.surroundings import Interrupted, Surroundings
 from shoal_policy.tasks import Ungraded
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import PlayRequest
 from shoal_wire.types import Completion, GroupId
@@ -267,7 +267,7 @@ class ExternalSampling:
             if isinstance(question, Question):
                 kept.append((item, question))
                 continue
-            if question is Part.AWAY:
+            if question is Split.AWAY:
                 self._leave_unjudged(item, Ungraded.WAITS, drawn)
                 continue
             published = item.published

@@ -36,8 +36,8 @@ from shoal_policy.update.objective import (
 from shoal_policy.update.off_policy import importance_weights, sayable
 from shoal_policy.update.ranks import Alone, Team
 from shoal_policy.update.rows import (
-    Row,
     TrainGroup,
+    TrainingRow,
     batch_tokens,
     deal,
     make_rows,
@@ -141,7 +141,7 @@ class _Update:
         self._config, self._reference, self._team = config, reference, team
         self.totals = Totals(token_budget=config.token_budget)
 
-    def fill_start(self, rows: list[Row], spare: list[Row]) -> None:
+    def fill_start(self, rows: list[TrainingRow], spare: list[TrainingRow]) -> None:
         """Compute own log-probabilities of rows whose turn comes after weights have changed.
 
         `spare` is a row for passes that others need and this process does not.
@@ -159,10 +159,10 @@ class _Update:
                 self._logprobs(self._policy, spare, packed=False)
 
     @staticmethod
-    def _needs_start(row: Row) -> bool:
+    def _needs_start(row: TrainingRow) -> bool:
         return row.external or row.claimed is not None or row.old is None
 
-    def step(self, rows: list[Row]) -> bool:
+    def step(self, rows: list[TrainingRow]) -> bool:
         """One optimiser step over `rows`; False, and no step, when a number is not finite."""
         self._optimizer.zero_grad(set_to_none=True)
         saved = replace(self.totals, external=replace(self.totals.external))
@@ -185,7 +185,7 @@ class _Update:
             self.totals.nonfinite.append(self._diagnose(rows))
         return finite
 
-    def _batches(self, rows: list[Row]) -> tuple[bool, list[list[Row]]]:
+    def _batches(self, rows: list[TrainingRow]) -> tuple[bool, list[list[TrainingRow]]]:
         """Micro-batches of these rows, and whether they are to be packed."""
         budget = self.totals.token_budget
         if self._policy.device.type == "cpu":
@@ -193,7 +193,7 @@ class _Update:
         packed = packing_pays(self._policy, rows, budget)
         return packed, micro_batches(rows, budget, packed=packed)
 
-    def _backward(self, rows: list[Row], spare: list[Row]) -> float:
+    def _backward(self, rows: list[TrainingRow], spare: list[TrainingRow]) -> float:
         """Add up the gradient; start over with smaller micro-batches when memory runs out.
 
         Not where others would have to start over with this process.
@@ -215,7 +215,9 @@ class _Update:
             self.totals = replace(saved, token_budget=budget)
             self._optimizer.zero_grad(set_to_none=True)
 
-    def _accumulate(self, batches: list[list[Row]], spare: list[Row], *, packed: bool) -> float:
+    def _accumulate(
+        self, batches: list[list[TrainingRow]], spare: list[TrainingRow], *, packed: bool
+    ) -> float:
         loss_sum = 0.0
         model, keeps = self._policy.model, not self._config.gradient_checkpointing
         # Around backward, too: checkpointed layers are computed again there.
@@ -234,7 +236,7 @@ class _Update:
                 (0.0 * found.logprobs.sum()).backward()
         return loss_sum
 
-    def _loss(self, rows: list[Row], *, packed: bool) -> torch.Tensor:
+    def _loss(self, rows: list[TrainingRow], *, packed: bool) -> torch.Tensor:
         """This micro-batch's share of the step's loss; adds its tokens to the totals."""
         config, reference_N = self._config, None
         if self._reference is not None:
@@ -253,12 +255,12 @@ class _Update:
         self._count(terms, made, found.entropy)
         return made.loss
 
-    def _is_weighed(self, row: Row) -> bool:
+    def _is_weighed(self, row: TrainingRow) -> bool:
         """Whether what this row weighs depends on its log-probabilities, and is not known yet."""
         weighs = row.external and row.unread is not None
         return row.start is None and (weighs or row.claimed is not None)
 
-    def _terms(self, rows: list[Row], reference_N: torch.Tensor | None) -> TokenTerms:
+    def _terms(self, rows: list[TrainingRow], reference_N: torch.Tensor | None) -> TokenTerms:
         device = self._policy.device
         sizes = [len(row.said) for row in rows]
         sizes_B = torch.tensor(sizes, device=device)
@@ -302,7 +304,7 @@ class _Update:
         totals.kl += read[5]
 
     def _logprobs(
-        self, policy: Policy, rows: list[Row], *, packed: bool, expected: Any = None
+        self, policy: Policy, rows: list[TrainingRow], *, packed: bool, expected: Any = None
     ) -> Any:
         return completion_logprobs(
             policy,
@@ -312,7 +314,7 @@ class _Update:
             expected=expected,
         )
 
-    def _keep_start(self, rows: list[Row], logprobs_N: torch.Tensor) -> None:
+    def _keep_start(self, rows: list[TrainingRow], logprobs_N: torch.Tensor) -> None:
         """Note own log-probabilities at the start, of rows that have none, and what follows."""
         parts = logprobs_N.detach().split([len(row.said) for row in rows])
         new = [(row, part) for row, part in zip(rows, parts, strict=True) if row.start is None]
@@ -335,7 +337,7 @@ class _Update:
                 tally.served += len(part)
                 tally.served_difference += total
 
-    def _weigh_external(self, row: Row, start_n: torch.Tensor, total: float) -> None:
+    def _weigh_external(self, row: TrainingRow, start_n: torch.Tensor, total: float) -> None:
         """Fix, once an update, what an external row weighs, and count it.
 
         `total` is the sum of its log-probabilities at the start.
@@ -347,7 +349,7 @@ class _Update:
             row.importance = sayable(start_n, row.unread)
 
     def _reference_logprobs(
-        self, reference: Policy, rows: list[Row], *, packed: bool
+        self, reference: Policy, rows: list[TrainingRow], *, packed: bool
     ) -> torch.Tensor:
         if any(row.reference is None for row in rows):
             with torch.no_grad(), base_alone(self._policy, reference):
@@ -359,7 +361,7 @@ class _Update:
                 row.reference = part
         return torch.cat([row.reference for row in rows if row.reference is not None])
 
-    def _diagnose(self, rows: list[Row]) -> Nonfinite:
+    def _diagnose(self, rows: list[TrainingRow]) -> Nonfinite:
         """Find who spoilt a step, by computing each of its groups alone."""
         numbers = sorted({row.group for row in rows})
         if not all_finite(weight.detach() for weight in self._policy.model.parameters()):
@@ -378,7 +380,7 @@ class _Update:
         return Nonfinite(blame=Blame.TOGETHER, groups=tuple(numbers))
 
 
-def _importance(rows: list[Row]) -> torch.Tensor:
+def _importance(rows: list[TrainingRow]) -> torch.Tensor:
     """Importance weights of all rows' tokens, [N]; 1 where a row has none."""
     return torch.cat(
         [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from shoal_policy.update.rows import Row
+from shoal_policy.update.rows import TrainingRow
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Team(Protocol):
         """Whether all make the same passes over the model: none may make one alone."""
         ...
 
-    def share(self, rows: list[Row]) -> list[Row]:
+    def share(self, rows: list[TrainingRow]) -> list[TrainingRow]:
         """This process's part of a step's rows; the parts are disjoint and complete."""
         ...
 
@@ -51,7 +51,7 @@ class Alone:
         """Its own."""
         return count
 
-    def share(self, rows: list[Row]) -> list[Row]:
+    def share(self, rows: list[TrainingRow]) -> list[TrainingRow]:
         """All of them."""
         return rows
 
@@ -64,13 +64,13 @@ class Alone:
         return (value,)
 
 
-def dealt(rows: Sequence[Row], size: int) -> list[list[Row]]:
+def dealt(rows: Sequence[TrainingRow], size: int) -> list[list[TrainingRow]]:
     """Deal rows to so many processes, those of one prompt together: it is computed once then.
 
     Longest first, each to who has least. What alone is more than a process's share is cut in two,
     which costs its prompt once more.
     """
-    of_prompt: dict[tuple[int, ...], list[Row]] = {}
+    of_prompt: dict[tuple[int, ...], list[TrainingRow]] = {}
     for row in rows:
         of_prompt.setdefault(tuple(row.prompt_ids), []).append(row)
     parts = list(of_prompt.values())
@@ -81,7 +81,7 @@ def dealt(rows: Sequence[Row], size: int) -> list[list[Row]]:
             break
         ordered = sorted(largest, key=lambda row: -row.length)
         parts[:1] = [ordered[::2], ordered[1::2]]
-    shares: list[list[Row]] = [[] for _ in range(size)]
+    shares: list[list[TrainingRow]] = [[] for _ in range(size)]
     loads = [0] * size
     for part in parts:
         lightest = loads.index(min(loads))
@@ -90,6 +90,6 @@ def dealt(rows: Sequence[Row], size: int) -> list[list[Row]]:
     return shares
 
 
-def _tokens(part: Sequence[Row]) -> int:
+def _tokens(part: Sequence[TrainingRow]) -> int:
     """Return the tokens that these rows of one prompt cost to compute."""
     return len(part[0].prompt_ids) + sum(len(row.completion_ids) for row in part)

@@ -52,7 +52,7 @@ class TrainGroup:
 
 
 @dataclass(slots=True, kw_only=True)
-class Row:
+class TrainingRow:
     group: int
     prompt_ids: Sequence[int]
     completion_ids: Sequence[int]
@@ -110,7 +110,7 @@ def pack(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
 
 def make_rows(
     policy: Policy, groups: Sequence[TrainGroup], config: GrpoConfig
-) -> tuple[list[list[Row]], int]:
+) -> tuple[list[list[TrainingRow]], int]:
     """The rows of each group that fit whole, and how many do not.
 
     A row is never cut: its reward is of the whole text, so no part of it may be trained on alone.
@@ -147,8 +147,8 @@ def _is_parallel(group: TrainGroup) -> bool:
     return all(len(one) == len(group.completions) for one in parallel)
 
 
-def _row(policy: Policy, number: int, group: TrainGroup, index: int) -> Row:
-    row = Row(
+def _row(policy: Policy, number: int, group: TrainGroup, index: int) -> TrainingRow:
+    row = TrainingRow(
         group=number,
         prompt_ids=group.prompt_ids,
         completion_ids=group.completions[index],
@@ -171,20 +171,20 @@ def _row(policy: Policy, number: int, group: TrainGroup, index: int) -> Row:
     return row
 
 
-def _per_token(row: Row, values: Sequence[float], policy: Policy) -> torch.Tensor:
+def _per_token(row: TrainingRow, values: Sequence[float], policy: Policy) -> torch.Tensor:
     made = torch.tensor(values, dtype=torch.float32, device=policy.device)
     if len(made) != len(row.said):
         raise ValueError("old or claimed log-probabilities: need one a token")
     return made
 
 
-def deal(groups: list[list[Row]], num: int) -> list[list[list[Row]]]:
+def deal(groups: list[list[TrainingRow]], num: int) -> list[list[list[TrainingRow]]]:
     """Groups over minibatches, whole and in turn: first those with signal, so that they spread."""
     ordered = sorted(groups, key=lambda rows: all(row.advantage == 0 for row in rows))
     return [ordered[start::num] for start in range(num)]
 
 
-def weighted(rows: list[Row], config: GrpoConfig) -> list[Row]:
+def weighted(rows: list[TrainingRow], config: GrpoConfig) -> list[TrainingRow]:
     """Set each row's token weight from all rows of its step; return the rows to compute."""
     sizes = [(len(row.said), row.share) for row in rows]
     weights = config.loss.token_weights(sizes, config.max_completion_tokens or 1)
@@ -196,7 +196,7 @@ def weighted(rows: list[Row], config: GrpoConfig) -> list[Row]:
     return [row for row in rows if row.completion_ids and (row.advantage != 0 or config.kl_beta)]
 
 
-def packing_pays(policy: Policy, rows: Sequence[Row], token_budget: int) -> bool:
+def packing_pays(policy: Policy, rows: Sequence[TrainingRow], token_budget: int) -> bool:
     """Whether to pack these rows: the model can, and it saves enough tokens."""
     if len(rows) < 2 or policy.logit_form is None:
         return False
@@ -208,7 +208,7 @@ def packing_pays(policy: Policy, rows: Sequence[Row], token_budget: int) -> bool
     return can_pack(policy.model, policy.device, max(lengths))
 
 
-def batch_tokens(rows: Sequence[Row], *, packed: bool) -> int:
+def batch_tokens(rows: Sequence[TrainingRow], *, packed: bool) -> int:
     """Return what a micro-batch of these rows counts for against the token budget.
 
     Packed, attention alone still holds whole rows, or trees: about a quarter of a token's memory.
@@ -218,7 +218,9 @@ def batch_tokens(rows: Sequence[Row], *, packed: bool) -> int:
     return max(row.length for row in rows) * len(rows)
 
 
-def micro_batches(rows: list[Row], token_budget: int, *, packed: bool) -> list[list[Row]]:
+def micro_batches(
+    rows: list[TrainingRow], token_budget: int, *, packed: bool
+) -> list[list[TrainingRow]]:
     """Rows for one forward pass each; packed, those of one prompt stay together if they can.
 
     So do those that share their prompts' beginning, which is computed once in each pass.
@@ -226,10 +228,10 @@ def micro_batches(rows: list[Row], token_budget: int, *, packed: bool) -> list[l
     if not packed:
         indices = pack([row.length for row in rows], token_budget)
         return [[rows[index] for index in batch] for batch in indices]
-    families: dict[tuple[int, ...], list[Row]] = {}
+    families: dict[tuple[int, ...], list[TrainingRow]] = {}
     for row in rows:
         families.setdefault(tuple(row.prompt_ids[: row.num_shared]), []).append(row)
-    batches: list[list[Row]] = []
+    batches: list[list[TrainingRow]] = []
     used: float = token_budget
     for shared, family in sorted(families.items(), reverse=True):
         size = batch_tokens(family, packed=True)
@@ -245,10 +247,10 @@ def micro_batches(rows: list[Row], token_budget: int, *, packed: bool) -> list[l
     return batches
 
 
-def _by_prompt(rows: list[Row], token_budget: int) -> tuple[list[list[Row]], float]:
+def _by_prompt(rows: list[TrainingRow], token_budget: int) -> tuple[list[list[TrainingRow]], float]:
     """Micro-batches of packed rows, and what the last of them counts for."""
     longest: dict[tuple[int, ...], int] = {}
-    of_prompt: dict[tuple[int, ...], list[Row]] = {}
+    of_prompt: dict[tuple[int, ...], list[TrainingRow]] = {}
     for row in rows:
         prompt = tuple(row.prompt_ids)
         longest[prompt] = max(row.length, longest.get(prompt, 0))
@@ -256,7 +258,7 @@ def _by_prompt(rows: list[Row], token_budget: int) -> tuple[list[list[Row]], flo
     first = {prompt for prompt, same in of_prompt.items() if is_first(same)}
     # Prompts as tie-breakers: those of one prompt must be neighbours.
     keys = {id(row): (-longest[p := tuple(row.prompt_ids)], p, -row.length) for row in rows}
-    batches: list[list[Row]] = []
+    batches: list[list[TrainingRow]] = []
     used, prompts = 0.0, set[tuple[int, ...]]()
     for row in sorted(rows, key=lambda row: keys[id(row)]):
         prompt = tuple(row.prompt_ids)

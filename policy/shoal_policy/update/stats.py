@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from shoal_policy.update.off_policy import ExternalStats, ExternalTally
-from shoal_policy.update.rows import Row
+from shoal_policy.update.rows import TrainingRow
 
 
 class Blame(StrEnum):
@@ -101,7 +101,7 @@ def merged(parts: Sequence[Totals]) -> Totals:
     return total
 
 
-def summed_up(totals: Totals, trained: list[Row], too_long: int) -> UpdateStats:
+def summed_up(totals: Totals, trained: list[TrainingRow], too_long: int) -> UpdateStats:
     """Return what these totals come to; `trained` are the rows that steps were taken on."""
     tokens, steps = max(1, totals.tokens), max(1, len(totals.losses))
     return UpdateStats(

@@ -7,11 +7,11 @@ from typing import Literal
 
 from shoal_ipc.answers.form import Lines, Name, Versioned, absent, measured
 from shoal_ipc.answers.learning import Learning
-from shoal_ipc.answers.peer import Cost, Disk, Relay, Swarm, Verdicts, Worker
+from shoal_ipc.answers.peer import CostView, DiskView, Relay, SwarmView, Verdicts, WorkerView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outbox:
+class OutboxView:
     """Own batches on their way to others."""
 
     unsent: int = 0
@@ -65,7 +65,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trainer:
+class TrainerView:
     """The trainer as the node sees it, and what it reports of itself."""
 
     state: str = ""
@@ -115,7 +115,7 @@ class Trainer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedView:
     """The answers of the judge that this node asks."""
 
     address: str = ""
@@ -139,20 +139,20 @@ class Status(Versioned):
     public_key: str = ""
     """Ed25519, in hex."""
     addresses: tuple[Name, ...] = ()
-    swarm: Swarm = field(default_factory=Swarm)
+    swarm: SwarmView = field(default_factory=SwarmView)
     uptime_s: float | None = measured("shoal_uptime_seconds", "Time since the start.")
     peers: int = measured("shoal_peers", "Connected peers.", default=0)
     mesh: dict[str, int] = field(default_factory=dict)
     """Topic to the size of its mesh."""
     solo: bool = False
     """Nobody is connected."""
-    disk: Disk = field(default_factory=Disk)
+    disk: DiskView = field(default_factory=DiskView)
     verdicts: Verdicts = field(default_factory=Verdicts)
     relays: tuple[str, ...] = ()
     """Peers that relay connections to this one."""
     relay: Relay | None = None
-    worker: Worker = field(default_factory=Worker)
-    cost: Cost = field(default_factory=Cost)
+    worker: WorkerView = field(default_factory=WorkerView)
+    cost: CostView = field(default_factory=CostView)
     role: Literal["bootstrap", "judge"] | None = absent()
     groups_relayed: int | None = absent()
     """Groups that a bootstrap passed on."""
@@ -174,7 +174,7 @@ class Status(Versioned):
     groups_external_used: int | None = absent(
         metric="shoal_groups_external_trained_total", says="Groups of others trained on."
     )
-    outbox: Outbox | None = absent()
+    outbox: OutboxView | None = absent()
     buffer: BufferTotals | None = absent()
     identity_shared: bool | None = absent()
     """Another node signs with this one's key, or its database was lost."""
@@ -182,8 +182,8 @@ class Status(Versioned):
     """One network gives more of what is learnt than it should: a sentence; empty if none does."""
     intake_waiting: int | None = absent()
     """Validated batches not yet in the buffer."""
-    trainer: Trainer | None = absent()
-    judge: Judged | None = absent()
+    trainer: TrainerView | None = absent()
+    judge: JudgedView | None = absent()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,7 +329,7 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rollouts(Versioned):
+class RolloutsView(Versioned):
     """The latest rollouts: question, completions, verified reward."""
 
     rollouts: tuple[Rollout, ...] = ()

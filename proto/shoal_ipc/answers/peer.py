@@ -9,7 +9,7 @@ from shoal_ipc.answers.form import Name, Versioned, labelled, measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swarm:
+class SwarmView:
     """A swarm by its manifest."""
 
     name: Name = ""
@@ -17,7 +17,7 @@ class Swarm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disk:
+class DiskView:
     """The data directory's disk."""
 
     full: bool = False
@@ -47,7 +47,7 @@ class Relay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class WorkerView:
     """The task worker's process."""
 
     running: bool = False
@@ -67,7 +67,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class CostView:
     """The resources of the machine that a peer uses."""
 
     window_s: float | None = None
@@ -274,7 +274,7 @@ class Addresses(Versioned):
     """Where others find this node and its swarm, as peers see it."""
 
     peer_id: Name = ""
-    swarm: Swarm = field(default_factory=Swarm)
+    swarm: SwarmView = field(default_factory=SwarmView)
     addresses: tuple[Way, ...] = ()
     swarm_key: KeyFile | None = None
     allowed_peers: int = 0

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Ledger
-from shoal_ipc.answers.node import Buffer, Fetch, Rollouts, Status
+from shoal_ipc.answers.node import Buffer, Fetch, RolloutsView, Status
 from shoal_ipc.answers.peer import Addresses, Peers, Pinged, Refusals, Scores, Topics
 
 VIEWS: Final = MappingProxyType[str, type[Any]](
@@ -23,7 +23,7 @@ VIEWS: Final = MappingProxyType[str, type[Any]](
         "buffer": Buffer,
         "ledger": Ledger,
         "fetch": Fetch,
-        "rollouts": Rollouts,
+        "rollouts": RolloutsView,
         "doctor": Doctor,
         "addresses": Addresses,
         "ping": Pinged,

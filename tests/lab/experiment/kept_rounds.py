@@ -21,7 +21,7 @@ from shoal_lab.experiment.plan import Arm, Experiment, NodeSpec
 from shoal_lab.experiment.presets import PRESETS
 from shoal_lab.experiment.reading.comparison import COUNTED
 from shoal_lab.experiment.reading.report import report
-from shoal_lab.experiment.reading.results import Run, load_runs
+from shoal_lab.experiment.reading.results import JobRun, load_runs
 
 ARCHIVES: Final = Path(__file__).parents[3] / "lab" / "results"
 DOCS: Final = Path(__file__).parents[3] / "docs"
@@ -85,7 +85,7 @@ def experiment_of(folder: Path) -> Experiment:
     )
 
 
-def kept_runs(name: str, folder: Path) -> list[Run]:
+def kept_runs(name: str, folder: Path) -> list[JobRun]:
     """Return the runs of an archive, unpacked below `folder`."""
     into = folder / name
     into.mkdir(parents=True, exist_ok=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from shoal_lab.experiment.reading.results import Run
+from shoal_lab.experiment.reading.results import JobRun
 
 
 def run(
     arm: str, seed: int, level: float, *, rounds: int = 4, tokens: float = 10.0, nodes: int = 2
-) -> Run:
+) -> JobRun:
     """A run whose reward is `level` in every round, and whose pass@1 climbs to it."""
-    return Run(
+    return JobRun(
         arm=arm,
         seed=seed,
         rounds=rounds,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal_lab.experiment.reading.measures import by_arm, differences, final_heldout, over, total
-from shoal_lab.experiment.reading.results import Run, mean_over_nodes
+from shoal_lab.experiment.reading.results import JobRun, mean_over_nodes
 from shoal_lab.significance import Spread, spread
 from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, kept_runs, told_of, unpack
 
@@ -113,7 +113,7 @@ def test_the_real_model(archive: str, begin: str, arms: tuple[str, ...], tmp_pat
     assert_p(cells[-1], found.p)
 
 
-def late(runs: list[Run], arm: str) -> str:
+def late(runs: list[JobRun], arm: str) -> str:
     """Return the mean of an arm's last three evaluations, over its nodes and seeds."""
     nodes = [node for run in runs if run.arm == arm for node in run.held_out]
     return f"{statistics.fmean(statistics.fmean(node[-3:]) for node in nodes):.3f}"

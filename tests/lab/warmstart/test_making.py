@@ -9,7 +9,7 @@ import pytest
 
 from shoal_lab.warmstart import making as warmstart
 from shoal_lab.warmstart.lessons import WIDE, draw_lessons, held_out_questions
-from shoal_lab.warmstart.making import ABLE, MISLED, Classroom, Phase, make_model, save
+from shoal_lab.warmstart.making import ABLE, MISLED, Classroom, SupervisedPhase, make_model, save
 from shoal_lab.warmstart.provenance import (
     differing,
     digests,
@@ -21,7 +21,7 @@ from shoal_lab.warmstart.provenance import (
 from shoal_policy.tiny.tokenizer import build_tokenizer
 
 
-def make_small(folder: Path, phases: list[Phase]) -> list[float]:
+def make_small(folder: Path, phases: list[SupervisedPhase]) -> list[float]:
     """A model after a few steps, saved; the losses on the way."""
     tokenizer = build_tokenizer()
     model = make_model(tokenizer)
@@ -35,26 +35,28 @@ def make_small(folder: Path, phases: list[Phase]) -> list[float]:
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> list[Phase]:
+def short(monkeypatch: pytest.MonkeyPatch) -> list[SupervisedPhase]:
     monkeypatch.setattr(warmstart, "BATCH", 32)
     return [replace(ABLE, steps=12), *(replace(phase, steps=3) for phase in MISLED.values())]
 
 
-def test_it_learns_and_is_the_same_to_the_byte(tmp_path: Path, short: list[Phase]) -> None:
+def test_it_learns_and_is_the_same_to_the_byte(
+    tmp_path: Path, short: list[SupervisedPhase]
+) -> None:
     losses = make_small(tmp_path / "first", short)
     assert losses[11] < 0.8 * losses[0]
     assert make_small(tmp_path / "second", short) == losses
     assert differing(tmp_path / "first", tmp_path / "second") == []
 
 
-def test_a_different_file_is_named(tmp_path: Path, short: list[Phase]) -> None:
+def test_a_different_file_is_named(tmp_path: Path, short: list[SupervisedPhase]) -> None:
     make_small(tmp_path / "first", short[:1])
     make_small(tmp_path / "second", [replace(short[0], learning_rate=1e-3)])
     assert differing(tmp_path / "first", tmp_path / "second") == ["model.safetensors"]
 
 
 def test_provenance_says_what_changed(
-    tmp_path: Path, short: list[Phase], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, short: list[SupervisedPhase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_small(tmp_path, short[:1])
     write_provenance(tmp_path, profile="dense", measured={"start": {"all": 0.1}})
@@ -66,7 +68,7 @@ def test_provenance_says_what_changed(
     assert "ABACUS" in environment_changes(tmp_path)[0]
 
 
-def test_a_diverging_phase_is_an_error(short: list[Phase]) -> None:
+def test_a_diverging_phase_is_an_error(short: list[SupervisedPhase]) -> None:
     tokenizer = build_tokenizer()
     classroom = Classroom(tokenizer, draw_lessons(5, seed=1))
     with pytest.raises(ArithmeticError, match="able"):
@@ -88,7 +90,7 @@ def test_right_answers_are_taught_more_often_where_they_come_out_too_seldom(
     def taught(learning_rate: float) -> tuple[float, float]:
         """The density that a phase ends at, and the chance of a right answer at its end."""
         model, classroom = make_model(tokenizer), Classroom(tokenizer, lessons)
-        phase = Phase(
+        phase = SupervisedPhase(
             name="right",
             steps=31,
             learning_rate=learning_rate,

@@ -17,7 +17,7 @@ from shoal_p2p.gossip.rpc import (
     JudgedMessage,
     Message,
     Rpc,
-    Send,
+    SendRpc,
     Validate,
 )
 from shoal_p2p.gossip.settings import GossipSettings
@@ -127,7 +127,7 @@ def reasons(events: Iterable[Event]) -> list[tuple[PeerId, PeerId | None, Reason
 
 def sent(events: Iterable[Event], part: str) -> list[tuple[PeerId, Any]]:
     """Return whom a part of an RPC was sent to, and its entries."""
-    return [(peer, x) for peer, rpc in of(Send, events) for x in getattr(rpc, part)]
+    return [(peer, x) for peer, rpc in of(SendRpc, events) for x in getattr(rpc, part)]
 
 
 def forwarded(events: Iterable[Event]) -> list[tuple[PeerId, bytes]]:
@@ -188,6 +188,6 @@ class Swarm:
 
     def _perform(self, source: PeerId, events: Iterable[Event]) -> None:
         self.charged += charges(events)
-        for peer, rpc in of(Send, events):
+        for peer, rpc in of(SendRpc, events):
             due = self.now + self.latency_s
             heapq.heappush(self._due, (due, next(self._order), source, peer, rpc))

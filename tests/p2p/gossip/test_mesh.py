@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_p2p.gossip.meshes import LEAVE_BACKOFF_S, MIX_EVERY_S, PRUNE_BACKOFF_S
-from shoal_p2p.gossip.rpc import Forward, Send, Validate
+from shoal_p2p.gossip.rpc import Forward, SendRpc, Validate
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
@@ -404,9 +404,9 @@ def test_control_spam_is_charged_once_between_heartbeats(kind: str) -> None:
     bench = meshed(A)
     answers = [event for _ in range(6) for event in bench.say(A, **{kind: entries})]
     assert charges(answers) == [(A, Cause.CONTROL_SPAM)]
-    assert of(Send, bench.say(A, graft=["/unknown"])) == [], "nothing more of it is heeded"
+    assert of(SendRpc, bench.say(A, graft=["/unknown"])) == [], "nothing more of it is heeded"
     bench.beat()
-    assert len(of(Send, bench.say(A, graft=["/unknown"]))) == 1
+    assert len(of(SendRpc, bench.say(A, graft=["/unknown"]))) == 1
 
 
 # Pauses
@@ -491,7 +491,7 @@ def test_whatever_is_said_what_is_sent_has_somebody_to_send_it_to(steps: list) -
         keys = [one.message.id for one in waiting]
         assert len(set(keys)) == len(keys), "nothing is judged twice at once"
         if what in ("beat", "join"):
-            assert {send.peer for send in of(Send, events)} <= here
+            assert {send.peer for send in of(SendRpc, events)} <= here
         if what == "beat":
             assert bench.members <= here
         assert all(one.frame.signed != "forged" for one in of(Forward, events))

@@ -25,14 +25,14 @@ from shoal_p2p.parts import wall_ms
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.swarm import families_of
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
 from shoal_tasks.types import ScoreRequest
 from shoal_tasks.wire_tasks import coordinates_of, make_task
 from shoal_tasks.worker.environment import EnvironmentTasks, load_game
 from shoal_tasks.worker.item_limit import ItemLimit
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.limits import MAX_SEED
 from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
@@ -196,7 +196,7 @@ def honest_group(tasks: EnvironmentTasks, dice: random.Random) -> RolloutGroup:
     seed = next(
         seed
         for seed in iter(lambda: TRAIN_SEED_MIN + dice.randrange(10_000), None)
-        if tasks.item(seed, 0).part is Part.TRAINING
+        if tasks.item(seed, 0).part is Split.TRAINING
     )
     games = []
     for _ in range(dice.randint(2, 6)):
@@ -259,7 +259,7 @@ def test_a_whole_node_takes_in_no_other_game_than_was_played(
     client = node.client()
     drawn = client.call(m.Sample(num_external=REAL_CASES), m.SampleReply).groups
     client.close()
-    with TaskWorker([tasks.spec]) as worker:
+    with SyncTaskWorker([tasks.spec]) as worker:
         for one in drawn:
             group = one.published.group
             assert group == sent[one.published.publisher] and one.published.publisher in good

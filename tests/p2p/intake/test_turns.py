@@ -25,7 +25,7 @@ from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.spec import FamilySpec, config_digest
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
-from shoal_tasks.worker.trio_client import TaskWorker
+from shoal_tasks.worker.trio_client import TrioTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest, RolloutGroup
 from shoal_wire.verdict import Reason
@@ -457,7 +457,7 @@ async def _sit(seats: FairLimiter, source: str) -> None:
         await trio.sleep(0.3)
 
 
-class _Begun(TaskWorker):
+class _Begun(TrioTaskWorker):
     """Says when it is asked for the first time."""
 
     async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:

@@ -19,8 +19,8 @@ from shoal_ipc.answers.doctor import (
 )
 from shoal_ipc.answers.form import read
 from shoal_ipc.answers.learning import Learning
-from shoal_ipc.answers.node import BufferTotals, Status, Trainer
-from shoal_ipc.answers.peer import Disk, KeyFile
+from shoal_ipc.answers.node import BufferTotals, Status, TrainerView
+from shoal_ipc.answers.peer import DiskView, KeyFile
 from shoal_p2p.ipc.checks.seen import Seen
 from shoal_p2p.ipc.doctor import diagnose
 
@@ -36,14 +36,14 @@ SEEN = OutsideSeen(
 )
 TOPIC = "/shoal/1/" + 64 * "a" + "/rollouts/0"
 WELL = Learning(state="ok", says="nothing wrong", drawn=9)
-TRAINER = Trainer(state="training", learning=WELL)
+TRAINER = TrainerView(state="training", learning=WELL)
 BUFFER = BufferTotals(groups=9, capacity_groups=4096)
 HEALTHY = Seen(
     status=Status(
         uptime_s=100.0,
         peers=4,
         mesh={TOPIC: 4},
-        disk=Disk(free_bytes=50 * 1024**3),
+        disk=DiskView(free_bytes=50 * 1024**3),
         trainer=TRAINER,
         groups_received=9,
         buffer=BUFFER,
@@ -110,17 +110,17 @@ def outside(**changes: Any) -> dict[str, Any]:
         ("mesh", "warn", {"subscribed": {"t": 0}}),
         ("mesh", "bad", {"subscribed": {"t": 3}}),
         ("mesh", "warn", {"subscribed": {"t": 9}, "mesh": {"t": 3}}),
-        ("trainer", "bad", {"trainer": Trainer(state="broken")}),
-        ("trainer", "warn", {"trainer": Trainer(state="waiting")}),
+        ("trainer", "bad", {"trainer": TrainerView(state="broken")}),
+        ("trainer", "warn", {"trainer": TrainerView(state="waiting")}),
         ("buffer", "warn", {"groups_received": 0}),
-        ("disk", "bad", {"disk": Disk(full=True, free_bytes=50 * 1024**3)}),
+        ("disk", "bad", {"disk": DiskView(full=True, free_bytes=50 * 1024**3)}),
         (
             "trainer",
             "bad",
-            {"trainer": Trainer(state="paused", paused="no space left on the disk")},
+            {"trainer": TrainerView(state="paused", paused="no space left on the disk")},
         ),
-        ("disk", "warn", {"disk": Disk(free_bytes=1024**3)}),
-        ("disk", "bad", {"disk": Disk(free_bytes=1024**2)}),
+        ("disk", "warn", {"disk": DiskView(free_bytes=1024**3)}),
+        ("disk", "bad", {"disk": DiskView(free_bytes=1024**2)}),
         ("files", "warn", {"files_limit": 256}),
         ("files", "bad", {"files_limit": 4096, "files_open": 4090}),
     ],
@@ -195,7 +195,7 @@ def test_a_bootstrap_peer_has_no_trainer_and_no_buffer() -> None:
 
 def test_a_trainer_that_ended_is_named_with_its_cause() -> None:
     why = "exit code 1: ValueError: odd; next start in 3 s"
-    ended = changed(trainer=Trainer(state="waiting"), trainer_error=why)
+    ended = changed(trainer=TrainerView(state="waiting"), trainer_error=why)
     assert only(ended, "trainer").says == f"waiting: {why}"
     assert only(changed(trainer_error=why), "trainer").says == "training", "it is over"
 
@@ -215,7 +215,7 @@ SAID: dict[str, Any] = {
 
 
 def told(said: Any) -> Seen:
-    return changed(trainer=read(Trainer, {"state": "training", "learning": said}))
+    return changed(trainer=read(TrainerView, {"state": "training", "learning": said}))
 
 
 def test_the_doctor_says_what_the_trainer_says_of_its_learning() -> None:

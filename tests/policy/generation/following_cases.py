@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shoal_policy.generation.following import Following
-from shoal_policy.generation.requests import Server
+from shoal_policy.generation.requests import InferenceServer
 from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
 from shoal_policy.model.loading import Policy
@@ -56,7 +56,7 @@ def follower(
     seconds: float = 20.0,
     at_once: int = 4,
 ) -> Following:
-    http = Server(
+    http = InferenceServer(
         server.base_url,
         api_key=None,
         request_seconds=seconds,

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from shoal_policy.generation import decoding
-from shoal_policy.generation.local import Sample, generate, sample_tokens
-from shoal_policy.model.examples import Shots, Shown
+from shoal_policy.generation.local import SampledCompletion, generate, sample_tokens
+from shoal_policy.model.examples import Shots, ShownExamples
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_wire.types import FinishReason, SamplingParams
 from tests.policy import tiny_models
@@ -24,7 +24,7 @@ def params(**changes: float) -> SamplingParams:
     return SamplingParams(**settings)  # type: ignore[arg-type]
 
 
-def draw(policy: Policy, seed: int = 3, **options) -> list[list[Sample]]:
+def draw(policy: Policy, seed: int = 3, **options) -> list[list[SampledCompletion]]:
     options = {"num_completions": 6, "params": params(), "prompts": PROMPTS, **options}
     prompts = options.pop("prompts")
     return generate(policy, prompts, generator=torch.Generator().manual_seed(seed), **options)
@@ -159,7 +159,7 @@ def test_a_row_that_ended_is_not_computed_past_the_last_position(examples: tuple
     """Few of many rows have ended, so that they stay for a while: GPT-2 has no row for them."""
     policy = tiny_models.policy("gpt2", positions=len(examples) + 12)
     if examples:
-        shown = Shown(count=1, examples=(), prefix=examples)
+        shown = ShownExamples(count=1, examples=(), prefix=examples)
         policy = replace(policy, shots=Shots({"any": shown}))
     prompts = [[*examples, *prompt] for prompt in [[1, 30, 4]] * 8 + [PROMPTS[2]]]
     samples = draw(policy, prompts=prompts, params=params(max_new_tokens=8))

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from shoal_policy.generation import decoding
-from shoal_policy.generation.local import Sample, generate
+from shoal_policy.generation.local import SampledCompletion, generate
 from shoal_policy.generation.prefixes import PrefixDecoder
-from shoal_policy.model.examples import Shots, Shown, common_prefix
+from shoal_policy.model.examples import Shots, ShownExamples, common_prefix
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.packed import can_pack
@@ -34,7 +34,7 @@ def ids(seed: int, size: int) -> list[int]:
 def shots(*prefixes: list[int]) -> Shots:
     return Shots(
         {
-            str(number): Shown(count=1, examples=(), prefix=tuple(prefix))
+            str(number): ShownExamples(count=1, examples=(), prefix=tuple(prefix))
             for number, prefix in enumerate(prefixes)
         }
     )
@@ -52,7 +52,7 @@ def case(seed: int) -> tuple[Shots, list[list[int]]]:
     return shots(first, second), prompts
 
 
-def sampled(policy: Policy, prompts: list[list[int]], seed: int) -> list[list[Sample]]:
+def sampled(policy: Policy, prompts: list[list[int]], seed: int) -> list[list[SampledCompletion]]:
     return generate(
         policy,
         prompts,
@@ -62,7 +62,7 @@ def sampled(policy: Policy, prompts: list[list[int]], seed: int) -> list[list[Sa
     )
 
 
-def assert_same(one: list[list[Sample]], other: list[list[Sample]]) -> None:
+def assert_same(one: list[list[SampledCompletion]], other: list[list[SampledCompletion]]) -> None:
     for rows, others in zip(one, other, strict=True):
         assert [row.ids for row in rows] == [row.ids for row in others]
         for row, expected in zip(rows, others, strict=True):

@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from shoal_policy.generation import decoding, local, ready
-from shoal_policy.generation.local import Sample, generate
+from shoal_policy.generation.local import SampledCompletion, generate
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from shoal_wire.types import SamplingParams
@@ -24,7 +24,7 @@ PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 4], [1, 9, 9, 14, 33, 40, 12, 4]]
 SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=10)
 
 
-def draw(policy: Policy, num: int = 4, **options: Any) -> list[Sample]:
+def draw(policy: Policy, num: int = 4, **options: Any) -> list[SampledCompletion]:
     generator = torch.Generator().manual_seed(3)
     made = generate(
         policy, PROMPTS, num_completions=num, params=SAMPLING, generator=generator, **options

@@ -26,7 +26,7 @@ from shoal_policy import __main__ as command
 from shoal_policy.generation.following import Following
 from shoal_policy.generation.probe import MOST_DIFFERENCE
 from shoal_policy.generation.remote_replies import Fault
-from shoal_policy.generation.requests import Server
+from shoal_policy.generation.requests import InferenceServer
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
 from shoal_policy.model.loading import Policy, wrap_policy
 from shoal_policy.model.lora import add_adapter
@@ -125,8 +125,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def http(base_url: str) -> Server:
-    return Server(
+def http(base_url: str) -> InferenceServer:
+    return InferenceServer(
         base_url, api_key=None, request_seconds=120, connections=4, should_stop=lambda: False
     )
 
@@ -241,7 +241,7 @@ class AsTransformersWrites:
 
     remedy = "name both"
 
-    def __init__(self, server: Server, folder: Path) -> None:
+    def __init__(self, server: InferenceServer, folder: Path) -> None:
         self._server, self._folder = server, folder
 
     def push(self, policy: Policy, version: int) -> str:

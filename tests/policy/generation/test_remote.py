@@ -17,7 +17,7 @@ from shoal_policy import __main__ as command
 from shoal_policy import generate_only
 from shoal_policy.generation.remote import RemoteConfig, RemoteGenerator, remote_generator
 from shoal_policy.generation.remote_replies import Fault, read_answer
-from shoal_policy.generation.requests import RemoteError, Server
+from shoal_policy.generation.requests import InferenceServer, ServerRefusedError
 from shoal_policy.rollouts import Question
 from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason, SamplingParams
@@ -196,7 +196,7 @@ def test_a_slow_server_is_given_up_and_does_not_hold_up_the_end() -> None:
 @pytest.mark.parametrize(("status", "do"), [(401, "OPENAI_API_KEY"), (404, "--remote-model")])
 def test_a_refusal_for_good_is_told_in_one_line_with_what_to_do(status: int, do: str) -> None:
     with ModelServer(replies(status, {"error": "no\nsuch key"})) as server:
-        with pytest.raises(RemoteError, match=f"{status}.*{do}") as caught:
+        with pytest.raises(ServerRefusedError, match=f"{status}.*{do}") as caught:
             generator(server).answer([question()])
         assert server.base_url in str(caught.value) and "\n" not in str(caught.value)
 
@@ -288,7 +288,7 @@ def test_a_server_that_is_away_is_one_line_and_the_round_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Server, "_wait", lambda _self, _seconds: None)
+    monkeypatch.setattr(InferenceServer, "_wait", lambda _self, _seconds: None)
     monkeypatch.setattr(generate_only, "_EMPTY_PAUSE_SECONDS", 0.01)
     with ModelServer(first(24, replies(503, b"down"))) as server:
         caplog.set_level("INFO")

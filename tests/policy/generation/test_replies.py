@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_policy.generation.remote_replies import Fault, read_answer
-from shoal_policy.generation.token_replies import Wanted, read_token_answers
+from shoal_policy.generation.token_replies import ExpectedReply, read_token_answers
 
 SPOKEN = {
     "model": "theirs",
@@ -32,7 +32,7 @@ SPOKEN = {
         }
     ],
 }
-WANTED = Wanted(
+WANTED = ExpectedReply(
     model="theirs",
     prompt_ids=[3, 4],
     num_completions=2,

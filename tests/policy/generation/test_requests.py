@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from shoal_policy.generation.remote_replies import Fault
-from shoal_policy.generation.requests import Server
+from shoal_policy.generation.requests import InferenceServer
 from tests.policy.model_server import ModelServer
 
 REPLY = (
@@ -24,8 +24,12 @@ EVERY = 12
 """Bytes between two places of the reply from which it is slow."""
 
 
-def server(address: str, seconds: float, stop: Callable[[], bool] = lambda: False) -> Server:
-    return Server(address, api_key=None, request_seconds=seconds, connections=1, should_stop=stop)
+def server(
+    address: str, seconds: float, stop: Callable[[], bool] = lambda: False
+) -> InferenceServer:
+    return InferenceServer(
+        address, api_key=None, request_seconds=seconds, connections=1, should_stop=stop
+    )
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shoal_policy import __main__ as command
-from shoal_policy.generation.game import Game
+from shoal_policy.generation.game import PlayedGame
 from shoal_policy.generation.questions import prompt_of
 from shoal_policy.generation.remote import RemoteConfig, RemoteGenerator
 from shoal_policy.generation.requests import Parallel
@@ -316,7 +316,7 @@ def test_a_servers_numbers_count_only_where_every_message_has_them() -> None:
     policy = ending(tiny_models.policy("llama"))
     from tests.policy.generation.test_turns import sample
 
-    game = Game(question=questions(1)[0], prompt=[1, 2], place=0)
+    game = PlayedGame(question=questions(1)[0], prompt=[1, 2], place=0)
     game.add_message(policy, sample(policy, "a"))
     game.ids += [7, 8]
     game.add_message(policy, replace(sample(policy, "bc"), logprobs=[]))

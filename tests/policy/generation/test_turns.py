@@ -13,8 +13,8 @@ import trl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_policy.generation.game import Game
-from shoal_policy.generation.local import Sample, generate
+from shoal_policy.generation.game import PlayedGame
+from shoal_policy.generation.local import SampledCompletion, generate
 from shoal_policy.generation.questions import prompt_of
 from shoal_policy.generation.seam import Asking, ThisProcess
 from shoal_policy.model.loading import Policy, wrap_policy
@@ -24,7 +24,7 @@ from shoal_policy.rollouts import Answer, OwnGroup, Question
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
 from shoal_tasks.types import Play, PlayRequest
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import Completion, FinishReason, SamplingParams
 from tests.policy import tiny_models
 from tests.support import factories as make
@@ -95,7 +95,7 @@ def policy_of(name: str, positions: int = 400) -> Policy:
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskSource]:
     spec = game_family(tmp_path_factory.mktemp("game"), ECHO, max_turns=4)
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         yield TaskSource(worker, [spec])
 
 
@@ -172,9 +172,11 @@ def test_with_real_templates_appended_turns_are_the_rendered_conversation(name: 
 @pytest.mark.parametrize("name", BETWEEN)
 def test_what_was_sampled_is_what_is_trained_on(name: str, tasks: TaskSource) -> None:
     policy = eager(policy_of(name))
-    drawn: list[tuple[list[int], Sample]] = []
+    drawn: list[tuple[list[int], SampledCompletion]] = []
 
-    def noted(of: Policy, prompts: Sequence[Sequence[int]], **how: object) -> list[list[Sample]]:
+    def noted(
+        of: Policy, prompts: Sequence[Sequence[int]], **how: object
+    ) -> list[list[SampledCompletion]]:
         samples = generate(of, prompts, **how)  # type: ignore[arg-type]
         drawn.extend((list(p), one) for p, row in zip(prompts, samples, strict=True) for one in row)
         return samples
@@ -256,7 +258,7 @@ def test_a_later_message_does_not_depend_on_who_else_still_plays(tasks: TaskSour
     def with_cut(num_cut: int) -> list[str]:
         def cutting(
             of: Policy, prompts: Sequence[Sequence[int]], **how: object
-        ) -> list[list[Sample]]:
+        ) -> list[list[SampledCompletion]]:
             made = generate(of, prompts, **how)  # type: ignore[arg-type]
             if how["num_completions"] == 1:
                 return made
@@ -295,9 +297,11 @@ def question(max_turns: int = 4) -> Question:
     return Question(task=make.task(1), text="go", tagged=False, max_turns=max_turns)
 
 
-def sample(policy: Policy, text: str) -> Sample:
+def sample(policy: Policy, text: str) -> SampledCompletion:
     ids = [*encode_text(policy, text), policy.eos_id]
-    return Sample(ids=ids, text=text, finish_reason=FinishReason.STOP, logprobs=[-1.0] * len(ids))
+    return SampledCompletion(
+        ids=ids, text=text, finish_reason=FinishReason.STOP, logprobs=[-1.0] * len(ids)
+    )
 
 
 class Separating:
@@ -320,7 +324,7 @@ def test_a_message_with_the_separator_ends_its_game_before_it() -> None:
     policy = policy_of("tiny")
     drawn = sample(policy, "ab7cd")
     policy = replace(policy, tokenizer=Separating(policy.tokenizer))
-    game = Game(question=question(), prompt=[1, 2], place=0)
+    game = PlayedGame(question=question(), prompt=[1, 2], place=0)
     game.add_message(policy, replace(drawn, text=f"ab{SEPARATOR}cd"))
     answer = game.answer()
     assert answer.text == "ab" and answer.finish_reason is FinishReason.LENGTH
@@ -336,7 +340,7 @@ def test_a_message_with_the_separator_ends_its_game_before_it() -> None:
 )
 def test_a_game_whose_environment_fails_ends(play: Play) -> None:
     policy = policy_of("tiny")
-    game = Game(question=question(), prompt=[1, 2], place=0)
+    game = PlayedGame(question=question(), prompt=[1, 2], place=0)
     game.add_message(policy, sample(policy, "a"))
     game.add_answer(policy, play)
     assert game.ended is FinishReason.LENGTH
@@ -401,7 +405,7 @@ def test_a_message_that_begins_with_the_separator_is_one_token_and_says_nothing(
     policy = policy_of("tiny")
     policy = replace(policy, tokenizer=Separating(policy.tokenizer))
     for before in ([], [sample(policy, "a")]):
-        game = Game(question=question(), prompt=[1, 2], place=0)
+        game = PlayedGame(question=question(), prompt=[1, 2], place=0)
         for one in before:
             game.add_message(policy, one)
             game.add_answer(policy, Play(observations=("b",), done=False, reward=0.0))
@@ -432,7 +436,7 @@ def test_a_game_that_is_over_at_once_and_messages_that_are_empty(
 ) -> None:
     policy = replace(policy_of("tiny"), eos_ids=frozenset({2, *range(5, 30)}))
     spec = game_family(tmp_path, QUICK, max_turns=3)
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         source = TaskSource(worker, [spec])
         groups = played(policy, source, num=24)
         rewards = source.verify_own(groups)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shoal_policy.generation import decoding
-from shoal_policy.generation.local import Sample, generate
+from shoal_policy.generation.local import SampledCompletion, generate
 from shoal_policy.generation.ready import row_bytes
 from shoal_policy.generation.typed_cache import TypedCache
 from shoal_policy.model.loading import Policy
@@ -28,7 +28,7 @@ def in_bfloat16(architecture: str) -> Policy:
     return dataclasses.replace(policy, autocast_dtype=torch.bfloat16, eos_ids=never)
 
 
-def draw(policy: Policy) -> list[list[Sample]]:
+def draw(policy: Policy) -> list[list[SampledCompletion]]:
     generator = torch.Generator().manual_seed(3)
     return generate(policy, PROMPTS, num_completions=2, params=SAMPLING, generator=generator)
 

@@ -16,7 +16,7 @@ from shoal_policy.model.packed import TokenRow
 from shoal_policy.update import grpo, rows
 from shoal_policy.update.grpo import update
 from shoal_policy.update.logprobs import completion_logprobs
-from shoal_policy.update.rows import Row, batch_tokens, micro_batches, pack
+from shoal_policy.update.rows import TrainingRow, batch_tokens, micro_batches, pack
 from tests.policy import tiny_models
 from tests.policy.update.test_grpo import Recorder, assert_same_gradients, config, make_groups
 
@@ -93,7 +93,9 @@ def test_what_memory_errors_look_like() -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_halving_ends_when_every_row_goes_alone(packed: bool) -> None:
     made = [
-        Row(group=0, prompt_ids=[1] * 20, completion_ids=[2] * n, advantage=1.0, external=False)
+        TrainingRow(
+            group=0, prompt_ids=[1] * 20, completion_ids=[2] * n, advantage=1.0, external=False
+        )
         for n in (5, 30, 7, 12)
     ]
     budget, seen = 8192, []

@@ -162,7 +162,7 @@ def test_attention_that_was_chosen_on_purpose_is_left_alone() -> None:
 def test_packing_is_used_where_it_saves_tokens_only() -> None:
     policy = tiny_models.policy()
 
-    def rows_of(prompt: int, completions: list[int]) -> list[rows.Row]:
+    def rows_of(prompt: int, completions: list[int]) -> list[rows.TrainingRow]:
         group = TrainGroup(
             prompt_ids=[5] * prompt,
             completions=[[6] * size for size in completions],

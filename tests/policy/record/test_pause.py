@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal_policy.record.pause import Pause
+from shoal_policy.record.pause import RunPause
 
 
 def test_it_goes_on_when_nothing_lacks(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     told: list[str] = []
     answers = iter(["full", "full", "still full", ""])
-    pause = Pause(
+    pause = RunPause(
         lack=lambda: next(answers), should_stop=lambda: False, tell=told.append, retry_seconds=0.0
     )
     assert pause.hold()
@@ -22,13 +22,13 @@ def test_it_goes_on_when_nothing_lacks(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_nothing_is_said_of_a_disk_with_room(caplog: pytest.LogCaptureFixture) -> None:
-    assert Pause(lack=lambda: "", should_stop=lambda: True, tell=pytest.fail).hold()
+    assert RunPause(lack=lambda: "", should_stop=lambda: True, tell=pytest.fail).hold()
     assert not caplog.records
 
 
 def test_a_stop_is_heard_while_it_waits() -> None:
     asked: Iterator[bool] = iter([False] * 3 + [True] * 10)
-    pause = Pause(
+    pause = RunPause(
         lack=lambda: "full",
         should_stop=lambda: next(asked),
         tell=lambda _why: None,

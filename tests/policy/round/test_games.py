@@ -17,11 +17,11 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import OwnGroup, shareable
 from shoal_policy.round.config import RoundConfig
-from shoal_policy.sapo import Learner, Outcome, Rounds
+from shoal_policy.sapo import Learner, RoundOutcome, Rounds
 from shoal_policy.tasks import TaskSource
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_tasks.turns import split_messages
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import RolloutGroup, SamplingParams
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
@@ -46,7 +46,7 @@ ALONE = NodeLink(None)
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskSource]:
     spec = game_family(tmp_path_factory.mktemp("game"), GAME, max_turns=3)
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         yield TaskSource(worker, [spec])
 
 
@@ -75,7 +75,7 @@ def rounds(policy: Policy, tasks: TaskSource, link: NodeLink, **changes: int) ->
     )
 
 
-def reward_of(outcomes: list[Outcome]) -> float:
+def reward_of(outcomes: list[RoundOutcome]) -> float:
     rewards = [outcome.record.reward_local or 0.0 for outcome in outcomes]
     return sum(rewards) / len(rewards)
 

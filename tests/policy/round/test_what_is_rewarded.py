@@ -28,12 +28,12 @@ from shoal_policy.round.config import RoundConfig, round_config
 from shoal_policy.round.external import ExternalSampling
 from shoal_policy.tasks import TaskSource
 from shoal_policy.update.losses import LOSSES
-from shoal_policy.update.rows import Row, TrainGroup, make_rows, weighted
+from shoal_policy.update.rows import TrainGroup, TrainingRow, make_rows, weighted
 from shoal_policy.update.training_set import train_group
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
 from shoal_tasks.prompts import answer_text
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import group_id
 from shoal_wire.types import (
     Completion,
@@ -76,8 +76,8 @@ class Given(NodeLink):
 
 
 @functools.cache
-def worker() -> TaskWorker:
-    made = TaskWorker(SPECS)
+def worker() -> SyncTaskWorker:
+    made = SyncTaskWorker(SPECS)
     made.start()
     return made
 
@@ -243,5 +243,5 @@ def test_no_group_of_others_weighs_more_than_an_own_one_can(
     assert weight_of(their_rows) <= bound * unit * (1 + 1e-6)
 
 
-def weight_of(rows: Sequence[Row]) -> float:
+def weight_of(rows: Sequence[TrainingRow]) -> float:
     return sum(abs(row.advantage) * row.weight * len(row.completion_ids) for row in rows)

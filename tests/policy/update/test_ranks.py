@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 
 from shoal_policy.update.ranks import SLACK, dealt
-from shoal_policy.update.rows import Row
+from shoal_policy.update.rows import TrainingRow
 
 
-def rows_of(prompts: int, each: int, prompt: int, lengths: tuple[int, int], seed: int) -> list[Row]:
+def rows_of(
+    prompts: int, each: int, prompt: int, lengths: tuple[int, int], seed: int
+) -> list[TrainingRow]:
     rng = random.Random(seed)
     return [
-        Row(
+        TrainingRow(
             group=number,
             prompt_ids=[number] * prompt,
             completion_ids=[1] * rng.randint(*lengths),
@@ -23,7 +25,7 @@ def rows_of(prompts: int, each: int, prompt: int, lengths: tuple[int, int], seed
     ]
 
 
-def tokens(part: list[Row]) -> int:
+def tokens(part: list[TrainingRow]) -> int:
     """What a process computes: each of its prompts once."""
     prompts = {tuple(row.prompt_ids) for row in part}
     return sum(map(len, prompts)) + sum(len(row.completion_ids) for row in part)

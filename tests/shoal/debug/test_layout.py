@@ -12,7 +12,7 @@ from shoal.layout import Rows, print_wrapped
 from shoal_base.terminal import Terminal
 from shoal_ipc.answers.doctor import Doctor, Finding
 from shoal_ipc.answers.learning import LearntFrom, Ledger
-from shoal_ipc.answers.node import Buffer, CompletionRow, PublisherRow, Rollout, Rollouts
+from shoal_ipc.answers.node import Buffer, CompletionRow, PublisherRow, Rollout, RolloutsView
 from shoal_ipc.answers.peer import (
     Connection,
     MeshMember,
@@ -145,11 +145,11 @@ ROLLOUT = Rollout(
 @pytest.mark.parametrize("width", [60, 80, 100])
 @pytest.mark.parametrize(
     ("view", "answer"),
-    [("doctor", Doctor(findings=(FINDING,))), ("rollouts", Rollouts(rollouts=(ROLLOUT,)))],
+    [("doctor", Doctor(findings=(FINDING,))), ("rollouts", RolloutsView(rollouts=(ROLLOUT,)))],
     ids=["doctor", "rollouts"],
 )
 def test_sentences_break_between_words_on_a_terminal(
-    view: str, answer: Doctor | Rollouts, width: int
+    view: str, answer: Doctor | RolloutsView, width: int
 ) -> None:
     whole = printed(VIEWS[view].show, answer, width)
     file = io.StringIO()
@@ -166,5 +166,5 @@ def test_the_numbers_of_a_long_question_are_shown() -> None:
         "Your task is to convert a number between two bases. " * 4 + "Convert 1011 to base 7."
     )
     rollout = Rollout(number=1, family="base_conversion", own=True, round=3, question=question)
-    lines = printed(VIEWS["rollouts"].show, Rollouts(rollouts=(rollout,)), 80)
+    lines = printed(VIEWS["rollouts"].show, RolloutsView(rollouts=(rollout,)), 80)
     assert "Convert 1011 to base 7." in " ".join(line.strip() for line in lines)

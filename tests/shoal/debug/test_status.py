@@ -9,10 +9,10 @@ import pytest
 
 from shoal.debug.views import VIEWS
 from shoal_base.terminal import Terminal
-from shoal_ipc.answers.node import Status, Trainer
+from shoal_ipc.answers.node import Status, TrainerView
 
 
-def said_of(trainer: Trainer) -> str:
+def said_of(trainer: TrainerView) -> str:
     file = io.StringIO()
     VIEWS["status"].show(Terminal(file=file, width=100), Status(trainer=trainer))
     return file.getvalue()
@@ -24,7 +24,7 @@ def said_of(trainer: Trainer) -> str:
 )
 def test_how_a_trainer_ended_is_told_where_it_failed(state: str, code: int, told: bool) -> None:
     """One that has played its rounds is ended by its node: that is no failure."""
-    ended = Trainer(state=state, last_exit=code, last_error="no room", next_start_s=2.0)
+    ended = TrainerView(state=state, last_exit=code, last_error="no room", next_start_s=2.0)
     said = said_of(ended)
     assert (f"exit {code}: no room; next start in 2.0 s" in said) == told
     assert ("last end" in said) == told
@@ -43,6 +43,6 @@ def test_how_a_trainer_ended_is_told_where_it_failed(state: str, code: int, told
 def test_it_says_how_many_groups_a_round_looked_at(
     latest: dict[str, float | None] | None, told: bool
 ) -> None:
-    said = said_of(Trainer(last_round=latest))
+    said = said_of(TrainerView(last_round=latest))
     assert ("11 groups in the last round, 4 of them its own" in said) == told
     assert ("looked at" in said) == told

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from shoal.page import server
-from shoal.page.answers import Answer, Pages
+from shoal.page.answers import PageReply, Pages
 from shoal.page.board import Board
 from shoal.page.guard import HEADERS
 from shoal.page.server import PageServer
@@ -38,8 +38,8 @@ HERE = b" 200 OK"
 class HugePages(Pages):
     """The page, and an answer that is more than two sockets hold."""
 
-    def answer(self, path: str, query: str) -> Answer:
-        return Answer(200, bytes(1 << 25)) if path == "/huge" else super().answer(path, query)
+    def answer(self, path: str, query: str) -> PageReply:
+        return PageReply(200, bytes(1 << 25)) if path == "/huge" else super().answer(path, query)
 
 
 @contextmanager

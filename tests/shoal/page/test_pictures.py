@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 from rich._export_format import CONSOLE_SVG_FORMAT
 
-from shoal.view.asking import Asking
+from shoal.view.asking import FolderFollower
 from shoal.view.build import build
 from shoal.watch.frame import frame
 from shoal_base.terminal import Terminal
@@ -102,7 +102,7 @@ def _take(page: Any, path: Path, last: str) -> None:
 
 def _watched(data_dir: Path) -> str:
     """Return `shoal watch` as a picture that loads nothing from anywhere."""
-    asking = Asking(data_dir)
+    asking = FolderFollower(data_dir)
     while (answers := asking.now()).doctor is None:
         time.sleep(0.1)
     asking.close()

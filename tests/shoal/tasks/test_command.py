@@ -26,7 +26,7 @@ from shoal_tasks.families import (
 )
 from shoal_tasks.generators import ALLOWED_GENERATORS
 from shoal_tasks.prompts import TAGGED_INSTRUCTION
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.policy import tiny_models
 from tests.policy.model.test_prompting import TEMPLATE
 
@@ -36,8 +36,8 @@ FAMILIES = tuple(
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[TaskWorker]:
-    with TaskWorker(FAMILIES) as running:
+def worker() -> Iterator[SyncTaskWorker]:
+    with SyncTaskWorker(FAMILIES) as running:
         yield running
 
 
@@ -104,11 +104,11 @@ def test_a_generator_is_shown_with_its_default(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("spec", FAMILIES, ids=lambda spec: spec.name)
 def test_a_family_is_shown_as_the_trainers_models_are_asked_it(
     spec: FamilySpec,
-    worker: TaskWorker,
+    worker: SyncTaskWorker,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def shared(_specs: object) -> AbstractContextManager[TaskWorker]:
+    def shared(_specs: object) -> AbstractContextManager[SyncTaskWorker]:
         return nullcontext(worker)
 
     monkeypatch.setattr("shoal.tasks.command.TaskWorker", shared)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.view.asking import Answers
-from shoal.view.run import Run
+from shoal.view.asking import LatestAnswers
+from shoal.view.run import RunFile
 from shoal_ipc.answers.form import read
 from shoal_ipc.answers.views import VIEWS
 
@@ -141,7 +141,7 @@ DOCTOR: dict[str, Any] = {
         {"check": "disk", "state": "warn", "says": "1 GiB free", "do": "make room"},
     ],
 }
-RUN = Run(round=23, reward_own=0.36, held_out=0.125, held_out_start=0.125)
+RUN = RunFile(round=23, reward_own=0.36, held_out=0.125, held_out_start=0.125)
 GIVEN: dict[str, Any] = {
     "status": STATUS,
     "peers": PEERS,
@@ -155,9 +155,9 @@ GIVEN: dict[str, Any] = {
 """By the view: what the node answers, as JSON values."""
 
 
-def typed(**given: Any) -> Answers:
+def typed(**given: Any) -> LatestAnswers:
     """Return JSON answers as they are read; what is no view's stays."""
-    return Answers(
+    return LatestAnswers(
         **{
             name: read(VIEWS[name], value) if name in VIEWS and value is not None else value
             for name, value in given.items()
@@ -165,6 +165,6 @@ def typed(**given: Any) -> Answers:
     )
 
 
-def answers(**other: Any) -> Answers:
+def answers(**other: Any) -> LatestAnswers:
     """Return the answers of a node that is up, with others where they are given."""
     return typed(**{"run": RUN, **GIVEN, **other})

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from shoal.view import asking as view_asking
-from shoal.view.asking import Asking
-from shoal.view.run import Run
+from shoal.view.asking import FolderFollower
+from shoal.view.run import RunFile
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.form import read
 from shoal_ipc.answers.learning import Ledger
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def answering(asking: Asking, *, up: bool) -> Any:
+def answering(asking: FolderFollower, *, up: bool) -> Any:
     """Ask until it is there, or is not."""
     deadline = time.monotonic() + 30
     while True:
@@ -52,7 +52,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def test_a_node_that_goes_away_is_down_since_then_and_found_again(folder: Path) -> None:
-    asking = Asking(folder)
+    asking = FolderFollower(folder)
     assert asking.now().down_since_unix == 0.0
     with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
         answers = answering(asking, up=True)
@@ -71,7 +71,7 @@ def test_a_node_that_goes_away_is_down_since_then_and_found_again(folder: Path) 
 
 def test_who_comes_back_is_asked_everything_anew(folder: Path) -> None:
     """It may be of another version, with other views; nothing of before is shown as its own."""
-    asking = Asking(folder)
+    asking = FolderFollower(folder)
     with answering_node(folder, {"status": STATUS, "ledger": LEDGER, "doctor": DOCTOR}):
         assert answering(asking, up=True).ledger == read(Ledger, LEDGER)
         until(lambda: asking.now().doctor == read(Doctor, DOCTOR))
@@ -90,7 +90,7 @@ def test_a_view_that_it_has_not_is_asked_for_once_and_doctor_now_and_then(folder
             asked[str(view)] += 1
             return super().__contains__(view)
 
-    asking = Asking(folder)
+    asking = FolderFollower(folder)
     with answering_node(folder, Counted(status=STATUS, doctor=DOCTOR)):
         answering(asking, up=True)
         until(lambda: asking.now().doctor == read(Doctor, DOCTOR))
@@ -117,7 +117,7 @@ def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
 
     monkeypatch.setattr(NodeClient, "inspect", slowly)
     monkeypatch.setattr(view_asking, "DOCTOR_SECONDS", 0.0)
-    asking = Asking(folder)
+    asking = FolderFollower(folder)
     with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
         answering(asking, up=True)
         until(lambda: bool(told))
@@ -130,7 +130,7 @@ def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
 
 
 def test_what_is_no_answer_is_none(folder: Path) -> None:
-    asking = Asking(folder)
+    asking = FolderFollower(folder)
     with answering_node(folder, {"status": ["no object"]}):
         for _ in range(3):
             assert asking.now().down_since_unix == 0.0
@@ -141,11 +141,11 @@ def test_a_node_that_has_ended_left_its_last_words(folder: Path) -> None:
     left = folder / "last-status.json"
     left.write_text(json.dumps(STATUS))
     os.utime(left, (1000.0, 1000.0))
-    answers = Asking(folder).now()
+    answers = FolderFollower(folder).now()
     assert answers.down_since_unix == 1000.0
     assert answers.status == read(Status, STATUS)
     left.write_text("no JSON")
-    assert Asking(folder).now().status is None
+    assert FolderFollower(folder).now().status is None
 
 
 def test_of_a_long_run_there_are_its_first_mark_and_its_latest(folder: Path) -> None:
@@ -157,7 +157,7 @@ def test_of_a_long_run_there_are_its_first_mark_and_its_latest(folder: Path) -> 
     ]
     lines = [json.dumps(one) for one in (marks[0], *rounds, marks[3])]
     path.write_text("\n".join(lines) + "\n" + '{"cut')
-    asking = Asking(folder)
+    asking = FolderFollower(folder)
     run = asking.now().run
     assert (run.held_out_start, run.held_out, run.round) == (0.0, 0.3, 3999)
     assert run.reward_own == pytest.approx((3999 - 9.5) / 4000), "of the latest twenty"
@@ -165,6 +165,6 @@ def test_of_a_long_run_there_are_its_first_mark_and_its_latest(folder: Path) -> 
         file.write(' short"}\n' + json.dumps(marks[2]) + "\n")
     assert asking.now().run.held_out == 0.2
     path.write_text("7\n[1]\n" + json.dumps(marks[3]) + "\n")  # a shorter one in its place
-    assert asking.now().run == Run(held_out=0.3, held_out_start=0.3)
+    assert asking.now().run == RunFile(held_out=0.3, held_out_start=0.3)
     path.unlink()
-    assert asking.now().run == Run()
+    assert asking.now().run == RunFile()

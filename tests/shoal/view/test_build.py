@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.view.build import build
-from shoal.view.model import Shown
-from shoal.view.run import Run
+from shoal.view.model import ShownPeer
+from shoal.view.run import RunFile
 from shoal_base.visible import visible
 from shoal_ipc.answers.form import to_json
 from shoal_wire.invite import decode_invite
@@ -32,7 +32,7 @@ from tests.shoal.view.node_answers import (
 HOSTILE = "\x1b[2J\u202eevil\u200b\n"
 
 
-def shown(**other: Any) -> Shown:
+def shown(**other: Any) -> ShownPeer:
     return build(answers(**other), data_dir="/somewhere/node", at_unix=AT_UNIX)
 
 
@@ -112,14 +112,14 @@ def test_of_a_node_that_has_stopped_it_is_said_what_was_so(given: Any, says: str
 
 def test_its_last_rounds_are_those_on_disk_where_it_was_killed() -> None:
     """Its status is of an earlier end."""
-    run = Run(round=50, reward_own=0.405)
+    run = RunFile(round=50, reward_own=0.405)
     one = shown(run=run, down_since_unix=AT_UNIX)
     assert (one.learning.round, one.learning.reward_own) == (50, 0.405)
     assert shown(run=run).learning.round == STATUS["round"]
 
 
 def test_its_figures_are_of_the_same_rounds_as_its_answer() -> None:
-    run = Run(round=STATUS["round"] + 1, reward_own=0.405, answer="Yes: own reward rose")
+    run = RunFile(round=STATUS["round"] + 1, reward_own=0.405, answer="Yes: own reward rose")
     one = shown(run=run).learning
     assert (one.answer, one.reward_own, one.round) == (run.answer, 0.405, run.round)
 
@@ -128,7 +128,7 @@ def test_its_json_holds_all_of_it_and_a_version() -> None:
     found = to_json(shown())
     assert found["schema_version"] == 1
     assert json.loads(json.dumps(found)) == found
-    assert set(found) == {*Shown.__dataclass_fields__}
+    assert set(found) == {*ShownPeer.__dataclass_fields__}
 
 
 @pytest.mark.parametrize("role", ["bootstrap", "judge"])

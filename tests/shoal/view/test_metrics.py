@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.view.asking import Answers
+from shoal.view.asking import LatestAnswers
 from shoal.view.build import build
 from shoal.view.health import healthy, ready
 from shoal.view.metrics import MAX_ROWS, METRICS, metrics_text
-from shoal.view.model import Shown
+from shoal.view.model import ShownPeer
 from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ME, STATUS, answers, typed
 
 
-def shown(of: Answers) -> Shown:
+def shown(of: LatestAnswers) -> ShownPeer:
     return build(of, data_dir="/somewhere/node", at_unix=AT_UNIX)
 
 
-def scraped(of: Answers) -> dict[tuple[str, tuple[str, ...]], float]:
+def scraped(of: LatestAnswers) -> dict[tuple[str, tuple[str, ...]], float]:
     """What a scrape brings, read by Prometheus' own parser."""
     text = metrics_text(shown(of), of)
     return {
@@ -49,7 +49,7 @@ def test_a_node_is_scraped() -> None:
 
 
 def test_one_that_is_down_is_scraped_all_the_same() -> None:
-    found = scraped(Answers(down_since_unix=0.0))
+    found = scraped(LatestAnswers(down_since_unix=0.0))
     assert found["shoal_up", ()] == 0
     assert ("shoal_rounds_total", ()) not in found
 

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from shoal.view.build import build
-from shoal.view.model import Shown
+from shoal.view.model import ShownPeer
 from shoal.watch.frame import frame
 from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ROLLOUTS, answers
 
@@ -21,11 +21,11 @@ QUESTIONS = (
 WORDS = ("right", "learning", "from", "worth", "said", "refused", "now")
 
 
-def shown(**other: Any) -> Shown:
+def shown(**other: Any) -> ShownPeer:
     return build(answers(**other), data_dir="/somewhere/node", at_unix=AT_UNIX)
 
 
-def lines(of: Shown, width: int, height: int) -> list[str]:
+def lines(of: ShownPeer, width: int, height: int) -> list[str]:
     return frame(of, width=width, height=height, foot=FOOT).plain.split("\n")
 
 

@@ -21,7 +21,7 @@ from shoal_tasks.openenv.messages import (
     EnvironmentRaisedError,
     NoPlaceError,
     Observed,
-    WireError,
+    OpenEnvError,
     read_answer,
     reset_message,
     step_message,
@@ -158,7 +158,7 @@ def test_any_answer_is_an_observation_or_a_stated_error(answer: Any, cut: int | 
     text = json.dumps(answer)[:cut]
     try:
         found = read_answer(text)
-    except (NotAnActionError, EnvironmentRaisedError, NoPlaceError, WireError) as error:
+    except (NotAnActionError, EnvironmentRaisedError, NoPlaceError, OpenEnvError) as error:
         assert "\n" not in str(error) and len(str(error)) < 300
     else:
         assert isinstance(found, Observed) and abs(found.reward) <= 1e300

@@ -27,7 +27,7 @@ from shoal_tasks.openenv.connection import ServerPlace, get_json
 from shoal_tasks.openenv.identity import NOT_AN_ACTION
 from shoal_tasks.turns import join_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 from tests.tasks.openenv.test_server_family import family
 
@@ -61,7 +61,7 @@ def serving(name: str) -> Iterator[str]:
         process.wait()
 
 
-def play(worker: TaskWorker, spec: FamilySpec, seed: int, *messages: str) -> tuple[str, ...]:
+def play(worker: SyncTaskWorker, spec: FamilySpec, seed: int, *messages: str) -> tuple[str, ...]:
     (played,) = worker.play([PlayRequest(task=coordinates(spec, seed), messages=messages)])
     assert played.error == ""
     return played.observations
@@ -70,7 +70,7 @@ def play(worker: TaskWorker, spec: FamilySpec, seed: int, *messages: str) -> tup
 def test_a_number_is_found_by_halving(tmp_path: Path) -> None:
     with serving("higher-lower") as address:
         spec = family(tmp_path, address, max_turns=5)
-        with TaskWorker([spec]) as worker:
+        with SyncTaskWorker([spec]) as worker:
             for task, question in worker.draw(random.Random(1), 4):
                 low, high = int(question.split()[4]), int(question.split()[6].strip(","))
                 said: list[str] = []
@@ -92,7 +92,7 @@ def test_a_game_of_many_turns_with_actions_of_two_fields(tmp_path: Path) -> None
     ]
     with serving("lights") as address:
         spec = family(tmp_path, address, max_turns=64)
-        with TaskWorker([spec]) as worker:
+        with SyncTaskWorker([spec]) as worker:
             first = play(worker, spec, TRAIN_SEED_MIN, *messages)
             assert first == play(worker, spec, TRAIN_SEED_MIN, *messages)
             assert first[0].startswith('{"board":["') and len(first) > 10
@@ -104,7 +104,7 @@ def test_a_server_with_a_single_session_whose_environment_raises(tmp_path: Path)
     with serving("guess") as address:
         spec = family(tmp_path, address, max_turns=1)
         task = coordinates(spec, TRAIN_SEED_MIN)
-        with TaskWorker([spec]) as node, TaskWorker([spec]) as trainer:
+        with SyncTaskWorker([spec]) as node, SyncTaskWorker([spec]) as trainer:
             (question,) = node.questions([task])
             word = question.removeprefix("Say ").removesuffix(".")
             asked = [

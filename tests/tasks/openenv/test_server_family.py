@@ -17,14 +17,14 @@ from shoal_tasks.openenv.address import parse_address
 from shoal_tasks.openenv.connection import ServerPlace
 from shoal_tasks.openenv.identity import NOT_AN_ACTION, describe
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest
 from shoal_tasks.worker.away import AWAY_S
-from shoal_tasks.worker.sync import TaskWorker
-from shoal_tasks.worker.trio_client import TaskWorker as TrioWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
+from shoal_tasks.worker.trio_client import TrioTaskWorker as TrioWorker
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
@@ -55,7 +55,7 @@ def completion(spec: FamilySpec, *messages: str, finish: FinishReason = STOP) ->
     return ScoreRequest(task=task, text=join_messages(messages), finish_reason=finish)
 
 
-def won(worker: TaskWorker, spec: FamilySpec) -> str:
+def won(worker: SyncTaskWorker, spec: FamilySpec) -> str:
     """The message that wins the game of `SEED`."""
     plays = worker.play([ask(spec, str(number)) for number in range(1, 7)])
     return str(1 + [play.done for play in plays].index(True))
@@ -64,7 +64,7 @@ def won(worker: TaskWorker, spec: FamilySpec) -> str:
 def test_a_game_is_played_and_scored_by_replay(tmp_path: Path) -> None:
     with served(Wire()) as address:
         spec = family(tmp_path, address)
-        with TaskWorker([*EASY[:1], spec]) as worker:
+        with SyncTaskWorker([*EASY[:1], spec]) as worker:
             assert worker.questions([coordinates(spec, SEED)]) == ["Guess a number from 1 to 6."]
             right = won(worker, spec)
             (play,) = worker.play([ask(spec, "no", right)])
@@ -202,14 +202,14 @@ def test_a_server_that_goes_costs_only_its_family(
 ) -> None:
     with served(Wire()) as address:
         spec = family(tmp_path, address)
-        worker = TaskWorker([*EASY[:1], spec])
+        worker = SyncTaskWorker([*EASY[:1], spec])
         with worker:
             assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
     with worker:
         drawn = worker.draw(random.Random(1), 20)
         assert {task.family for task, _ in drawn} == {EASY[0].name}
         assert {at.family for at, _ in worker.held_out(4)} == {EASY[0].name}
-        assert worker.parts([coordinates(spec, SEED)]) == [Part.AWAY]
+        assert worker.parts([coordinates(spec, SEED)]) == [Split.AWAY]
         (play,) = worker.play([ask(spec, "x")])
         assert play.done and play.reward == 0.0 and "Connection refused" in play.error
         (score,) = worker.score([completion(spec, "x", finish=LENGTH)])
@@ -227,17 +227,17 @@ def test_a_server_that_comes_back_is_used_again_unless_it_is_another(tmp_path: P
     with served(wire) as address:
         spec = family(tmp_path, address)
     port = int(address.rpartition(":")[2])
-    with served(Wire(metadata={"name": "Guess", "version": "2"}), port), TaskWorker(EASY[:1]):
+    with served(Wire(metadata={"name": "Guess", "version": "2"}), port), SyncTaskWorker(EASY[:1]):
         pass
     with (
         served(Wire(metadata={"name": "Guess", "version": "2"}), port),
         pytest.raises(
             ServerAway, match=r"another environment than the swarm's 'guess' \(by version"
         ),
-        TaskWorker([spec]),
+        SyncTaskWorker([spec]),
     ):
         pass
-    with served(wire, port), TaskWorker([spec]) as worker:
+    with served(wire, port), SyncTaskWorker([spec]) as worker:
         assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
 
 
@@ -247,7 +247,7 @@ def test_a_server_that_was_lost_is_taken_back(
     wire = Wire()
     with served(wire) as address:
         spec = family(tmp_path, address)
-        worker = TaskWorker([*EASY[:1], spec])
+        worker = SyncTaskWorker([*EASY[:1], spec])
         with Clocked(worker, spec) as clock:
             assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
     port = int(address.rpartition(":")[2])
@@ -275,7 +275,7 @@ def test_a_server_that_is_away_at_the_start_is_asked_again(
     identity._known.clear()  # another process, which starts while the server is away
     spec = specs_of(manifest, files)[-1]
     assert (spec.name, spec.path) == ("guess", address)
-    worker = TaskWorker([*EASY[:1], spec])
+    worker = SyncTaskWorker([*EASY[:1], spec])
     port = int(address.rpartition(":")[2])
     found = wire if is_the_swarms else Wire(metadata={"name": "Guess", "version": "2"})
     with Clocked(worker, spec) as clock:
@@ -290,7 +290,7 @@ def test_a_server_that_is_away_at_the_start_is_asked_again(
 class Clocked:
     """A worker in use, with a clock of its server's conversation that a test sets."""
 
-    def __init__(self, worker: TaskWorker, spec: FamilySpec) -> None:
+    def __init__(self, worker: SyncTaskWorker, spec: FamilySpec) -> None:
         self.now = 1e6
         self._worker = worker
         worker._lanes[spec.lane].conversation._clock = lambda: self.now  # type: ignore[attr-defined]
@@ -309,7 +309,7 @@ def test_a_server_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
     limits = WorkerLimits(request_timeout_seconds=1.0)
     with served(wire) as address:
         spec = family(tmp_path, address)
-        with TaskWorker([*EASY[:1], spec], limits=limits) as worker:
+        with SyncTaskWorker([*EASY[:1], spec], limits=limits) as worker:
             assert worker.play([ask(spec, "x")])[0].error == ""
             hangs.append(True)
             (play,) = worker.play([ask(spec, "x")])
@@ -321,7 +321,7 @@ def test_a_server_with_one_place_serves_several_in_turn(tmp_path: Path) -> None:
     wire = Wire(max_sessions=1)
     with served(wire) as address:
         spec = family(tmp_path, address)
-        with TaskWorker([spec]) as one, TaskWorker([spec]) as other:
+        with SyncTaskWorker([spec]) as one, SyncTaskWorker([spec]) as other:
             for _ in range(2):
                 for worker in (one, other):
                     assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
@@ -346,7 +346,7 @@ def test_messages_that_are_no_action_are_answered_alike_everywhere(tmp_path: Pat
 
     with served(Wire(game=Board, schema=schema)) as address:
         spec = family(tmp_path, address)
-        with TaskWorker([spec]) as worker:
+        with SyncTaskWorker([spec]) as worker:
             assert worker.questions([coordinates(spec, SEED)]) == ['{"board":[1,2],"left":9}']
             (play,) = worker.play([ask(spec, "up", '{"row": 1}', "[1]", '{"row": 1e999}')])
             assert play.observations == (NOT_AN_ACTION,) * 4 and not play.done
@@ -361,7 +361,7 @@ def test_what_the_environment_raises_costs_the_game_alone(tmp_path: Path) -> Non
 
     with served(Wire(game=Raises)) as address:
         spec = family(tmp_path, address)
-        with TaskWorker([spec]) as worker:
+        with SyncTaskWorker([spec]) as worker:
             bad, good = worker.score(
                 [completion(spec, "raise"), completion(spec, "no", finish=LENGTH)]
             )
@@ -372,7 +372,7 @@ def test_what_the_environment_raises_costs_the_game_alone(tmp_path: Path) -> Non
 def test_a_worker_of_a_server_may_connect_to_nothing_else(tmp_path: Path) -> None:
     with served(Wire()) as address:
         spec = family(tmp_path, address)
-        with TaskWorker([spec]) as worker:
+        with SyncTaskWorker([spec]) as worker:
             assert worker.report is not None
             layers = {layer.name: layer for layer in worker.report.layers}
     assert layers["network"].detail == "it connects to its own server"

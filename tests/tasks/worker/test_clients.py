@@ -47,7 +47,7 @@ class Seen:
 
 
 def play_sync(asks: Sequence[Ask]) -> Seen:
-    worker = sync.TaskWorker(EASY, limits=LIMITS)
+    worker = sync.SyncTaskWorker(EASY, limits=LIMITS)
     results: list[object] = []
     try:
         worker.start()
@@ -64,7 +64,7 @@ def play_sync(asks: Sequence[Ask]) -> Seen:
 
 
 def play_trio(asks: Sequence[Ask]) -> Seen:
-    worker = trio_client.TaskWorker(EASY, limits=LIMITS)
+    worker = trio_client.TrioTaskWorker(EASY, limits=LIMITS)
     results: list[object] = []
 
     async def main() -> None:

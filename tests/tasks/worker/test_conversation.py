@@ -21,8 +21,8 @@ from shoal_tasks.worker.conversation import (
     Step,
     Steps,
 )
-from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
-from shoal_tasks.worker.plan import Call, Failure
+from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
+from shoal_tasks.worker.plan import CallFailure, WorkerCall
 
 R = TypeVar("R")
 
@@ -36,7 +36,7 @@ LIMITS = WorkerLimits(
 READY = encode_frame({"ok": True, "layers": []})
 REPLY = encode_frame({"ok": True, "cpu_seconds": 100})
 SPENT = encode_frame({"ok": True, "cpu_seconds": 101})
-CALL: Call[str] = Call(message={"op": "ask"}, parse=lambda _reply: ["result"])
+CALL: WorkerCall[str] = WorkerCall(message={"op": "ask"}, parse=lambda _reply: ["result"])
 LATE = TimeoutError()
 GONE = b""
 
@@ -75,7 +75,7 @@ class Script:
         found: list[tuple[object, float]] = []
         for step in self.steps:
             if isinstance(step, Send):
-                decoder = FrameDecoder()
+                decoder = WorkerFrameDecoder()
                 decoder.feed(step.data)
                 message: Message = decoder.next_message() or {}
                 found.append((message["op"], step.seconds))
@@ -113,17 +113,17 @@ def test_pauses_between_starts_double_up_to_a_limit_and_then_it_is_given_up() ->
 @pytest.mark.parametrize(
     ("reads", "failure"),
     [
-        ([LATE], Failure.TIMED_OUT),
-        ([REPLY[:-1], LATE], Failure.TIMED_OUT),
-        ([GONE], Failure.CRASHED),
-        ([REPLY[:-1], GONE], Failure.CRASHED),
-        ([BrokenPipeError()], Failure.CRASHED),
-        ([b"\xff" * 8], Failure.CRASHED),
-        ([encode_frame({"ok": False})], Failure.CRASHED),
+        ([LATE], CallFailure.TIMED_OUT),
+        ([REPLY[:-1], LATE], CallFailure.TIMED_OUT),
+        ([GONE], CallFailure.CRASHED),
+        ([REPLY[:-1], GONE], CallFailure.CRASHED),
+        ([BrokenPipeError()], CallFailure.CRASHED),
+        ([b"\xff" * 8], CallFailure.CRASHED),
+        ([encode_frame({"ok": False})], CallFailure.CRASHED),
     ],
 )
 def test_a_request_that_fails_kills_and_the_next_starts_another(
-    reads: Sequence[bytes | OSError], failure: Failure
+    reads: Sequence[bytes | OSError], failure: CallFailure
 ) -> None:
     talk, script = conversation(), Script(READY, *reads, READY, REPLY)
     assert script.run(talk.request(CALL)) is failure

@@ -19,15 +19,15 @@ from shoal_tasks.families import (
 )
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS, join_messages
 from shoal_tasks.types import Play, PlayRequest, ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.worker.environment import CHECK_EVERY, EnvironmentTasks, load_game
 from shoal_tasks.worker.item_limit import ItemLimit
-from shoal_tasks.worker.sync import TaskWorker
-from shoal_tasks.worker.trio_client import TaskWorker as TrioWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
+from shoal_tasks.worker.trio_client import TrioTaskWorker as TrioWorker
 from shoal_tasks.worker.user_code import UserCodeError, preload_imports
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
@@ -55,7 +55,7 @@ def completion(task: TaskCoordinates, *messages: str, finish: FinishReason = STO
     return ScoreRequest(task=task, text=join_messages(messages), finish_reason=finish)
 
 
-def won(worker: TaskWorker, spec: FamilySpec, seed: int = SEED) -> tuple[str, ...]:
+def won(worker: SyncTaskWorker, spec: FamilySpec, seed: int = SEED) -> tuple[str, ...]:
     """Messages that end the game by guessing from below."""
     for last in range(1, 7):
         messages = tuple(map(str, range(1, last + 1)))
@@ -67,7 +67,7 @@ def won(worker: TaskWorker, spec: FamilySpec, seed: int = SEED) -> tuple[str, ..
 
 def test_a_game_is_played_message_by_message(tmp_path: Path) -> None:
     spec = game_family(tmp_path)
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         assert worker.questions([coordinates(spec, SEED)]) == ["Guess a number from 1 to 6."]
         assert worker.play([ask(spec)]) == [Play(observations=(), done=False, reward=0.0)]
         messages = won(worker, spec)
@@ -81,7 +81,7 @@ def test_a_game_is_played_message_by_message(tmp_path: Path) -> None:
 def test_a_completion_earns_what_its_replay_gives(tmp_path: Path) -> None:
     spec = game_family(tmp_path)
     task = coordinates(spec, SEED)
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         messages = won(worker, spec)
         asked = {
             completion(task, *messages): 1.0,
@@ -107,7 +107,7 @@ def test_a_game_has_so_many_turns_and_no_more(tmp_path: Path) -> None:
 
 def test_the_reward_range_is_mapped(tmp_path: Path) -> None:
     spec = game_family(tmp_path, reward_range=[-1, 1])
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         found = worker.score([completion(coordinates(spec, SEED), "x", finish=LENGTH)])
         assert [result.reward for result in found] == [0.5]
 
@@ -137,18 +137,18 @@ def test_a_swarm_that_is_started_with_it_finds_it_by_its_bytes(tmp_path: Path) -
     other = game_family(tmp_path, f"{GUESS}\n")
     assert config_digest(other) != config_digest(spec)
     with pytest.raises(FamilyError, match=r"game\.py is not the swarm's file"):
-        TaskWorker([spec]).start()  # the file has changed meanwhile
+        SyncTaskWorker([spec]).start()  # the file has changed meanwhile
     with pytest.raises(ManifestError, match="needs the file of 'guess'"):
         specs_of(make_manifest("mine", starting_families("none", files)))
 
 
 def test_one_game_in_eight_is_held_out_though_all_begin_alike(tmp_path: Path) -> None:
     spec = game_family(tmp_path)
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         parts = worker.parts([coordinates(spec, seed) for seed in range(2000)])
-        assert 200 < parts.count(Part.HELD_OUT) < 300
+        assert 200 < parts.count(Split.HELD_OUT) < 300
         drawn = worker.draw(random.Random(1), 50)
-        assert set(worker.parts([task for task, _ in drawn])) == {Part.TRAINING}
+        assert set(worker.parts([task for task, _ in drawn])) == {Split.TRAINING}
         assert len(worker.held_out(8)) == 8
     assert example_coordinates(spec, 4) == []
 
@@ -257,7 +257,7 @@ def test_keys_of_environments_need_one(tmp_path: Path) -> None:
 def test_the_sandbox_holds_environments_too(tmp_path: Path, body: str, said: str) -> None:
     spec = game_family(tmp_path, f"{HEAD}    def step(self, m): {body}\n")
     with pytest.raises(TaskError, match=said):
-        TaskWorker([spec]).start()
+        SyncTaskWorker([spec]).start()
 
 
 def test_a_game_that_changes_later_is_found_and_its_family_refused(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_game_that_changes_later_is_found_and_its_family_refused(tmp_path: Pat
 
 def quick(spec: FamilySpec, *requests: ScoreRequest) -> list[ScoreResult]:
     limits = WorkerLimits(item_cpu_seconds=0.2, request_timeout_seconds=5.0)
-    with TaskWorker([spec], limits=limits) as worker:
+    with SyncTaskWorker([spec], limits=limits) as worker:
         return worker.score(requests)
 
 

@@ -13,7 +13,7 @@ from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
 from shoal_tasks.types import ScoreRequest
 from shoal_tasks.worker.environment import EnvironmentTasks, load_game
 from shoal_tasks.worker.item_limit import ItemLimit
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 from tests.tasks.games import GUESS, game_family
 
@@ -129,7 +129,7 @@ def test_the_sandboxed_worker_gives_the_same_in_any_order(tmp_path: Path) -> Non
         task = coordinates(tasks.spec, TRAIN_SEED_MIN + number % 50)
         asked.append(ScoreRequest(task=task, text=text, finish_reason=finish))
     mixed = rng.sample(asked, len(asked))
-    with TaskWorker([tasks.spec]) as worker:
+    with SyncTaskWorker([tasks.spec]) as worker:
         found = dict(zip(mixed, worker.score(mixed), strict=True))
     for one in asked:
         assert not found[one].crashed and not found[one].timed_out

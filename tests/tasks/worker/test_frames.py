@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_tasks.errors import WorkerProtocolError
-from shoal_tasks.worker.frames import MAX_FRAME_BYTES, FrameDecoder, encode_frame
+from shoal_tasks.worker.frames import MAX_FRAME_BYTES, WorkerFrameDecoder, encode_frame
 
 
 @given(
@@ -18,7 +18,7 @@ from shoal_tasks.worker.frames import MAX_FRAME_BYTES, FrameDecoder, encode_fram
 )
 def test_any_messages_survive_any_cutting(messages: list[dict[str, str | int]], step: int) -> None:
     data = b"".join(encode_frame(dict(message)) for message in messages)
-    decoder = FrameDecoder()
+    decoder = WorkerFrameDecoder()
     received = []
     for start in range(0, len(data), step):
         decoder.feed(data[start : start + step])
@@ -28,7 +28,7 @@ def test_any_messages_survive_any_cutting(messages: list[dict[str, str | int]], 
 
 
 def test_lone_surrogates_survive() -> None:
-    decoder = FrameDecoder()
+    decoder = WorkerFrameDecoder()
     decoder.feed(encode_frame({"text": "a\ud800b\0"}))
     assert decoder.next_message() == {"text": "a\ud800b\0"}
 
@@ -44,7 +44,7 @@ def test_lone_surrogates_survive() -> None:
     ids=["too long", "not text", "not an object", "too deep"],
 )
 def test_bad_frames_are_protocol_errors(data: bytes) -> None:
-    decoder = FrameDecoder()
+    decoder = WorkerFrameDecoder()
     decoder.feed(data)
     with pytest.raises(WorkerProtocolError):
         decoder.next_message()

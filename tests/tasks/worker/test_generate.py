@@ -21,7 +21,7 @@ from shoal_tasks.generators import (
 )
 from shoal_tasks.worker.generate import TaskStream
 from shoal_tasks.worker.scoring import score
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 from tests.tasks.families import ALL_FAMILIES, EVALUATED_FAMILIES
 from tests.tasks.honest_answers import ANSWERS
@@ -116,7 +116,7 @@ def test_precision_left_behind_by_one_family_does_not_reach_another() -> None:
     assert create_dataset("decimal_chain_sum", seed=77, size=1)[0]["answer"] == alone
 
 
-def test_integration_needs_no_import_inside_the_sandbox(worker: TaskWorker) -> None:
+def test_integration_needs_no_import_inside_the_sandbox(worker: SyncTaskWorker) -> None:
     # sympy imports much on demand; these seeds did, and nobody else could have made their tasks.
     spec = next(s for s in EVALUATED_FAMILIES if s.generator == "intermediate_integration")
     seeds = (19, 20, 24, 26, 34)

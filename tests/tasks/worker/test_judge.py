@@ -33,7 +33,7 @@ from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, ScoreResult
 from shoal_tasks.worker import serving
 from shoal_tasks.worker.python_reward import CHECK_EVERY
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import Completion, FinishReason, Task
@@ -75,7 +75,7 @@ def request(spec: FamilySpec, text: str) -> ScoreRequest:
     return ScoreRequest(task=coordinates(spec, TASK), text=text, finish_reason=FinishReason.STOP)
 
 
-def scored(worker: TaskWorker, spec: FamilySpec, *texts: str) -> list[ScoreResult]:
+def scored(worker: SyncTaskWorker, spec: FamilySpec, *texts: str) -> list[ScoreResult]:
     return worker.score([request(spec, text) for text in texts])
 
 
@@ -97,7 +97,7 @@ def test_nodes_with_different_judges_have_one_family_and_scores_of_their_own(
     one, other = family(tmp_path / "a", LENGTH), family(tmp_path / "b", NO_AS)
     assert config_digest(one) == config_digest(other)
     assert config_digest(one) != config_digest(family(tmp_path / "c", LENGTH, reward_range=[0, 9]))
-    with TaskWorker([one]) as first, TaskWorker([other]) as second:
+    with SyncTaskWorker([one]) as first, SyncTaskWorker([other]) as second:
         assert [x.reward for x in scored(first, one, "aaaa", "bb")] == [0.4, 0.2]
         assert [x.reward for x in scored(second, other, "aaaa", "bb")] == [0.0, 1.0]
 
@@ -122,7 +122,7 @@ def test_it_need_not_repeat_itself_and_is_not_asked_before_it_is_needed(tmp_path
         "    N.append(1)\n    LOG.write_text(str(len(N)))\n    return [len(N) % 2]\n"
     )
     spec = family(tmp_path, judge)
-    with TaskWorker([*EASY[:1], spec]) as worker:
+    with SyncTaskWorker([*EASY[:1], spec]) as worker:
         assert not (tmp_path / "log").exists()
         texts = [str(number) for number in range(2 * CHECK_EVERY)]
         assert [one.reward for one in scored(worker, spec, *texts)] == [1.0, 0.0] * CHECK_EVERY
@@ -140,16 +140,16 @@ def test_it_has_the_operators_environment_but_not_shoals_settings(
         "    return [float(os.environ['JUDGE_KEY'])]\n"
     )
     spec = family(tmp_path, judge)
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         assert scored(worker, spec, "x") == [ScoreResult(reward=0.5)]
 
 
 def test_only_the_judges_worker_is_outside_the_sandbox(tmp_path: Path) -> None:
     spec = family(tmp_path, LENGTH)
-    with TaskWorker([*EASY[:1], spec]) as worker:
+    with SyncTaskWorker([*EASY[:1], spec]) as worker:
         assert worker.report is not None
         assert {"audit_hook", "seccomp"} <= {layer.name for layer in worker.report.layers}
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         assert worker.report is not None
         names = {layer.name for layer in worker.report.layers}
         assert names == {"process_group", "rlimits", "no_new_privs", "parent_death"}
@@ -190,14 +190,14 @@ def grade(said: str) -> float | None:
 
 
 @pytest.fixture(scope="module")
-def sayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TaskWorker, FamilySpec]]:
+def sayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SyncTaskWorker, FamilySpec]]:
     spec = family(tmp_path_factory.mktemp("says"), SAYS)
-    with TaskWorker([*EASY[:1], spec]) as worker:
+    with SyncTaskWorker([*EASY[:1], spec]) as worker:
         yield worker, spec
 
 
 def test_whatever_a_judge_returns_a_group_has_grades_or_teaches_nothing(
-    sayer: tuple[TaskWorker, FamilySpec],
+    sayer: tuple[SyncTaskWorker, FamilySpec],
 ) -> None:
     worker, spec = sayer
     tasks = TaskSource(worker, [*EASY[:1], spec])
@@ -230,7 +230,7 @@ def test_a_judge_that_cannot_be_loaded_is_refused_at_the_start(
 ) -> None:
     spec = family(tmp_path, source)
     with pytest.raises(FamilyError, match=said) as caught:
-        TaskWorker([*EASY[:1], spec]).start()
+        SyncTaskWorker([*EASY[:1], spec]).start()
     assert "\n" not in str(caught.value)
 
 
@@ -247,7 +247,9 @@ def test_one_that_hangs_or_dies_costs_its_own_family_for_a_while(
 ) -> None:
     judge = f"import os, time\ndef reward(completions):\n    if completions[0] == 'x': {does}\n"
     spec = family(tmp_path, f"{judge}    return [1]\n")
-    with TaskWorker([*EASY[:1], spec], limits=WorkerLimits(request_timeout_seconds=0.5)) as worker:
+    with SyncTaskWorker(
+        [*EASY[:1], spec], limits=WorkerLimits(request_timeout_seconds=0.5)
+    ) as worker:
         graded, lost = scored(worker, spec, "y", "x")
         # What came before it is not graded either: half a group would teach.
         assert (graded.reward, lost.reward) == (0.0, 0.0)
@@ -266,7 +268,7 @@ def test_one_that_burns_its_processor_time_costs_the_group_alone(tmp_path: Path)
     judge = "def reward(completions):\n    while completions[0] == 'x': pass\n    return [1]\n"
     spec = family(tmp_path, judge)
     limits = WorkerLimits(item_cpu_seconds=0.02, request_timeout_seconds=20.0)
-    with TaskWorker([spec], limits=limits) as worker:
+    with SyncTaskWorker([spec], limits=limits) as worker:
         slow, fine = scored(worker, spec, "x", "y")
         assert slow.timed_out and fine.reward == 1.0
 
@@ -331,7 +333,7 @@ def test_the_documented_judge_asks_a_server(
     Thread(target=server.serve_forever, daemon=True).start()
     spec = documented(tmp_path, f"http://127.0.0.1:{server.server_port}/v1", monkeypatch)
     try:
-        with TaskWorker([spec]) as worker:
+        with SyncTaskWorker([spec]) as worker:
             (question,) = worker.questions([coordinates(spec, TASK)])
             assert scored(worker, spec, "A text.") == [ScoreResult(reward=0.7)]
             server.shutdown()
@@ -355,7 +357,7 @@ def test_shoal_serve_may_be_the_judge(tmp_path: Path, monkeypatch: pytest.Monkey
         spec = documented(tmp_path, json.loads(process.stdout.readline())["url"], monkeypatch)
         texts = ["A text.", "2 + 3", "7", "", "9 9 9"]
         try:
-            with TaskWorker([spec]) as worker:
+            with SyncTaskWorker([spec]) as worker:
                 (question,) = worker.questions([coordinates(spec, TASK)])
                 found = scored(worker, spec, *texts)
             judge: dict[str, Any] = {}
@@ -371,7 +373,7 @@ def test_shoal_serve_may_be_the_judge(tmp_path: Path, monkeypatch: pytest.Monkey
             process.terminate()
 
 
-class Slow(TaskWorker):
+class Slow(SyncTaskWorker):
     """A judge whose answers take some seconds of a clock that a test can read."""
 
     now_s = 0.0
@@ -430,7 +432,7 @@ def test_a_judge_that_grades_nothing_of_a_group_says_nothing_of_its_publisher(
     )
     spec = family(tmp_path, judge)
     limits = WorkerLimits(request_timeout_seconds=0.5)
-    with TaskWorker([*EASY[:1], spec], limits=limits) as worker:
+    with SyncTaskWorker([*EASY[:1], spec], limits=limits) as worker:
         tasks = TaskSource(worker, [*EASY[:1], spec])
         question = prose(tasks)
         asked = [

@@ -8,13 +8,13 @@ from shoal_tasks.errors import UnknownFamily, WorkerProtocolError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.worker.operations import (
-    Families,
+    ConfiguredFamilies,
     parse_digest,
     parse_question,
     parse_score,
     score_operation,
 )
-from shoal_tasks.worker.plan import Call, run_plan
+from shoal_tasks.worker.plan import WorkerCall, run_plan
 from shoal_tasks.worker.report import cpu_seconds
 from shoal_wire.types import FinishReason
 
@@ -47,7 +47,7 @@ def test_a_worker_cannot_hand_out_odd_questions_or_digests() -> None:
 
 
 def test_coordinates_are_checked_before_they_travel() -> None:
-    families = Families(EASY)
+    families = ConfiguredFamilies(EASY)
     good = coordinates(EASY[0], TRAIN_SEED_MIN)
     assert families.row(good) == {"family": EASY[0].name, "seed": TRAIN_SEED_MIN, "index": 0}
     for family, digest in (("nobody", good.config_digest), (EASY[1].name, good.config_digest)):
@@ -58,14 +58,16 @@ def test_coordinates_are_checked_before_they_travel() -> None:
         with pytest.raises(ValueError, match="range"):
             families.row(coordinates(EASY[0], seed, index))
     with pytest.raises(ValueError, match="unique"):
-        Families([EASY[0], EASY[0]])
+        ConfiguredFamilies([EASY[0], EASY[0]])
 
 
 def test_a_text_beyond_the_wires_limit_never_reaches_a_frame() -> None:
     request = ScoreRequest(
         task=coordinates(EASY[0], 1), text="9" * (1 << 22), finish_reason=FinishReason.STOP
     )
-    call: Call[ScoreResult] = next(run_plan(score_operation(Families(EASY)), [request]))
+    call: WorkerCall[ScoreResult] = next(
+        run_plan(score_operation(ConfiguredFamilies(EASY)), [request])
+    )
     assert len(str(call.message)) < 1000
 
 

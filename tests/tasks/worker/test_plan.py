@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from shoal_tasks.errors import WorkerProtocolError
 from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME
-from shoal_tasks.worker.plan import Call, Failure, Operation, run_plan
+from shoal_tasks.worker.plan import CallFailure, Operation, WorkerCall, run_plan
 
-ECHO: Operation[int, int | Failure] = Operation(
+ECHO: Operation[int, int | CallFailure] = Operation(
     message=lambda piece: {"items": list(piece)},
     parse_one=int,
     reply_key="items",
@@ -20,23 +20,27 @@ ECHO: Operation[int, int | Failure] = Operation(
     failed=lambda failure: failure,
 )
 
-Worker = Callable[[list[int]], "list[int] | Failure"]
+Worker = Callable[[list[int]], "list[int] | CallFailure"]
 
 
-def drive(items: Sequence[int], worker: Worker) -> tuple[list[int | Failure], list[list[int]]]:
+def drive(items: Sequence[int], worker: Worker) -> tuple[list[int | CallFailure], list[list[int]]]:
     """Run a plan against a worker that is a function; returns results and the pieces asked."""
     asked: list[list[int]] = []
     plan = run_plan(ECHO, items)
-    outcome: list[int | Failure] | Failure | None = None
+    outcome: list[int | CallFailure] | CallFailure | None = None
     try:
         while True:
-            call: Call[int | Failure] = next(plan) if outcome is None else plan.send(outcome)
+            call: WorkerCall[int | CallFailure] = (
+                next(plan) if outcome is None else plan.send(outcome)
+            )
             piece = call.message["items"]
             assert isinstance(piece, list)
             numbers = [int(str(number)) for number in piece]
             asked.append(numbers)
             answer = worker(numbers)
-            outcome = answer if isinstance(answer, Failure) else call.parse({"items": [*answer]})
+            outcome = (
+                answer if isinstance(answer, CallFailure) else call.parse({"items": [*answer]})
+            )
     except StopIteration as done:
         return done.value, asked
 
@@ -44,10 +48,10 @@ def drive(items: Sequence[int], worker: Worker) -> tuple[list[int | Failure], li
 @given(
     st.lists(st.integers(0, 30), max_size=200),
     st.sets(st.integers(0, 30)),
-    st.sampled_from(Failure),
+    st.sampled_from(CallFailure),
 )
-def test_only_the_culprits_fail(items: list[int], culprits: set[int], failure: Failure) -> None:
-    def worker(piece: list[int]) -> list[int] | Failure:
+def test_only_the_culprits_fail(items: list[int], culprits: set[int], failure: CallFailure) -> None:
+    def worker(piece: list[int]) -> list[int] | CallFailure:
         return failure if culprits & set(piece) else piece
 
     results, asked = drive(items, worker)
@@ -64,17 +68,17 @@ def test_pieces_respect_the_frames_size(items: list[int]) -> None:
 
 
 def test_an_item_that_only_met_somebody_elses_kill_is_answered() -> None:
-    kills = [Failure.CRASHED, Failure.CRASHED]
+    kills = [CallFailure.CRASHED, CallFailure.CRASHED]
 
-    def worker(piece: list[int]) -> list[int] | Failure:
+    def worker(piece: list[int]) -> list[int] | CallFailure:
         return kills.pop() if kills else piece
 
     assert drive([1, 2, 3], worker)[0] == [1, 2, 3]
 
 
 def test_a_time_out_of_a_single_item_is_not_tried_again() -> None:
-    results, asked = drive([5], lambda _piece: Failure.TIMED_OUT)
-    assert results == [Failure.TIMED_OUT]
+    results, asked = drive([5], lambda _piece: CallFailure.TIMED_OUT)
+    assert results == [CallFailure.TIMED_OUT]
     assert asked == [[5]]
 
 

@@ -18,7 +18,7 @@ from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, ScoreResult
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.python_reward import CHECK_EVERY, PythonReward
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.user_code import UserCodeError, preload_imports
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
@@ -47,7 +47,7 @@ def scored(
     spec: FamilySpec, *texts: str, finish: FinishReason = FinishReason.STOP
 ) -> list[ScoreResult]:
     limits = WorkerLimits(item_cpu_seconds=0.2, request_timeout_seconds=30.0)
-    with TaskWorker([spec], limits=limits) as worker:
+    with SyncTaskWorker([spec], limits=limits) as worker:
         task = coordinates(spec, TASK)
         return worker.score(
             [ScoreRequest(task=task, text=text, finish_reason=finish) for text in texts]
@@ -106,7 +106,7 @@ def test_who_has_another_function_has_another_family(tmp_path: Path) -> None:
     spec = family(tmp_path, f"{HEAD}    return [1]\n")
     assert config_digest(family(tmp_path, f"{HEAD}    return [0]\n")) != config_digest(spec)
     with pytest.raises(FamilyError, match=r"reward\.py is not the swarm's file"):
-        TaskWorker([spec]).start()  # the file has changed meanwhile
+        SyncTaskWorker([spec]).start()  # the file has changed meanwhile
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, source: str,
 )
 def test_the_sandbox_holds_the_function_too(tmp_path: Path, source: str, said: str) -> None:
     with pytest.raises(TaskError, match=said):
-        TaskWorker([family(tmp_path, source)]).start()
+        SyncTaskWorker([family(tmp_path, source)]).start()
 
 
 def test_one_that_changes_later_is_found_and_its_family_refused(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_two_receivers_give_any_completions_the_same(tmp_path: Path) -> None:
         "    return [hashlib.sha256(data).digest()[0] / 255]\n"
     )
     spec = family(tmp_path, source)
-    with TaskWorker([spec]) as one, TaskWorker([spec]) as other:
+    with SyncTaskWorker([spec]) as one, SyncTaskWorker([spec]) as other:
 
         @given(st.lists(st.tuples(st.integers(0, 99), st.text(max_size=50)), max_size=20))
         def both(asked: list[tuple[int, str]]) -> None:

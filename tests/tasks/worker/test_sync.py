@@ -24,7 +24,7 @@ from shoal_tasks.families import (
 )
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest, FinishReason
 
@@ -32,19 +32,19 @@ GCD = next(spec for spec in EASY if spec.generator == "gcd")
 TASKS = [coordinates(GCD, TRAIN_SEED_MIN + offset) for offset in range(40)]
 
 
-def right_answers(worker: TaskWorker, tasks: list[TaskCoordinates]) -> list[ScoreRequest]:
+def right_answers(worker: SyncTaskWorker, tasks: list[TaskCoordinates]) -> list[ScoreRequest]:
     return [
         ScoreRequest(task=task, text=str(item.answer), finish_reason=FinishReason.STOP)
         for task, item in zip(tasks, worker.items(tasks), strict=True)
     ]
 
 
-def pid_of(worker: TaskWorker) -> int:
+def pid_of(worker: SyncTaskWorker) -> int:
     assert worker.report is not None
     return worker.report.pid
 
 
-def test_questions_digests_and_items_agree(worker: TaskWorker) -> None:
+def test_questions_digests_and_items_agree(worker: SyncTaskWorker) -> None:
     questions = worker.questions(TASKS)
     assert len(set(questions)) > 20
     assert worker.question_digests(TASKS) == [question_digest(text) for text in questions]
@@ -52,7 +52,7 @@ def test_questions_digests_and_items_agree(worker: TaskWorker) -> None:
     assert worker.questions([]) == []
 
 
-def test_rewards_come_in_order(worker: TaskWorker) -> None:
+def test_rewards_come_in_order(worker: SyncTaskWorker) -> None:
     requests = right_answers(worker, TASKS)
     requests[3] = ScoreRequest(task=TASKS[3], text="none", finish_reason=FinishReason.STOP)
     requests[7] = ScoreRequest(
@@ -62,14 +62,14 @@ def test_rewards_come_in_order(worker: TaskWorker) -> None:
     assert rewards == [0.0 if position in (3, 7) else 1.0 for position in range(40)]
 
 
-def test_the_report_names_every_layer(worker: TaskWorker) -> None:
+def test_the_report_names_every_layer(worker: SyncTaskWorker) -> None:
     assert worker.report is not None
     active = {layer.name for layer in worker.report.layers if layer.active}
     assert {"rlimits", "audit_hook", "process_group"} <= active
     assert len(worker.report.layers) == 9
 
 
-def test_unknown_families_are_refused_before_anything_is_sent(worker: TaskWorker) -> None:
+def test_unknown_families_are_refused_before_anything_is_sent(worker: SyncTaskWorker) -> None:
     forged = TaskCoordinates(
         family=GCD.name, config_digest=Digest(b"\0" * 16), seed=TRAIN_SEED_MIN, index=0
     )
@@ -81,7 +81,7 @@ def test_a_family_that_cannot_be_built_is_named() -> None:
     bad_config = FamilySpec(name="odd", generator="gcd", config={"no_such_option": 1})
     other_version = FamilySpec(name="old", generator="gcd", verifier_version="0.0.1")
     for spec in (bad_config, other_version):
-        with pytest.raises(FamilyError, match=spec.name), TaskWorker([spec]):
+        with pytest.raises(FamilyError, match=spec.name), SyncTaskWorker([spec]):
             pass
 
 
@@ -99,7 +99,7 @@ def test_a_generator_that_fails_on_coordinates_says_so() -> None:
         },
     )
     tasks = [coordinates(spec, seed) for seed in range(1000)]
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         digests = worker.question_digests(tasks)
         impossible = [task for task, digest in zip(tasks, digests, strict=True) if not digest]
         assert 0 < len(impossible) < 100
@@ -120,7 +120,7 @@ def test_a_hostile_configuration_meets_the_limits() -> None:
         name="sieve", generator="count_primes", config={"min_n": 10**12, "max_n": 10**12}
     )
     limits = WorkerLimits(item_cpu_seconds=0.3, request_timeout_seconds=10)
-    with pytest.raises((FamilyError, WorkerUnavailable)), TaskWorker([sieve], limits=limits):
+    with pytest.raises((FamilyError, WorkerUnavailable)), SyncTaskWorker([sieve], limits=limits):
         pass
 
 
@@ -131,19 +131,19 @@ def test_files_cannot_be_named_by_a_configuration(tmp_path: Path) -> None:
         generator="spell_backward",
         config={"data_file": str(tmp_path / "words"), "min_word_len": 1},
     )
-    with pytest.raises(FamilyError, match="reads"), TaskWorker([spec]):
+    with pytest.raises(FamilyError, match="reads"), SyncTaskWorker([spec]):
         pass
 
 
 def test_killed_between_requests() -> None:
-    with TaskWorker(EASY) as worker:
+    with SyncTaskWorker(EASY) as worker:
         requests = right_answers(worker, TASKS)
         os.kill(pid_of(worker), signal.SIGKILL)
         assert worker.score(requests) == [ScoreResult(reward=1.0)] * 40
         assert worker.num_restarts == 1
 
 
-def interrupt_next_request(worker: TaskWorker, action: Callable[[int], None]) -> None:
+def interrupt_next_request(worker: SyncTaskWorker, action: Callable[[int], None]) -> None:
     """Stop the worker now, so that the next request stays unanswered, and then ``action``."""
     pid = pid_of(worker)
     os.kill(pid, signal.SIGSTOP)
@@ -151,7 +151,7 @@ def interrupt_next_request(worker: TaskWorker, action: Callable[[int], None]) ->
 
 
 def test_killed_in_the_middle_of_a_request() -> None:
-    with TaskWorker(EASY) as worker:
+    with SyncTaskWorker(EASY) as worker:
         requests = right_answers(worker, TASKS)
         interrupt_next_request(worker, lambda pid: os.kill(pid, signal.SIGKILL))
         assert worker.score(requests) == [ScoreResult(reward=1.0)] * 40
@@ -159,7 +159,7 @@ def test_killed_in_the_middle_of_a_request() -> None:
 
 
 def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored() -> None:
-    with TaskWorker(EASY, limits=WorkerLimits(request_timeout_seconds=3.0)) as worker:
+    with SyncTaskWorker(EASY, limits=WorkerLimits(request_timeout_seconds=3.0)) as worker:
         requests = right_answers(worker, TASKS)
         stopped = pid_of(worker)
         os.kill(stopped, signal.SIGSTOP)
@@ -172,7 +172,7 @@ def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored() ->
 
 
 def test_a_worker_is_replaced_when_its_processor_time_is_used_up() -> None:
-    with TaskWorker(EASY, limits=WorkerLimits(recycle_cpu_seconds=0)) as worker:
+    with SyncTaskWorker(EASY, limits=WorkerLimits(recycle_cpu_seconds=0)) as worker:
         first = pid_of(worker)
         assert len(worker.questions(TASKS[:1])) == 1
         assert pid_of(worker) == first
@@ -183,7 +183,7 @@ def test_a_worker_is_replaced_when_its_processor_time_is_used_up() -> None:
 
 def test_close_leaves_no_process_and_no_descriptor() -> None:
     before = psutil.Process().num_fds()
-    worker = TaskWorker(EASY)
+    worker = SyncTaskWorker(EASY)
     worker.start()
     pid = pid_of(worker)
     worker.close()
@@ -196,14 +196,14 @@ def test_a_worker_that_cannot_start_is_given_up(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     limits = WorkerLimits(max_restarts=2, max_backoff_seconds=0.01)
     with pytest.raises(WorkerUnavailable, match="does not start"):
-        TaskWorker(EASY, limits=limits).start()
+        SyncTaskWorker(EASY, limits=limits).start()
 
 
 PARENT = """
 import os, sys
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.families import EASY
-worker = TaskWorker(EASY)
+worker = SyncTaskWorker(EASY)
 print(worker.start().pid, flush=True)
 os.kill(worker.report.pid, {signal})
 sys.stdin.read()
@@ -235,7 +235,7 @@ def test_a_killed_parent_takes_the_worker_along(signal_first: int) -> None:
 def test_a_task_that_is_only_too_slow_here_is_no_verdict() -> None:
     # Each task takes a search of a hundred milliseconds and more.
     puzzle = FamilySpec(name="p", generator="puzzle24")
-    with TaskWorker([puzzle], limits=WorkerLimits(item_cpu_seconds=0.005)) as worker:
+    with SyncTaskWorker([puzzle], limits=WorkerLimits(item_cpu_seconds=0.005)) as worker:
         restarts = worker.num_restarts
         with pytest.raises(WorkerUnavailable, match="too long"):
             worker.question_digests([coordinates(puzzle, seed) for seed in range(8)])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.types import ScoreRequest, ScoreResult
-from shoal_tasks.worker.operations import Families
-from shoal_tasks.worker.plan import Call, Failure
+from shoal_tasks.worker.operations import ConfiguredFamilies
+from shoal_tasks.worker.plan import CallFailure, WorkerCall
 from shoal_tasks.worker.task_plans import TaskPlans
 from shoal_wire.types import FinishReason
 
@@ -35,16 +35,16 @@ def reward(row: Any) -> float:
     return zlib.crc32(repr(sorted(row.items())).encode()) / (1 << 32)
 
 
-@given(REQUESTS, st.sampled_from([None, *Failure]))
+@given(REQUESTS, st.sampled_from([None, *CallFailure]))
 def test_equal_answers_are_scored_once_and_each_gets_its_reward(
-    requests: list[ScoreRequest], failure: Failure | None
+    requests: list[ScoreRequest], failure: CallFailure | None
 ) -> None:
     plans = TaskPlans(EASY, digest_cache_size=1)
     plan, asked = plans.score(requests), []
     outcome: Any = None
     try:
         while True:
-            call: Call[Any] = plan.send(outcome)
+            call: WorkerCall[Any] = plan.send(outcome)
             rows: Any = call.message["items"]
             asked += rows
             outcome = failure or call.parse({"results": [{"reward": reward(row)} for row in rows]})
@@ -52,7 +52,7 @@ def test_equal_answers_are_scored_once_and_each_gets_its_reward(
         results: list[ScoreResult] = done.value
     if failure is None:
         assert len(asked) == len(set(map(repr, asked))) == len(set(requests))
-        alone = Families(EASY)
+        alone = ConfiguredFamilies(EASY)
         wanted = [
             reward(
                 {**alone.row(one.task), "text": one.text, "finish_reason": str(one.finish_reason)}
@@ -61,5 +61,7 @@ def test_equal_answers_are_scored_once_and_each_gets_its_reward(
         ]
         assert [one.reward for one in results] == wanted
     else:
-        assert [one.crashed for one in results] == [failure is Failure.CRASHED] * len(requests)
-        assert [one.timed_out for one in results] == [failure is Failure.TIMED_OUT] * len(requests)
+        assert [one.crashed for one in results] == [failure is CallFailure.CRASHED] * len(requests)
+        assert [one.timed_out for one in results] == [failure is CallFailure.TIMED_OUT] * len(
+            requests
+        )

@@ -17,7 +17,7 @@ from shoal_tasks.task_file import load_task_file
 from shoal_tasks.text_games import GAMES, TEXT_GAMES, text_game
 from shoal_tasks.turns import join_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
@@ -33,7 +33,7 @@ def test_every_listed_game_replays_equal_in_another_process_and_order() -> None:
     specs = [text_game(game, game) for game in TEXT_GAMES]
     rng = random.Random(1)
     played: list[PlayRequest] = []
-    with TaskWorker(specs) as worker:
+    with SyncTaskWorker(specs) as worker:
         for spec in specs:
             texts = worker.questions(
                 [coordinates(spec, TRAIN_SEED_MIN + seed) for seed in range(NUM_GAMES)]
@@ -52,7 +52,7 @@ def test_every_listed_game_replays_equal_in_another_process_and_order() -> None:
                 played.append(PlayRequest(task=task, messages=tuple(said)))
         first = worker.play(played)
         assert worker.num_restarts == 0 and not any(play.error for play in first)
-    with TaskWorker(specs) as other:
+    with SyncTaskWorker(specs) as other:
         mixed = rng.sample(played, len(played))
         again = dict(zip(mixed, other.play(mixed), strict=True))
     assert [again[one] for one in played] == first
@@ -63,7 +63,7 @@ def test_one_of_the_numbers_wins_and_wins_by_score_too() -> None:
     spec = text_game("secretary", "Secretary-v0")
     task = coordinates(spec, TRAIN_SEED_MIN)
     tries = [("continue",) * skipped + ("accept",) for skipped in range(5)]
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         plays = worker.play([PlayRequest(task=task, messages=one) for one in tries])
         scored = worker.score(
             [
@@ -96,4 +96,4 @@ def test_who_lacks_the_library_is_told_what_to_install(monkeypatch: pytest.Monke
 def test_a_worker_without_this_version_of_the_library_says_so() -> None:
     """Also where the library is installed: the family asks for a version that nobody has."""
     with pytest.raises(FamilyError, match=r"pip install 'shoal\[games"):
-        TaskWorker([replace(GAMES[0], verifier_version="0.0.0")]).start()
+        SyncTaskWorker([replace(GAMES[0], verifier_version="0.0.0")]).start()

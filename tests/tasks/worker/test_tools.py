@@ -15,7 +15,7 @@ from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.tools import (
     CALCULATOR,
     MAX_CALL_CHARS,
@@ -170,7 +170,7 @@ def test_in_the_documented_game_the_tool_makes_the_difference(tmp_path: Path) ->
     """
     spec = documented(tmp_path)
     earned: dict[str, float] = {}
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         tasks = [coordinates(spec, TRAIN_SEED_MIN, index) for index in range(40)]
         asked = worker.questions(tasks)
         for way in ("tool", "alone"):
@@ -216,7 +216,7 @@ def test_a_program_in_a_message_runs_inside_the_sandbox_and_evaluates_nothing(
         "<python>__import__('os').getcwd()</python>",
         "<python>while True:\n  pass</python>",
     )
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         (play,) = worker.play(
             [PlayRequest(task=coordinates(spec, TRAIN_SEED_MIN), messages=messages)]
         )

@@ -22,7 +22,7 @@ from shoal_tasks.families import (
 )
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.types import ScoreRequest, ScoreResult
-from shoal_tasks.worker.trio_client import TaskWorker
+from shoal_tasks.worker.trio_client import TrioTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest, FinishReason
 
@@ -31,7 +31,7 @@ TASKS = [coordinates(GCD, TRAIN_SEED_MIN + offset) for offset in range(60)]
 
 
 @asynccontextmanager
-async def running(worker: TaskWorker) -> AsyncIterator[TaskWorker]:
+async def running(worker: TrioTaskWorker) -> AsyncIterator[TrioTaskWorker]:
     """The worker, up; afterwards checks that its process is gone and collected."""
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
@@ -41,7 +41,7 @@ async def running(worker: TaskWorker) -> AsyncIterator[TaskWorker]:
     assert not psutil.pid_exists(pid_of(worker))
 
 
-def pid_of(worker: TaskWorker) -> int:
+def pid_of(worker: TrioTaskWorker) -> int:
     assert worker.report is not None
     return worker.report.pid
 
@@ -49,7 +49,7 @@ def pid_of(worker: TaskWorker) -> int:
 async def test_concurrent_callers_each_get_their_own_answer() -> None:
     results: dict[int, list[Digest]] = {}
 
-    async with running(TaskWorker(EASY)) as worker:
+    async with running(TrioTaskWorker(EASY)) as worker:
 
         async def ask(start: int) -> None:
             results[start] = await worker.question_digests(TASKS[start : start + 6])
@@ -70,7 +70,7 @@ async def test_concurrent_callers_each_get_their_own_answer() -> None:
 
 
 async def test_cached_digests_need_no_worker() -> None:
-    worker = TaskWorker(EASY)
+    worker = TrioTaskWorker(EASY)
     async with running(worker):
         first = await worker.question_digests(TASKS)
     assert await worker.question_digests(TASKS) == first
@@ -81,7 +81,7 @@ async def test_cached_digests_need_no_worker() -> None:
 
 
 async def test_killed_worker_is_replaced_and_callers_notice_nothing() -> None:
-    async with running(TaskWorker(EASY)) as worker:
+    async with running(TrioTaskWorker(EASY)) as worker:
         before = await worker.questions(TASKS)
         for _ in range(2):
             os.kill(pid_of(worker), signal.SIGKILL)
@@ -91,7 +91,7 @@ async def test_killed_worker_is_replaced_and_callers_notice_nothing() -> None:
 
 async def test_a_silent_worker_is_unavailable_for_one_task_and_then_replaced() -> None:
     limits = WorkerLimits(request_timeout_seconds=3.0)
-    async with running(TaskWorker(EASY, limits=limits)) as worker:
+    async with running(TrioTaskWorker(EASY, limits=limits)) as worker:
         stopped = pid_of(worker)
         os.kill(stopped, signal.SIGSTOP)
         with pytest.raises(WorkerUnavailable):
@@ -102,14 +102,14 @@ async def test_a_silent_worker_is_unavailable_for_one_task_and_then_replaced() -
 
 
 async def test_a_caller_waits_no_longer_than_its_patience() -> None:
-    async with running(TaskWorker(EASY, patience_seconds=0.5)) as worker:
+    async with running(TrioTaskWorker(EASY, patience_seconds=0.5)) as worker:
         os.kill(pid_of(worker), signal.SIGSTOP)
         with pytest.raises(WorkerUnavailable, match="in time"):
             await worker.question_digests(TASKS)
 
 
 async def test_a_full_queue_refuses_at_once() -> None:
-    async with running(TaskWorker(EASY, max_waiting=2)) as worker:
+    async with running(TrioTaskWorker(EASY, max_waiting=2)) as worker:
         pid = pid_of(worker)
         os.kill(pid, signal.SIGSTOP)
         answered: list[int] = []
@@ -128,7 +128,7 @@ async def test_a_full_queue_refuses_at_once() -> None:
 
 
 async def test_cancelled_callers_do_not_block_the_rest() -> None:
-    async with running(TaskWorker(EASY, max_waiting=4)) as worker:
+    async with running(TrioTaskWorker(EASY, max_waiting=4)) as worker:
         pid = pid_of(worker)
         os.kill(pid, signal.SIGSTOP)
         for _ in range(4):
@@ -140,7 +140,7 @@ async def test_cancelled_callers_do_not_block_the_rest() -> None:
 
 
 async def test_callers_waiting_at_the_end_are_told() -> None:
-    worker = TaskWorker(EASY)
+    worker = TrioTaskWorker(EASY)
     outcomes: list[str] = []
 
     async def ask() -> None:
@@ -165,4 +165,4 @@ async def test_a_refused_family_ends_the_start() -> None:
     bad = FamilySpec(name="odd", generator="gcd", config={"no_such_option": 1})
     with trio.fail_after(60), pytest.RaisesGroup(FamilyError):
         async with trio.open_nursery() as nursery:
-            await nursery.start(TaskWorker([bad]).run)
+            await nursery.start(TrioTaskWorker([bad]).run)

@@ -25,7 +25,7 @@ from shoal_tasks.prompts import answer_text
 from shoal_tasks.rows import parse_rows
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import TaskCoordinates
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason, SamplingParams
 
 if TYPE_CHECKING:  # torch
@@ -80,7 +80,7 @@ def _whole(folder: Path, write: Callable[[Path], None]) -> None:
 
 def _write_tasks(folder: Path, amount: Amount) -> None:
     rng = random.Random(_SEED)
-    with TaskWorker(EASY) as worker:
+    with SyncTaskWorker(EASY) as worker:
         for spec, name in zip(EASY, FAMILIES, strict=True):
             drawn = worker.draw(rng, amount.rows, families=(spec,))
             kept = worker.held_out(amount.held_out, families=(spec,))
@@ -92,7 +92,7 @@ def _write_tasks(folder: Path, amount: Amount) -> None:
             )
 
 
-def _rows(worker: TaskWorker, tasks: Sequence[TaskCoordinates]) -> list[str]:
+def _rows(worker: SyncTaskWorker, tasks: Sequence[TaskCoordinates]) -> list[str]:
     return [
         json.dumps({"question": item.question, "answer": item.answer}) + "\n"
         for item in worker.items(tasks)
@@ -124,11 +124,11 @@ def _write_model(folder: Path, questions: Sequence[_Question], amount: Amount) -
     from tokenizers import AddedToken
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from shoal_lab.warmstart.making import Classroom, Phase, deterministic, save
+    from shoal_lab.warmstart.making import Classroom, SupervisedPhase, deterministic, save
 
     source = embedded_folder(_SOURCE)
     assert source is not None
-    phase = Phase(
+    phase = SupervisedPhase(
         name="tagged", steps=amount.steps, learning_rate=_RATE, misled_share=0.6, plain_share=0.0
     )
     with torch.random.fork_rng(devices=[]), deterministic():

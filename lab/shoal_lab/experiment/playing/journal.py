@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 
 from shoal_base.files import write_atomically
 from shoal_lab.experiment.plan import Job, same_job
-from shoal_policy.generation.local import Sample, generate
+from shoal_policy.generation.local import SampledCompletion, generate
 from shoal_policy.sapo import Learner, Means
 from shoal_policy.update.grpo import UpdateStats, update
 from shoal_policy.update.rows import TrainGroup
@@ -40,7 +40,7 @@ _UNREADABLE: Final = (
     *(OSError, ValueError, LookupError, TypeError, RuntimeError),
     *(EOFError, pickle.UnpicklingError),  # torch's reader, of an empty file and of any other
 )
-_SAMPLES: Final = TypeAdapter(list[list[Sample]])
+_SAMPLES: Final = TypeAdapter(list[list[SampledCompletion]])
 _STATS: Final = TypeAdapter(UpdateStats)
 
 
@@ -81,7 +81,9 @@ class Journal:
     def means(self, index: int) -> Means:
         """Return what does a node's heavy work, or looks it up."""
 
-        def answer(policy: Any, prompts: Sequence[Sequence[int]], **how: Any) -> list[list[Sample]]:
+        def answer(
+            policy: Any, prompts: Sequence[Sequence[int]], **how: Any
+        ) -> list[list[SampledCompletion]]:
             asked = _digest(prompts)
             if (found := self._found(index, "samples", asked)) is not None:
                 return _SAMPLES.validate_python(found)

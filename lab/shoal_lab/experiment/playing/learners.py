@@ -25,10 +25,10 @@ from shoal_policy.round.config import Round
 from shoal_policy.sapo import Rounds
 from shoal_policy.update.grpo import UpdateStats
 from shoal_policy.update.logprobs import completion_logprobs
-from shoal_policy.update.rows import Row, TrainGroup
+from shoal_policy.update.rows import TrainGroup, TrainingRow
 from shoal_policy.update.training_set import train_group
 from shoal_tasks.prompts import answer_text
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import Completion, FinishReason
 
 LATELY: Final = 20
@@ -44,14 +44,14 @@ POWER: Final = 2.0
 """Power of the likelihood by which others' text weighs: the ratio itself and the paper's α = 1."""
 
 
-class Answers(Rounds):
+class AnswerKeys(Rounds):
     """Supervised fine-tuning: one right answer to each own question, in as many steps.
 
     By the same update: a group of one completion with advantage 1, which at a ratio of 1 is the
     gradient of its mean log-likelihood. Nothing is generated, shared or drawn.
     """
 
-    def __init__(self, worker: TaskWorker, *args: Any, **more: Any) -> None:
+    def __init__(self, worker: SyncTaskWorker, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._worker = worker
         self._right: list[TrainGroup] = []
@@ -109,7 +109,7 @@ class Hacpo(Rounds):
     which a stranger can forge; and it trains on groups that are all right, too.
     """
 
-    def __init__(self, _worker: TaskWorker, *args: Any, **more: Any) -> None:
+    def __init__(self, _worker: SyncTaskWorker, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._likely = _recent()
         """Mean log-probability a token of own groups, by family."""
@@ -162,7 +162,7 @@ class Hacpo(Rounds):
     def _means_of(self, made: TrainGroup, temperature: float) -> list[float]:
         """Return the mean own log-probability a token of each completion, before the update."""
         rows = [
-            Row(
+            TrainingRow(
                 group=0,
                 prompt_ids=made.prompt_ids,
                 completion_ids=ids,
@@ -194,5 +194,5 @@ def _recent() -> dict[tuple[str, str], deque[float]]:
 
 Learning = Callable[..., Rounds]
 """Given the task worker, and then as `Rounds`."""
-LEARNERS: Final[Mapping[str, Learning]] = {"answers": Answers, "hacpo": Hacpo}
+LEARNERS: Final[Mapping[str, Learning]] = {"answers": AnswerKeys, "hacpo": Hacpo}
 """The names that `NodeSpec.learner` may have."""

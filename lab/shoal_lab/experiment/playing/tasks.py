@@ -18,9 +18,9 @@ from shoal_policy.rollouts import Question
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import JUDGE_SEED_MIN, FamilySpec, coordinates
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.split import Part, num_held_out_needed
+from shoal_tasks.split import Split, num_held_out_needed
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import Digest
@@ -35,7 +35,7 @@ _TRIES = 100
 
 
 @dataclass(slots=True)
-class Cost:
+class RequestCost:
     """CPU seconds of one kind of request. Changes in place.
 
     A worker that is asked n things takes a + b·n seconds: a for the exchange. Both are fitted to
@@ -82,7 +82,7 @@ class Cost:
         return (self.seconds - each * self.things) / self.calls, each
 
 
-class SharedWorker(TaskWorker):
+class SharedWorker(SyncTaskWorker):
     """One sandboxed worker for all nodes of a swarm in memory.
 
     A question follows from its coordinates and a score from question and text, so that eight
@@ -92,11 +92,11 @@ class SharedWorker(TaskWorker):
     def __init__(self, families: Sequence[FamilySpec], *, limits: WorkerLimits | None = None):
         super().__init__(families, limits=limits)
         self._texts: BoundedDict[TaskCoordinates, str] = BoundedDict(_REMEMBERED)
-        self._asked: BoundedDict[TaskCoordinates, tuple[str, Part]] = BoundedDict(_REMEMBERED)
+        self._asked: BoundedDict[TaskCoordinates, tuple[str, Split]] = BoundedDict(_REMEMBERED)
         self._scores: BoundedDict[ScoreRequest, ScoreResult] = BoundedDict(_REMEMBERED)
         self._specs = {spec.name: spec for spec in families}
         self._kept: dict[tuple[str, int, int], list[tuple[TaskCoordinates, str]]] = {}
-        self._costs = {kind: Cost() for kind in ("draw", "question", "asked", "score")}
+        self._costs = {kind: RequestCost() for kind in ("draw", "question", "asked", "score")}
 
     @property
     def cpu_seconds(self) -> float:
@@ -125,7 +125,7 @@ class SharedWorker(TaskWorker):
     def draw(
         self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
     ) -> list[tuple[TaskCoordinates, str]]:
-        """Draw as `TaskWorker.draw` does, by meaning too; the questions are remembered."""
+        """Draw as `SyncTaskWorker.draw` does, by meaning too; the questions are remembered."""
         with self._charging("draw", asked=count, missing=count):
             drawn = super().draw(rng, count, families=families) if count else []
         for place in range(count):
@@ -179,8 +179,8 @@ class SharedWorker(TaskWorker):
             found = [one for one in asked if self._is_kept(*one)]
             by_text = super().asked([task for task, _ in found])
             for one, (_, part) in zip(found, by_text, strict=True):
-                if part is not Part.LEFT_OUT:
-                    (kept if part is Part.HELD_OUT else others).append(one)
+                if part is not Split.LEFT_OUT:
+                    (kept if part is Split.HELD_OUT else others).append(one)
             if len({meaning(spec.generator, text) for _, text in kept}) >= wanted:
                 break
         return kept + others
@@ -190,22 +190,22 @@ class SharedWorker(TaskWorker):
         generator = self._specs[task.family].generator
         return has_wordings(generator) and is_held_out(question_digest(meaning(generator, text)))
 
-    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Part]]:
-        """Do what `TaskWorker.asked` does, by meaning too; both are remembered."""
+    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
+        """Do what `SyncTaskWorker.asked` does, by meaning too; both are remembered."""
         different = list(dict.fromkeys(tasks))
         missing = [task for task in different if self._asked.get(task) is None]
         with self._charging("asked", asked=len(different), missing=len(missing)):
             made = dict(zip(missing, super().asked(missing), strict=True)) if missing else {}
         for task, (text, part) in made.items():
-            is_kept = part is Part.TRAINING and self._is_kept(task, text)
-            made[task] = (text, Part.HELD_OUT if is_kept else part)
+            is_kept = part is Split.TRAINING and self._is_kept(task, text)
+            made[task] = (text, Split.HELD_OUT if is_kept else part)
         found = [made.get(task) or self._asked.get(task) for task in tasks]
         for task, one in made.items():
             self._asked.put(task, one)
         return [one for one in found if one is not None]
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
-        """As `TaskWorker.questions`."""
+        """As `SyncTaskWorker.questions`."""
         missing = [task for task in dict.fromkeys(tasks) if self._texts.get(task) is None]
         with self._charging("question", asked=len(tasks), missing=len(missing)):
             made = super().questions(missing) if missing else []
@@ -214,7 +214,7 @@ class SharedWorker(TaskWorker):
         return [self._texts.get(task) or "" for task in tasks]
 
     def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
-        """As `TaskWorker.question_digests`, from remembered questions where there are any."""
+        """As `SyncTaskWorker.question_digests`, from remembered questions where there are any."""
         known = {task: text for task in tasks if (text := self._texts.get(task)) is not None}
         others = [task for task in dict.fromkeys(tasks) if task not in known]
         with self._charging("question", asked=len(tasks), missing=len(others)):
@@ -223,12 +223,12 @@ class SharedWorker(TaskWorker):
         return [question_digest(known[task]) if task in known else made[task] for task in tasks]
 
     def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
-        """Do what `TaskWorker.items` does; the answers are not remembered."""
+        """Do what `SyncTaskWorker.items` does; the answers are not remembered."""
         with self._charging("question", asked=len(tasks), missing=len(tasks)):
             return super().items(tasks)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """As `TaskWorker.score`; a text that has been scored for a task is not scored again."""
+        """As `SyncTaskWorker.score`; a text that has been scored for a task is not scored again."""
         different = dict.fromkeys(requests)
         missing = [one for one in different if self._scores.get(one) is None]
         with self._charging("score", asked=len(different), missing=len(missing)):
@@ -245,7 +245,7 @@ class SpecialistSource(TaskSource):
     """Draws its own questions from some of the swarm's families; verifies all of them."""
 
     def __init__(
-        self, worker: TaskWorker, families: Sequence[FamilySpec], asked: Sequence[str]
+        self, worker: SyncTaskWorker, families: Sequence[FamilySpec], asked: Sequence[str]
     ) -> None:
         """Raises ValueError when the swarm has none of the families `asked`."""
         super().__init__(worker, families)

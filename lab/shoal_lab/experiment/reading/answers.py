@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from shoal_base.visible import visible
-from shoal_lab.experiment.reading.results import SHOWN_NODE, Run
+from shoal_lab.experiment.reading.results import SHOWN_NODE, JobRun
 
 _LONGEST: Final = 160
 """Characters of a question or an answer that are shown."""
@@ -19,7 +19,7 @@ _MARKS: Final = frozenset("\\`*_{}[]()<>|#&~!:")
 """Characters with a meaning in Markdown or HTML, those that make a bare link included."""
 
 
-def answers_page(runs: Sequence[Run]) -> str:
+def answers_page(runs: Sequence[JobRun]) -> str:
     """Return every held-out question of the first run's seed, with its answers."""
     first = runs[0]
     runs = [run for run in runs if run.seed == first.seed]

@@ -26,7 +26,7 @@ from shoal_lab.experiment.reading.measures import (
     tokens_at,
     total,
 )
-from shoal_lab.experiment.reading.results import Run, mean_over_nodes
+from shoal_lab.experiment.reading.results import JobRun, mean_over_nodes
 from shoal_lab.experiment.reading.sheet import (
     Column,
     Row,
@@ -70,12 +70,12 @@ Ends = Mapping[tuple[str, int], float]
 """Where the silo ends, by what is counted and seed."""
 
 
-def compared(runs: Sequence[Run]) -> list[Run]:
+def compared(runs: Sequence[JobRun]) -> list[JobRun]:
     """Return runs as they are compared: counted families only, and each role of an arm by itself.
 
     A role's run has no tokens and CPU seconds: they are means over all nodes.
     """
-    found: list[Run] = []
+    found: list[JobRun] = []
     for run in (run.of_families(COUNTED) for run in runs):
         roles = list(dict.fromkeys(run.roles))
         found += [run] if len(roles) < 2 else [run.of_role(role) for role in roles]
@@ -106,7 +106,7 @@ def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
 class Comparison:
     """The rows of some runs, perhaps none, and the pairs that are compared."""
 
-    def __init__(self, runs: Sequence[Run], title: str) -> None:
+    def __init__(self, runs: Sequence[JobRun], title: str) -> None:
         self.runs = compared(runs)
         arms, ends = by_arm(self.runs), _ends(self.runs)
         self.rows = [Row(name=name, runs=mine) for name, mine in arms.items()]
@@ -116,7 +116,7 @@ class Comparison:
             caption=f"{CAPTION}; {PLANTED}" if said else CAPTION,
             columns=_columns(ends),
         )
-        measures: dict[str, Callable[[Run], float]] = {"by round": heldout_area}
+        measures: dict[str, Callable[[JobRun], float]] = {"by round": heldout_area}
         if self.runs and all(run.cpu for run in self.runs):
             measures["by CPU second"] = partial(_by_cpu, ends=ends)
         pairs = pairs_of(list(arms))
@@ -153,33 +153,33 @@ def _pair_json(measure: str, one: Difference) -> dict[str, Any]:
     return named | {"difference": one.spread.to_json(), "p_adjusted": one.p}
 
 
-def _ends(runs: Sequence[Run]) -> Ends:
+def _ends(runs: Sequence[JobRun]) -> Ends:
     silos = [run for run in runs if run.arm == SILO]
     cpu = {("cpu", run.seed): run.cpu[-1] for run in silos if run.cpu}
     return {**cpu, **{("tokens", run.seed): run.tokens[-1] for run in silos if run.tokens}}
 
 
-def _by_cpu(run: Run, ends: Ends) -> float:
+def _by_cpu(run: JobRun, ends: Ends) -> float:
     places = cpu_at(run)
     return area(places, mean_over_nodes(run.held_out), ends.get(("cpu", run.seed), places[-1]))
 
 
-def _by_tokens(run: Run, ends: Ends) -> float:
+def _by_tokens(run: JobRun, ends: Ends) -> float:
     places = tokens_at(run)
     return area(places, mean_over_nodes(run.held_out), ends.get(("tokens", run.seed), places[-1]))
 
 
 def _columns(ends: Ends) -> Sequence[Column]:
     def over_all(
-        measure: Callable[[Run], float], has: Callable[[Run], object] = lambda _run: True
+        measure: Callable[[JobRun], float], has: Callable[[JobRun], object] = lambda _run: True
     ) -> Callable[[Row], Spread | None]:
         """Of rows of which every run has what is measured."""
         return lambda row: over(row.runs, measure) if all(map(has, row.runs)) else None
 
-    def has_cpu(run: Run) -> object:
+    def has_cpu(run: JobRun) -> object:
         return run.cpu
 
-    def has_tokens(run: Run) -> object:
+    def has_tokens(run: JobRun) -> object:
         return run.tokens and run.tokens[-1]
 
     cpu, tokens = partial(_by_cpu, ends=ends), partial(_by_tokens, ends=ends)
@@ -224,7 +224,7 @@ def _columns(ends: Ends) -> Sequence[Column]:
     )
 
 
-def _late(series: Callable[[Run], Sequence[float]]) -> Callable[[Row], Spread | None]:
+def _late(series: Callable[[JobRun], Sequence[float]]) -> Callable[[Row], Spread | None]:
     """Return what is the mean of the last tenth of the rounds, over the runs that have it."""
 
     def found(row: Row) -> Spread | None:

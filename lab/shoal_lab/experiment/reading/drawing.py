@@ -10,11 +10,11 @@ from typing import Final
 from matplotlib.figure import Figure
 
 from shoal_lab.experiment.reading.measures import by_arm, cpu_at
-from shoal_lab.experiment.reading.results import Run, mean_over_nodes
+from shoal_lab.experiment.reading.results import JobRun, mean_over_nodes
 from shoal_lab.figures import COLOURS, DASHES, add_note
 from shoal_lab.significance import spread
 
-OfRun = Callable[[Run], Sequence[float]]
+OfRun = Callable[[JobRun], Sequence[float]]
 """Returns one series of a run."""
 
 CPU: Final = (
@@ -38,7 +38,7 @@ class Curve:
     half: Sequence[float] = ()
 
 
-def figures_of(runs: Sequence[Run], title: str) -> Iterator[tuple[str, Figure]]:
+def figures_of(runs: Sequence[JobRun], title: str) -> Iterator[tuple[str, Figure]]:
     """Yield held-out answers by CPU second, where that was noted, and by round.
 
     The runs are at least one, and each arm's have evaluations after the same rounds.
@@ -79,11 +79,11 @@ def lines(curves: Sequence[Curve], *, title: str, x: str, y: str, note: str) -> 
     return figure
 
 
-def _held_out(run: Run) -> Sequence[float]:
+def _held_out(run: JobRun) -> Sequence[float]:
     return mean_over_nodes(run.held_out)
 
 
-def _curve(label: str, runs: Sequence[Run], places: OfRun, values: OfRun) -> Curve:
+def _curve(label: str, runs: Sequence[JobRun], places: OfRun, values: OfRun) -> Curve:
     """Return an arm's line and band over its seeds, of both series of each run."""
     x = [statistics.fmean(column) for column in zip(*map(places, runs), strict=True)]
     found = [spread(column) for column in zip(*map(values, runs), strict=True)]

@@ -18,33 +18,33 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from shoal_lab.experiment.reading.results import Run, mean_over_nodes
+from shoal_lab.experiment.reading.results import JobRun, mean_over_nodes
 from shoal_lab.significance import Spread, holm, paired, spread
 
-Measure = Callable[[Run], float]
+Measure = Callable[[JobRun], float]
 
 
-def total(run: Run) -> float:
+def total(run: JobRun) -> float:
     """Return the sum over rounds of the mean reward of a node, on own fresh questions."""
     return sum(mean_over_nodes(run.fresh))
 
 
-def final_heldout(run: Run) -> float:
+def final_heldout(run: JobRun) -> float:
     """Return the nodes' mean pass@1 at the last evaluation."""
     return mean_over_nodes(run.held_out)[-1]
 
 
-def heldout_area(run: Run) -> float:
+def heldout_area(run: JobRun) -> float:
     """Return the mean height of the nodes' pass@1 over the rounds: the area under its curve."""
     return area(run.evaluated, mean_over_nodes(run.held_out), run.rounds)
 
 
-def cpu_at(run: Run) -> list[float]:
+def cpu_at(run: JobRun) -> list[float]:
     """Return a node's CPU seconds at each evaluation; empty where they were not noted."""
     return [run.cpu[number - 1] if number else 0.0 for number in run.evaluated] if run.cpu else []
 
 
-def tokens_at(run: Run) -> list[float]:
+def tokens_at(run: JobRun) -> list[float]:
     """Return the tokens that a node had generated at each evaluation."""
     return [run.tokens[number - 1] if number else 0.0 for number in run.evaluated]
 
@@ -70,12 +70,12 @@ def mean(values: Sequence[float]) -> float:
     return statistics.fmean(values) if values else 0.0
 
 
-def over(runs: Sequence[Run], measure: Measure) -> Spread:
+def over(runs: Sequence[JobRun], measure: Measure) -> Spread:
     """Return a measure over an arm's runs; there is at least one."""
     return spread([measure(run) for run in runs])
 
 
-def comparable(runs: Sequence[Run]) -> list[Run]:
+def comparable(runs: Sequence[JobRun]) -> list[JobRun]:
     """Return the runs of the seeds that every arm has finished; all runs where there is none."""
     arms = {run.arm for run in runs}
     seeds = {run.seed for run in runs}
@@ -83,13 +83,13 @@ def comparable(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run.seed in whole or not whole]
 
 
-def by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def by_arm(runs: Sequence[JobRun]) -> dict[str, list[JobRun]]:
     """Return each arm's runs, arms in the order in which they come."""
     arms = dict.fromkeys(run.arm for run in runs)
     return {arm: [run for run in runs if run.arm == arm] for arm in arms}
 
 
-def paired_runs(runs: Sequence[Run], base: Sequence[Run]) -> list[tuple[Run, Run]]:
+def paired_runs(runs: Sequence[JobRun], base: Sequence[JobRun]) -> list[tuple[JobRun, JobRun]]:
     """Return each run with the one of `base` that has its seed."""
     rivals = {run.seed: run for run in base}
     return [(run, rivals[run.seed]) for run in runs if run.seed in rivals]
@@ -108,7 +108,7 @@ class Difference:
 
 
 def differences(
-    runs: Sequence[Run], pairs: Iterable[tuple[str, str]], measure: Measure
+    runs: Sequence[JobRun], pairs: Iterable[tuple[str, str]], measure: Measure
 ) -> dict[tuple[str, str], Difference]:
     """Compare these pairs of arms; pairs that have no seed in common are left out."""
     arms = by_arm(runs)

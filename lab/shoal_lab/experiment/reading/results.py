@@ -1,4 +1,4 @@
-"""Reads a job's JSONL into a `Run`: a value for each round, by node or averaged.
+"""Reads a job's JSONL into a `JobRun`: a value for each round, by node or averaged.
 
 A run counts the honest nodes.
 """
@@ -27,7 +27,7 @@ SHOWN_NODE: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class JobRun:
     """One finished job. A series by round has one entry a round, from round 1.
 
     Averages by round are empty where nodes play different rounds.
@@ -57,7 +57,7 @@ class Run:
     answers: tuple[Sequence[Line], Sequence[Line]] = ((), ())
     """The shown node's answers to held-out questions before the first round and after the last."""
 
-    def of_families(self, names: Sequence[str]) -> Run:
+    def of_families(self, names: Sequence[str]) -> JobRun:
         """The same run, its held-out pass@1 the mean of these families alone.
 
         Of all its families where it has none of these.
@@ -70,7 +70,7 @@ class Run:
             held_out=tuple(mean_over_nodes(of_node) for of_node in zip(*mine, strict=True)),
         )
 
-    def of_role(self, role: str) -> Run:
+    def of_role(self, role: str) -> JobRun:
         """The nodes of one role alone, named after the arm and it; without means over all nodes."""
 
         def mine(by_node: ByNode) -> ByNode:
@@ -88,19 +88,19 @@ class Run:
         )
 
 
-def load_runs(out: Path, experiment: Experiment) -> list[Run]:
+def load_runs(out: Path, experiment: Experiment) -> list[JobRun]:
     """Read every finished job of the experiment, in its order."""
     return [make_run(job, lines_of(out, job)) for job in done_jobs(out, experiment)]
 
 
-def make_run(job: Job, lines: Iterable[Line]) -> Run:
+def make_run(job: Job, lines: Iterable[Line]) -> JobRun:
     """Sort a job's events into series."""
     events = _Events(lines)
     counted = [index for index, node in enumerate(job.arm.nodes) if node.behaviour == "honest"]
     rounds = [events.rounds[index] for index in counted]
     evaluations = [events.held_out[index] for index in counted]
     evaluated = tuple(int(line["round"]) for line in evaluations[0])
-    return Run(
+    return JobRun(
         arm=job.arm.name,
         seed=job.seed,
         rounds=job.rounds,

@@ -12,7 +12,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from shoal_lab.experiment.reading.measures import Difference
-from shoal_lab.experiment.reading.results import Run
+from shoal_lab.experiment.reading.results import JobRun
 from shoal_lab.significance import Spread
 
 NOTHING: Final = "–"
@@ -26,7 +26,7 @@ class Row:
     """The runs that one line is about; at least one."""
 
     name: str
-    runs: Sequence[Run]
+    runs: Sequence[JobRun]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

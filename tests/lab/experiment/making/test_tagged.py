@@ -26,7 +26,7 @@ from shoal_tasks.prompts import answer_text
 from shoal_tasks.rows import parse_rows
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import make_manifest
 from shoal_wire.rules import is_held_out
@@ -52,7 +52,7 @@ def files_of(start: Path) -> list[str]:
 def tasks(start: Path) -> Iterator[tuple[TaskSource, list[SolvedTask]]]:
     manifest = make_manifest("experiment", starting_families("none", files_of(start)))
     specs = specs_of(manifest, files_of(start))
-    with TaskWorker(specs) as worker:
+    with SyncTaskWorker(specs) as worker:
         source = TaskSource(worker, specs)
         yield source, solved(source, worker, 24)
 

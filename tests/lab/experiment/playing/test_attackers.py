@@ -20,7 +20,7 @@ from shoal_lab.experiment.playing.in_process import Workers, play
 from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.manifest import make_manifest
 
 BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}
@@ -34,7 +34,7 @@ def tasks(shared: Workers) -> tuple[TaskSource, list[SolvedTask]]:
     return source, solved(source, worker, 24)
 
 
-def solved(source: TaskSource, worker: TaskWorker, count: int) -> list[SolvedTask]:
+def solved(source: TaskSource, worker: SyncTaskWorker, count: int) -> list[SolvedTask]:
     questions = source.draw(random.Random(1), count)
     items = worker.items([question.coordinates for question in questions])
     return [SolvedTask(q, i.answer) for q, i in zip(questions, items, strict=True) if i.answer]

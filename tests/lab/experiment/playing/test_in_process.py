@@ -18,17 +18,17 @@ from shoal_lab.experiment.plan import Arm, Job, NodeSpec, filtered_arm, uniform_
 from shoal_lab.experiment.playing.behaviour import BEHAVIOURS
 from shoal_lab.experiment.playing.in_process import Workers, play, rounded, workers
 from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemorySwarm
-from shoal_lab.experiment.playing.tasks import Cost
+from shoal_lab.experiment.playing.tasks import RequestCost
 from shoal_lab.experiment.reading.results import make_run
 from shoal_lab.simulation.clock import deterministic
 from shoal_policy.update.training_set import train_group
 from shoal_settings.schema import Settings
 from shoal_tasks.families import GAMES_1, PRESETS
-from shoal_tasks.split import Part
+from shoal_tasks.split import Split
 from shoal_tasks.swarm import starting_families
 from shoal_tasks.types import ScoreRequest, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import make_manifest
 from shoal_wire.rules import is_held_out
@@ -224,8 +224,8 @@ def test_games_are_played_alone_and_together_and_none_that_is_held_out_is_traine
         # More than there are different beginnings: a game is known by its seed.
         asked = {line["held_out/num_items"] for line in lines if "held_out/num_items" in line}
         assert asked == {80}
-    with TaskWorker(GAMES_1) as worker:
-        assert set(worker.parts(tasks)) == {Part.TRAINING}
+    with SyncTaskWorker(GAMES_1) as worker:
+        assert set(worker.parts(tasks)) == {Split.TRAINING}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_no_question_of_an_evaluation_is_trained_on_in_a_whole_run(
     base = {**BASE, "tasks": preset, "eval_every": 0}
     play(Job(arm=arm, seed=5, rounds=rounds, base=base), shared, lambda _line: None)
     assert len(texts) > 3 * rounds
-    with TaskWorker(PRESETS[preset]) as worker:
+    with SyncTaskWorker(PRESETS[preset]) as worker:
         held_out = {text for _, text in worker.held_out(20)}
     assert not texts & held_out
     # Nor any that a judge could ask.
@@ -260,7 +260,7 @@ def test_each_round_says_its_cpu_seconds_and_what_is_remembered_is_charged(
 
 
 def test_a_remembered_request_costs_what_a_computed_one_does() -> None:
-    cost = Cost()
+    cost = RequestCost()
     cost.add(4, 4, 1.0)
     assert cost.charged == 1.0
     cost.add(2, 0, 0.0)  # all exchanges were alike: a quarter each
@@ -272,7 +272,7 @@ def test_a_remembered_request_costs_what_a_computed_one_does() -> None:
 
 
 def test_asking_for_what_is_remembered_costs_what_asking_did() -> None:
-    cost = Cost()
+    cost = RequestCost()
     cost.add(2, 2, 1.0, here=0.5)  # the half second is on this process's own clock
     assert cost.charged == 1.0
     cost.add(2, 0, 0.0)
@@ -289,7 +289,7 @@ def test_what_is_charged_is_what_an_own_worker_would_have_taken(
     calls: list[int], exchange: float, each: float, asked: int
 ) -> None:
     assume(len(set(calls)) > 1)
-    cost = Cost()
+    cost = RequestCost()
     for num in calls:
         cost.add(num, num, exchange + each * num)
     before = cost.charged

@@ -13,8 +13,8 @@ from shoal_lab.experiment.playing.meaning import has_wordings, meaning
 from shoal_lab.experiment.playing.tasks import SharedWorker
 from shoal_tasks.chat import CHAT_1
 from shoal_tasks.families import EASY, PRESETS, training_coordinates
-from shoal_tasks.split import MIN_HELD_OUT, Part
-from shoal_tasks.worker.sync import TaskWorker
+from shoal_tasks.split import MIN_HELD_OUT, Split
+from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.support import site
 
 FAMILIES = {spec.name: spec for spec in (*EASY, *CHAT_1)}
@@ -67,9 +67,9 @@ def test_no_held_out_question_is_asked_twice_or_drawn_in_other_words(
     assert len(asked) >= MIN_HELD_OUT
     drawn = worker.draw(random.Random(name), 300, families=[spec])
     assert not {meaning(spec.generator, text) for _, text in drawn} & set(asked)
-    assert {*worker.parts([task for task, _ in drawn])} == {Part.TRAINING}
+    assert {*worker.parts([task for task, _ in drawn])} == {Split.TRAINING}
     if has_wordings(spec.generator):
-        assert Part.TRAINING not in worker.parts([task for task, _ in kept])
+        assert Split.TRAINING not in worker.parts([task for task, _ in kept])
     assert worker.held_out(40, families=[spec]) == kept, "always the same"
 
 
@@ -88,7 +88,7 @@ def test_the_page_has_the_number_of_questions_that_draws_show(name: str) -> None
     """The counts are made as those in lab/results/question-counts.csv were."""
     (spec,) = [one for one in PRESETS["easy"] if one.name == name]
     rng = random.Random(f"count/{name}")
-    with TaskWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         tasks = [training_coordinates(rng, spec) for _ in range(20_000)]
         found = {
             meaning(spec.generator, text)

@@ -15,7 +15,7 @@ from shoal_lab.experiment.plan import OURS, SILO
 from shoal_lab.experiment.reading.comparison import COUNTED, Comparison, pairs_of
 from shoal_lab.experiment.reading.drawing import MOST_LINES, figures_of
 from shoal_lab.experiment.reading.measures import area, comparable, heldout_area
-from shoal_lab.experiment.reading.results import Run
+from shoal_lab.experiment.reading.results import JobRun
 from shoal_lab.figures import STYLE, save
 from shoal_lab.significance import paired
 from tests.lab.experiment.synthetic_runs import run
@@ -28,7 +28,7 @@ RUNS = [
 ]
 
 
-def told(arm: str, seed: int, level: float, cpu: float) -> Run:
+def told(arm: str, seed: int, level: float, cpu: float) -> JobRun:
     found = run(arm, seed, level)
     return replace(found, cpu=tuple(cpu * number for number in range(1, found.rounds + 1)))
 
@@ -142,7 +142,7 @@ levels = st.sampled_from([0.0, 0.0, 1e-9, 0.25, 1.0])
 
 
 @st.composite
-def played(draw: st.DrawFn) -> list[Run]:
+def played(draw: st.DrawFn) -> list[JobRun]:
     """Runs of some arms and seeds, each at a level of its own; with CPU seconds, or without."""
     rounds = draw(st.integers(1, 5))
     seeds = range(1, 1 + draw(st.integers(1, 4)))
@@ -162,7 +162,7 @@ def played(draw: st.DrawFn) -> list[Run]:
 @pytest.mark.filterwarnings("error")  # a library's words would stand in a person's terminal
 @given(runs=played())
 @settings(max_examples=60)
-def test_tables_and_numbers_of_any_runs(runs: list[Run]) -> None:
+def test_tables_and_numbers_of_any_runs(runs: list[JobRun]) -> None:
     found = Comparison(runs, "t")
     json.dumps(found.to_json(), allow_nan=False)
     found.sheet.rich(found.rows, 80)
