@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import defaultdict
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 
-from shoal_lab.experiment.reading.measures import by_arm, differences, final_heldout, over, total
+from shoal_lab.experiment.reading.comparison import area_by_cpu, compared, ends_of
+from shoal_lab.experiment.reading.measures import (
+    by_arm,
+    differences,
+    final_heldout,
+    heldout_area,
+    over,
+    paired_runs,
+    total,
+)
 from shoal_lab.experiment.reading.results import JobRun, mean_over_nodes
 from shoal_lab.significance import Spread, spread
 from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, kept_runs, told_of, unpack
@@ -17,6 +27,8 @@ from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, kept_runs, told_of,
 RESULTS = DOCS / "results.md"
 OURS = "4/8 nodes=6"
 """A node's defaults, in the archives of earlier versions."""
+SHOAL = "4/8 shoal"
+"""The same today."""
 
 
 def section(title: str) -> str:
@@ -45,11 +57,32 @@ def assert_p(cell: str, p: float | None) -> None:
     assert p < float(text) if sign == "<" else f"{p:.{digits}f}" == f"{float(text):.{digits}f}"
 
 
-@pytest.mark.parametrize("archive", ["results", "results-cost", "results-sparse", "results-unlike"])
+@pytest.mark.parametrize(
+    "archive", ["results", "results-cost", "results-sparse", "results-mixes", "results-unlike"]
+)
 def test_a_table_at_equal_cost(archive: str, tmp_path: Path) -> None:
     unpack(ARCHIVES / f"{archive}.tar.xz", tmp_path)
     _, made = told_of(tmp_path)
     assert made in RESULTS.read_text(), f"another table than this:\n{made}"
+
+
+def test_what_a_repetition_says(tmp_path: Path) -> None:
+    """Mixes and late rollouts minus the silo, and the two planned runs taken together."""
+    by_round: dict[str, list[float]] = defaultdict(list)
+    by_cpu: dict[str, list[float]] = defaultdict(list)
+    for archive in ("results-sparse", "results-mixes"):
+        runs = compared(kept_runs(archive, tmp_path / archive))
+        ends, arms = ends_of(runs), by_arm(runs)
+        for arm, mine in arms.items():
+            for run, silo in paired_runs(mine, arms["8/0"]):
+                by_round[arm].append(heldout_area(run) - heldout_area(silo))
+                by_cpu[arm].append(area_by_cpu(run, ends) - area_by_cpu(silo, ends))
+    text = RESULTS.read_text().replace("\n", " ")
+    assert len(by_cpu[SHOAL]) == 10
+    assert f"is {shown(spread(by_cpu[SHOAL]), 3)}".replace("+", "") in text
+    for arm in ("2/6", "4/8 delay=20"):
+        for values in (by_round[arm], by_cpu[arm]):
+            assert shown(spread(values), 3).replace("+", "") in text
 
 
 def test_the_main_comparison(tmp_path: Path) -> None:
@@ -62,8 +95,8 @@ def test_the_main_comparison(tmp_path: Path) -> None:
         (arm,) = [one for one in arms if one in (begin, f"{begin} nodes=1", f"{begin} nodes=6")]
         pair = (OURS, arm) if (OURS, arm) in found[0] else (arm, OURS)
         cells = row(text, f"{begin}:")[2:]
-        for cell, compared, digits in zip(cells, found, (1, 3), strict=True):
-            one = compared[pair]
+        for cell, found_by, digits in zip(cells, found, (1, 3), strict=True):
+            one = found_by[pair]
             sign = 1 if pair[0] == OURS else -1
             value = Spread(sign * one.spread.mean, one.spread.sd, one.spread.half, 0)
             assert shown(value, digits) in cell

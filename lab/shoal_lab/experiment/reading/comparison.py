@@ -108,7 +108,7 @@ class Comparison:
 
     def __init__(self, runs: Sequence[JobRun], title: str) -> None:
         self.runs = compared(runs)
-        arms, ends = by_arm(self.runs), _ends(self.runs)
+        arms, ends = by_arm(self.runs), ends_of(self.runs)
         self.rows = [Row(name=name, runs=mine) for name, mine in arms.items()]
         said = any(run.planted for run in self.runs)
         self.sheet = Sheet(
@@ -118,7 +118,7 @@ class Comparison:
         )
         measures: dict[str, Callable[[JobRun], float]] = {"by round": heldout_area}
         if self.runs and all(run.cpu for run in self.runs):
-            measures["by CPU second"] = partial(_by_cpu, ends=ends)
+            measures["by CPU second"] = partial(area_by_cpu, ends=ends)
         pairs = pairs_of(list(arms))
         self.pairs = {
             name: found
@@ -153,13 +153,15 @@ def _pair_json(measure: str, one: Difference) -> dict[str, Any]:
     return named | {"difference": one.spread.to_json(), "p_adjusted": one.p}
 
 
-def _ends(runs: Sequence[JobRun]) -> Ends:
+def ends_of(runs: Sequence[JobRun]) -> Ends:
+    """Return where each seed's silo ends, in CPU seconds and in tokens."""
     silos = [run for run in runs if run.arm == SILO]
     cpu = {("cpu", run.seed): run.cpu[-1] for run in silos if run.cpu}
     return {**cpu, **{("tokens", run.seed): run.tokens[-1] for run in silos if run.tokens}}
 
 
-def _by_cpu(run: JobRun, ends: Ends) -> float:
+def area_by_cpu(run: JobRun, ends: Ends) -> float:
+    """Return the mean height of a run's curve by CPU second, up to where its seed's silo ends."""
     places = cpu_at(run)
     return area(places, mean_over_nodes(run.held_out), ends.get(("cpu", run.seed), places[-1]))
 
@@ -182,7 +184,7 @@ def _columns(ends: Ends) -> Sequence[Column]:
     def has_tokens(run: JobRun) -> object:
         return run.tokens and run.tokens[-1]
 
-    cpu, tokens = partial(_by_cpu, ends=ends), partial(_by_tokens, ends=ends)
+    cpu, tokens = partial(area_by_cpu, ends=ends), partial(_by_tokens, ends=ends)
     return (
         Column(head="arm", of=lambda row: row.name, is_text=True),
         Column(key="seeds", of=lambda row: len(row.runs)),
