@@ -13,6 +13,7 @@ from typing import Any
 import trio
 
 from shoal_base.extras import missing_for_tasks
+from shoal_p2p.intake.intake import Receivers
 from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.ipc.inspector import View
 from shoal_p2p.ipc.views import CoreViews
@@ -30,8 +31,7 @@ class MeetingPoint:
         self.member = Member(
             peer,
             manifest,
-            keep=self._forget,
-            accuse=_keep_no_evidence,
+            Receivers(keep=self._forget, accuse=_keep_no_evidence),
             validates=missing_for_tasks() is None,
         )
         self.groups_relayed = 0

@@ -21,6 +21,7 @@ from shoal_p2p.events import Keeper
 from shoal_p2p.fetch.asker import RolloutAsker
 from shoal_p2p.fetch.exchange import FetchBook, RolloutExchange
 from shoal_p2p.fetch.means import FetchMeans
+from shoal_p2p.intake.intake import Receivers
 from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.ipc.node_views import NodeViews
 from shoal_p2p.ipc.service import Service, TrainerLink
@@ -88,11 +89,13 @@ class LiveNode:
         self.member = Member(
             peer,
             manifest,
-            keep=self.pool.keep_all,
-            accuse=self.pool.withdraw,
+            Receivers(
+                keep=self.pool.keep_all,
+                accuse=self.pool.withdraw,
+                announcements=book.wanted,
+                observers=(book,),
+            ),
             is_open=self.pool.restored,
-            announcements=book.wanted,
-            observers=(book,),
             draws=Draws(per_s=self._wanted_per_s, on_shards=self._note_shards),
         )
         self._attendance = self._attend()

@@ -6,14 +6,13 @@ task worker ─▶ intake ─▶ shards (subscribe) ─▶ mDNS ─▶ ready
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import trio
 
-from shoal_p2p.intake.intake import Announcements, Intake, IntakeLimits, Observer, Receivers
-from shoal_p2p.intake.ledger import Equivocation
+from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
 from shoal_p2p.intake.validation import ValidationContext
 from shoal_p2p.net.address import parse_peer_address
 from shoal_p2p.peer import ListeningPeer
@@ -23,7 +22,7 @@ from shoal_p2p.shards.plan import ShardPlan
 from shoal_tasks.swarm import rules_of, specs_of, unused_families
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
-from shoal_wire.types import PeerId, SignedBatch
+from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from shoal_p2p.peers.mdns import Mdns
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 _WORKER_PATIENCE_SECONDS = 1.8
 """Under gossip's own two seconds for a validator, so that the verdict is ours. A worker that is
 merely slow answers the next caller; it is killed only after its own deadline."""
-
-Keep = Callable[[Sequence[SignedBatch]], Awaitable[None]]
-Accuse = Callable[[Equivocation, bytes], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
 
@@ -49,18 +45,15 @@ class Draws:
 
 
 class Member:
-    """One member of a swarm. What it validates goes to `keep`."""
+    """One member of a swarm. What it validates goes to `receivers`."""
 
     def __init__(
         self,
         peer: ListeningPeer,
         manifest: Manifest,
+        receivers: Receivers,
         *,
-        keep: Keep,
-        accuse: Accuse,
         is_open: trio.Event | None = None,
-        announcements: Announcements | None = None,
-        observers: Sequence[Observer] = (),
         draws: Draws | None = None,
         worker_patience_seconds: float = _WORKER_PATIENCE_SECONDS,
         validates: bool = True,
@@ -85,18 +78,15 @@ class Member:
             context=ValidationContext(rules=rules_of(manifest), me=peer.peer_id),
             questions=self.worker,
             ledger=peer.ledger,
-            receivers=Receivers(
-                keep=keep,
-                accuse=accuse,
-                announcements=announcements or Announcements(),
-                observers=(traffic, *observers),
-            ),
+            receivers=replace(receivers, observers=(traffic, *receivers.observers)),
             is_open=is_open,
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
             network_of=peer.host.source_of,
-            lanes={spec.name: spec.lane for spec in self.families if spec.lane},
-            limits=IntakeLimits(patience_s=worker_patience_seconds),
+            limits=IntakeLimits(
+                patience_s=worker_patience_seconds,
+                lanes={spec.name: spec.lane for spec in self.families if spec.lane},
+            ),
         )
         self.shards = self._shard_keeper(traffic, draws)
 

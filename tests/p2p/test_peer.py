@@ -19,6 +19,7 @@ import trio.testing
 
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import simulated_parts
+from shoal_p2p.intake.intake import Receivers
 from shoal_p2p.member import Draws, Member
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.parts import Parts
@@ -86,7 +87,9 @@ async def meet(one: ListeningPeer, *others: ListeningPeer) -> None:
 
 
 def member_of(peer: ListeningPeer) -> Member:
-    return Member(peer, SWARM, keep=nothing, accuse=nothing, draws=Draws(per_s=lambda: 1.0))
+    return Member(
+        peer, SWARM, Receivers(keep=nothing, accuse=nothing), draws=Draws(per_s=lambda: 1.0)
+    )
 
 
 def stranger(number: int) -> PeerAddresses:

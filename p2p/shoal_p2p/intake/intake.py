@@ -124,6 +124,8 @@ class IntakeLimits:
     queue_batches: int = QUEUE_BATCHES
     patience_s: float = MAX_WAITING_S
     """How long a batch waits for the task worker before it is put off."""
+    lanes: Mapping[str, str] = field(default_factory=dict)
+    """The worker of each family that an own server or judge makes (`FamilySpec.lane`)."""
 
 
 class Intake:
@@ -140,17 +142,15 @@ class Intake:
         is_open: trio.Event | None = None,
         in_thread: InThread = trio.to_thread.run_sync,
         network_of: Callable[[PeerId], str] = str,
-        lanes: Mapping[str, str] | None = None,
         limits: IntakeLimits | None = None,
     ) -> None:
         """Messages wait until `is_open` is set: before the ledger knows what is on disk, the second
         batch under a number cannot be told from the first. `network_of` names the network of a peer
-        that brings a batch, by which the worker's time is shared first (`Host.source_of`). `lanes`
-        names the worker of each family that an own server or judge makes (`FamilySpec.lane`).
+        that brings a batch, by which the worker's time is shared first (`Host.source_of`).
         """
         bounds = limits or IntakeLimits()
         self._context = context
-        self._turns = WorkerTurns(questions, lanes=lanes, patience_s=bounds.patience_s)
+        self._turns = WorkerTurns(questions, lanes=bounds.lanes, patience_s=bounds.patience_s)
         self._network_of = network_of
         self._ledger = ledger
         self._receivers = receivers

@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from shoal_p2p.intake.intake import Receivers
 from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.ipc.inspector import View
 from shoal_p2p.ipc.views import CoreViews
@@ -36,8 +37,7 @@ class SittingJudge:
         self.member = Member(
             peer,
             manifest,
-            keep=_keep_nothing,
-            accuse=_keep_no_evidence,
+            Receivers(keep=_keep_nothing, accuse=_keep_no_evidence),
             worker_patience_seconds=WORKER_PATIENCE_SECONDS,
         )
         self._store = JudgeStore(peer.data_dir / JUDGE_FILE, judge=peer.peer_id)

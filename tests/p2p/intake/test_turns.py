@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from shoal_p2p.fair import Path
 from shoal_p2p.fair.limiter import FairLimiter
-from shoal_p2p.intake.intake import Intake, Receivers
+from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns
 from shoal_p2p.standing.scoring import BAN_BELOW, WEIGHTS, Scoreboard
@@ -526,7 +526,7 @@ def test_how_slow_an_own_server_is_costs_no_honest_peer_and_no_other_family(
             receivers=Receivers(keep=_ignore, accuse=_ignore),
             wall_ms=lambda: make.NOW_MS,
             in_thread=_here,  # type: ignore[arg-type]
-            lanes={_ON_A_SERVER: "ws://127.0.0.1:8000"},
+            limits=IntakeLimits(lanes={_ON_A_SERVER: "ws://127.0.0.1:8000"}),
         )
 
         async def publish(author: make.Author) -> None:
