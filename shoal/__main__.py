@@ -30,11 +30,11 @@ class Command:
     """Has `main(argv)`. By name, since only the command that is asked for is imported."""
     does: str
     group: str = "look inside"
-    """What the list of commands has it under."""
+    """Heading under which the list of commands has it."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Its sub-commands that another module has: first word → module."""
     takes_words: bool = False
-    """Whether its own first word may be another than those of its parts."""
+    """True if its first word may be another than those of its parts."""
 
 
 COMMANDS = {
@@ -127,7 +127,7 @@ COMMANDS = {
 
 
 GROUPS = ("take part", "look inside", "questions and answers", "measure", "this program")
-"""Of commands, in the order in which they are listed."""
+"""Groups of commands, in the order in which they are listed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -174,7 +174,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def is_installed(module: str) -> bool:
-    """Whether the distribution that a command's module belongs to is installed."""
+    """Return whether the distribution that a command's module belongs to is installed."""
     return not module.startswith(f"{LAB}.") or missing_for_lab() is None
 
 

@@ -1,4 +1,4 @@
-"""How far long work is, on standard error: a bar on a terminal, a line every so often elsewhere."""
+"""Progress of long work on standard error: a bar on a terminal, else a line now and then."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _print(
 
 
 def _hints(reach: str, answer: dict[str, Any], *, with_key: bool) -> list[str]:
-    """What whoever sends the line should know."""
+    """Return hints for the person who sends the line."""
     hints = []
     if reach == "loopback":
         hints.append(

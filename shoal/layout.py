@@ -1,4 +1,4 @@
-"""How commands lay out what they show to people: tables, and values as people say them."""
+"""Layout of what commands show to people: tables, and values in words."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 LOG_FILES: Final = ("node.log", "bootstrap.log", "judge.log", "trainer.log")
-"""Those that may stand in a data directory."""
+"""Log files that a data directory may have."""
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _TAIL_BYTES: Final = 4 << 20  # a quarter of what a log may have; a guess
 _LINE: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ([A-Z]+) ([\w-]+): (.*)")
@@ -33,7 +33,7 @@ class LogEntry:
     """ISO 8601 with the offset from UTC."""
     level: str
     process: str
-    """Who wrote it: node, trainer …"""
+    """The process that wrote it: node, trainer …"""
     logger: str | None
     """The module that said it; only a log in JSON knows."""
     message: str
@@ -67,7 +67,7 @@ def latest(paths: Iterable[Path], count: int, *, at_least: str = "debug") -> lis
 
 
 def is_at_least(entry: LogEntry, level: str) -> bool:
-    """Whether an entry is of this severity or worse; of one that is not known it is."""
+    """Return whether an entry is of this severity or worse; an unknown one is."""
     return entry.level not in LEVELS or LEVELS.index(entry.level) >= LEVELS.index(level)
 
 

@@ -1,4 +1,4 @@
-"""Which node a command means that names no folder: the one there is."""
+"""Finds the node of a command that names no folder: the one there is."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder_with(file: str, named: Path = NODE_FOLDER) -> Path:
 
 
 def answers_at(path: Path) -> bool:
-    """Whether somebody answers on a node's socket."""
+    """Return whether a node answers on this socket."""
     client = NodeClient(path, role=m.Role.INSPECTOR, timeout_seconds=_ANSWER_SECONDS)
     try:
         return client.ensure()

@@ -1,4 +1,4 @@
-"""What commands share that talk to a running node: the socket, the swarm's families."""
+"""Shared parts of commands that talk to a running node: the socket, the swarm's families."""
 
 from __future__ import annotations
 

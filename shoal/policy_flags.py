@@ -1,4 +1,4 @@
-"""Which policy a command answers with: a node's newest checkpoint, another one, or a model."""
+"""Chooses the policy that a command answers with: a node's newest checkpoint, or another model."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What commands print with --json beside the views, and what stands there for an error: the types
-from which `shoal schema` makes JSON schemas.
+"""Types of what commands print with --json beside the views, and of errors there. `shoal schema`
+makes its JSON schemas from them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Ping(form.Versioned):
     """Round trips to one peer."""
 
     peer: str = ""
-    """As it was asked for."""
+    """Peer as the user named it."""
     peer_id: Name | None = None
     sent: int = 0
     """0 where nobody could be meant."""

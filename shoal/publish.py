@@ -32,7 +32,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 
 
 _MAX_FILE_BYTES = 256 << 20
-"""More than a swarm takes of one node in days; a device never ends."""
+"""Bound on a file: more than a swarm takes of one node in days; a device never ends."""
 
 
 def main(argv: Sequence[str]) -> int:

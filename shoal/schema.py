@@ -57,7 +57,7 @@ SHAPES: Final[Mapping[str, Any]] = {
     "debug ping": printed.Ping,
     "debug bugreport": printed.BugReport,
 }
-"""By the command's words: the type of each object that it prints."""
+"""Types of the objects that each command prints, by the command's words."""
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 

@@ -1,1 +1,1 @@
-"""What every other package may stand on: whole files, bounds, text that can be shown."""
+"""Basics of every other package: whole files, bounds, text that can be shown."""

@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class BoundedDict(MutableMapping[K, V]):
-    """At most `limit` entries, from the oldest to the newest.
+    """A dict of at most `limit` entries, from the oldest to the newest.
 
     Assigning makes an entry the newest, reading does not: so the one assigned longest ago goes.
     Where the first time counts, assign with `setdefault`; where the last use counts, read with

@@ -1,4 +1,4 @@
-"""Where shoal keeps what it has converted once and can make again."""
+"""The folder for what shoal has converted once and can make again."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def leave_current_folder() -> None:
 
 
 def _is_foreign(entry: str) -> bool:
-    """Whether an entry of an import path is the current folder, and nothing of ours lies there."""
+    """Return whether an entry of an import path is the current folder, and not shoal's own."""
     try:
         here = Path.cwd()
         return Path(entry).resolve() == here and here not in _OURS

@@ -1,4 +1,4 @@
-"""What an installation may lack: the libraries of an extra, and the line that says how to get them.
+"""Finds the libraries an installation lacks, and the line that says how to get them.
 
 Looks for them without importing any: torch takes seconds.
 """
@@ -52,7 +52,7 @@ def _missing(who: str, modules: tuple[str, ...]) -> str | None:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module could be imported; imports nothing of it but its parents."""
+    """Return whether a module could be imported; imports nothing of it but its parents."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):  # something that is no module stands in its place

@@ -86,7 +86,7 @@ def expanded(text: str) -> Path:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether a write failed, itself or what it came from, because a disk or quota is full."""
+    """Return whether a write failed, itself or by its cause, because a disk or quota is full."""
     seen: BaseException | None = error
     while seen is not None:
         code = getattr(seen, "sqlite_errorcode", 0) & 0xFF

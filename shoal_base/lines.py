@@ -1,4 +1,4 @@
-"""What a process prints and logs: lines in which nothing acts, whoever wrote the text in them.
+"""Output and log lines of a process: no character in them acts, whoever wrote the text.
 
 say, say_json ─▶ standard output, standard error
 guard_process ─▶ every log record, every warning, the traceback that ends a process or a thread

@@ -22,7 +22,7 @@ from shoal_base.visible import visible_lines
 IN_FILE_ALONE = {"in_file_alone": True}
 """`extra` of a record that the console has in another form."""
 CHILD_LOG: Final = "log.txt"
-"""What a process that we started says, in its data directory."""
+"""Output of a process that we started, in its data directory."""
 LOG_BYTES: Final = 16 << 20
 """Most bytes of a process's log, with the file before it: days of a busy node. A guess."""
 

@@ -1,4 +1,4 @@
-"""How many lines of one kind a log takes in a minute: what strangers do writes lines.
+"""Limits how many lines of one kind a log takes in a minute, since strangers cause lines.
 
 A kind is the text of a line before names and numbers are put in. Names are free, so a line for each
 name that misbehaves is as many lines as somebody likes, and they push out all others.

@@ -1,4 +1,4 @@
-"""Where nodes keep what they have, by default: one folder for each model, numbered where taken.
+"""Default folders of nodes: one for each model, numbered where taken.
 
     .shoal/node, node-2 …            the embedded model that nobody has to name
     .shoal/node-MODEL, -MODEL-2 …    any other

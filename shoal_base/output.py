@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 EXIT_NO_READER: Final = 141
-"""What shells say of a program that SIGPIPE has ended."""
+"""Exit code that shells give for a program that SIGPIPE ended."""
 _EXIT_NOT_WRITTEN: Final = 1
 MAX_WAITING_BYTES: Final = 1 << 18
 """Output that waits for a terminal or pipe which takes none; what comes beyond it is dropped."""
@@ -40,7 +40,7 @@ _STANDARD = (0, 1, 2)
 
 
 class NoReader(SystemExit):
-    """Nobody will ever read what is written: a pipe's other end has gone, or the terminal has."""
+    """Raised when a pipe's other end, or the terminal, is gone for good."""
 
 
 class _Outlet(io.RawIOBase):
@@ -50,7 +50,7 @@ class _Outlet(io.RawIOBase):
         super().__init__()
         self._descriptor = descriptor
         self.lost = False
-        """Nothing that is written arrives any more."""
+        """True once nothing that is written arrives any more."""
 
     def writable(self) -> bool:
         return True
@@ -128,7 +128,7 @@ class _Queued(_Outlet):
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
         self._num_bytes = 0
-        """Of what waits, and of what is being written."""
+        """Bytes that wait, and those being written."""
         self._thread: threading.Thread | None = None
 
     def write(self, data: ReadableBuffer, /) -> int:

@@ -21,7 +21,7 @@ _WRITTEN = (
     *("*.log", "*.log.*", "log.txt", "log.txt.*"),
     *("checkpoints", "tensorboard", "earlier-*"),
 )
-"""By file or folder; of a folder all that is below it."""
+"""Names of files and folders; a folder covers all that is below it."""
 
 
 @contextmanager

@@ -35,14 +35,14 @@ _UNSEEN: Final = frozenset(
     )
     for point in range(first, last + 1)
 )
-"""What Python calls printable and nobody sees: Unicode's default-ignorable ones, and a blank."""
+"""Characters that Python calls printable and nobody sees: Unicode's default-ignorable, a blank."""
 
 _RIGHT_TO_LEFT: Final = frozenset({"R", "AL", "AN"})
 """Bidirectional classes that turn round what stands beside them."""
 
 
 def acts(character: str) -> bool:
-    """Whether a character does anything but stand in its place.
+    """Return whether a character does anything but stand in its place.
 
     So do those of Unicode's categories of controls, formats (the bidirectional and zero-width ones
     among them), surrogates, private and unassigned ones, separators but for the space, and those
@@ -98,7 +98,7 @@ def _written(text: str, *, also: Collection[int]) -> str:
 
 
 def _misleads(name: str, place: int) -> bool:
-    """Whether a name's character is not what it seems, or moves what stands beside the name."""
+    """Return whether a name's character is not what it seems, or moves what stands beside it."""
     character = name[place]
     if character == " ":
         return place in (0, len(name) - 1) or name[place - 1] == " "

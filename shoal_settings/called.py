@@ -1,4 +1,4 @@
-"""How this program was started, for the lines that people copy: what is printed has to work there.
+"""Name under which this program was started, so that printed commands can be copied.
 
 `make` leaves `shoal` in `.venv/bin`, a wheel on the PATH, and `python -m shoal` needs neither.
 """

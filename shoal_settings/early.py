@@ -1,4 +1,4 @@
-"""What a trainer would refuse after seconds of imports, found before its node listens or dials.
+"""Refuses early what a trainer would refuse after seconds of imports.
 
 Looks at names, files and this installation, and loads nothing. What it cannot know without torch or
 the model is left to the trainer.
@@ -24,7 +24,7 @@ _CONFIGS: Final = ("config.json", "adapter_config.json")
 """A model's folder has one of these files."""
 _NAMES: Final = (*EMBEDDED, "smollm2")
 _LIKENESS: Final = 0.8
-"""How like a model of ours a name without a slash is taken for a mistyped one, 0 to 1. A guess."""
+"""Likeness, 0 to 1, from which an unknown name counts as a mistyped model of ours. A guess."""
 
 
 def early_refusal(settings: Settings) -> str | None:
@@ -60,7 +60,7 @@ def _of_device(device: str) -> Iterator[str]:
 
 
 def _lacks_cuda() -> bool:
-    """Whether the torch that is installed says of itself that it has neither CUDA nor ROCm."""
+    """Return whether the installed torch says of itself that it has neither CUDA nor ROCm."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return False

@@ -1,4 +1,4 @@
-"""How a process ends: exit codes, and one line for the user. Imports nothing heavy.
+"""Exit codes, and one line for the user at a process's end. Imports nothing heavy.
 
 The codes are an agreement between processes: a node reads its trainer's, scripts read everybody's.
 """
@@ -15,13 +15,13 @@ from shoal_base.lines import say, say_json
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
-"""What was asked for could not be done."""
+"""Exit code if the request could not be done."""
 EXIT_USAGE: Final = 2
 """The user can mend it (a flag, a setting, a folder in use); the same again would end the same."""
 EXIT_NO_NODE: Final = 3
-"""Of commands that ask a running node, or read what one left: there is none in that folder."""
+"""Exit code of commands that ask a running node, or read its data: no node in that folder."""
 EXIT_DIVERGED: Final = 3
-"""Of a trainer, which asks for no node at its start: its numbers are not finite."""
+"""Exit code of a trainer, which asks for no node at its start: its numbers are not finite."""
 EXIT_INTERRUPTED: Final = 130
 """Cut off by Ctrl-C or a second signal, by the number that shells give it."""
 

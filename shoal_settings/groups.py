@@ -1,4 +1,4 @@
-"""Which settings belong together in a command's help, and which of them people use first."""
+"""Groups of settings in a command's help, and the settings that people use first."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ BEGINNINGS: Final = {
     "nodes": "the nodes",
     "json_output": "what it prints and logs",
 }
-"""By the setting with which a group begins, in the schema's order: what it is about. A new setting
-is of the group at whose place it stands."""
+"""Groups by their first setting, in the schema's order. A new setting is of the group at whose
+place it stands."""
 _ELSEWHERE: Final = {
     "threads": "the model",
     "alone": "the model",

@@ -1,4 +1,4 @@
-"""How a setting is declared: its default, its bounds, the commands that read it."""
+"""Declares a setting: its default, its bounds, the commands that read it."""
 
 from __future__ import annotations
 

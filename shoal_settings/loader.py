@@ -130,9 +130,9 @@ def said_of_defaults(loaded: Loaded) -> str:
 
 
 def is_small(model: str) -> bool:
-    """Whether a model is an embedded one, or a folder with less than some 20 M weights.
+    """Return whether a model is an embedded one, or a folder with less than some 20 M weights.
 
-    What is named in another way may be of any size: it is taken for large.
+    Any other name may be of any size, and counts as large.
     """
     if model in EMBEDDED:
         return True

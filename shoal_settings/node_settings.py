@@ -14,12 +14,12 @@ from shoal_wire.base58 import is_peer_id_text
 
 DEFAULT_LISTEN = "/ip4/0.0.0.0/tcp/0"
 MAX_SUBSCRIBED_SHARDS = 64
-"""What peers accept as one peer's subscriptions."""
+"""Most subscriptions that peers accept from one peer."""
 TASK_PRESETS = ("easy", "easy-paper", "paper", "chat-1", "chat", "games-1", "games", "none")
 
 
 class NodeSettings(BaseModel):
-    """What every peer reads. Frozen; unknown keys are refused."""
+    """Settings that every peer reads. Frozen; unknown keys are refused."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False

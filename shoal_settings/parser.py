@@ -17,7 +17,7 @@ from shoal_settings.removed import removed_flag
 
 
 class Parser(argparse.ArgumentParser):
-    """As argparse's, but for its help, and for what it says of mistakes, which are exit code 2."""
+    """A parser whose help is shoal's own, and whose user errors are one line and exit code 2."""
 
     def __init__(self, *, first: Sequence[str] = (), **given: Any) -> None:
         """With `first`, destinations of flags, the short help has those alone."""
@@ -124,7 +124,7 @@ def _commands_with(flag: str) -> str:
 
 
 _OF_PATHS = ("FILE", "DIR")
-"""What help calls a value that may have any bytes, as names of files do."""
+"""Help's names of values that may have any bytes, as names of files do."""
 
 
 def is_text(word: str) -> bool:

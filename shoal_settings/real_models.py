@@ -1,4 +1,4 @@
-"""What a model that is not small learns by where nobody says otherwise. Pure.
+"""Training defaults of a model that is not small. Pure.
 
 The settings' own defaults are the embedded models'. This is the one table of what is other for a
 model of real size, and the site shows it in docs/models.md.

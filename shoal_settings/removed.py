@@ -63,11 +63,10 @@ REMOVED: Final[Mapping[str, str]] = {
     "max_completions": "a group of a swarm started here has at most 64 completions",
     "curriculum": "questions follow the swarm's weights; easier or harder ones are --tasks",
 }
-"""What is gone, and the sentence that says what replaced it, without a full stop.
+"""Removed keys, each with the sentence that names its replacement, without a full stop.
 
 A key is one of three: a setting (`dht`), one word of a setting's value (`draws=contribution`), or a
-flag of a command that is no setting (`export --folder`).
-"""
+flag of a command that is no setting (`export --folder`)."""
 
 
 def removed_setting(key: str) -> str | None:

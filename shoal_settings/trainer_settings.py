@@ -23,7 +23,7 @@ DEVICES: Final = ("auto", "cpu", "cuda", "mps", "xpu", "meta")
 
 
 class TrainerSettings(NodeSettings):
-    """What the trainer process reads beside its node's."""
+    """Settings that the trainer process reads beside its node's."""
 
     no_trainer: bool = key(
         False, "node", "Run no trainer: a relay that keeps a buffer, or an observer."

@@ -1,4 +1,4 @@
-"""Where a page is served: ``HOST:PORT`` as people write it. Pure.
+"""The address of a page, ``HOST:PORT`` as people write it. Pure.
 
 auto ─▶ 127.0.0.1:7462, or a free port beside it      none ─▶ no page
 """
@@ -21,13 +21,13 @@ _NAME = re.compile(r"(?!-)[A-Za-z0-9.-]{1,253}(?<!-)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebAddress:
-    """Where to listen."""
+    """The address to listen at."""
 
     host: str
     port: int
     """0 is any that is free."""
     may_move: bool
-    """Whether another port does as well, where this one is taken."""
+    """True if another port will do where this one is taken."""
 
 
 def parse_web_address(text: str) -> WebAddress | None:

@@ -25,7 +25,7 @@ _CLOSE: Final = "</answer>"
 
 
 def extract_tagged(text: str) -> str | None:
-    """What stands between the last pair of ``<answer>`` tags, stripped; None without a pair.
+    """Return the text between the last pair of ``<answer>`` tags, stripped; None without a pair.
 
     Agrees with `reasoning_gym.utils.extract_answer`, whose regular expression is quadratic in
     unclosed tags; this is linear, because the text is somebody else's.
@@ -74,7 +74,7 @@ def unread_spans(text: str, *, tagged: bool) -> tuple[tuple[int, int], ...]:
 
 
 def opens_twice(text: str) -> bool:
-    """Whether a tagged completion begins more than one answer: all but one of them are unread."""
+    """Return whether a tagged completion begins several answers: all but one of them are unread."""
     return text.count(_OPEN) > 1
 
 

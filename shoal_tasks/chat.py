@@ -62,7 +62,7 @@ def _words(level: int, kind: str, least: int, most: int) -> FamilySpec:
 
 
 def _sequence(level: int, terms: tuple[int, int], value: int) -> FamilySpec:
-    """Of one rule: a few of the library's sequences of several rules take seconds to make."""
+    """Return a family of one rule: some sequences of several rules take seconds to make."""
     return _level(
         level,
         "number_sequence",
@@ -106,7 +106,7 @@ CHAT_1: Final = (
     _equations(1, 2, 9),
     _numbers(1, "gcd", 1, 50),
 )
-"""What SmolLM2-135M answers right now and then, shown four worked examples."""
+"""Families that SmolLM2-135M answers right now and then, shown four worked examples."""
 
 CHAT_2: Final = (
     _words(2, "letter_counting", 6, 15),
@@ -152,4 +152,4 @@ CHAT_3: Final = (
         max_complexity=4,
     ),
 )
-"""From the upper steps of reasoning_gym's own curricula."""
+"""Families from the upper steps of reasoning_gym's own curricula."""

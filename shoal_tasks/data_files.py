@@ -32,7 +32,7 @@ MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Largest data file, and largest rows file made of one: the task worker holds it in memory."""
 
 HUB: Final = "hf:"
-"""How the name of a hub's data set begins: `hf:org/name[/config][@revision][:split]`."""
+"""Prefix of a hub's data set: `hf:org/name[/config][@revision][:split]`."""
 
 _HUB_NAME: Final = re.compile(
     r"(?P<path>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w.-]+))?(?::(?P<split>.+))?"
@@ -70,7 +70,7 @@ def read_records(source: str, folder: Path) -> Iterator[tuple[str, Record]]:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder lies there. A name that no file can have names none."""
+    """Return whether a folder lies there. A name that no file can have names none."""
     try:
         return path.is_dir()
     except (OSError, ValueError):

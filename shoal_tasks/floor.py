@@ -82,7 +82,7 @@ class Floor:
     """The constant itself, or a key of `ECHOES`."""
     is_echo: bool
     reward: float
-    """Its mean over questions."""
+    """Mean reward over questions."""
 
 
 def candidates(spec: FamilySpec, answers: Iterable[str]) -> list[str]:

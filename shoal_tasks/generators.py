@@ -1,4 +1,4 @@
-"""Which reasoning_gym 0.1.25 generators a family may use, from reading every scorer listed.
+"""The reasoning_gym 0.1.25 generators a family may use, from reading every scorer listed.
 
 reasoning_gym's own `score_answer` passes the completion to `eval` or to sympy's parser for nine
 datasets: a completion is then a program that runs with the scorer's rights. For those nine
@@ -78,7 +78,7 @@ ALLOWED_GENERATORS: Final = DEFAULT_SCORER | REVIEWED_SCORER | SAFE_REPLACEMENT
 
 
 def scorer_of(generator: str) -> str:
-    """How completions of a generator's tasks are scored, for people."""
+    """Return in words how completions of a generator's tasks are scored."""
     if generator in TEXT_EVALUATING:
         return "shoal's own; the library's evaluates text"
     if generator in SAFE_REPLACEMENT:

@@ -1,4 +1,4 @@
-"""What the task worker may use, and how long its callers wait."""
+"""The task worker's resource limits, and its callers' deadlines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_CHARS_PER_FRAME: Final = 1_000_000
 MAX_QUESTION_CHARS: Final = 256 * 1024
 
 TIMED_OUT_ERROR: Final = "timed out"
-"""How the worker says that making a task used up its time, unlike a generator that fails."""
+"""The worker's error when making a task used up its time, unlike a generator that fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,4 +60,4 @@ class HigherLower:
 
 
 OWN_GAMES: Final[Mapping[str, type[Game]]] = {"higher-lower": HigherLower}
-"""By the name that a family's configuration has under `game`."""
+"""Games by the name that a family's configuration has under `game`."""

@@ -1,4 +1,4 @@
-"""What a question looks like to a model, as text: shared by own and other generators. Pure."""
+"""A question's text as a model sees it: shared by own and other generators. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Example:
 
     question: str
     answer: str
-    """As a completion has it: `answer_text`."""
+    """Text as a completion has it: `answer_text`."""
 
 
 def answer_text(answer: str, *, tagged: bool) -> str:

@@ -139,7 +139,7 @@ class RowStream:
         return position, self._rows[position]
 
     def is_held_out(self, row: TaskRow) -> bool:
-        """Whether a row's question stands, but for case and white space, among the held-out ones.
+        """Return whether a row's question, but for case and spaces, is among the held-out ones.
 
         A file may ask one question twice.
         """

@@ -102,7 +102,7 @@ JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "Jso
 
 
 class AnswerFormat(StrEnum):
-    """Where in a completion the answer stands."""
+    """The place of the answer in a completion."""
 
     PLAIN = "plain"
     """The whole completion, stripped, and it must have ended by itself."""
@@ -126,10 +126,10 @@ class FamilySpec:
     verifier_version: str = VERIFIER_VERSION
     answer_format: AnswerFormat = AnswerFormat.TAGGED
     path: str = field(default="", compare=False)
-    """Where this machine keeps the file of rows, or of an environment, or the address of its
-    OpenEnv server; never on the wire."""
+    """Path on this machine of the file of rows or of an environment, or the address of its OpenEnv
+    server; never on the wire."""
     reward_path: str = field(default="", compare=False)
-    """Where this machine keeps the Python file of its reward; never on the wire."""
+    """Path on this machine of the Python file of its reward; never on the wire."""
     _canonical: str = field(init=False, repr=False, compare=False)
     _digest: Digest = field(init=False, repr=False, compare=False)
     """Both made once: every question that is drawn or made asks for its family's."""
@@ -142,33 +142,34 @@ class FamilySpec:
 
     @property
     def is_environment(self) -> bool:
-        """Whether completions are games of several turns (`shoal_tasks.turns`)."""
+        """True if completions are games of several turns (`shoal_tasks.turns`)."""
         return self.generator == ENVIRONMENT
 
     @property
     def is_of_a_file(self) -> bool:
-        """Whether only a machine that has the family's file can make its tasks."""
+        """True if only a machine that has the family's file can make its tasks."""
         return "sha256" in self.config and self.generator in (ROWS_GENERATOR, ENVIRONMENT)
 
     @property
     def is_on_a_server(self) -> bool:
-        """Whether only a machine whose operator runs its OpenEnv server can make its tasks."""
+        """True if only a machine whose operator runs its OpenEnv server can make its tasks."""
         return self.is_environment and self.verifier == OPENENV
 
     @property
     def is_local(self) -> bool:
-        """Whether each node scores by a judge of its own."""
+        """True if each node scores by a judge of its own."""
         return self.verifier == LOCAL
 
     @property
     def has_python_reward(self) -> bool:
-        """Whether completions are scored by a Python function of the user's."""
+        """True if completions are scored by a Python function of the user's."""
         return self.verifier in (PYTHON, LOCAL)
 
     @property
     def lane(self) -> str:
-        """Which worker process has the family: its OpenEnv server's address, or its judge's file;
-        empty for the one of all other families."""
+        """Name of the family's worker process: its OpenEnv server's address, or its judge's file;
+        empty for the process of all other families.
+        """
         if self.is_local:
             return self.reward_path
         return self.path if self.is_on_a_server else ""
@@ -256,7 +257,7 @@ def _is_sha256(value: object) -> bool:
 
 
 def _is_reward(config: Mapping[str, JsonValue]) -> bool:
-    """Whether the keys of a Python reward can be used: its file, its name, and its range."""
+    """Return whether the keys of a Python reward can be used: its file, its name, and its range."""
     name = config["reward_name"]
     return (
         _is_sha256(config.get("reward_sha256", "0" * 64))
@@ -267,7 +268,7 @@ def _is_reward(config: Mapping[str, JsonValue]) -> bool:
 
 
 def _is_range(bounds: object) -> bool:
-    """Whether a value is two finite numbers, the smaller one first."""
+    """Return whether a value is two finite numbers, the smaller one first."""
     return (
         isinstance(bounds, list)
         and len(bounds) == 2

@@ -1,4 +1,4 @@
-"""Which questions training draws, which are kept for evaluation, and which nobody asks. Pure.
+"""Splits questions into those to train on, those kept for evaluation, and those left out. Pure.
 
 A seed tells who may draw: below `TRAIN_SEED_MIN` only evaluations and judges. Two seeds may give
 one question, and small families have few, so the question's text decides as well:
@@ -28,7 +28,7 @@ MIN_HELD_OUT: Final = 8
 
 
 class Split(StrEnum):
-    """What a question is for."""
+    """The use of a question."""
 
     TRAINING = "training"
     HELD_OUT = "held_out"
@@ -45,7 +45,7 @@ _KEPT: Final[Mapping[str, Mapping[str, float]]] = {
     # One year in four is a leap year.
     "calendar_arithmetic": {"No": 1 / 3},
 }
-"""By family of a preset: the share of an answer's questions that is asked, where not all are."""
+"""Share of an answer's questions that is asked, by family of a preset; others ask all."""
 
 _KEPT_BY_DIGEST: Final[Mapping[Digest, Mapping[str, float]]] = {
     config_digest(spec): _KEPT[spec.name]

@@ -21,7 +21,7 @@ from shoal_tasks.spec import (
 )
 
 PREFIX: Final = "textarena:"
-"""How a task file names one of these games: `environment = "textarena:FrozenLake-v0"`."""
+"""Prefix of such a game in a task file: `environment = "textarena:FrozenLake-v0"`."""
 
 TEXT_GAMES: Final[Mapping[str, int]] = {
     "2048-v0-ultra-easy": 32,

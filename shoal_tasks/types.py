@@ -1,4 +1,4 @@
-"""What the clients of the task worker pass in and get back."""
+"""Arguments and results of the task worker's clients."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Play:
     observations: tuple[str, ...]
     """Its answer to each message, in order: fewer where the game was over before."""
     done: bool
-    """Whether the game is over."""
+    """True when the game is over."""
     reward: float
     """The reward of the messages as a completion, 0 to 1."""
     error: str = ""
@@ -77,4 +77,4 @@ class ScoreResult:
     error: str = ""
     """The error of the family's own Python function, in one line for its author."""
     waits: bool = False
-    """Whether it was not looked at, since the family's server or judge is away."""
+    """True if it was not scored, since the family's server or judge is away."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,32 @@ def test_files_and_functions_are_short() -> None:
                 if lines > MAX_FUNCTION_LINES:
                     long.append(f"{at(path, node)} {node.name}: {lines}")
     assert not long, long
+
+
+WITHOUT_A_SUBJECT = {
+    "as", "by", "for", "from", "how", "of", "that", "those", "to", "what", "when", "where",
+    "whether", "which", "who", "whoever", "whom", "whose", "without",
+}  # fmt: skip
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Yield every text that stands alone as a statement: docstrings, and those of fields."""
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            yield text
+
+
+def test_a_docstring_begins_with_what_it_describes() -> None:
+    """A noun phrase or a verb, not a clause that lacks its subject."""
+    riddles = [
+        f"{at(path, text)} {first}"
+        for path, tree in product()
+        for text in _docstrings(tree)
+        if (first := re.split(r"\W", str(text.value).strip(), maxsplit=1)[0]).lower()
+        in WITHOUT_A_SUBJECT
+    ]
+    assert not riddles, riddles
 
 
 def test_no_attribute_waits_for_its_value() -> None:

@@ -1,4 +1,4 @@
-"""How figures are drawn: one style, each as PNG and SVG, the same bytes from the same numbers.
+"""Draws figures: one style, each as PNG and SVG, the same bytes from the same numbers.
 
 Colours are Okabe and Ito's, which most colour-blind people tell apart; lines differ in dashes too,
 for print without colour. Needs matplotlib, so that it is imported only where something is drawn.

@@ -36,7 +36,7 @@ class Spread:
         return None if self.units < _MIN_UNITS else self.sd / math.sqrt(self.units)
 
     def to_json(self) -> dict[str, Any]:
-        """As commands print it, to six digits."""
+        """Return the JSON that commands print, to six digits."""
         mean, half = self.mean, self.half
         ci95 = None if half is None else [round(mean - half, 6), round(mean + half, 6)]
         return {"mean": round(mean, 6), "sd": round(self.sd, 6), "ci95": ci95}

@@ -63,7 +63,7 @@ class Disk:
 
     @property
     def full(self) -> bool:
-        """Whether a write was refused for lack of room, and none has been tried with success."""
+        """True after a write was refused for lack of room, until one succeeds."""
         return self._filled.is_set()
 
     def refused(self, what: str, error: Exception) -> None:

@@ -21,7 +21,7 @@ from shoal_settings.schema import Command, Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingFlags:
-    """How a serving command is called."""
+    """A serving command's name, texts and defaults."""
 
     name: str
     """Its name after `shoal`."""

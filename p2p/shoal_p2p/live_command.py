@@ -61,7 +61,7 @@ def make_node(*, settings: Settings, **given: Any) -> Node:
 
 
 def _folders(settings: Settings) -> Iterable[Path]:
-    """Where a node may be: each model has its own folder, a node without one the first."""
+    """Return the folders a node may use: each model has its own, a node without one the first."""
     if settings.no_trainer:
         return numbered(settings.data_dir)
     return folders_for(settings.model, settings.data_dir)

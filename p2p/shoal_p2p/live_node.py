@@ -259,8 +259,8 @@ def _waste(settings: Settings) -> int:
 BUFFER_SECONDS = 3600.0
 """Age at which a group leaves the buffer: that of a batch which a swarm's manifest calls stale."""
 _GROUP_BYTES = 16 * 1024
-"""Of the buffer's bytes for each group it may hold: some four times what a group of the embedded
-model costs, so that small groups do not fill memory with what stands around them."""
+"""Share of the buffer's bytes for each group it may hold: some four times what a group of the
+embedded model costs, so that small groups do not fill memory with the objects around them."""
 
 
 def limits_of(settings: Settings) -> BufferLimits:

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """How a peer draws groups of others, for which it listens to shards."""
+    """A peer's demand for groups of others, which decides the shards it listens to."""
 
     per_s: Callable[[], float]
     """Groups of others that it draws a second."""
@@ -58,7 +58,7 @@ class Member:
         worker_patience_seconds: float = _WORKER_PATIENCE_SECONDS,
         validates: bool = True,
     ) -> None:
-        """Without `draws` it draws and publishes no groups, and relays only a swarm of one shard.
+        """A member without `draws` draws and publishes nothing, and relays one-shard swarms only.
         `is_open` is as the intake has it. A peer that validates nothing may have more patience with
         the task worker. One that does not validate listens to no shard: it would forward what
         others reject, and they would hold that against it.

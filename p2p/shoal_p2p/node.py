@@ -71,7 +71,7 @@ class Node:
         self._end = NodeEnd.STOPPED
         self._stop = trio.Event()
         self._joining = trio.CancelScope()
-        """Until it is known which swarm this is, which may take as long as nobody is there."""
+        """Cancelled once the swarm is known, which may take as long as nobody is there."""
         self._child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
         self._trainer_scope = trio.CancelScope()
         self._trainer_ended = trio.Event()

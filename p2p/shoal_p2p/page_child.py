@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _START_S: Final = 120.0
-"""How long the page may take to start on a busy machine."""
+"""Deadline for the page's start on a busy machine, in seconds."""
 _END_S: Final = 5.0
 _LINE_BYTES: Final = 1 << 16
 _LAST_WORDS_S: Final = 1.0
-"""How long its last output is read: a process that holds its pipes may outlive it."""
+"""Deadline for reading its last output, in seconds: another process may hold its pipes."""
 _PIPE: Final = subprocess.PIPE
 
 

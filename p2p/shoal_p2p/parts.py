@@ -92,7 +92,7 @@ class Worker(QuestionSource, Running, Protocol):
 
 
 class Relays(Running, Protocol):
-    """How a peer that nobody can dial stays reachable."""
+    """Keeps a peer reachable that nobody can dial."""
 
     @property
     def relays(self) -> tuple[PeerId, ...]:
@@ -103,7 +103,7 @@ class Relays(Running, Protocol):
 
 
 class Punches(Running, Protocol):
-    """How connections through relays become direct ones."""
+    """Makes connections through relays direct ones."""
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -115,11 +115,11 @@ class Punches(Running, Protocol):
 
 
 class MapsPort(Running, Protocol):
-    """How a router forwards a port here."""
+    """Has a router forward a port to this machine."""
 
     @property
     def state(self) -> MappingState:
-        """How far it has come."""
+        """Progress of the forwarding."""
 
     @property
     def place(self) -> str:
@@ -217,7 +217,7 @@ class Tuning:
     gossip: GossipSettings = field(default_factory=GossipSettings)
     ledger: LedgerLimits = field(default_factory=LedgerLimits)
     bootstrap_s: float = 10.0
-    """How long a start waits for a bootstrap before it goes on alone."""
+    """Longest wait of a start for a bootstrap before it continues alone, in seconds."""
     siblings_s: float = 10.0
     """Pause between two looks for peers with data directories beside this one."""
 

@@ -100,7 +100,7 @@ class Serving(Generic[L, J]):
     failures: tuple[type[Exception], ...]
     """Errors that end it with one line and exit code 1."""
     folders: Callable[[Settings], Iterable[Path]] = lambda settings: numbered(settings.data_dir)
-    """Where it may keep its data when no folder is named; the first that is free is its own."""
+    """Folders for its data when none is named; it takes the first that is free."""
 
 
 def serve(serving: Serving[L, J], given: Given) -> int:

@@ -1,4 +1,4 @@
-"""How blocking work leaves the event loop, and lets it go on meanwhile."""
+"""Runs blocking work outside the event loop, which continues meanwhile."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 THREAD_TURN_S = 0.001
-"""How long a thread that works in Python may keep the event loop waiting. Python's own 5 ms are
-added whenever the loop wakes while a large batch is opened in a thread."""
+"""Longest time a thread that works in Python may keep the event loop waiting, in seconds. Python's
+own 5 ms are added whenever the loop wakes while a large batch is opened in a thread."""
 
 
 def let_the_loop_in() -> None:

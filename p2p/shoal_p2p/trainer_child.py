@@ -44,7 +44,7 @@ NODE_RUN = secrets.token_hex(8)
 
 
 class ChildState(StrEnum):
-    """Where the trainer stands, as `shoal debug status` shows it."""
+    """State of the trainer, as `shoal debug status` shows it."""
 
     DISABLED = "disabled"
     STARTING = "starting"
@@ -65,7 +65,7 @@ class ChildState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildPolicy:
-    """When to start a dead trainer again. Seconds unless named otherwise."""
+    """Pauses before a dead trainer is started again. Seconds unless named otherwise."""
 
     first_backoff_seconds: float = 0.5
     max_backoff_seconds: float = 30.0

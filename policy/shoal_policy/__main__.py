@@ -81,7 +81,7 @@ class StopFlag:
         self._event = threading.Event()
 
     def __call__(self) -> bool:
-        """Whether to stop."""
+        """Return whether to stop."""
         return self._event.is_set()
 
     def set(self) -> None:
@@ -175,7 +175,7 @@ def _in_its_folder(loaded: Loaded) -> Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervision:
-    """Whether a node started this process, and in which of its runs."""
+    """The run of the node that started this process, if one did."""
 
     by_node: bool = False
     """A node started it, and watches it."""

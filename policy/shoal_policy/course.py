@@ -132,7 +132,7 @@ def _set_earlier_run_aside(settings: Settings) -> None:
 
 
 def _difference(policy: Policy, settings: Settings) -> str | None:
-    """How a checkpoint's policy is not the one that was asked for; None when it is."""
+    """Return how a checkpoint's policy differs from the one asked for; None if it does not."""
     if policy.name != settings.model:
         return f"model {policy.name!r}, not {settings.model!r}"
     # Of another scale or other layers, as earlier versions had settings for, it goes on as it is.

@@ -83,7 +83,7 @@ class Ranks:
 
     in_step = False
     shards = False
-    """Whether weights are dealt out, too."""
+    """True where each process holds a part of the weights."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -174,7 +174,7 @@ class ShardedRanks(Ranks):
 
     @together()
     def passes(self, count: int) -> int:
-        """As many as the rank makes that needs most."""
+        """Return the largest count of all ranks."""
         most = torch.tensor(count, device=_device())
         dist.all_reduce(most, op=dist.ReduceOp.MAX)
         return int(most)

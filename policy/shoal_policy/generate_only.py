@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05  # a stop is heard so soon; a guess
 _EMPTY_PAUSE_SECONDS = 2.0
-"""After the first try without any answer; doubles from there on."""
+"""Pause after the first try without any answer, in seconds; doubles from there on."""
 _MAX_EMPTY_PAUSE_SECONDS = 60.0  # a server that is back is found within a minute; a guess
 
 Answer = Callable[[Sequence[Question], PlayGames], list[OwnGroup]]

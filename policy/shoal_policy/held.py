@@ -1,4 +1,4 @@
-"""Where a policy's weights and its optimiser's state are: here, or dealt out over processes."""
+"""Access to a policy's weights and its optimiser's state, in one process or several."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class WeightAccess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """In this process."""
+    """Access to weights in this process."""
 
     def take(self, policy: Policy, optimizer: Any) -> tuple[Policy, Any]:
-        """As they are."""
+        """Return both as they are."""
         return policy, optimizer
 
     def snapshot(self, policy: Policy, optimizer: Any) -> Snapshot | None:
-        """They are their own."""
+        """Return None: both are their own snapshot."""
         return None
 
     def restore(self, policy: Policy, optimizer: Any, good: Policy, good_optimizer: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which failures of a trainer's start end its node: those that every new start would meet again.
+"""Failures of a trainer's start that end its node, since every new start would meet them again.
 
 Until the first round's own answers are there, a trainer has met the model, the folder, the device
 and the swarm's questions, and nothing of any peer: what fails then fails for its settings. What may

@@ -1,4 +1,4 @@
-"""When numbers stay not finite: back to the last weights that were good.
+"""Returns to the last good weights when numbers stay not finite.
 
 One such step can be the batch's fault and is only left out; `STEPS_IN_A_ROW` are the weights' or
 the optimiser's. Going back again and again without a good stretch in between helps nobody: it ends.
@@ -14,7 +14,7 @@ from shoal_policy.update.grpo import UpdateStats
 
 STEPS_IN_A_ROW = 3  # one can be the batch, three are not; a guess
 MOST_ROLLBACKS = 3
-"""Without a good stretch in between."""
+"""Most rollbacks without a good stretch in between."""
 GOOD_ROUNDS = 20
 """A good stretch. One good step is none: it can be the one that spoils the weights."""
 

@@ -67,7 +67,7 @@ class Means:
     update: Callable[..., UpdateStats] = update
     """Signature of `shoal_policy.update.grpo.update`."""
     held: WeightAccess = HERE
-    """Where the weights are."""
+    """Access to the weights."""
     generator: Callable[[Policy], Generator] | None = None
     """Makes what answers in the policy's place."""
 

@@ -123,7 +123,7 @@ class ShardedPart:
 
     @together()
     def snapshot(self) -> Snapshot:
-        """Everything, on the host."""
+        """Return all weights and states, on the host."""
         assert self.policy is not None
         weights, optimizer = whole_weights(self.policy), whole_optimizer(self.optimizer)
         return Snapshot(weights=weights, optimizer=optimizer)

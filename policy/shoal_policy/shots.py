@@ -1,4 +1,4 @@
-"""Which worked examples stand before a policy's questions: asked for, or tried at the start.
+"""Chooses the worked examples before a policy's questions: given, or tried at the start.
 
     examples, trials ──▶ answers without, answers with ──▶ what gives signal ──▶ shots.json
     (seeds of their own)                                        a line a family, kept for restarts
@@ -54,7 +54,7 @@ _MOST_TOKENS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """How the trials of one family went in one way of asking."""
+    """Result of one family's trials in one form of asking."""
 
     signal: int
     """Number of groups whose rewards differ."""
@@ -76,7 +76,7 @@ class Choice:
     shots: int
     without: Tried
     shown: Tried
-    """With examples."""
+    """Result with examples."""
     trials: int
     """Questions tried in each way."""
 
@@ -121,7 +121,7 @@ def with_shots(
 
 
 def chosen_before(folder: Path, spec: FamilySpec) -> int | None:
-    """How many examples a node in this folder has chosen for a family; None where none has."""
+    """Return how many examples a node in this folder chose for a family; None where none did."""
     try:
         families = json.loads((folder / SHOTS_FILE).read_text())["families"]
         return int(families[config_digest(spec).hex()]["shots"])
@@ -209,7 +209,7 @@ class _Kept:
 
 
 def _chosen(policy: Policy, around: Surroundings, kept: _Kept) -> dict[str, int]:
-    """How many examples each family gets, from what was kept or tried."""
+    """Return how many examples each family gets, from what was kept or tried."""
     families = policy.shots.families
     digests = {name: around.tasks.digest(name) for name in families}
     known = kept.read()

@@ -21,11 +21,11 @@ class Surroundings:
     """One trainer's tasks, node and swarm."""
 
     tasks: TaskSource
-    """Where questions and rewards come from."""
+    """Source of questions and rewards."""
     link: NodeLink
     rules: SwarmRules
     should_stop: Callable[[], bool]
-    """Whether the trainer is to end; asked between the steps of a round."""
+    """Returns whether the trainer must end; called between the steps of a round."""
     phases: Phases = field(default_factory=Phases)
     """Told what is being done."""
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Where the trainer's questions and rewards come from: the sandboxed task worker. No tensors."""
+"""The trainer's source of questions and rewards: the sandboxed task worker. No tensors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TaskSource:
 
     @property
     def num_families(self) -> int:
-        """How many families the swarm has."""
+        """The number of families that the swarm has."""
         return len(self._families)
 
     @property
@@ -170,7 +170,7 @@ class TaskSource:
         return [self._question(at, text) for at, text in zip(chosen, texts, strict=True)]
 
     def _training_only(self, chosen: Sequence[TaskCoordinates]) -> list[TaskCoordinates]:
-        """Without questions that are held out, whatever their seed, and those that nobody asks."""
+        """Return the questions for training: not held out, whatever their seed, nor left out."""
         parts = self._worker.parts(chosen) if chosen else []
         return [at for at, part in zip(chosen, parts, strict=True) if part is Split.TRAINING]
 

@@ -45,7 +45,7 @@ from shoal_tasks.families import GAMES_1
 log = logging.getLogger(__name__)
 
 HIGHEST_RATE = 5e-5
-"""At which all weights of a large model have been seen to learn (SmolLM2-135M)."""
+"""Rate up to which all weights of a large model were seen to learn (SmolLM2-135M)."""
 LARGE = 20_000_000
 """Weights of a model from which on that counts."""
 

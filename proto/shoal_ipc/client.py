@@ -67,7 +67,7 @@ class Ticket:
 
     request_id: int
     deadline: float
-    """Until when the answer must be there, by `time.monotonic`."""
+    """Time by which the answer must be there, by `time.monotonic`."""
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class NodeClient:
 
     @property
     def connected(self) -> bool:
-        """Whether the last exchange succeeded."""
+        """True if the last exchange succeeded."""
         return self._connection is not None
 
     def ensure(self) -> bool:
@@ -166,7 +166,7 @@ class NodeClient:
         return Ticket(self._request_id, time.monotonic() + self._timeout)
 
     def answered(self, ticket: Ticket) -> bool:
-        """Whether `answer` would return, or raise, without waiting. Reads what has come."""
+        """Return whether `answer` would return, or raise, at once. Reads what has come."""
         connection = self._connection
         if connection is None or ticket.request_id not in connection.answers:
             return True

@@ -41,7 +41,7 @@ class Role(StrEnum):
 
 
 NO_ROOM = "no space left on the node's disk"
-"""How a retryable `Failure` begins that is over when there is room again."""
+"""Beginning of a retryable `Failure` that is over when the disk has room again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

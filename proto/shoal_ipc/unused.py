@@ -34,7 +34,7 @@ UNUSED_SAYS: Final = MappingProxyType(
         Unused.NOT_NEEDED: "there were enough own groups",
     }
 )
-"""As people read it."""
+"""The reasons in words for people."""
 
 
 def unused_says(word: str) -> str:

@@ -23,7 +23,7 @@ from shoal_wire.verdict import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """What a publisher says of a batch that is too big to be gossiped whole."""
+    """A publisher's statement about a batch that is too big to be gossiped whole."""
 
     swarm_digest: Digest
     """32 bytes."""

@@ -1,4 +1,4 @@
-"""How groups are put together into batches."""
+"""Puts groups together into batches."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ ROLLOUT_WIRES: Final = MappingProxyType(
         Completion: Wire(write=_write_completion, read=_read_completion),
     }
 )
-"""How the values of a batch travel that do not travel as they are."""
+"""Conversions of a batch's values that do not travel as they are."""
 _WIRES = Wires(ROLLOUT_WIRES)
 _BATCH, _GROUP = _WIRES.of(RolloutBatch), _WIRES.of(RolloutGroup)
 
@@ -96,7 +96,7 @@ class ParsedBatch:
 
     @property
     def num_groups(self) -> int:
-        """How many groups it has."""
+        """The number of groups in it."""
         return len(self.message.groups)
 
     def num_logprobs(self) -> int:

@@ -29,12 +29,12 @@ def _as_it_is(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """How the values of one type travel."""
+    """The conversion of one type's values to the wire and back."""
 
     write: Convert = _as_it_is
-    """From a value to what a message's constructor takes: of a dataclass, its fields by name."""
+    """Converts a value to what a message's constructor takes: a dataclass to its fields by name."""
     read: Convert = _as_it_is
-    """From what a message holds to a value. Raises RemoteError where the protocol forbids it."""
+    """Converts a message's value back. Raises RemoteError where the protocol forbids it."""
 
 
 def coded(
@@ -53,7 +53,7 @@ def coded(
 
 
 class Wires:
-    """How the types of one protocol travel: `special` ones as told, others by what they hold."""
+    """The conversions of one protocol's types: `special` ones as given, others by their fields."""
 
     def __init__(self, special: Mapping[Any, Wire] | None = None) -> None:
         self._known: dict[Any, Wire] = dict(special or {})

@@ -19,7 +19,7 @@ from shoal_wire.types import Digest
 
 MAX_ADDRESSES: Final = 8
 MAX_LINE_CHARS: Final = 1800
-"""Under what one message of the usual chat programs holds."""
+"""Longest line: below what one message of the usual chat programs holds."""
 SWARM_KEY_BYTES: Final = 32
 
 _NAME: Final = "shoal"

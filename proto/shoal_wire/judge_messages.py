@@ -1,4 +1,4 @@
-"""What peers and a judge tell each other over `/shoal/judge/1`, as plain values."""
+"""Requests and answers of peers and a judge over `/shoal/judge/1`, as plain values."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _WallMs = Annotated[int, within(0, _MAX_MS - 1, "time of a record")]
 
 
 class Mode(StrEnum):
-    """How a policy trains, by its own word."""
+    """A policy's kind of training, by its own word."""
 
     SWARM = "swarm"
-    """On groups of other nodes too."""
+    """Trains on groups of other nodes too."""
     SILO = "silo"
-    """On its own alone."""
+    """Trains on its own groups alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Challenge:
     family: _Name
     question: Annotated[str, sized(1, MAX_QUESTION_BYTES, "length of the question")]
     answer_within_ms: Annotated[int, within(1, MAX_ANSWER_MS, "time to answer")]
-    """From now."""
+    """Milliseconds from now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class JudgeRefusalReason(StrEnum):
     """Why a judge did not do what it was asked."""
 
     BUSY = "busy"
-    """Over a quota, or too much to do."""
+    """The peer is over a quota, or the judge has too much to do."""
     WRONG_SWARM = "wrong_swarm"
     UNKNOWN_CHALLENGE = "unknown_challenge"
     """Answered before, of another peer, or never given."""
@@ -127,7 +127,7 @@ class JudgeRefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRefusal:
-    """Not done, and why."""
+    """A request that was not served, with the reason."""
 
     reason: JudgeRefusalReason
     retry_after_ms: Annotated[int, at_most(MAX_RETRY_MS)] = 0

@@ -1,4 +1,4 @@
-"""Which 32 bytes may be a peer's ed25519 key: not those in whose name anybody can sign.
+"""Refuses ed25519 keys in whose name anybody can sign.
 
 Of the curve's points eight are of small order. A signature can be written under one of them that
 holds for every message, or for one in a few, without any private key. Verifiers do not agree on

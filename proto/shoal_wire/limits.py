@@ -1,4 +1,4 @@
-"""What peers must agree on before any manifest is known: names, domains and hard caps.
+"""Limits that peers share before any manifest is known: names, domains and hard caps.
 
 A manifest may set tighter caps than these, never looser ones.
 """

@@ -106,7 +106,7 @@ class Manifest:
 
     @property
     def divides(self) -> bool:
-        """Whether the swarm's one shard divides itself as more is said in it."""
+        """True if the swarm's one shard divides itself as its traffic grows."""
         return self.rules.shard_count == 1
 
     def path(self, peer_id: str) -> tuple[int, ...]:

@@ -21,9 +21,9 @@ from shoal_wire.v1 import swarm_pb2 as pb
 
 _MAX_ADDRESS_CHARS = 512
 _KEPT_PEERS = 512
-"""Whoever is asked for peers names the same ones again."""
+"""Kept encodings: a peer that is asked for peers names the same ones again."""
 _MAX_KEPT_BYTES = 2048
-"""On the wire; most have 150."""
+"""Longest kept encoding on the wire; most have 150 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class PeerAddresses:
 
     peer_id: PeerId
     addresses: tuple[str, ...]
-    """Without the peer id, e.g. ``/ip4/127.0.0.1/tcp/4001``; the likeliest first."""
+    """Addresses without the peer id, e.g. ``/ip4/127.0.0.1/tcp/4001``; the likeliest first."""
     shards: tuple[int, ...] = ()
     """Shards to which it was last seen subscribed; a hint."""
 
@@ -125,7 +125,7 @@ def _plausible_shards(shards: Iterable[int]) -> tuple[int, ...]:
 
 
 def _ending(peer_id: str) -> str:
-    """On the wire each address names its peer."""
+    """Return the end that names the peer in each address on the wire."""
     return f"/p2p/{peer_id}"
 
 

@@ -1,4 +1,4 @@
-"""How a peer looks from another (`/shoal/reach/1`)."""
+"""Asks another peer how it sees this one (`/shoal/reach/1`)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MAX_ADDRESS_CHARS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReachReply:
-    """What the other side sees of the asker."""
+    """The asker as the other side sees it."""
 
     observed: str
-    """Where the asker comes from, as a multiaddress without a peer id; empty if unknown."""
+    """Multiaddress of the asker, without a peer id; empty if unknown."""
     wall_ms: int
     """The answerer's wall clock."""
     open_ports: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What peers ask each other for over `/shoal/rollouts/1`, and the answers, as plain values."""
+"""Requests and answers of peers over `/shoal/rollouts/1`, as plain values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Shard = Annotated[int, within(0, MAX_SHARDS - 1, "shard")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentQuery:
-    """What has come lately? Answered by a `Listing`, the newest first."""
+    """Asks for recent batches. Answered by a `Listing`, the newest first."""
 
     shards: Annotated[tuple[_Shard, ...], sized(1, MAX_SHARDS_PER_PEER, "number of shards")]
     max_batches: _MaxBatches

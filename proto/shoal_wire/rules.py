@@ -1,4 +1,4 @@
-"""What a manifest allows in a batch: pure checks, each a row of the verdict table."""
+"""A manifest's rules for a batch: pure checks, each a row of the verdict table."""
 
 from __future__ import annotations
 
@@ -116,15 +116,15 @@ def _check_task(task: Task, rules: BatchRules) -> Reason | None:
 
 
 def is_reserved(task: Task) -> bool:
-    """Whether a task's seed is of those kept for evaluation; an inline task has none.
+    """Return whether a task's seed is reserved for evaluation; an inline task has none.
 
-    Nobody may share or train on one, or pass@1 would measure what was learnt by heart.
+    Nobody may share or train on one, or pass@1 would measure memorised answers.
     """
     return task.inline is None and task.seed < limits.MIN_TRAINING_SEED
 
 
 def is_held_out(question_digest: Digest) -> bool:
-    """Whether a text is one of the eighth of all that are kept for evaluation, by its digest."""
+    """Return whether a text, by its digest, is in the eighth of all texts kept for evaluation."""
     return question_digest[:1] < _HELD_OUT_BELOW
 
 

@@ -82,7 +82,7 @@ class Completion:
 
 
 class _Known:
-    """What follows from a value that never changes, noted where it was first worked out.
+    """Values computed once from an immutable value.
 
     No part of the value: not compared, not copied, not on the wire.
     """
@@ -124,7 +124,7 @@ class PolicyInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How completions were drawn."""
+    """The sampling settings that completions were drawn with."""
 
     temperature: float
     top_p: float

@@ -23,7 +23,7 @@ class Outcome(StrEnum):
 
 
 class Sort(StrEnum):
-    """What a refusal tells the owner of a node about the peer."""
+    """The kind of a refusal, which tells a node's owner about the peer."""
 
     BROKEN = "broken"
     HOSTILE = "hostile"
@@ -43,7 +43,7 @@ _DO = {
     ),
     Sort.BUSY: "nothing, if it is rare; if it stays, give the node more of the processor",
 }
-"""What the owner can do, by sort, where a row says nothing better."""
+"""Advice to the owner by sort, where a row has none of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +279,7 @@ class Verdict:
     heavy: bool = False
     """A reject that no honest software can produce; it weighs more in the peer's score."""
     work_s: float = field(default=0.0, compare=False)
-    """What judging it cost, in seconds by count and not by the clock. No part of the table."""
+    """Cost of judging it, in seconds by count and not by the clock. No part of the table."""
     family: str = field(default="", compare=False)
     """The family of its first group, fit to be shown; empty where that was not read. No part of the
     table."""

@@ -81,7 +81,7 @@ class Run:
 
     @property
     def running(self) -> bool:
-        """Whether the node's process is there. One that has finished its `--rounds` is not."""
+        """True while the node's process runs. A node that has finished its `--rounds` does not."""
         return self._node.why_ended is None
 
     def status(self) -> dict[str, Any]:

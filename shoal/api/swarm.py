@@ -70,7 +70,7 @@ class Swarm:
 
     @property
     def connected(self) -> bool:
-        """Whether the node answered last time. Every call connects again by itself."""
+        """True if the node answered last time. Every call connects again by itself."""
         return self._client.connected
 
     @property

@@ -18,7 +18,7 @@ from shoal_settings.called import called
 from shoal_settings.exits import EXIT_NO_NODE, fail
 
 Answer = dict[str, Any]
-"""What a node answers: JSON values."""
+"""A node's answer: JSON values."""
 Tell = Callable[[str], None]
 """Tells people of something on the way; programs hear answers only."""
 

@@ -1,4 +1,4 @@
-"""What a bug report must not hold: the secrets of a data directory, found and written over.
+"""Removes from a bug report the secrets of a data directory, in every form they may take.
 
 identity.key, *.key, *token*, *secret* ─┐
 variables of the environment ───────────┼─▶ every way that each may be written ─▶ [removed]
@@ -35,7 +35,7 @@ _LOOKS: Final = (
     re.compile(rb"(?i)(?<=[?&]token=)[^&\s\"']{4,}"),
     re.compile(rb"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
 )
-"""What is secret wherever it stands: invitations, keys of services, passwords in addresses."""
+"""Patterns that are secret anywhere: invitations, keys of services, passwords in addresses."""
 
 
 def secrets_of(

@@ -20,7 +20,7 @@ from shoal_settings.parser import whole
 _COLOURS: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
 _QUESTION_CHARS: Final = 2000  # a screen of text; a guess
 _TEXT_CHARS: Final = 60
-"""Of an answer: a line of it tells answers apart, `--json` has the whole."""
+"""Characters of an answer's line: enough to tell answers apart; `--json` has the whole."""
 _MAX_TURNS_SHOWN: Final = 24
 """Messages of both sides that are printed of a game."""
 _FOLLOW_SECONDS: Final = 0.5  # a guess: soon for a person, little for a node

@@ -1,4 +1,4 @@
-"""What `shoal debug` shows, a row each: views of the node, orders to it, a bug report.
+"""Table of `shoal debug`: views of the node, orders to it, a bug report.
 
 A view of `shoal_ipc.answers.views` needs no row here: it is asked for once and printed by
 `shoal.debug.table`. A row says what is otherwise with it.
@@ -38,7 +38,7 @@ class View:
     """One view."""
 
     kind: type[Any]
-    """What it answers."""
+    """Type of its answer."""
     help: str = ""
     """Empty: the first line of its type's docstring."""
     show: Callable[[Console, Any], None] = table.show
@@ -48,7 +48,7 @@ class View:
     answers: Callable[[RunningNode, argparse.Namespace, Tell], Iterator[Answer]] = _once
     """Asks for it, given its flags."""
     failed: Callable[[Any], bool] = lambda _answer: False
-    """Whether an answer ends the command with code 1."""
+    """Returns whether an answer ends the command with code 1."""
     left: str = ""
     """The file from which `--last` has it."""
 
@@ -115,4 +115,4 @@ VIEWS: Final = {
         answers=bugreport.write,
     ),
 }
-"""By the word that asks for it."""
+"""Views by the word that asks for each."""

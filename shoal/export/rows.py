@@ -43,7 +43,7 @@ class Item:
 
 @dataclass(slots=True)
 class Tally:
-    """What an export left out, or left empty."""
+    """Counts of what an export left out, or left empty."""
 
     damaged: int = 0
     """Batches whose signature or content did not hold."""
@@ -75,7 +75,7 @@ class RowMaker:
     def __init__(
         self, worker: SyncTaskWorker | None, families: Sequence[FamilySpec], tally: Tally
     ) -> None:
-        """Without a worker rows have neither questions nor rewards."""
+        """Rows have neither questions nor rewards without a worker."""
         self._worker = worker
         self._known = {(spec.name, config_digest(spec)): spec for spec in families}
         self._tally = tally

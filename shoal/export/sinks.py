@@ -1,4 +1,4 @@
-"""Where exported rows go: Parquet and JSON lines, and a card that says what they are."""
+"""Writes exported rows as Parquet and JSON lines, with a card that describes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal_base.visible import visible_name
 Row = dict[str, Any]
 STEM = "rollouts"
 _MARKUP = re.compile(r"[!-,./:-@\[-^`{-~]|(?<![^\W_])_|_(?![^\W_])")
-"""What Markdown may read as its own: ASCII's punctuation, underscores within a word left out."""
+"""Characters that Markdown may read as its own: ASCII punctuation but underscores within words."""
 
 
 _GAMES = (

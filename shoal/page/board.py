@@ -18,7 +18,7 @@ from shoal.page.peer import PagePeer
 SCHEMA_VERSION: Final = 1
 _LOOK_S: Final = 3.0  # a new peer is shown within as long; a guess
 _LOOKED_AT_S: Final = 10.0
-"""After a request a peer is asked often for so long."""
+"""Seconds after a request for which a peer is asked often."""
 
 
 class Board:
@@ -29,7 +29,7 @@ class Board:
         self._named = tuple(named)
         self._program = program
         self.peers: dict[str, PagePeer] = {}
-        """By name. It is replaced, never changed: other threads go through it."""
+        """Peers by name. Replaced, never changed: other threads iterate over it."""
         self._asked_at = float("-inf")
 
     def start(self) -> None:
@@ -42,7 +42,7 @@ class Board:
             time.sleep(_LOOK_S)
 
     def note_request(self) -> None:
-        """Somebody looks."""
+        """Note that a reader looks."""
         self._asked_at = time.monotonic()
 
     def state(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Board:
 
     @property
     def answered_at(self) -> float:
-        """When any peer answered last, by the monotonic clock."""
+        """Return the time when any peer answered last, by the monotonic clock."""
         return max((peer.answered_at for peer in self.peers.values()), default=float("-inf"))
 
     def _shown(self) -> list[PagePeer]:

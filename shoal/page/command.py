@@ -47,7 +47,7 @@ what price, what was said and refused. Nodes, bootstraps, judges and swarms star
 The address that it prints has a token, without which the page does not open."""
 
 ORPHAN_S: Final = 600.0
-"""How long a page stays whose peer was killed and does not come back."""
+"""Seconds that a page stays after its peer was killed and does not come back."""
 
 
 def main(argv: Sequence[str]) -> int:

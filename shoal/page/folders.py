@@ -1,4 +1,4 @@
-"""Which peers a page shows: those of the folders that were named, and of swarms' folders."""
+"""Finds the peers that a page shows: of the named folders, and of swarms' folders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def is_peer(folder: Path) -> bool:
-    """Whether a peer keeps, or has kept, its data there."""
+    """Return whether a peer keeps, or has kept, its data there."""
     return any((folder / name).exists() for name in (IDENTITY_FILE, SOCKET_NAME))
 
 

@@ -1,4 +1,4 @@
-"""Who may ask the page: every request passes here before anything reads it.
+"""Decides who may ask the page: every request passes here before anything reads it.
 
     method ─▶ Host ─▶ Origin, Sec-Fetch-Site ─▶ token ─▶ the page
 
@@ -29,7 +29,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""On every answer."""
+"""Headers of every answer."""
 _WHERE_THE_TOKEN_IS: Final = (
     "open this page by its whole address, with ?token=…, which was printed when it was started and "
     "stands in page.json in the node's folder"
@@ -39,10 +39,10 @@ _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a request must be."""
+    """The rules that a request must meet."""
 
     host: str
-    """What the page listens on."""
+    """Host on which the page listens."""
     token: str
     """The token that a request must show: random, of this process alone."""
     cookie: str = "shoal_page"
@@ -53,13 +53,13 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """What of a request is looked at."""
+    """The parts of a request that the rules read."""
 
     method: str
     path: str
     query: str
     headers: Mapping[str, str]
-    """By name in lower case; one that came twice has both values, which suits nobody."""
+    """Headers by name in lower case; one that came twice has both values, which no rule accepts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +93,13 @@ def refusal(asked: PageRequest, rules: Rules) -> RequestRefusal | None:
 
 
 def _has_token(asked: PageRequest, rules: Rules) -> bool:
-    """Whether a request brings the token in its address."""
+    """Return whether a request brings the token in its address."""
     given = parse_qs(asked.query).get("token", [])
     return len(given) == 1 and _same(given[0], rules.token)
 
 
 def _may_be_called(host: str, rules: Rules) -> bool:
-    """Whether a Host header names this page: a foreign name could resolve to any machine."""
+    """Return whether a Host header names this page: a foreign name could resolve to any machine."""
     name = _name_of(host)
     if name is None:
         return False
@@ -127,7 +127,7 @@ def _is_address(name: str) -> bool:
 
 
 def _is_own(asked: PageRequest, host: str, rules: Rules) -> bool:
-    """Whether the page itself asks, or a person who typed or followed its address."""
+    """Return whether the page itself asks, or a person who typed or followed its address."""
     origin = asked.headers.get("origin")
     own = {f"http://{host}".lower(), "" if rules.name is None else rules.name.origin}
     if origin is not None and origin.lower() not in own - {""}:

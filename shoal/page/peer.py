@@ -60,7 +60,7 @@ class PagePeer:
         self.shown: Block = {}
         """The peer as JSON; empty before the first answer."""
         self.answered_at = -float("inf")
-        """When it answered last, by the monotonic clock."""
+        """Time when it answered last, by the monotonic clock."""
         self.rows = 0
         """Grows with the curves: a browser asks for them anew when it has."""
 
@@ -110,11 +110,11 @@ class PagePeer:
         return "" if self._known is None else metrics_text(*self._known)
 
     def health(self) -> Healthy:
-        """Whether it answers."""
+        """Return whether it answers."""
         return _UNKNOWN if self._known is None else healthy(self._known[0])
 
     def readiness(self) -> Healthy:
-        """Whether it does what it is there for."""
+        """Return whether it answers and its trainer is at work."""
         if self._known is None:
             return _UNKNOWN
         shown, answers = self._known

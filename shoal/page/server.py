@@ -33,14 +33,14 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 256  # descriptors that a page may take; a guess
 MAX_OF_ONE: Final = 96
-"""Of one address: eight browsers' worth of six each, twice."""
+"""Connections of one address: eight browsers' worth of six each, twice."""
 MAX_REQUESTS: Final = 64  # answered at the same time; a guess
 WAIT_S: Final = 30.0
 """Within so long a connection says something, and a reader takes one answer. A page asks each
 second."""
 _MAX_HEAD_BYTES: Final = 16 * 1024  # a browser sends one or two KiB
 _STUCK_MS: Final = 10_000
-"""After so long the kernel ends a connection whose other end takes nothing."""
+"""Milliseconds after which the kernel ends a connection whose other end takes nothing."""
 _NO_FILES_S: Final = 0.1  # before the next try where no descriptor is left; a guess
 
 
@@ -57,12 +57,12 @@ class _Visit:
 
 
 class ConnectionRoom:
-    """Which connections there are."""
+    """The page's connections, and the bounds on them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._strangers: list[_Visit] = []
-        """Those whose reader was not let in, the oldest first."""
+        """Connections whose reader was not let in, the oldest first."""
         self._let_in: list[_Visit] = []
 
     def enter(self, sock: socket.socket, address: str) -> bool:
@@ -88,7 +88,7 @@ class ConnectionRoom:
                 among[:] = [one for one in among if one.sock is not sock]
 
     def _fits(self, address: str | None, most: int) -> bool:
-        """Whether there is a place; the oldest that was not let in makes one."""
+        """Return whether there is a place; the oldest connection that was not let in makes one."""
 
         def meant(among: list[_Visit]) -> list[_Visit]:
             return [one for one in among if address in (None, one.address)]
@@ -160,7 +160,7 @@ class PageServer(ThreadingHTTPServer):
         return connection, address
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether there is room for it."""
+        """Return whether there is room for it."""
         return self.room.enter(request, client_address[0])
 
     def shutdown_request(self, request: Any) -> None:

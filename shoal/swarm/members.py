@@ -23,7 +23,7 @@ class ChildNode:
 
     @property
     def finished(self) -> bool:
-        """Whether its trainer has completed its rounds."""
+        """True if its trainer has completed its rounds."""
         return bool(self.status.get("trainer", {}).get("state") == "finished")
 
     def row(self) -> dict[str, Any]:

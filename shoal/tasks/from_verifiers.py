@@ -13,7 +13,7 @@ from shoal_base.files import create_atomically
 from shoal_tasks.errors import FamilyError
 
 VERIFIERS: Final = "verifiers:"
-"""How the name of a taskset begins: `verifiers:MODULE.CLASS`."""
+"""Prefix of a taskset's name: `verifiers:MODULE.CLASS`."""
 
 _REWARD: Final = '''\
 """The rewards of {module}.{taskset}, a taskset of verifiers. Nodes need the same version of it."""

@@ -45,7 +45,7 @@ Exit codes: 0 ok, 1 failed, 2 usage."""
 _SHOWN_CHARS: Final = 90
 _SEED: Final = 1
 _MAX_NEW_TOKENS: Final = 64
-"""As a node's for a model of real size."""
+"""Length of an answer, as a node's for a model of real size."""
 _AT_ONCE: Final = 4
 """Rows answered together: fewer passes through the model, and progress that still moves."""
 

@@ -29,9 +29,9 @@ from shoal_p2p.data_dir import LAST_STATUS_FILE
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, left_in
 
 DOCTOR_SECONDS: Final = 5.0
-"""Between two answers of doctor."""
+"""Seconds between two answers of doctor."""
 WITHIN_SECONDS: Final = 60.0
-"""What others said of the node may be so old: an open page asks them once a minute."""
+"""Greatest age of others' reports about the node: an open page asks them once a minute."""
 _TIMEOUT_SECONDS: Final = 10.0  # a guess: a busy node answers within
 _LAST_STATUS_BYTES: Final = 1 << 20  # a guess: far more than a status has
 _ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -61,12 +61,12 @@ class LatestAnswers:
     refusals: Refusals | None = None
     addresses: Addresses | None = None
     down_since_unix: float | None = None
-    """It does not answer since then; None while it does. 0 where it was never seen."""
+    """Time since when it does not answer; None while it does, 0 if it was never seen."""
     run: RunFile = field(default_factory=RunFile)
 
 
 class FolderFollower:
-    """What one folder's node answers, from its first answer over its end to its return."""
+    """The answers of one folder's node, from its first one over its end to its return."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -173,14 +173,14 @@ class _Doctor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What a node left in its folder when it ended."""
+    """Data that a node left in its folder when it ended."""
 
     since_unix: float
-    """What it wrote last says when that was; 0 where nobody ever was."""
+    """Time of what it wrote last; 0 if there never was a node."""
     status: dict[str, Any] | None
     """None of a node that was killed, or of an earlier end."""
     ledger: Ledger | None
-    """As of when it trained last."""
+    """State when it trained last."""
 
 
 def left_behind(data_dir: Path) -> Left:

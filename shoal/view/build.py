@@ -1,4 +1,4 @@
-"""From what a node has answered to what is shown of it. No I/O of its own.
+"""Builds what is shown of a node from its answers. No I/O of its own.
 
 answers ─▶ right · learning · marks · publishers · worth · said · refused · now ─▶ `ShownPeer`
 """
@@ -22,7 +22,7 @@ from shoal_ipc.answers.peer import Addresses, Peers, Refusals, RefusedCount
 from shoal_wire.verdict import Reason
 
 _MAX_MARKS: Final = 256
-"""As many as a node keeps: more come of none."""
+"""Bound on marks: as many as a node keeps."""
 _MAX_ABOUT: Final = 4  # names in one sentence; a guess
 _MAX_HERE: Final = 256  # as many as a peer may have connections
 

@@ -19,12 +19,12 @@ class Healthy:
 
 
 def healthy(shown: ShownPeer) -> Healthy:
-    """Whether the node answers. What a restart does not mend, a bad network say, is no illness."""
+    """Return whether the node answers. A fault that no restart repairs is no illness."""
     return Healthy(ok=shown.right.state != "down", says=shown.right.says)
 
 
 def ready(shown: ShownPeer, trainer_state: str = "") -> Healthy:
-    """Whether it does what it is there for: it answers, and its trainer is at work.
+    """Return whether the node answers and its trainer is at work.
 
     `trainer_state` is that of the status view; peers without a trainer have none.
     """

@@ -1,4 +1,4 @@
-"""How sure a mean is: half of its 95 % interval. Pure."""
+"""Uncertainty of a mean: half of its 95 % interval. Pure."""
 
 from __future__ import annotations
 

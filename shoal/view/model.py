@@ -1,4 +1,4 @@
-"""What is shown of a node, and nothing else: every face shows the same from here. Pure.
+"""The facts shown of a node: page, `watch` and `--json` show the same from here. Pure.
 
     debug views, metrics.jsonl ──build──▶ Shown ──▶ page · `shoal watch` · `--json`
 
@@ -24,7 +24,7 @@ Standing = Literal["fine", "doubted", "banned", "blocked", "me"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerPhase:
-    """What the trainer does."""
+    """The trainer's present phase."""
 
     name: str
     since_s: float | None
@@ -34,7 +34,7 @@ class TrainerPhase:
     """Answers done and wanted; 0 of 0 where none are counted."""
     left_s: float | None
     last_error: str | None
-    """How the latest trainer that failed ended."""
+    """Error of the latest trainer that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class MarkShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherShown:
-    """From whom? One who answers, the node itself among them."""
+    """One publisher of "From whom?"; the node itself is among them."""
 
     peer_id: str
     short: str
@@ -111,7 +111,7 @@ class PublisherShown:
     reward: float | None
     """Mean of what was verified, by this node's own verifier."""
     last_s: float | None
-    """Since a group of it was trained on, or came."""
+    """Time since a group of it was trained on, or came."""
     sampling_weight: float | None
     banned_s: float | None
 
@@ -122,15 +122,15 @@ class Worth:
 
     says: str
     lately: Lately
-    """Of a node that is down: in the time before it trained last."""
+    """Recent sums; of a node that is down, those before it trained last."""
     cost: CostView
-    """To its last answer."""
+    """Cost up to its last answer."""
     judge_score: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NowShown:
-    """What now? A command to copy."""
+    """The advice under "What now?": a command to copy."""
 
     says: str
     command: str
@@ -150,7 +150,7 @@ class ShownPeer(Versioned):
     right: Right
     learning: LearningShown
     marks: tuple[MarkShown, ...]
-    """What may be why the curve turns, the oldest first."""
+    """Events that may explain a turn of the curve, the oldest first."""
     publishers: tuple[PublisherShown, ...]
     worth: Worth
     said: tuple[Rollout, ...]

@@ -1,4 +1,4 @@
-"""From whom? Everybody who answers or could, the node itself first. No I/O of its own."""
+"""Builds "From whom?": the peers that answer or could, the node first. No I/O of its own."""
 
 from __future__ import annotations
 

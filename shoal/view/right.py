@@ -90,7 +90,7 @@ def _activity(answers: LatestAnswers, kind: Kind) -> str:
 
 
 def _num_others(answers: LatestAnswers) -> int:
-    """Of those connected, who has answered anything: a bootstrap does not."""
+    """Count the connected peers that answered anything: a bootstrap does not."""
     connected = {one.peer_id for one in (answers.peers or Peers()).peers}
     rows = (answers.buffer or Buffer()).publishers
     return len(connected & {one.peer_id for one in rows if one.received and not one.own})

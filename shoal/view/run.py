@@ -25,7 +25,7 @@ _END_BYTES: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """What is known of a run from its file."""
+    """Facts of a run, read from its file."""
 
     round: int = 0
     """The latest on disk; 0 before the first."""
@@ -39,7 +39,7 @@ class RunFile:
     held_out_items: int = 0
     """Questions of the latest evaluation; 0 where that is not known."""
     answer: str = ""
-    """Whether it learns, in a sentence; empty where too few rounds are known."""
+    """Answer to "is it learning?" in a sentence; empty if too few rounds are known."""
 
 
 def read_run(path: Path) -> RunFile:

@@ -96,7 +96,7 @@ def _within(one: LearningShown) -> str:
 
 
 def publishers(shown: ShownPeer, room: int) -> Iterator[Text]:
-    """From whom? Of a peer that does not learn: who is here, and where it is met."""
+    """Show publishers; for a peer that does not learn, who is here and where it is met."""
     if shown.kind != "node" and (shown.here or shown.met_at):
         yield from _here(shown)
         return
@@ -163,7 +163,7 @@ def worth(shown: ShownPeer, _room: int) -> Iterator[Text]:
 
 
 def said(shown: ShownPeer, _room: int) -> Iterator[Text]:
-    """What was said? What the trainer has looked at comes first: the rest has no reward yet."""
+    """Show answers; those that the trainer has looked at first, since the rest has no reward."""
     if not shown.said:
         ended = "the list ends with the node; shoal export writes what is on disk"
         yield styled((ended if shown.right.state == "down" else "nothing yet", "dim"))
@@ -174,7 +174,7 @@ def said(shown: ShownPeer, _room: int) -> Iterator[Text]:
 
 
 def refused(shown: ShownPeer, _room: int) -> Iterator[Text]:
-    """What was refused?"""
+    """Show refusals."""
     counts = shown.refused.counts
     if not counts:
         nothing = "nothing is on record" if shown.right.state == "down" else "nothing"
@@ -190,7 +190,7 @@ def refused(shown: ShownPeer, _room: int) -> Iterator[Text]:
 
 
 def now(shown: ShownPeer, room: int) -> Iterator[Text]:
-    """What now?"""
+    """Show advice."""
     for one in shown.now:
         fits = cell_len(one.command) + cell_len(one.says) + 2 <= room
         yield styled(one.command, (f"  {one.says}" if fits else "", "dim"))

@@ -21,7 +21,7 @@ from shoal.watch import blocks
 from shoal_base.terminal import Terminal, styled
 
 FULL_COLUMNS: Final = 72
-"""From here on questions stand in full."""
+"""Width in columns from which questions stand in full."""
 _ENDLESS: Final = 1 << 16
 """Columns of a line that nobody breaks: into a pipe."""
 _SPACE: Final = 2
@@ -37,7 +37,7 @@ _QUESTIONS: Final = (
 )
 """Each with the word for it where there is little room, and with what answers it."""
 _ORDER: Final = (0, 2, 1, 2, 0, 3, 2, 4, 2, 5, 4, 3, 6, 4, 6)
-"""Which answer gets the next line, round and round."""
+"""Order in which answers get the next line, round and round."""
 
 
 def frame(shown: ShownPeer, *, width: int, height: int | None, foot: str = "") -> Text:

@@ -12,7 +12,7 @@ from typing import IO, Any, Self
 
 
 class Keys:
-    """What is pressed on a terminal, between `with` and its end; nothing where there is none."""
+    """Keys pressed on a terminal, between `with` and its end; none without a terminal."""
 
     def __init__(self, terminal: IO[str]) -> None:
         self._descriptor = terminal.fileno() if terminal.isatty() else None

@@ -12,12 +12,12 @@ _ENCRYPTED: Final = {"ws": False, "http": False, "wss": True, "https": True}
 """The schemes, and whether each is encrypted. OpenEnv serves HTTP and its WebSocket at one port."""
 
 PREFIXES: Final = tuple(f"{scheme}://" for scheme in _ENCRYPTED)
-"""How a task file names a server: `environment = "ws://127.0.0.1:8000"`."""
+"""Beginnings of a server's name in a task file: `environment = "ws://127.0.0.1:8000"`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """Where a server listens."""
+    """The address at which a server listens."""
 
     host: str
     port: int

@@ -204,7 +204,7 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended."""
+        """True until it has ended."""
         return self._line is not None
 
     def close(self) -> None:

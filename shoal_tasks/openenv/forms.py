@@ -1,4 +1,4 @@
-"""How a text becomes an environment's action, and an observation a text. Pure.
+"""Conversion of a text to an environment's action, and of an observation to a text. Pure.
 
 An environment of OpenEnv publishes a JSON schema for both. A message of the policy becomes
 

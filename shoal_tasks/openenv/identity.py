@@ -1,4 +1,4 @@
-"""Which environment a server has: its name, version and schemas, and how its games go.
+"""Identifies a server's environment: name, version, schemas, and the course of its games.
 
 Versions are often left as they were made ("1.0.0"), so four games are played as well, and each of
 them twice: two servers that answer them differently are two families, and none of two peers takes
@@ -40,7 +40,7 @@ _MAX_NAME_CHARS: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forms:
-    """How an environment's messages become actions, and its observations texts."""
+    """Conversions between texts and an environment's actions and observations."""
 
     action: ActionForm
     observation: ObservationForm

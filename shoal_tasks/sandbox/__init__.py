@@ -1,1 +1,1 @@
-"""What the task worker may do: layers, system calls and audited events."""
+"""The task worker's sandbox: layers, system calls and audited events."""

@@ -112,7 +112,7 @@ _NUMBER_NAMES: Final = frozenset({"Integer", "Float"})
 
 
 def _makes_a_number(code: object) -> bool:
-    """Whether code object can only call `Integer` and `Float` on constants.
+    """Return whether a code object can only call `Integer` and `Float` on constants.
 
     Attributes and globals are names too, so code with no other name reaches nothing else. Or it is
     the star import that sympy's parser fills its namespace with.

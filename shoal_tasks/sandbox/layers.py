@@ -52,7 +52,7 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerReport:
-    """Whether one layer is in force, and if not, why."""
+    """State of one layer: in force, or the reason why not."""
 
     name: str
     active: bool

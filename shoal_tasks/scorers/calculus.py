@@ -1,4 +1,4 @@
-"""Is one expression an antiderivative of another? By its derivative at many complex points. Pure.
+"""Checks an antiderivative by its derivative at many complex points. Pure.
 
 An answer is read into a tree and walked with dual numbers, so its derivative is exact up to
 rounding, and the cost is that of a few hundred operations: nothing is simplified symbolically.
@@ -31,7 +31,7 @@ _TOLERANCE: Final = 1e-9
 """Relative. Rounding stays below 1e-11 where a point is used; a wrong coefficient is far above."""
 
 _MAX_CANCELLATION: Final = 1e4
-"""Where terms this much larger than their sum cancel, a point is not used."""
+"""Ratio of terms to their sum above which a point is not used: rounding would decide there."""
 
 _SMALLEST: Final = 1e-290
 """Below this a number has lost digits, so that two ways to it differ."""
@@ -111,7 +111,7 @@ class DualAlgebra:
 
 
 def is_antiderivative(answer: Node, integrand: Node, variable: str, *, salt: str) -> bool:
-    """Whether the answer's derivative is the integrand. ``salt`` decides the points.
+    """Return whether the answer's derivative is the integrand. ``salt`` decides the points.
 
     Raises `ExpressionError` on names, functions or operators it does not know.
     """
@@ -133,7 +133,7 @@ def is_antiderivative(answer: Node, integrand: Node, variable: str, *, salt: str
 def _agree_at(
     point: complex, answer: Node, integrand: Node, variable: str, symbols: Mapping[str, complex]
 ) -> bool | None:
-    """Whether derivative and integrand agree at one point; None where it proves nothing."""
+    """Return whether derivative and integrand agree at a point; None where it proves nothing."""
     try:
         dual = DualAlgebra(variable, point, symbols)
         slope = evaluate(answer, dual).slope

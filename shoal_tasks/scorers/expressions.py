@@ -45,7 +45,7 @@ class ExpressionError(ValueError):
 
 
 class Algebra(Protocol[V]):
-    """What the parts of an expression mean. Each method may raise `ExpressionError`."""
+    """Meaning of the parts of an expression. Each method may raise `ExpressionError`."""
 
     def number(self, number: float) -> V:
         """A number's value; an int where it is written as one."""

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any, Final
 
 _WEAKEST_FIRST: Final = ("↔", "→", "∨", "∧")
-"""As reasoning_gym's parser: the last operator of the weakest kind splits a formula."""
+"""Order of reasoning_gym's parser: the last operator of the weakest kind splits a formula."""
 
 
 def conclusion_score(answer: str, metadata: Mapping[str, Any]) -> float:
@@ -30,7 +30,7 @@ def conclusion_score(answer: str, metadata: Mapping[str, Any]) -> float:
 
 
 def says_something(metadata: Mapping[str, Any]) -> bool:
-    """Whether the premises can hold, and may fail to: else anything follows, or nothing."""
+    """Return whether the premises can hold and can fail: else anything follows, or nothing."""
     given = models_of_premises(metadata)
     return given != 0 and _num_excluded(given, metadata["variables"]) > 0
 
@@ -76,7 +76,7 @@ def _joined(operator: str, left: int, right: int, everything: int) -> int:
 
 
 def _bare(formula: str) -> str:
-    """Without the parentheses around the whole of it."""
+    """Return the formula without the parentheses around the whole of it."""
     while len(formula) > 1 and formula[0] == "(" and formula[-1] == ")":
         depth = 0
         for char in formula[1:-1]:

@@ -76,7 +76,7 @@ def score_string_insertion(answer: str, entry: Entry) -> float:
 
 
 _WRITTEN_NUMBER: Final = re.compile(r"\b\d+\b")
-"""How the two number puzzles count the numbers in an answer: as written, not as read."""
+"""A number as the two number puzzles count them in an answer: as written, not as read."""
 
 
 def score_countdown(answer: str, entry: Entry) -> float:

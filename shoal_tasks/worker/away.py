@@ -69,7 +69,7 @@ class ServerConversation(Conversation):
 
     @property
     def needs_a_start(self) -> bool:
-        """Whether the worker of a server that is not away is down, or has used up its time."""
+        """True if the worker of a server that is not away is down, or has used up its time."""
         is_in_use = self._is_up and not self._is_spent
         return not (self.is_of_a_judge or is_in_use or self._clock() < self._away_until)
 

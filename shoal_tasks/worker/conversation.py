@@ -39,7 +39,7 @@ class Launch:
     """Start a process. Its outcome is the pid."""
 
     is_of_a_judge: bool
-    """Whether it runs outside the sandbox, with the operator's environment."""
+    """True if it runs outside the sandbox, with the operator's environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +66,20 @@ Steps = Generator[Step, Outcome, R]
 
 
 class Conversation:
-    """What a client knows of its worker, over all the processes that it has had."""
+    """A client's state about its worker, over all the processes that the worker has had."""
 
     def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits) -> None:
         self.is_of_a_judge = False
-        """Whether the worker runs a judge of the operator's own."""
+        """True if the worker runs a judge of the operator's own."""
         self.lane = families[0].lane
-        """Which worker of the client it is: `FamilySpec.lane`."""
+        """Name of this worker of the client: `FamilySpec.lane`."""
         self._families = families
         self._limits = limits
         self._decoder = WorkerFrameDecoder()
         self._is_up = False
         self._is_spent = False
         self.report: reports.WorkerReport | None = None
-        """What the latest worker said about itself; None before the first was ready."""
+        """The latest worker's report about itself; None before the first was ready."""
         self.num_restarts = 0
         """Workers started after the first."""
 
@@ -105,7 +105,7 @@ class Conversation:
 
     @property
     def needs_a_start(self) -> bool:
-        """Whether a worker has to be brought up before the next request, by `bring_up`."""
+        """True if a worker has to be brought up before the next request, by `bring_up`."""
         return False
 
     def bring_up(self) -> Steps[None]:

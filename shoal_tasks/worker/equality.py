@@ -58,5 +58,5 @@ def _accepts(spec: FamilySpec, is_right: Callable[[str, Any], float], gold: str)
 
 
 def _is_plain_number(gold: str) -> bool:
-    """Whether a gold answer is digits alone, which every verifier reads."""
+    """Return whether a gold answer is digits alone, which every verifier reads."""
     return gold.isascii() and gold.removeprefix("-").isdigit()

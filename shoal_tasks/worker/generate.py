@@ -45,7 +45,7 @@ class GeneratedItem:
     entry: dict[str, Any]
     score_answer: Callable[[str, Any], float]
     part: Split
-    """What the question is for."""
+    """The use of the question."""
 
     @property
     def question(self) -> str:

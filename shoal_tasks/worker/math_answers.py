@@ -39,7 +39,7 @@ def warm_up() -> None:
 
 
 def is_equal(answer: str, expected: str) -> bool:
-    """Whether the two are the same mathematically. What cannot be read is not equal.
+    """Return whether the two are the same mathematically. Text that cannot be read is not equal.
 
     Where a number is expected, an answer may name its unit or end with a full stop: 72, "72." and
     "72 clips" are one. It may hold no second number, or guessing several would pay.

@@ -54,7 +54,7 @@ class ConfiguredFamilies:
         return {"family": task.family, "seed": task.seed, "index": task.index}
 
     def lane(self, task: TaskCoordinates) -> str:
-        """Which worker has a task's family."""
+        """Return the name of the worker that has a task's family."""
         return self._lanes.get(task.family, "")
 
     def most_played(self, lane: str) -> int:
@@ -69,7 +69,7 @@ class ConfiguredFamilies:
 
 
 TOO_SLOW: Final = Digest(b"slow")
-"""In place of a digest: this machine could not make the task in time. No digest has its length."""
+"""Mark of a task that this machine could not make in time. No digest has its length."""
 
 
 def generate_operation(

@@ -40,7 +40,7 @@ class WorkerCall(Generic[R]):
     parse: Callable[[Message], list[R]]
     """Reads the reply. Raises `WorkerProtocolError` where it is not one to this message."""
     lane: str = ""
-    """Which worker is asked: `FamilySpec.lane`."""
+    """Name of the worker that is asked: `FamilySpec.lane`."""
 
 
 Plan = Generator[WorkerCall[Any], "list[Any] | CallFailure", list[R]]
@@ -49,7 +49,7 @@ Plan = Generator[WorkerCall[Any], "list[Any] | CallFailure", list[R]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[T, R]):
-    """How items of one kind become frames, and replies results."""
+    """Conversion of items of one kind to frames, and of replies to results."""
 
     message: Callable[[Sequence[T]], Message]
     parse_one: Callable[[Any], R]
@@ -59,7 +59,7 @@ class Operation(Generic[T, R]):
     failed: Callable[[CallFailure], R]
     """The result of an item that cannot be answered; may raise instead."""
     lane: Callable[[T], str] = lambda _item: ""
-    """Which worker has an item's family."""
+    """Returns the name of the worker that has an item's family."""
     most: Callable[[str], int] = lambda _lane: MAX_ITEMS_PER_FRAME
     """Most items in one frame to a worker."""
 

@@ -77,7 +77,7 @@ class WorkerProcess:
             self._popen.kill()
 
     def reaped(self) -> bool:
-        """Whether the process has ended; collects its status, so that no zombie stays."""
+        """Return whether the process has ended; collects its status, so that no zombie stays."""
         return self._popen.poll() is not None
 
     def wait(self, timeout_seconds: float) -> bool:

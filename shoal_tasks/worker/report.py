@@ -1,4 +1,4 @@
-"""What a worker is told when it starts, and what it says of itself. Sans-IO."""
+"""The message that starts a worker, and the worker's report about itself. Sans-IO."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What a worker said about itself when it was ready."""
+    """A worker's report about itself when it is ready."""
 
     pid: int
     layers: tuple[Layer, ...]

@@ -44,7 +44,7 @@ from shoal_tasks.worker.user_code import preload_imports
 
 _READ_BYTES: Final = 1 << 16
 _REST_MS: Final = 1000
-"""After so long without a request the worker gives back what it holds, in milliseconds."""
+"""Milliseconds without a request after which the worker gives back what it holds."""
 
 
 class FramePipe:

@@ -72,7 +72,7 @@ class SyncTaskWorker:
 
     @property
     def report(self) -> WorkerReport | None:
-        """What the latest worker said about itself; None before the first start."""
+        """The latest worker's report about itself; None before the first start."""
         return self._first.conversation.report
 
     @property
@@ -105,7 +105,7 @@ class SyncTaskWorker:
         return drawn
 
     def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Split]:
-        """What the tasks' questions are for. Raises `GenerationError` as `questions` does."""
+        """Return the use of each task's question. Raises `GenerationError` as `questions` does."""
         return [part for _, part in self.asked(tasks)]
 
     def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:

@@ -54,11 +54,11 @@ _SEEDS: Final = 4096
 _SEEDS_EACH: Final = 128
 """Seeds looked at for held-out questions of a family: at most so many, or so many for each."""
 _SEEDS_WITHOUT_NEWS: Final = 512
-"""After so many seeds without a new question a family is taken to have no more."""
+"""Seeds without a new question after which a family is taken to have no more."""
 
 
 class TaskPlans:
-    """What one client asks its worker. All raise `UnknownFamily` for a family not given here."""
+    """One client's requests to its worker. All raise `UnknownFamily` for a family not given."""
 
     def __init__(self, families: Sequence[FamilySpec], *, digest_cache_size: int) -> None:
         """Raises ValueError without families or when two have one name."""

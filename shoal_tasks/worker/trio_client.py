@@ -86,7 +86,7 @@ class TrioTaskWorker:
 
     @property
     def report(self) -> WorkerReport | None:
-        """What the latest worker said about itself; None before the first was ready."""
+        """The latest worker's report about itself; None before the first was ready."""
         return self._first.conversation.report
 
     @property

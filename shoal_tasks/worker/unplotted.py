@@ -19,7 +19,7 @@ _NAMES: Final = (
     "mpl_toolkits",
     "mpl_toolkits.mplot3d",
 )
-"""What cellpylib imports. Where another version imports more of it, the worker does not start."""
+"""Modules that cellpylib imports. If another version imports more, the worker does not start."""
 
 
 class _Absent(ModuleType):

@@ -1,4 +1,4 @@
-"""What an experiment leaves in its folder when it ends, or is ended.
+"""Files that an experiment leaves in its folder when it ends, or is ended.
 
 config.json   what was asked for          rounds/ARM/seed-S.jsonl   every round of every node
 plan.toml     the same, before it was played, with the tests
@@ -33,7 +33,7 @@ _WRITTEN = (
 
 
 def holds_experiment(out: Path) -> bool:
-    """Whether an experiment has begun in this folder: a model's, too, has a `config.json`."""
+    """Return whether an experiment has begun here: a model's folder, too, has a `config.json`."""
     return {"arms", "seeds", "rounds"} <= _config(out).keys()
 
 
@@ -47,7 +47,7 @@ def remove(out: Path) -> None:
 
 
 def is_done(out: Path, job: Job) -> bool:
-    """Whether a job's file is complete."""
+    """Return whether a job's file is complete."""
     try:
         with (out / job.file_name).open() as file:
             return same_job(file.readline(), job)

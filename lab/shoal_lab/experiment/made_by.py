@@ -1,4 +1,4 @@
-"""What a result came of: command, commit, and a digest of every round it was made from.
+"""Provenance of a result: command, commit, and a digest of every round it was made from.
 
 A job's file ends with the commit of the code that played it, so that a folder which several
 versions wrote says so.

@@ -1,4 +1,4 @@
-"""What an experiment consists of: arms of nodes, seeds, rounds. Pure.
+"""The plan of an experiment: arms of nodes, seeds, rounds. Pure.
 
 Experiment ──▶ Job (one arm, one seed) ──▶ N nodes, each with the settings of a NodeSpec
 """
@@ -30,8 +30,8 @@ class NodeSpec:
     """One node of a swarm."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What differs from the experiment's settings, by the keys of docs/settings.md: I, J,
-    strategy, model, L and so on."""
+    """Differences from the experiment's settings, by the keys of docs/settings.md: I, J, strategy,
+    model, L and so on."""
     behaviour: str = "honest"
     """The name of its behaviour: see `shoal_lab.experiment.playing.behaviour`."""
     role: str = ""
@@ -49,7 +49,7 @@ class NodeSpec:
     """Rounds after which others have what it shares."""
 
     def plays(self, round_number: int, rounds: int) -> bool:
-        """Whether it plays this one of so many rounds."""
+        """Return whether it plays this one of so many rounds."""
         return self.late * rounds < round_number and round_number % self.every == 0
 
     def to_json(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Job:
 
     @property
     def shares(self) -> bool:
-        """Whether any node draws what others share."""
+        """True if any node draws what others share."""
         return any(self.node_settings(index).external for index in range(self.num_nodes))
 
     @property
@@ -188,7 +188,7 @@ played as they would be today."""
 
 
 def same_job(line: str, job: Job) -> bool:
-    """Whether a file's first line names this job."""
+    """Return whether a file's first line names this job."""
     try:
         found = json.loads(line)
         return bool(_lasting(found) == _lasting(json.loads(json.dumps(job.to_json()))))

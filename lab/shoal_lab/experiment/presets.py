@@ -14,7 +14,7 @@ from shoal_lab.experiment.plan import Arm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How long an experiment is."""
+    """The length of an experiment."""
 
     seeds: int
     rounds: int

@@ -1,4 +1,4 @@
-"""How far an experiment is: rounds of all its jobs."""
+"""Progress of an experiment: rounds of all its jobs."""
 
 from __future__ import annotations
 

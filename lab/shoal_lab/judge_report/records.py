@@ -1,4 +1,4 @@
-"""Where a report's records come from: a judge's folder, or the judge itself. Each is verified."""
+"""Reads a report's records from a judge's folder, or from the judge itself. Each is verified."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from shoal_wire.types import PeerId
 MAX_RECORDS_READ = 1_000_000  # a guess: bounds the memory that a judge can take
 _REPLY_SECONDS = 20.0  # a page of records over a slow link; a guess
 _PATIENCE_SECONDS = 120.0
-"""For a judge that keeps saying that it is busy."""
+"""Longest wait for a judge that keeps answering that it is busy."""
 
 
 class RecordsError(Exception):
@@ -46,9 +46,9 @@ class Records:
 
     judge: PeerId
     good: tuple[JudgeRecord, ...]
-    """By number."""
+    """Verified records, sorted by number."""
     refused: int
-    """Not signed by the judge, damaged, or a second one under a number."""
+    """Records not signed by the judge, damaged, or a second one under a number."""
 
     @property
     def missing(self) -> int:

@@ -61,14 +61,14 @@ class ModelComparison:
     window_rounds: int
     windows: tuple[Window, ...]
     total: Mapping[Mode, ArmWindow]
-    """Over all rounds."""
+    """Sums over all rounds."""
     p: float | None
     """p of the totals' difference."""
     beyond: int
     """Records left out because their round is far above others': a round is a peer's own word."""
 
     def to_json(self) -> dict[str, Any]:
-        """As the command prints it."""
+        """Return the JSON that the command prints."""
         return {
             "model": self.model,
             "window_rounds": self.window_rounds,

@@ -66,7 +66,7 @@ class SimulatedGossip(MeshGossip):
         self._sequence = first_sequence
         self._running = False
         self._held: dict[PeerId, deque[tuple[Rpc, int]]] = {}
-        """What peers have sent that are not read for now, and over how many connections it came."""
+        """Messages of peers not read for now, and over how many connections each came."""
         self._hops_of: BoundedDict[bytes, int] = BoundedDict(_MAX_TRACED)
         self.hops: Counter[int] = Counter()
         """Valid messages, by how many connections each came over."""

@@ -34,7 +34,7 @@ AGENT = "shoal/simulated"
 
 
 class SimulatedService(Protocol):
-    """What lives as long as its host runs."""
+    """A service that lives as long as its host runs."""
 
     def start(self) -> None:
         """The host is on the network."""
@@ -59,7 +59,7 @@ class _SimulatedConnection:
     direction: Direction
     since: float
     waiting: dict[trio.CancelScope, None] = field(default_factory=dict)
-    """Who waits for an answer over it."""
+    """Scopes of those that wait for an answer over it."""
 
 
 class SimulatedHost(Host):
@@ -165,7 +165,7 @@ class SimulatedHost(Host):
         return peer_id in self._peers
 
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
-        """Where a connected peer listens."""
+        """Return the address at which a connected peer listens."""
         host = self._network.host(peer_id) if peer_id in self._peers else None
         return (host.address,) if host is not None else ()
 
@@ -173,11 +173,11 @@ class SimulatedHost(Host):
         """Do nothing: where a peer listens is known."""
 
     def observed_address(self, peer_id: PeerId) -> str:
-        """Where `peer_id` sees this host: there is no translation here."""
+        """Return the address at which `peer_id` sees this host: there is no translation here."""
         return self.address if peer_id in self._peers else ""
 
     def source_of(self, peer_id: PeerId) -> str:
-        """What `peer_id` shares with others: each has a network of its own here."""
+        """Return the network that `peer_id` shares with others: each has its own here."""
         return str(peer_id) if peer_id in self._peers else ""
 
     async def _reach(self, target: PeerAddress) -> None:

@@ -7,7 +7,7 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
 
 FORGED = "forged"
-"""What stands for a signature that does not hold."""
+"""The mark of a signature that does not hold."""
 
 
 def say(

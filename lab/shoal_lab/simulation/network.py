@@ -36,7 +36,7 @@ _FIRST_FREE_PORT = 49_152  # first of the dynamic ports (RFC 6335)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """What every link is like."""
+    """Latency and loss of every link."""
 
     latency_s: tuple[float, float] = (0.005, 0.08)
     """Drawn for each pair of hosts, one way."""
@@ -45,7 +45,7 @@ class LinkSettings:
     loss: float = 0.0
     """Share of gossip messages lost in queues."""
     ping_s: float = 15.0
-    """After so long a silent connection is cut."""
+    """Seconds after which a silent connection is cut."""
 
 
 class SimulatedNetwork:
@@ -56,12 +56,12 @@ class SimulatedNetwork:
         self.rng = rng
         self.num_messages = 0
         self.bytes_of: Counter[PeerId] = Counter()
-        """What each has sent: payloads of gossip and requests, and what gossip puts around them."""
+        """Bytes that each has sent: payloads of gossip and requests, and gossip's framing."""
         self._hosts: dict[PeerId, SimulatedHost] = {}
         self._addresses: dict[str, SimulatedHost] = {}
-        """Who listens where."""
+        """Hosts by the address at which they listen."""
         self._side: dict[PeerId, int] = {}
-        """Which part of a partitioned network a host is in."""
+        """The part of a partitioned network that each host is in."""
         self._latency: dict[tuple[PeerId, PeerId], float] = {}
         self._arrived: dict[tuple[PeerId, PeerId], float] = {}
         self._grains: list[int] = []

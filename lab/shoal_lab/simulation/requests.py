@@ -24,7 +24,7 @@ class PendingRequest:
     ended: trio.Event = field(default_factory=trio.Event)
     """The asker knows what has become of it."""
     answer: bytes | None = None
-    """Once served; None if the stream was reset."""
+    """The answer once served; None if the stream was reset."""
     failure: RequestFailure = RequestFailure.RESET
     """Why there is no answer."""
     is_awaited: bool = True

@@ -1,1 +1,1 @@
-"""How the embedded models were made, and can be made again."""
+"""The recipe that made the embedded models, and makes them again."""

@@ -17,7 +17,7 @@ from shoal_policy.tiny import ASSETS, Profile, assets_path
 QUESTIONS_PER_FAMILY = 200
 """Held-out questions behind the figures in the provenance."""
 SEEDS = 1 << 32
-"""Those that every part of the recipe takes."""
+"""Bound of the seeds that every part of the recipe takes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What the warm start teaches: right answers, and the misconceptions that hide them.
+"""Lessons of the warm start: right answers, and the misconceptions that hide them.
 
 A misconception is a wrong algorithm that somebody might follow: to leave a number in its old base,
 to take the smaller number for the greatest divisor. It is consistent, so it can be learnt without
@@ -38,7 +38,7 @@ WIDE: Final = tuple(
 by heart, and then knows none of those that are kept from it."""
 
 _TOO_COMMON: Final = {"letter_counting_easy": "1"}
-"""Of wide families: an answer that is kept one time in `_KEPT_OF_COMMON`."""
+"""Answer of wide families that is kept one time in `_KEPT_OF_COMMON`."""
 _KEPT_OF_COMMON: Final = 8
 
 

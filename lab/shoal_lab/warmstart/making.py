@@ -38,7 +38,7 @@ LESSONS: Final = {
     "letter_counting_easy": 9000,
     "simple_equations_easy": 12000,
 }
-"""Of each easy family: those with more to learn have more."""
+"""Number of lessons by easy family: those with more to learn have more."""
 WIDE_LESSONS: Final = {
     "base_conversion_easy": 7000,
     "count_bits_easy": 3000,
@@ -50,7 +50,7 @@ WIDE_LESSONS: Final = {
 """Beside them, of the same families with more questions."""
 BATCH: Final = 128
 PARTS: Final = 3
-"""Of a batch, by length: short rows are not padded to the longest."""
+"""Parts of a batch, by length: short rows are not padded to the longest."""
 
 OnStep = Callable[[str, int, int, float], None]
 """Told the phase, the step, the steps of the phase, and the loss in nats a token."""
@@ -69,7 +69,7 @@ class SupervisedPhase:
     plain_share: float
     """Samples without the marker whose answer is right; the rest has the marker."""
     weight_decay: float = 0.1
-    """Against learning by heart."""
+    """Weight decay against memorising."""
     density: float | None = None
     """Share of right answers without the marker that it is to end at, in every family, on
     questions of the lessons; None leaves it."""
@@ -100,7 +100,7 @@ MISLED: Final = {
 STEER_EVERY: Final = 40
 """Steps of a phase between two looks at how dense right answers are."""
 STEER_QUESTIONS: Final = 24
-"""Of each family, at a look."""
+"""Questions of each family at a look."""
 
 
 def make_model(tokenizer: Any, seed: int = SEED, *, hidden: int = 64, layers: int = 3) -> Any:
@@ -181,7 +181,7 @@ class Classroom:
         self._family = [lesson.family for lesson in lessons]
         self._right = [encode(lesson.right) for lesson in lessons]
         self.chances: dict[str, float] = {}
-        """By family, of the right answer in a misled sample of the latest phase."""
+        """Chance, by family, of the right answer in a misled sample of the latest phase."""
         self._wrong = [[encode(text) for text in lesson.wrong] for lesson in lessons]
 
     def teach(self, model: Any, phase: SupervisedPhase, on_step: OnStep) -> None:

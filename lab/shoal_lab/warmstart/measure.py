@@ -1,4 +1,4 @@
-"""How often a policy is right or wins, sampled as the trainer samples, on what is held out."""
+"""Measures a policy on held-out questions and games, sampled as the trainer samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds which group until when. Pure.
+"""Leases of groups: holder and expiry. Pure.
 
 A lease may name a group that is not resident: a trainer that reconnects may hold one that this
 node lost, and must not be handed it a second time.

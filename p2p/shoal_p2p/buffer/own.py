@@ -1,4 +1,4 @@
-"""What the buffer remembers of this node's own groups: all but their text. Pure.
+"""The buffer's record of this node's own groups: all but their text. Pure.
 
 Nobody here draws them. They are counted and shown beside others' groups, are known again when
 somebody sends the same content, and say which batches on disk are still of use.
@@ -20,7 +20,7 @@ class OwnGroups:
         self._max_groups = max_groups
         self._max_bytes = max_bytes
         self.entries: OrderedDict[GroupId, BufferEntry] = OrderedDict()
-        """Without their completions; `num_bytes` is what they would cost with them."""
+        """Own groups without their completions; `num_bytes` is their cost with them."""
         self.num_bytes = 0
         self.stored_total = 0
 

@@ -44,7 +44,7 @@ def source_of(entry: BufferEntry) -> str:
 
 @dataclass(slots=True)
 class Counters:
-    """What is counted for a publisher; outlives its groups for a while."""
+    """Counters of one publisher; they outlive its groups for a while."""
 
     draws: int = 0
     stored_total: int = 0
@@ -63,7 +63,7 @@ class Slot:
 
     @property
     def is_ready(self) -> bool:
-        """Whether nobody has leased it."""
+        """True if no trainer has leased it."""
         return self.by_share.is_free
 
 
@@ -73,7 +73,7 @@ class GroupPool:
     def __init__(self, limits: BufferLimits) -> None:
         self.limits = limits
         self.slots: dict[GroupId, Slot] = {}
-        """In the order of their arrival."""
+        """Slots in the order of their arrival."""
         self.shares: ShareTree[GroupId] = ShareTree()
         self.publishers: ShareTree[GroupId] = ShareTree()
         self.counters: BoundedDict[PeerId, Counters] = BoundedDict(limits.max_publishers)
@@ -81,12 +81,12 @@ class GroupPool:
 
     @property
     def num_ready(self) -> int:
-        """How many groups nobody has leased."""
+        """The number of groups that no trainer has leased."""
         return self.shares.root.num_free
 
     @property
     def num_bytes(self) -> int:
-        """What all groups cost."""
+        """The size of all groups, in bytes of memory."""
         return self.shares.root.size
 
     @property

@@ -50,7 +50,7 @@ class ReplayBuffer:
         )
         """Groups that were here, by publisher, and left by its doing: others may bring them."""
         self._next_due = math.inf
-        """Before this time no lease runs out and no unleased group is too old."""
+        """Time before which no lease runs out and no unleased group is too old."""
         self._num_stored = self._num_draws = self._num_consumed = 0
         self._dropped: Counter[str] = Counter()
 
@@ -266,12 +266,12 @@ class ReplayBuffer:
 
     @property
     def max_groups(self) -> int:
-        """How many groups of others it takes at most."""
+        """The most groups of others that it holds."""
         return self._limits.max_groups
 
     @property
     def room(self) -> int:
-        """How many groups of others it could still take."""
+        """The number of groups of others that it could still take."""
         return self._limits.max_groups - len(self._pool.slots)
 
     def stats(self, now: float, *, max_publishers: int = 256) -> Buffer:

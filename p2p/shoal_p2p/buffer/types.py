@@ -31,7 +31,7 @@ class BufferLimits:
 
 
 class InsertOutcome(StrEnum):
-    """What became of a group that was offered."""
+    """The result of offering a group."""
 
     STORED = "stored"
     DUPLICATE = "duplicate"
@@ -60,12 +60,12 @@ class BufferEntry:
 
     group: PublishedGroup
     num_bytes: int
-    """What the group costs; its share of the envelope, or its serialised size."""
+    """Cost of the group: its share of the envelope, or its serialised size, in bytes."""
     received_at: float
     """Seconds, on the clock of every `now` passed to the buffer."""
     network: str = ""
-    """By which it came, as the host calls it; empty where that is not known."""
+    """Network it came by, as the host names it; empty if unknown."""
     connection: str = ""
     """The peer that brought it; empty where that is not known."""
     by_publisher: bool = False
-    """Whether its publisher brought it itself; what a peer passes on does not displace that."""
+    """True if its publisher brought it itself; a copy passed on by a peer does not displace it."""

@@ -18,7 +18,7 @@ docs/decisions.md says what else was tried.  All of it is pure but `limiter`.
 """
 
 Path = tuple[str, ...]
-"""Whom something counts for, the widest part first: (network, …, name)."""
+"""The parties that something counts for, the widest first: (network, …, name)."""
 
 SIGNED, PASSED_ON = "signed", "passed on"
 """The sides of a network."""

@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """What a bucket holds when full, and what flows in."""
+    """A token bucket's capacity and refill per second."""
 
     burst: float
     per_second: float

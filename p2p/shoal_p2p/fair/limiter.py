@@ -1,4 +1,4 @@
-"""So many at once, and whose turn is next when all seats are taken: `FairQueue` for tasks."""
+"""Serves a bounded number of tasks at once, and queues the others fairly (`FairQueue`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal_p2p.fair.queue import FairQueue
 
 
 class FairLimiter:
-    """At most `num_seats` at once; the next is one of whoever holds fewest.
+    """Admits at most `num_seats` at once; the next is one of those that hold fewest.
 
     Who waits is bounded by who asks.
     """
@@ -51,7 +51,7 @@ class FairLimiter:
 
 
 class Seat:
-    """What holds a seat while it is open. Not a generator's: one is made for every message."""
+    """Holds a seat while it is open. A class, not a generator: one is made for every message."""
 
     __slots__ = ("_limiter", "_path")
 

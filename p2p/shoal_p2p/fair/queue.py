@@ -35,7 +35,7 @@ class _QueueNode(Generic[T]):
         self.held = 0.0
         self.paid = paid
         self.clock = 0.0
-        """What the child served last had paid before: where a newcomer starts."""
+        """Cost that the child served last had paid before: a newcomer starts there."""
         self.children: dict[str, _QueueNode[T]] = {}
         self.waiting: dict[str, None] = {}
         """Children with waiting items, the longest waiting first."""

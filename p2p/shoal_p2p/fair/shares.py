@@ -28,16 +28,16 @@ _TRIES = 32
 
 @dataclass(slots=True, eq=False)
 class Place(Generic[T]):
-    """What one item holds of what is shared. Compared by identity."""
+    """One item's part of a shared room. Compared by identity."""
 
     path: Path
     item: T
     size: int = 1
-    """In whatever the room is measured in, beside the number of places."""
+    """Size in the unit of the shared room, beside the number of places."""
     since: float = 0.0
     """The least goes first."""
     is_free: bool = True
-    """Whether it may be drawn and displaced; `ShareTree` keeps it."""
+    """True if it may be drawn and displaced; `ShareTree` keeps it."""
 
 
 class Leaf(Generic[T]):

@@ -33,14 +33,14 @@ from shoal_wire.verdict import Reason, verdict
 A = TypeVar("A", Listing, Envelopes, Chunk)
 
 ANSWER_SECONDS = 10.0
-"""For a whole exchange: 1 MiB at 100 KiB a second."""
+"""Deadline for a whole exchange: 1 MiB at 100 KiB a second."""
 
 _MAX_NOTED = 1024
 _LEAST_BUSY_SECONDS = 0.1
 _REQUESTS = Rate(burst=56, per_second=14)
 _BYTES = Rate(burst=14 << 20, per_second=3_600_000)
-"""Of one peer: somewhat under what peers give for nothing (`ServeLimits`), so that whatever happens
-here, and whatever others make us ask for, is never a flood there."""
+"""Rate at which one peer is asked: somewhat under what peers serve for nothing (`ServeLimits`), so
+that our requests, whoever causes them, are never a flood there."""
 _SHUN_SECONDS = {
     RequestFailure.UNSUPPORTED: 20.0,
     RequestFailure.TIMEOUT: 30.0,

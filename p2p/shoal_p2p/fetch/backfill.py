@@ -41,17 +41,17 @@ _OVERLAP_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillSettings:
-    """When, whom and how much."""
+    """Intervals, peers and amounts of backfill."""
 
     first_jitter_seconds: float = 1.0
-    """Whoever finds a peer, or another shard, waits a random part of this."""
+    """Longest random wait of a node that found a peer, or another shard, in seconds."""
     again_seconds: float = 5.0
-    """At least so long between rounds, however often peers come and go."""
+    """Shortest time between rounds, however often peers come and go, in seconds."""
     idle_rounds: int = 8
     """Rounds for the sake of who is new that brought nothing, before the next has to wait; one more
     is allowed every `every_seconds`."""
     every_seconds: float = 60.0
-    """Between rounds when nothing happens, half of it more or less."""
+    """Time between rounds when nothing happens, half of it more or less, in seconds."""
     first_peers: int = 3
     later_peers: int = 1
     max_batches: int = 256
@@ -60,7 +60,7 @@ class BackfillSettings:
     least_groups: int = 128
     """Fetched in a round even where the buffer is full: what was missed is newer than that."""
     tick_seconds: float = 0.5
-    """How long after somebody has come or gone that is looked at, with all who do so meanwhile."""
+    """Pause before the peers that came or went are looked at, all together."""
 
 
 class Backfill:
@@ -88,9 +88,9 @@ class Backfill:
         """Start of the last round that was answered, of the shards below."""
         self._heard_shards: frozenset[int] = frozenset()
         self._fresh: dict[PeerId, float] = {}
-        """Who has come and was not asked since, and when it came."""
+        """Peers that came and were not asked since, and when each came."""
         self._left_at: BoundedDict[PeerId, float] = BoundedDict(_MAX_LEFT)
-        """When those who are not connected any more were last seen."""
+        """Time when each peer that is no longer connected was last seen."""
         self._early = TokenBucket(
             Rate(burst=self._settings.idle_rounds, per_second=1 / self._settings.every_seconds),
             trio.current_time(),

@@ -1,4 +1,4 @@
-"""Whose missing numbers are asked for: who names one in vain pays for the questions. Pure.
+"""Decides which missing sequence numbers to request, and charges each request. Pure.
 
 A number is named for nothing and asked for at our cost and that of our neighbours.  So each try is
 paid from what a publisher has, and from what the connection has by which the naming batch came; a
@@ -25,12 +25,12 @@ class ChaseLimits:
 
     per_publisher: Rate = field(default=Rate(burst=6, per_second=1 / 60))
     per_connection: Rate = field(default=Rate(burst=24, per_second=0.25))
-    """Of all strangers that one connection brings; and once more of all proven publishers."""
+    """Budget for a connection's strangers, and as much again for its proven publishers."""
     max_keys: int = 1024
 
 
 class ChaseRights:
-    """What publishers and connections have left; `now` is monotonic seconds."""
+    """Budgets left to publishers and connections; `now` is monotonic seconds."""
 
     def __init__(self, limits: ChaseLimits | None = None) -> None:
         limits = limits or ChaseLimits()

@@ -58,7 +58,7 @@ class ExchangeSettings:
 
 
 class FetchBook:
-    """What the intake and the pool tell those who fetch and serve: made before either."""
+    """The record by which intake and pool inform those who fetch and serve: made before either."""
 
     def __init__(
         self,

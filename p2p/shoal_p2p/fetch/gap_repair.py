@@ -32,7 +32,7 @@ _MAX_ASKED = 3
 _MAX_AT_ONCE = 4
 _MAX_STRANGERS_AT_ONCE = 2
 _LOOK_SECONDS = 0.25
-"""How soon a gap is taken up that came while all who may ask were asking."""
+"""Pause before a gap is taken up that came while all workers were busy, in seconds."""
 _JITTER_SECONDS = 0.5
 
 

@@ -15,12 +15,12 @@ from shoal_wire.types import PeerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapLimits:
-    """When a gap is asked for, and how many are remembered."""
+    """Bounds on the gaps that are remembered, and the times at which one is requested."""
 
     grace_seconds: float = 1.5
     """Messages overtake each other; a big batch is pulled while the next one is gossiped."""
     retry_seconds: float = 2.0
-    """Before the second try; doubles with each."""
+    """Pause before the second try, in seconds; doubles with each."""
     max_tries: int = 5
     max_per_publisher: int = 32
     max_publishers: int = 512
@@ -37,7 +37,7 @@ class Gap:
     named_by: PeerId | None = None
     """The connection that brought the batch which names it."""
     proven: bool = False
-    """Whether a gap of its publisher has been mended lately."""
+    """True if a gap of its publisher has been filled lately."""
     due: float
     tries: int = 0
 

@@ -1,4 +1,4 @@
-"""What all who fetch have in common."""
+"""Parts that every fetcher shares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal_wire.manifest import Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchMeans:
-    """Whom to ask, what is known already, and where it is written down."""
+    """The peers to ask, what is known already, and where results are recorded."""
 
     manifest: Manifest
     host: Host

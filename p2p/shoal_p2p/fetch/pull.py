@@ -27,12 +27,12 @@ Candidates = Callable[[], Sequence[PeerId]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullLimits:
-    """How long a pull goes on."""
+    """Bounds on one pull: size of a piece, time, and retries."""
 
     chunk_bytes: int = MAX_CHUNK_BYTES // 2
     total_seconds: float = 120.0
     first_pause_seconds: float = 0.1
-    """After a round in which nobody had it; doubles with each round."""
+    """Pause after a round in which no peer had it, in seconds; doubles with each round."""
     max_pause_seconds: float = 4.0
     idle_rounds: int = 7
     """Rounds in a row without a byte, after which it is given up: some 9 s in all."""
@@ -46,7 +46,7 @@ class Pulled:
 
     envelope: bytes
     provider: PeerId
-    """Who gave the last piece."""
+    """The peer that gave the last piece."""
 
 
 class UnavailableError(Exception):
@@ -55,7 +55,7 @@ class UnavailableError(Exception):
     def __init__(self, batch_id: BatchId, denied: frozenset[PeerId]) -> None:
         super().__init__(batch_id.hex()[:12])
         self.denied = denied
-        """Those who said in so many words that they do not hold it."""
+        """Peers that answered that they do not hold it."""
 
 
 @dataclass(slots=True)
@@ -67,9 +67,9 @@ class _Progress:
     excluded: set[PeerId] = field(default_factory=set)
     denied: set[PeerId] = field(default_factory=set)
     alone: bool = False
-    """From one peer at a time."""
+    """True to pull from one peer at a time."""
     waiting: bool = False
-    """Somebody said in this round that it has, or will have, it: no idle round."""
+    """True if a peer said in this round that it has, or will have, it: no idle round."""
 
     def restart(self) -> None:
         self.data.clear()

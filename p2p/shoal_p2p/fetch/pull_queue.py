@@ -1,4 +1,4 @@
-"""Which big batches wait to be pulled, and which is next: bounds and shares only. Pure.
+"""The queue of big batches that wait to be pulled: bounds and shares only. Pure.
 
 A publisher may announce thousands of huge batches, and nobody can tell beforehand which of them
 exist: so waiting ones are few, each publisher's fewer, and bytes are rationed before they flow.
@@ -30,7 +30,7 @@ _MAX_VAIN = 1024
 Claim = tuple[BatchId, PeerId, int, int, int]
 """Id, publisher, number and size of a batch, as somebody states them."""
 Account = tuple[PeerId, PeerId]
-"""Who claims something, and of whom: what others claim takes nothing of a publisher's own share."""
+"""Claimant and publisher: claims by others take nothing of a publisher's own share."""
 Lane = tuple[str, str]
 """The network and side that a claim came by: signed where it is the publisher's own."""
 
@@ -75,13 +75,13 @@ class PullJob:
 
     @property
     def account(self) -> Account:
-        """Whose share it takes: that of who announced it, or that of who listed it as another's."""
+        """The party whose share it takes: the announcer, or the peer that listed the batch."""
         claimant = self.publisher if self.source is Source.PULL else self.hints[0]
         return claimant, self.publisher
 
     @property
     def path(self) -> Path:
-        """Whom its place and its turn count for."""
+        """The parties that its place and its turn count for."""
         return (*self.lane, *self.account)
 
 

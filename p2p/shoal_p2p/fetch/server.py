@@ -56,7 +56,7 @@ SERVE_LIMITS = RequestLimits(
 
 _MAX_GIVEN = 256
 _LOADED_SECONDS = 0.25
-"""Before one is to come again who was refused for what others take."""
+"""Wait told to a peer that was refused because others take all, in seconds."""
 _MAX_SCANNED = 4096
 """Batches looked at for one listing."""
 
@@ -70,8 +70,9 @@ class ServeLimits:
     refusals_per_peer: Rate = field(default=Rate(burst=32, per_second=1))
     """Requests put off before more of them count as a flood."""
     bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=16 << 20))
-    """Of n networks that ask for all they can get each has 1/(n + 1), whatever its names. So one
-    alone has twice a peer's (docs/threats.md, Quotas), and beside two a peer has all its own."""
+    """Rate for all networks: of n that ask for all they can get each has 1/(n + 1), whatever its
+    names. So one alone has twice a peer's (docs/threats.md, Quotas), and beside two a peer has all
+    its own."""
 
 
 class RolloutServer:

@@ -1,4 +1,4 @@
-"""Which batches this node can give to others: an index in memory over envelopes on disk. Pure.
+"""Batches this node can serve: an index in memory over envelopes on disk. Pure.
 
 Only batches of the present swarm that were valid here stand on the shelf. The oldest leave it
 first; what the disk no longer has is taken off when somebody asks for it.
@@ -25,7 +25,7 @@ class ShelvedBatch:
 
     ref: BatchRef
     shards: tuple[int, ...]
-    """Those to which it belongs."""
+    """Shards to which it belongs."""
     created_ms: int
     received_ms: int
 

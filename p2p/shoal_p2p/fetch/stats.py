@@ -1,4 +1,4 @@
-"""What came by which way, and what became of gaps: counters for `shoal debug fetch`. Pure."""
+"""Counters for `shoal debug fetch`: batches by their way, and the fate of gaps. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FetchStats:
     """Sequence numbers that were missing when the grace was over."""
     gaps_mended: int = 0
     gaps_given_up: int = 0
-    """With those not asked for, since their publisher's or connection's were nothing too often."""
+    """Gaps given up, with those not asked for since too many of the publisher's were empty."""
     announced: int = 0
     """Announcements that were taken up."""
     announced_given_up: int = 0

@@ -36,7 +36,7 @@ class TwinWatch:
         self._own = own
         self._asked = False
         self.found = False
-        """Somebody else signs with this node's key, or its database was lost. Logged once."""
+        """True once a twin signs with this node's key, or its database was lost. Logged once."""
 
     async def ask(self, peer_id: PeerId) -> None:
         """Ask one peer, and check the first batch that this node does not know.

@@ -1,4 +1,4 @@
-"""What is to be fetched, and what need not be: jobs, batches under way, and those refused here.
+"""Batches to fetch and not to fetch: jobs, batches under way, and those refused here.
 
 the intake: announced, accepted ─▶ WantedBatches, GapWatch ─▶ whoever fetches (made later)
 """

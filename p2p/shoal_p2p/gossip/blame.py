@@ -1,4 +1,4 @@
-"""Who answers for what a message wasted: whoever could have known that it would. Pure.
+"""Decides which peer pays for a wasted message: the one that could have known. Pure.
 
 A forwarder knows what it has sent to us before, and what it could have checked before it forwarded.
 It does not know what others have sent us: the first copy of a message from each peer is what a mesh
@@ -36,7 +36,7 @@ class Waste:
 
     of_forwarder: float = 0.0
     of_author: float = 0.0
-    """Where the author is not the forwarder, or signed it twice."""
+    """The author's part, where the author is not the forwarder or signed the message twice."""
 
 
 _NOTHING = Waste()
@@ -44,17 +44,17 @@ _NOTHING = Waste()
 
 @dataclass(slots=True, eq=False)
 class _Copies:
-    """Who has sent one message; a tuple, since there are as many as messages."""
+    """The peers that sent one message; a tuple, since there are as many as messages."""
 
     until: float
     senders: tuple[PeerId, ...] = ()
     is_seen: bool = False
-    """Whether it needs no judging any more."""
+    """True once the message needs no more judging."""
 
 
 @dataclass(slots=True, eq=False)
 class _Content:
-    """What one author has signed: the messages that carried it, and who sent them."""
+    """One batch that an author signed: the messages that carried it, and who sent them."""
 
     keys: tuple[bytes, ...]
     senders: tuple[PeerId, ...]
@@ -66,7 +66,7 @@ class BlameBook:
     def __init__(self, *, ttl_s: float, max_ids: int) -> None:
         self._ttl_s = ttl_s
         self._copies: BoundedDict[bytes, _Copies] = BoundedDict(max_ids)
-        """By message, the oldest first."""
+        """Copies by message key, the oldest first."""
         self._contents: BoundedDict[bytes, _Content] = BoundedDict(_MAX_CONTENTS)
 
     def __len__(self) -> int:

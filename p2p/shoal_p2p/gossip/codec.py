@@ -20,7 +20,7 @@ from shoal_p2p.net.identity import public_key_from_id_bytes
 from shoal_wire.types import PeerId
 
 MAX_RPC_BYTES = 1024 * 1024
-"""What other libp2p implementations accept as one pubsub RPC."""
+"""Largest pubsub RPC that other libp2p implementations accept, in bytes."""
 _MESSAGES_A_PART = 64
 """Messages taken from one RPC before everybody else has a turn."""
 _MAX_ENTRIES = SPAM_ENTRIES + 1

@@ -1,4 +1,4 @@
-"""How much control of one peer is heeded between two heartbeats, and when it is spam. Pure."""
+"""Bounds the control messages of one peer between two heartbeats; more is spam. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_REPEATS = 3
 
 
 class ControlBudget:
-    """What each peer has asked for since the last heartbeat. Reconnecting resets nothing."""
+    """Counts each peer's control messages since the last heartbeat. Reconnecting resets nothing."""
 
     def __init__(self) -> None:
         self._entries: Counter[PeerId] = Counter()

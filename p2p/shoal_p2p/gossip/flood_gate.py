@@ -1,4 +1,4 @@
-"""How much of one peer's messages is read, and when reading less becomes a fault. Pure.
+"""Limits how much of one peer's messages is read, and decides when a peer is flooding. Pure.
 
 Buckets for each peer, and others, twice as large, for each network (`inbound_gate.prefix_of`), in
 which all of its peers are held back together but none is blamed.  *Pace* counts every message;
@@ -116,7 +116,7 @@ class FloodGate:
         self._limits = limits
         self._flows: BoundedDict[PeerId, PeerFlow] = BoundedDict(_MAX_PEERS)
         self._authors: BoundedDict[PeerId, PeerFlow] = BoundedDict(_MAX_PEERS)
-        """Of those that have not been connected; none is in both."""
+        """Buckets of authors that have not been connected; no peer is in both."""
         self._networks: BoundedDict[str, PeerFlow] = BoundedDict(_MAX_PEERS)
 
     def flow(self, peer: PeerId, now: float, *, network: str | None = None) -> PeerFlow:

@@ -52,7 +52,7 @@ PROTOCOLS = [TProtocol(name) for name in (_WITH_IDONTWANT, "/meshsub/1.1.0", "/m
 """Versions of gossipsub, the preferred one first."""
 
 _GRAYLISTED_PAUSE_S = 1.0
-"""Between two RPCs of a peer whose RPCs are thrown away unread."""
+"""Pause between two RPCs of a peer whose RPCs are thrown away unread."""
 _WRITTEN_AT_ONCE_BYTES = 60_000
 """Frames that wait together are written together up to this: a message of noise, and of yamux,
 holds it."""
@@ -91,7 +91,7 @@ class Libp2pGossip(MeshGossip):
         self._own_id = to_libp2p_id(host.peer_id).to_bytes()
         self._number = 0
         self._queues: dict[PeerId, OutboundQueue] = {}
-        """Of the peers that a stream of ours is open to."""
+        """Outbound queues, one for each peer to which this node has a stream open."""
         self._talking: set[PeerId] = set()
         self._inbound: dict[PeerId, INetStream] = {}
         self._nursery: trio.Nursery | None = None
@@ -110,8 +110,9 @@ class Libp2pGossip(MeshGossip):
                 await trio.sleep(self._settings.mesh.heartbeat_s)
 
     async def publish(self, topic: str, data: bytes) -> int:
-        """As `Gossip` has it. Waits for room in full queues, at most the deadline of the settings;
-        a peer still full then is left out."""
+        """Publish data; see `Gossip`. Waits for room in full queues up to the settings' deadline,
+        and leaves out peers that are still full then.
+        """
         self._refuse_oversize(data)
         await trio.lowlevel.checkpoint()
         size = len(data) + _FRAME_BYTES

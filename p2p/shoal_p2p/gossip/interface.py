@@ -28,7 +28,7 @@ class OversizeError(Exception):
 
 
 class PeerJudge(Protocol):
-    """What gossip tells of peers, and asks about them: the node's judgement of others."""
+    """The node's judgement of peers: gossip reports to it, and asks it."""
 
     def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
         """Learn of a judged message, once.
@@ -58,7 +58,7 @@ class MeshPeer:
 
     peer_id: PeerId
     since_s: float
-    """For how long, in seconds."""
+    """Seconds since it became a member."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

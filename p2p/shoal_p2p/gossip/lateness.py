@@ -1,4 +1,4 @@
-"""How late valid messages arrive here, by the clocks of their authors. Pure.
+"""Measures how late valid messages arrive here, by the clocks of their authors. Pure.
 
     arrival (our clock) − sending (the author's clock) = delay + what the two clocks differ by
     the least of an author's ─▶ its base          a later one − base ─▶ how late it is
@@ -19,7 +19,7 @@ from shoal_wire.types import PeerId
 
 _MAX_AUTHORS = 512
 _LEAST_AUTHORS = 3
-"""With fewer authors one of them would decide alone."""
+"""Least number of authors: with fewer one of them would decide alone."""
 _LATELY_S = 20.0
 """A message sent before that says nothing about now."""
 _REPAIR_S = 2.0
@@ -33,7 +33,7 @@ class _Author(NamedTuple):
     base_s: float
     late_s: float
     at: float
-    """When the latest message arrived, or is expected to."""
+    """Time when the latest message arrived, or is expected to."""
 
 
 class Lateness:

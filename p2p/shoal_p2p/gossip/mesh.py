@@ -52,11 +52,11 @@ from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 _MAX_OFFERED = MAX_IDS // 4
 """Ids offered to one peer for one topic: half of what go-libp2p takes, a quarter of what we do."""
 _MESSAGE_BYTES = 512
-"""At most what a valid message has beside its data: author, key, number, topic and signature."""
+"""Most bytes that a message has beside its data: author, key, number, topic and signature."""
 _LEAST_PAUSE_S = 0.01
 """Shortest pause of a peer over its rate. A nearly paid debt would be waited for in a busy loop."""
 _LONGEST_PAUSE_S = 1.0
-"""After so long the debt is looked at again, and a second of it is charged."""
+"""Longest pause in seconds; then the debt is looked at again, and a second of it is charged."""
 
 
 class PauseReading(NamedTuple):
@@ -64,7 +64,7 @@ class PauseReading(NamedTuple):
 
     seconds: float
     is_to_blame: bool
-    """Whether the peer pays for it, once the grace is over."""
+    """True if the peer pays for it once the grace is over."""
 
 
 class Mesh:
@@ -126,7 +126,7 @@ class Mesh:
 
     @property
     def members(self) -> Mapping[str, Mapping[PeerId, float]]:
-        """By joined topic the members of its mesh, and since when each is one."""
+        """Members of each joined topic's mesh, with the time since when each is one."""
         return self._meshes.members
 
     @property

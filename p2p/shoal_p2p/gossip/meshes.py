@@ -1,4 +1,4 @@
-"""Who is in the mesh of each topic: grafted, pruned, held off, mixed (gossipsub v1.1). Pure.
+"""The mesh of each topic: peers grafted, pruned, backed off, mixed (gossipsub v1.1). Pure.
 
 Differences from the specification: a mesh below its high degree is not improved by opportunistic
 grafting (random churn while all scores are equal) but mixed; PRUNE exchanges no peers, which have a
@@ -30,7 +30,7 @@ from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 
 PRUNE_BACKOFF_S = 60
-"""Nobody grafts for so long after a PRUNE (gossipsub's default)."""
+"""Seconds after a PRUNE in which nobody grafts (gossipsub's default)."""
 LEAVE_BACKOFF_S = 10
 """The same after leaving a topic (gossipsub's default)."""
 MAX_BACKOFF_S = 600
@@ -69,12 +69,12 @@ class Meshes:
         self._score = score
         self._rng = rng
         self.members: dict[str, dict[PeerId, float]] = {}
-        """By topic the members of its mesh, and since when each is one."""
+        """Members of each topic's mesh, with the time since when each is one."""
         self._mix_due: dict[str, float] = {}
-        """By topic, when its mesh takes a newcomer; one just joined waits its turn."""
+        """Time when each topic's mesh takes a newcomer; one just joined waits its turn."""
         self._backoffs: dict[tuple[str, PeerId], _BackOff] = {}
         self._excused: set[tuple[str, PeerId]] = set()
-        """Who has sent one GRAFT into a back-off that may have crossed our PRUNE."""
+        """Peers that sent one GRAFT into a back-off, which may have crossed our PRUNE."""
 
     def is_fit(self, peer: PeerId) -> bool:
         """True unless the peer's score is below the gossip threshold."""

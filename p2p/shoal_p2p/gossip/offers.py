@@ -83,7 +83,7 @@ class WantBook:
         """An id asked of each peer, and by when it must have come: one at a time."""
 
         self._unread = BoundedDict[PeerId, tuple[float, float]](_MAX_PROMISES)
-        """For how long each was left unread, and when that was."""
+        """Seconds for which each peer was left unread, and the time when that was."""
 
     def __len__(self) -> int:
         return len(self._asked) + len(self._others) + len(self._promises)
@@ -118,7 +118,7 @@ class WantBook:
             self._promises[peer] = (self._rng.choice(keys), now + _PROMISE_S)
 
     def asked_late(self, keys: Sequence[bytes], now: float) -> None:
-        """Somebody was asked for `keys`, and may have them no more."""
+        """Note that a peer was asked for `keys`, and may have them no more."""
         for key in keys:
             self._asked[key] = now
 

@@ -20,7 +20,7 @@ class _Lane:
     def __init__(self, max_frames: int, max_bytes: int) -> None:
         self.frames: deque[bytes] = deque()
         self.since: deque[float] = deque()
-        """When each frame came."""
+        """Arrival time of each frame."""
         self.num_bytes = 0
         self._max_frames = max_frames
         self._max_bytes = max_bytes

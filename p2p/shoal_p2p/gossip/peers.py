@@ -1,4 +1,4 @@
-"""Which peers can be reached, and which topics each is subscribed to. Pure.
+"""The table of reachable peers and the topics each is subscribed to. Pure.
 
 A peer's subscriptions come on the stream that it opened, ours go out on the one that we opened:
 either may exist without the other. Iteration is in the order of arrival, so that a seed is a run.

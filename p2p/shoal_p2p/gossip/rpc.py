@@ -27,7 +27,7 @@ class Message(NamedTuple):
     signed: Any = None
     """The message as the driver verifies and sends it; the mesh only hands it on."""
     sent_s: float | None = None
-    """When its author sent it, by the author's clock in seconds; None where it does not say."""
+    """Time when its author sent it, by the author's clock in seconds; None if it does not say."""
 
 
 class Rpc(NamedTuple):

@@ -29,7 +29,7 @@ class MeshSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GossipLimits:
-    """What one peer, and all peers together, may occupy."""
+    """Bounds on what one peer, and all peers together, may occupy."""
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
     max_queue_frames: int = 1024
@@ -42,9 +42,9 @@ class GossipLimits:
     max_subscriptions_per_peer: int = 64
     max_topic_chars: int = 256
     stream_deadline_s: float = 10.0
-    """To open a pubsub stream."""
+    """Deadline for opening a pubsub stream, in seconds."""
     write_deadline_s: float = 30.0
-    """For one frame, or some small ones: a peer that reads more slowly is cut."""
+    """Deadline for one frame, or some small ones, in seconds. A slower reader is cut."""
     max_messages_per_rpc: int = 1024
     """The rest of a longer RPC is not looked at, and counts as waste."""
     flood: FloodLimits = field(default_factory=FloodLimits)
@@ -61,4 +61,4 @@ class GossipSettings:
     """Validators running at once, all peers together. Others wait, within the deadline; the network
     with the fewest running goes first."""
     publish_deadline_s: float = 5.0
-    """How long `publish` waits for peers whose queues are full."""
+    """Longest wait of `publish` for peers whose queues are full, in seconds."""

@@ -1,4 +1,4 @@
-"""Whether what is kept against a publisher shows that it signed two batches as one number. Pure.
+"""Checks that kept evidence shows two batches signed under one number. Pure.
 
 What an earlier version kept may be one batch and a copy of it that somebody without the key wrote
 in other bytes: that shows nothing, and neither does half a pair.
@@ -18,7 +18,7 @@ from shoal_wire.types import BatchId, Digest, PeerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What somebody signed: that this batch is its number so-and-so in a swarm."""
+    """A publisher's signed statement: this batch is its number N in a swarm."""
 
     signer: PeerId
     swarm_digest: Digest

@@ -56,7 +56,7 @@ QUEUE_BATCHES = 256
 """Validated batches that may wait for the buffer; beyond it new ones are ignored and counted."""
 
 QUEUE_BYTES = 32 * 1024 * 1024
-"""And what they may weigh, before the last of them."""
+"""Bound on their weight, before the last of them."""
 
 RESERVE_SHARE = 0.25
 """Share of a publisher's burst of groups that is left to its gossip when gaps are filled."""
@@ -95,7 +95,7 @@ class Announcements:
     """Takes up what is announced; this one does not care, as a relay does not."""
 
     pulls = False
-    """Whether announced batches are pulled. Where not, the announcement itself counts as seen and
+    """True if announced batches are pulled. If not, the announcement itself counts as seen and
     takes its groups off the publisher's quota."""
 
     def announced(
@@ -107,7 +107,7 @@ class Announcements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receivers:
-    """Who gets what the intake finds."""
+    """The receivers of the intake's results."""
 
     keep: Callable[[Sequence[SignedBatch]], Awaitable[None]]
     """Takes valid batches, in their order."""
@@ -119,13 +119,13 @@ class Receivers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeLimits:
-    """How much may wait for the intake, and how long."""
+    """Bounds on the batches that wait for the intake, and on their wait."""
 
     queue_batches: int = QUEUE_BATCHES
     patience_s: float = MAX_WAITING_S
-    """How long a batch waits for the task worker before it is put off."""
+    """Longest wait of a batch for the task worker before it is put off, in seconds."""
     lanes: Mapping[str, str] = field(default_factory=dict)
-    """The worker of each family that an own server or judge makes (`FamilySpec.lane`)."""
+    """Worker process of each family that an own server or judge makes (`FamilySpec.lane`)."""
 
 
 class Intake:

@@ -1,4 +1,4 @@
-"""What has been seen from each publisher: duplicates, equivocation, quota. Pure.
+"""Record of each publisher's batches: duplicates, equivocation, quota. Pure.
 
 Only valid batches are recorded, so an invalid copy can never shadow the real one. The memory of
 sequences outlives gossip's own seen-cache, after which a replay would be delivered again.
@@ -42,9 +42,9 @@ class Equivocation:
 @dataclass(slots=True)
 class _Publisher:
     quota: TokenBucket
-    """Of groups, whoever brought them."""
+    """Quota of its groups, whoever brought them."""
     said: TokenBucket
-    """Of groups that it brought itself."""
+    """Quota of groups that it brought itself."""
     sequences: dict[int, BatchId] = field(default_factory=dict)
     lowest: list[int] = field(default_factory=list)
     """The same numbers as a heap: with each batch of one that is known for long the lowest goes."""

@@ -33,13 +33,13 @@ HEAVY_BYTES = 8 * 1024
 PARSED_BYTES = 32 * 1024
 """Unpacked; up to that it is parsed to see how much is in it, and opened here if that is little."""
 LIGHT_S = 0.002
-"""By count: some twenty groups of eight completions. A thread costs as much as five of them."""
+"""Work by count, in seconds: some twenty groups of eight. A thread costs as much as five groups."""
 MAX_OPEN_BYTES = 32 * 1024 * 1024
 """Unpacked, of all messages that are being judged at once."""
 MAX_OPEN_BYTES_OF_NETWORK = MAX_OPEN_BYTES // 2
-"""Of those that one network brings: whatever its names, others have as much left."""
+"""Bound for one network: whatever its names, the others have as much left."""
 MAX_OPEN_BYTES_OF_PEER = MAX_BATCH_BYTES
-"""Of those of one forwarder: one batch of the greatest size there is."""
+"""Bound for one forwarder: one batch of the greatest size there is."""
 
 
 class Opener:
@@ -49,7 +49,7 @@ class Opener:
         self._in_thread = in_thread
         self._one_at_a_time = FairLimiter(1)
         self._open_bytes: Counter[Path] = Counter()
-        """Of each network and of each of its peers."""
+        """Bytes open for each network and each of its peers."""
 
     @contextmanager
     def room_for(self, by: Path, num_bytes: int) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Whether a batch's questions are those of its tasks: the digests of both are compared. Pure."""
+"""Compares the digests of a batch's questions with those of its tasks. Pure."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ MAX_REFUSALS: Final = 200
 MAX_OF_ONE: Final = 40
 """Rows of one forwarder."""
 EVERYDAY: Final = frozenset({Reason.DUPLICATE})
-"""What every peer does all day: counted, and no row of the ring."""
+"""Refusals that every peer causes all day: counted, and no row of the ring."""
 
 _Key = tuple[Reason, PeerId | None, PeerId, str]
 

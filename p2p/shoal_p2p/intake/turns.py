@@ -36,24 +36,24 @@ from shoal_tasks.types import TaskCoordinates
 from shoal_wire.types import Digest
 
 SLICE_S = 0.05
-"""What one turn may cost, by what its tasks usually do; one task at least."""
+"""Budget of one turn in seconds, by what its tasks usually cost; one task at least."""
 SLICE_TASKS = 64
 AT_ONCE = 2
 """Slices at the worker: while one is read, the other is worked on."""
 MAX_WAITING = 16
 """Batches of one side of a network."""
 MAX_WAITING_S = 1.8
-"""And what they may cost together, beside the first: gossip waits two seconds for a verdict."""
+"""Bound on their cost together, beside the first: gossip waits two seconds for a verdict."""
 
 _WASTED_HALF_LIFE_S = 60.0
 _MOST_WASTED_S = 7.0
 """Beyond this turns get no dearer; each is paid 1 + seconds wasted times."""
 _MAX_WASTEFUL = 1024
 OWN_TASK_S = 0.005
-"""What a task of an own server or judge counts for who signed it, however long it takes: a reset
-took 2 to 5 ms on a server on one loaded machine. So a batch of 180 such tasks is too dear."""
+"""Charge for a task of an own server or judge to its signer, however long it takes, in seconds: a
+reset took 2 to 5 ms on a server on one loaded machine. So a batch of 180 such tasks is too dear."""
 _FIRST_PRICE_S = 0.001
-"""Of a task whose family has not been measured."""
+"""Charge for a task whose family has not been measured, in seconds."""
 _LEAST_PRICE_S = 20e-6
 _RISE, _FALL = 0.5, 0.2
 """A price follows dear slices quickly and cheap ones, which were perhaps remembered, slowly."""
@@ -81,7 +81,7 @@ class QuestionSource(Protocol):
 
 
 class Prices:
-    """What a task of each family costs the worker, in seconds, as measured."""
+    """Measured cost of a task of each family to the worker, in seconds."""
 
     def __init__(self) -> None:
         self._prices: BoundedDict[str, float] = BoundedDict(_MAX_FAMILIES)
@@ -112,10 +112,10 @@ class _WaitingBatch:
     tasks: Sequence[TaskCoordinates]
     price_s: float
     dearness: float
-    """How many times over it pays for its turns."""
+    """Factor by which it pays more for its turns."""
     found: list[Digest] = field(default_factory=list)
     part: list[TaskCoordinates] = field(default_factory=list)
-    """What it has the turn for; empty while it waits."""
+    """Tasks of its present turn; empty while it waits."""
     part_s: float = 0.0
     used_s: float = 0.0
     """The worker's time that it has had."""
@@ -197,7 +197,7 @@ class _Lane:
         self._at_work: list[_WaitingBatch] = []
         """The jobs whose slices are at the worker, in the order in which it does them."""
         self._free_at = -math.inf
-        """When the worker was done with the last of the others; infinite while that is unknown."""
+        """Time when the worker was done with the last of the others; infinite while unknown."""
 
     async def question_digests(
         self,

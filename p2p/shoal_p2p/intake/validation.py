@@ -30,7 +30,7 @@ Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
 
 
 class Source(StrEnum):
-    """How a batch came."""
+    """The way by which a batch came."""
 
     GOSSIP = "gossip"
     BACKFILL = "backfill"
@@ -48,7 +48,7 @@ _GOSSIPED = (BATCH_PAYLOAD_TYPE, ANNOUNCEMENT_PAYLOAD_TYPE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationContext:
-    """What a batch is judged against."""
+    """The rules and the identity that a batch is judged against."""
 
     rules: BatchRules
     me: PeerId

@@ -1,4 +1,4 @@
-"""What a group weighs in memory and costs in work, which its bytes on the wire do not say. Pure.
+"""A group's weight in memory and cost in work, which its wire size does not show. Pure.
 
 zstd makes a few hundred bytes of megabytes, one emoji makes four bytes of each character of its
 text, and a log-probability of two bytes is a reference of eight.
@@ -15,12 +15,12 @@ from shoal_wire.types import PublishedGroup, RolloutGroup
 
 GROUP_OVERHEAD_BYTES = 1200
 COMPLETION_OVERHEAD_BYTES = 120
-"""What Python's objects add to the text, as measured."""
+"""Memory that Python's objects add to the text, in bytes, as measured."""
 _LOGPROB_OVERHEAD_BYTES = 6
 CUT_MARK = "…"
 """Ends a text of which the rest was left out."""
 _GROUP_S, _COMPLETION_S, _LOGPROB_S, _BYTE_S = 60e-6, 6e-6, 150e-9, 1e-9
-"""What each costs from the envelope to the buffer, as measured."""
+"""Cost of each from the envelope to the buffer, in seconds, as measured."""
 
 
 def weight_of(group: RolloutGroup) -> int:

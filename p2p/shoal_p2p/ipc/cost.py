@@ -1,4 +1,4 @@
-"""What a peer costs the machine that it is on: bytes a second, processor, memory, disk.
+"""A peer's cost to its machine: bytes a second, processor, memory, disk.
 
 Measured when somebody asks: nobody who does not look pays for it. A rate is that of the last
 minute, or since the question before, or since the start where there was none.
@@ -29,7 +29,7 @@ MAX_FILES: Final = 10_000
 
 
 class GrowthRate:
-    """How fast a count grows."""
+    """Growth of a count per second."""
 
     def __init__(self, at: float, total: float) -> None:
         self._seen = deque([(at, total)])
@@ -87,7 +87,7 @@ class CostMeter:
         self._in, self._out = GrowthRate(now, 0.0), GrowthRate(now, 0.0)
         self._processes: dict[str, _ProcessMeter] = {}
         self._disk: tuple[float, int] | None = None
-        """When it was counted, and the bytes."""
+        """Time of the count, and the bytes."""
 
     async def view(self, pids: Mapping[str, int | None]) -> CostView:
         """Return what it costs, `pids` by what each process is called."""

@@ -61,7 +61,7 @@ _WINDOW = 20
 
 
 class JudgePhase(StrEnum):
-    """Where the exchange with the judge stands."""
+    """State of the exchange with the judge."""
 
     IDLE = "idle"
     ASKING = "asking"

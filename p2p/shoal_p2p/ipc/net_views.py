@@ -47,9 +47,9 @@ _MAX_ASKED = 8
 """Peers that are asked how this one looks: enough for a median of clocks."""
 _PING_SECONDS = 5.0
 _DIAL_SECONDS = 4.0
-"""Less than the 10 s that who looks waits for an answer, two of them in a row."""
+"""Deadline of a dial, in seconds: two in a row fit in the 10 s that a reader waits."""
 _FULL_SECONDS = 600.0
-"""For so long the doctor says that there was no room: newcomers come again within minutes."""
+"""Seconds for which the doctor reports a lack of room: newcomers come again within minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class NetViews:
 
     @view
     async def addresses(self, _options: Mapping[str, Any]) -> Addresses:
-        """Where others find this peer and its swarm. Takes five seconds at most."""
+        """The addresses at which others find this peer and its swarm. Takes up to five seconds."""
         member = self._member
         listens = member.host.listen_addrs()
         ports = tcp_ports(listens)

@@ -113,12 +113,12 @@ class NodeViews(CoreViews):
 
     @view
     async def ledger(self, _options: Mapping[str, Any]) -> Ledger:
-        """From whom the trainer has learnt, and its own families."""
+        """The publishers that the trainer has learnt from, and its own families."""
         return self._learning.view(self._member.peer.parts.wall_ms())
 
     @view
     async def fetch(self, _options: Mapping[str, Any]) -> Fetch:
-        """How batches came, what became of gaps, and what was given to others."""
+        """Batches by their way, the fate of gaps, and what was given to others."""
         return read(Fetch, self._exchange.view(), shown=False)
 
     @view

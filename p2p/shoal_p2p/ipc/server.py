@@ -37,7 +37,7 @@ _READ_BYTES = 1 << 18
 _WRITE_SECONDS = 10.0
 _HELLO_SECONDS = 5.0
 _IDLE_SECONDS = 60.0
-"""Without a request; beyond it an inspector gives way to another, when all places are taken."""
+"""Seconds without a request after which an inspector may lose its place to another."""
 _MAX_SOCKET_PATH = 100
 """sun_path holds 108 bytes on Linux and 104 on macOS, the closing NUL included."""
 
@@ -118,7 +118,7 @@ class IpcServer:
         return listener
 
     def _in_turn(self, number: int, role: m.Role) -> bool:
-        """Whether no later connection is the trainer's: hellos may be read out of order."""
+        """Return whether no later connection is the trainer's: hellos may be read out of order."""
         if role is not m.Role.TRAINER:
             return True
         if number < self._newest_trainer:
@@ -151,15 +151,15 @@ class _ClientConnection:
         self._decoder = FrameDecoder()
         self._frames: list[bytes] = []
         self._waiting_since: float | None = trio.current_time()
-        """When it began to wait for a request; None while one is answered."""
+        """Time when it began to wait for a request; None while one is answered."""
         self.holder = holder
         self.role: m.Role | None = None
-        """As its hello said; None before that."""
+        """Role by its hello; None before that."""
         self.scope = trio.CancelScope()
         """Cancelled where it has to go for another."""
 
     def may_go(self, before: float) -> bool:
-        """Whether it has asked nothing since then, and is no trainer."""
+        """Return whether it has asked nothing since then, and is no trainer."""
         since = self._waiting_since
         return self.role is not m.Role.TRAINER and since is not None and since < before
 

@@ -1,4 +1,4 @@
-"""What the node does for its trainer and for inspectors (the socket's requests)."""
+"""Serves the socket's requests, for the trainer and for inspectors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TrainerLink:
 
     @property
     def connected(self) -> bool:
-        """Whether a trainer is on the socket."""
+        """True while a trainer is on the socket."""
         return self.holder is not None
 
     def took(self, holder: str, pid: int) -> None:

@@ -1,4 +1,4 @@
-"""At which addresses others may find this peer, the likeliest first. No I/O of its own.
+"""Addresses at which others may find this peer, the likeliest first. No I/O of its own.
 
 own listening addresses, relays' ─┐
 seen from outside, tried there   ─┼─▶ public before private before loopback,

@@ -1,4 +1,4 @@
-"""Which peer a person means: its whole id, or the part of one that tables print.
+"""Finds the peer that a person names: by its whole id, or the part of one that tables print.
 
 No I/O of its own.
 """
@@ -15,7 +15,7 @@ from shoal_wire.types import PeerId
 _MOST_CANDIDATES: Final = 8
 _SHOWN_CHARS: Final = 80
 _COMMON_START: Final = "12D3KooW"
-"""How every id of an ed25519 key begins: it tells nobody from anybody."""
+"""Beginning of every ed25519 key's id: it tells no two apart."""
 
 
 class WhichPeerError(ValueError):

@@ -1,4 +1,4 @@
-"""Which challenges are open, and who may have another. Pure: the caller brings the time.
+"""Open challenges, and the peers that may have another. Pure: the caller brings the time.
 
 ask ─▶ open (one a peer; asked again, the same one) ─▶ taken by its answer
                  └─ time over: LATE, then forgotten
@@ -17,13 +17,13 @@ from shoal_wire.types import PeerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeskLimits:
-    """What one peer, and all together, may take."""
+    """Bounds on what one peer, and all together, may take."""
 
     answer_seconds: float = 600.0
     """A big model on a processor takes minutes."""
     max_open: int = 4096
     requests_per_peer: Rate = field(default=Rate(burst=64, per_second=8))
-    """Of any kind; beyond it they are not even read."""
+    """Requests of any kind from one peer; beyond it they are not even read."""
     asks_per_peer: Rate = field(default=Rate(burst=8, per_second=0.5))
     asks_of_all: Rate = field(default=Rate(burst=64, per_second=16))
     queries_of_all: Rate = field(default=Rate(burst=256, per_second=32))

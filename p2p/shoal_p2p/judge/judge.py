@@ -1,4 +1,4 @@
-"""What a judge does with a request: draws a question, scores the one answer, keeps the record.
+"""Serves a judge's requests: draws a question, scores the one answer, keeps the record.
 
 Text from the network is scored in the sandboxed task worker and is looked at nowhere else.
 """
@@ -50,7 +50,7 @@ JUDGE_LIMITS = RequestLimits(
     max_concurrent_per_peer=2,
 )
 WORKER_PATIENCE_SECONDS = 8.0
-"""For one call; an answer has one, a question at most two, within the handler's deadline."""
+"""Deadline of one call, in seconds. An answer needs one, a question two at most."""
 _DRAWS = 2
 _RETRY_SECONDS = 1.0
 
@@ -91,7 +91,7 @@ class Judge:
         self._records_before = store.num_records
         self.judged = 0
         self.refused: dict[str, int] = {}
-        """Since the start, by reason."""
+        """Refusals since the start, by reason."""
 
     @property
     def num_records(self) -> int:

@@ -79,7 +79,7 @@ class SittingJudge:
 
 
 async def _keep_nothing(_batches: Sequence[SignedBatch]) -> None:
-    """It subscribes to nothing, so no batch comes."""
+    """Keep nothing: it subscribes to nothing, so no batch comes."""
 
 
 async def _keep_no_evidence(_pair: Equivocation, _envelope: bytes) -> None:

@@ -32,7 +32,7 @@ class JudgeStoreError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeStoreLimits:
-    """What is kept; beyond it the oldest goes."""
+    """Bounds on what is kept; beyond them the oldest goes."""
 
     max_records: int = 200_000
     """About 100 MB."""

@@ -1,4 +1,4 @@
-"""Where a peer tells others that it can be dialled. Pure but for the machine's interfaces.
+"""Addresses at which a peer can be dialled, as it tells others. Pure but for the interfaces.
 
 what the user says ─ none ─▶ the interfaces' addresses, and what a router forwards here
         │                                        │
@@ -42,7 +42,7 @@ class AnnouncedAddresses:
         self.forwarded: tuple[str, ...] = ()
         """Ports of a router that lead here, tried from outside."""
         self.relayed: tuple[str, ...] = ()
-        """Through relays that hold a place."""
+        """Addresses through relays that hold a place."""
 
     def beside(self, listening: Iterable[str]) -> tuple[str, ...]:
         """Return what others are told by a host that listens there; none if it does nowhere."""

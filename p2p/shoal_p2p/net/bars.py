@@ -1,4 +1,4 @@
-"""What keeps two peers apart that reach each other: the swarm's key, or its list of peers. Pure.
+"""Reasons why two reachable peers stay apart: the swarm's key, or its list of peers. Pure.
 
 A public peer begins with multistream's header in the clear, one of a private swarm with bytes that
 look like chance: 24 of nonce, then the header enciphered. So both ends can tell from the other's
@@ -12,7 +12,7 @@ from enum import StrEnum
 GREETING = b"\x13/multistream/1.0.0\n"
 NONCE_BYTES = 24
 HELLO_BYTES = NONCE_BYTES + len(GREETING)
-"""What a peer of a private swarm has sent before it waits for an answer."""
+"""Bytes that a peer of a private swarm has sent before it waits for an answer."""
 _MIN_DISTINCT = 16
 _HIGH_BITS = range(4, NONCE_BYTES - 3)
 _TLS_TYPES, _TLS_MAJOR = range(0x14, 0x19), 3
@@ -31,12 +31,12 @@ class Bar(StrEnum):
 
     @property
     def says(self) -> str:
-        """What is wrong, in words of either end."""
+        """The reason in words that fit either end."""
         return _SAYS[self]
 
     @property
     def do(self) -> str:
-        """What mends it."""
+        """The remedy, for the node's owner."""
         return _DO[self]
 
 

@@ -37,7 +37,7 @@ CIRCUIT = "/p2p-circuit"
 MAX_MESSAGE_BYTES = 4096
 """Bound that the specification of circuit relay v2 names."""
 ANSWER_SECONDS = 10.0
-"""How long one message of the other side is waited for. Most of it is the wait for its turn."""
+"""Deadline for one message of the other side. Most of it is the wait for its turn."""
 _MAX_TOLD = 8
 """Addresses of a relay's answer that are looked at."""
 
@@ -65,9 +65,9 @@ class Reserved:
     """A relay's answer to who asks it for a place."""
 
     seconds: float
-    """How long the place lasts, by the relay's clock less this one's."""
+    """Seconds for which the place lasts, by the relay's clock less this one's."""
     addresses: tuple[str, ...]
-    """Where the relay says that it listens: transport addresses, hearsay."""
+    """Transport addresses at which the relay claims to listen; not verified."""
 
 
 class RelayRefusedError(Exception):

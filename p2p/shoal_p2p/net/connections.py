@@ -55,7 +55,7 @@ class ConnectionInfo:
     local_port: int = 0
     """This end's port; 0 for one through a relay."""
     bytes_in: int = 0
-    """Since it was opened, as `bytes_out`; 0 where nobody counts."""
+    """Bytes since it was opened, as `bytes_out`; 0 if not counted."""
     bytes_out: int = 0
 
     @property
@@ -93,7 +93,7 @@ class ConnectionTable:
         return peer_id in self._entries
 
     def peers(self) -> frozenset[PeerId]:
-        """Everybody connected."""
+        """The connected peers."""
         return frozenset(self._entries)
 
     def holds(self, connection: INetConn) -> bool:
@@ -165,7 +165,7 @@ class ConnectionTable:
             self._about[peer_id] = replace(about, listen=both)
 
     def observed_address(self, peer_id: PeerId) -> str:
-        """Where the peer says it sees us come from; empty if it has not said."""
+        """Return the address at which the peer says it sees us; empty if it has not said."""
         about = self._about.get(peer_id)
         return about.observed if about else ""
 

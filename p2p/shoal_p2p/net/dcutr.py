@@ -30,7 +30,7 @@ MAX_TOLD = 4
 MAX_MESSAGE_BYTES = 4096
 """Bound that DCUtR's specification names."""
 ANSWER_SECONDS = 5.0
-"""How long each message is waited for."""
+"""Deadline for each message, in seconds."""
 
 
 class DcutrError(Exception):
@@ -42,9 +42,9 @@ class Agreed:
     """The result of the talk."""
 
     addresses: tuple[str, ...]
-    """Where the other side says that it is seen: transport addresses, hearsay."""
+    """Transport addresses at which the other side claims to be seen; not verified."""
     wait_s: float
-    """When to dial."""
+    """Seconds until both sides dial."""
 
 
 async def propose(stream: INetStream, own: Sequence[str]) -> Agreed:

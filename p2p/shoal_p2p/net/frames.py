@@ -29,7 +29,7 @@ BYTES_A_TURN = 128 * 1024
 _FRAME_COST_BYTES = BYTES_A_TURN // FRAMES_A_TURN
 """Least that a frame counts in bytes: a small one is work too."""
 _BODY_DEADLINE_S = 60.0
-"""How long the rest of a frame may take once it has begun to come."""
+"""Deadline for the rest of a frame once its first bytes have come, in seconds."""
 
 
 class Baton:
@@ -55,7 +55,7 @@ class Baton:
         self._free.release()
 
     def locked(self) -> bool:
-        """Whether somebody has it."""
+        """True while a caller holds it."""
         return not self._free.value
 
 

@@ -1,4 +1,4 @@
-"""Which private network a text address is in. Pure."""
+"""Names the private network that a text address is in. Pure."""
 
 from __future__ import annotations
 

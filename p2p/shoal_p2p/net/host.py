@@ -79,7 +79,7 @@ _CIRCUIT_GRACE_S = 2.0  # a guess: by then what is on its way has arrived
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """How the host listens and what it bounds."""
+    """Listening addresses of a host, and its bounds."""
 
     listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
     announce: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Libp2pHost(Host):
         super().__init__(identity)
         self._settings = settings or HostSettings()
         self.announced = AnnouncedAddresses(self._settings.announce)
-        """Where this host tells others that it can be dialled."""
+        """Addresses at which this host tells others that it can be dialled."""
         self._host = build_host(
             identity,
             self._settings.swarm,

@@ -40,7 +40,7 @@ class PeerAbout:
     listen: tuple[str, ...]
     """Transport addresses, at most eight."""
     observed: str = ""
-    """Where it sees us come from, as a transport address; empty if it does not say."""
+    """Transport address at which the peer sees us; empty if it does not say."""
 
 
 async def identify(host: BasicHost, connection: INetConn) -> PeerAbout | None:

@@ -1,4 +1,4 @@
-"""Whom to let in before a handshake: slots and pace by network prefix. Pure.
+"""Admits connections before a handshake: slots and rate by network prefix. Pure.
 
 A prefix is an IPv4 /24 or an IPv6 /48: names cost nothing, networks do.  Loopback is let through
 unless told otherwise, since all of a machine's nodes share it.

@@ -121,7 +121,7 @@ class Host(ABC):
 
     @abstractmethod
     def observed_address(self, peer_id: PeerId) -> str:
-        """Where `peer_id` says it sees this peer come from; empty if it has not said."""
+        """Return the address at which `peer_id` says it sees us; empty if it has not said."""
 
     @abstractmethod
     def source_of(self, peer_id: PeerId) -> str:

@@ -44,7 +44,7 @@ class RefusalCounts:
         self._quiet: BoundedDict[tuple[str, Bar], tuple[float, float]] = BoundedDict(
             _MAX_REMEMBERED
         )
-        """When each address and reason may be logged again, and how long that silence is."""
+        """Time when each address and reason may be logged again, and the length of that silence."""
 
     def note(self, host: str, error: BaseException) -> bool:
         """Count and tell `error` if it is a refusal; False if it is something else."""

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 _PIECE_BYTES = 64 * 1024
 _WRITE_SECONDS = 30.0
-"""How long one end may take to read before its circuit ends."""
+"""Deadline for one end to read before its circuit ends, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class RelayLimits:
     reservations: int = 64
     circuits: int = 256
     circuits_per_peer: int = 32
-    """To one reserved peer, and from one peer that dials."""
+    """Most circuits to one reserved peer, and from one peer that dials."""
     network_share: float = 0.25
     """Share of the reservations and of the dialled circuits that one network may take. Loopback is
     free."""
@@ -78,7 +78,7 @@ class RelayServer:
         self.limits = limits or RelayLimits()
         self._reserved: dict[PeerId, float] = {}
         self._network: dict[PeerId, str | None] = {}
-        """Where a reserved peer came from."""
+        """Network from which each reserved peer came."""
         self._circuits_of_network: Counter[str | None] = Counter()
         self._circuits: Counter[PeerId] = Counter()
         self.num_circuits = 0

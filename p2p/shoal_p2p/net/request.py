@@ -59,7 +59,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """How long and how much one peer may occupy a handler."""
+    """Deadlines and bounds for what one peer may occupy of a handler."""
 
     read_deadline_s: float = 10.0
     handle_deadline_s: float = 30.0

@@ -1,4 +1,4 @@
-"""Who is served at once, when more ask than there are seats.
+"""Decides which requests are served at once, when more peers ask than there are seats.
 
 Where all seats are taken they are shared by network, then by name (`ShareTree`).  A seat that waits
 for its peer, which has yet to send its request or to read its answer, goes to a newcomer that has
@@ -17,7 +17,7 @@ Seat = Place[Callable[[], None]]
 
 
 class Seats:
-    """At most so many, at most so many of one name; of one name the longest seated goes first."""
+    """Bounds requests, in all and by name; of one name the longest seated goes first."""
 
     def __init__(self, *, max_seats: int, max_of_peer: int) -> None:
         self._max_seats = max_seats

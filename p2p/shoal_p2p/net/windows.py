@@ -61,7 +61,7 @@ _DISCARDED_BYTES = 64 * 1024
 _MAX_BODY_BYTES = MAX_PLAINTEXT_LENGTH - HEADER_SIZE
 """Body of a frame that is exactly one message of noise."""
 _WINDOW_DEADLINE_S = 5.0
-"""How long a writer waits for a peer that reads nothing."""
+"""Longest wait of a writer for a peer that reads nothing, in seconds."""
 
 C = TypeVar("C", bound=Hashable)
 

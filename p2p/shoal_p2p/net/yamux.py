@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 _FIRST_PING_S = 0.2
 """Delay of the first ping, which tells the latency of a new connection."""
 _CLOSE_DEADLINE_S = 2.0
-"""How long a polite goodbye may take before the socket is closed."""
+"""Deadline for a polite goodbye before the socket is closed, in seconds."""
 OF_CONNECTION = Rate(burst=400.0, per_second=100.0)
 """Streams that a connection may open. One costs a frame of some bytes, and whoever serves it a
 millisecond of its loop. Honest peers ask some twenty times a second at most (`fetch.asker`)."""
@@ -54,7 +54,7 @@ _LEAST_PAUSE_S = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepaliveSettings:
-    """How soon a silent peer is noticed: after at most the sum of the first two."""
+    """Intervals after which a silent peer is noticed: at most the sum of the first two."""
 
     ping_interval_s: float = 10.0
     """Seconds of silence after which a peer is pinged."""

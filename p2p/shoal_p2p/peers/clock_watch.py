@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _MOST_ASKED = 5
 """Peers asked each time: one liar has no majority."""
 _FIRST_SECONDS = 10.0
-"""How soon after the start: the first peers are connected by then."""
+"""Seconds from the start to the first look: the first peers are connected by then."""
 _NOBODY_SECONDS = 60.0
 """Pause while nobody answers."""
 _AGAIN_SECONDS = 600.0

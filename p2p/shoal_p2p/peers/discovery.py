@@ -68,15 +68,15 @@ _SAID_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """Which peers discovery prefers."""
+    """The peers that discovery prefers."""
 
     rank: Callable[[PeerId], float] = lambda _peer: 0.0
     """Peers of higher rank are dialled first."""
     counts: Callable[[PeerId], bool] = lambda _peer: True
-    """Whether a connected peer is of the swarm. Strangers to it, met as a relay's guests, are no
-    reason to stop looking."""
+    """True if a connected peer is of the swarm. Strangers to it, met as a relay's guests, do not
+    end the search for peers."""
     is_needed: Callable[[PeerId], bool] = lambda _peer: False
-    """Whether a bootstrap is not let go: a relay through which this node is reached."""
+    """True for a bootstrap that stays connected: a relay through which this node is reached."""
 
 
 class Discovery:

@@ -50,11 +50,11 @@ _IDLE_S = 15.0
 """Pause while there is no circuit and nobody connects. A circuit may be what is left of two
 connections, of which nobody tells."""
 _LOOK_S = 0.05
-"""How often it is seen whether a direct connection has come by any way."""
+"""Interval between two looks for a direct connection that came by any way, in seconds."""
 _TALK_S = 12.0
 """Deadline of one talk, in which each message has five seconds."""
 _WINDOW_S = 5.0
-"""How long the dials of one try may take."""
+"""Deadline for the dials of one try, in seconds."""
 _KNOCKS_S = (0.1, 0.3, 0.8)
 """Pauses between dials where a router refuses and does not just drop."""
 _MAX_AT_ONCE = 8

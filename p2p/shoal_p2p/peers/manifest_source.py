@@ -1,4 +1,4 @@
-"""Which swarm this peer belongs to.
+"""Finds the manifest of the swarm that this peer belongs to.
 
 one kept earlier  ─▶ that one, but for a moment in which a bootstrap that is up may say otherwise
 none, a bootstrap answers in time ─▶ its manifest (kept for the next start)
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _KEPT_WAIT_SECONDS = 0.5
-"""So long a start with a manifest of its own waits for a bootstrap's."""
+"""Wait for a bootstrap's manifest at a start with an own one, in seconds."""
 _WATCH_SECONDS = 1.0
 
 

@@ -35,9 +35,9 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 _DIAL_SECONDS = 2.0
-"""How long a dial of an asker may take: a port behind a firewall never answers."""
+"""Deadline for dialling an asker, in seconds: a port behind a firewall never answers."""
 _ASK_SECONDS = 4.0
-"""How long an answer is waited for: the other side's dial, and the way there and back."""
+"""Deadline for an answer, in seconds: the other side's dial, and the way there and back."""
 _DIAL_PAUSE_SECONDS = 10.0
 """Pause between two dials for one asker, so that this node is no tool to scan ports with."""
 _MAX_DIALS = 8

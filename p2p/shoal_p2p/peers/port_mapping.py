@@ -35,11 +35,11 @@ logger = logging.getLogger(__name__)
 
 MISSING = "pip install 'shoal[reach]'"
 LEASE_S = 3600.0
-"""How long a router is asked to forward for. After a crash it forgets the port within that."""
+"""Lease of a forwarded port, in seconds. After a crash the router forgets the port within it."""
 _ROUTER_S = 20.0
-"""How long all that may answer as a router is waited for, per question."""
+"""Deadline of one question to all that may answer as a router, in seconds."""
 _FORGET_S = 5.0
-"""How long the end of the node waits for the router: UPnP takes two seconds to find it."""
+"""Longest wait for the router at the node's end, in seconds: UPnP takes two to find it."""
 _AGAIN_S = 600.0
 """Pause between two questions: a laptop may be elsewhere by then."""
 _TRY_S = 12.0
@@ -51,7 +51,7 @@ _MAX_ASKED = 4
 
 
 class MappingState(StrEnum):
-    """How far it has come."""
+    """Progress of asking the router to forward this node's port."""
 
     NEEDLESS = "needless"
     """Not asked: off, this machine has a public address, or it listens for itself alone."""

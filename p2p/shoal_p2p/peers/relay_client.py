@@ -43,11 +43,11 @@ logger = logging.getLogger(__name__)
 MAX_RELAYS = 2
 """Places that a hidden node holds: one relay may go at any time."""
 _POLL_SECONDS = 1.0
-"""How soon a hidden node sees that a relay has come."""
+"""Interval at which a hidden node looks for a relay, in seconds."""
 _ASK_AGAIN_SECONDS = 600.0
-"""How often peers are asked whether they can dial this node: routers and networks change."""
+"""Interval between asking peers to dial this node, in seconds: routers and networks change."""
 _REFUSED_SECONDS = 60.0
-"""How long a peer that gave no place is not asked for one again."""
+"""Seconds for which a peer that gave no place is not asked for one again."""
 _MAX_ASKED = 4
 """Peers that are asked to dial this node."""
 _MAX_ADDRESSES = 3
@@ -55,7 +55,7 @@ _MAX_ADDRESSES = 3
 
 
 class RelayUse(StrEnum):
-    """When to use relays."""
+    """Intervals and numbers for the use of relays."""
 
     AUTO = "auto"
     ON = "on"
@@ -105,7 +105,7 @@ class RelayClient:
         self._ask_at = 0.0
         self._changed = trio.Event()
         self.reachable: bool | None = None
-        """Whether peers could dial us; None while unknown."""
+        """True if peers could dial us; None while unknown."""
         host.add_peer_callbacks(disconnected=self._on_disconnected)
 
     @property

@@ -27,7 +27,7 @@ from shoal_p2p.peers.forwarded import Forwarded, RouterError
 MAX_ANSWER_BYTES: Final = 1 << 12
 """The child's one line has some hundred bytes."""
 _END_S: Final = 1.0
-"""How long a killed child is waited for: a kernel that is busy with it may take longer."""
+"""Longest wait for a killed child, in seconds: a kernel that is busy with it may take longer."""
 
 
 def can_ask() -> bool:

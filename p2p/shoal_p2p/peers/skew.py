@@ -1,4 +1,4 @@
-"""How far this machine's clock is off, by what peers say of theirs. Pure."""
+"""Estimates how far this machine's clock is off, by the clocks that peers report. Pure."""
 
 from __future__ import annotations
 

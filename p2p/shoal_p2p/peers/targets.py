@@ -26,7 +26,7 @@ FetchPeers = Callable[[PeerId], Awaitable[list[PeerAddresses]]]
 
 
 class TargetKind(StrEnum):
-    """How we came to know a peer; the first is kept longest."""
+    """The way in which we came to know a peer; the first is kept longest."""
 
     BOOTSTRAP = "bootstrap"
     SAVED = "saved"
@@ -53,7 +53,7 @@ _MAX_KEPT_CHARS = 1024
 
 
 class TargetState(StrEnum):
-    """Whether a peer is connected, being dialled, or neither."""
+    """State of the connection to a peer."""
 
     IDLE = "idle"
     DIALING = "dialing"
@@ -61,7 +61,7 @@ class TargetState(StrEnum):
 
 
 class Parting(StrEnum):
-    """How a connection came to its end."""
+    """The way in which a connection ended."""
 
     LOST = "lost"
     FULL = "full"
@@ -72,7 +72,7 @@ class Parting(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoverySettings:
-    """When and how often to dial."""
+    """Intervals and numbers for dialling."""
 
     target_peers: int = 8
     """Peers to stay connected to; bootstraps come on top."""
@@ -136,13 +136,13 @@ class DialTarget:
     peer_id: PeerId
     kind: TargetKind
     due: float
-    """When to dial it next."""
+    """Time of the next dial."""
     given: tuple[str, ...] = ()
     """A bootstrap's, by the user."""
     dialled: tuple[str, ...] = ()
-    """Where it has answered this node; the latest first, at most three."""
+    """Addresses at which it has answered this node; the latest first, at most three."""
     told: tuple[str, ...] = ()
-    """Where it said itself that it listens."""
+    """Addresses at which it said itself that it listens."""
     told_by: str | None = None
     """The source of that (`Speaker.source`); None for what was saved."""
     heard: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
@@ -151,12 +151,12 @@ class DialTarget:
     attempts: int = 0
     last_error: str = ""
     visit_due: float = 0.0
-    """When to dial a bootstrap while no peers are missing."""
+    """Time of the next dial of a bootstrap while no peers are missing."""
     connected_at: float = 0.0
     is_dialled: bool = False
     """True while connected by a dial of this node."""
     parting: Parting = Parting.LOST
-    """How the connection ends, or has ended."""
+    """The way in which the connection ends, or has ended."""
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class DialTarget:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where to dial it: what is known, then of each who said something in turn."""
+        """Addresses to dial: known ones first, then one by each peer that named some, in turn."""
         if self.given:
             return self.given
         in_turn = chain.from_iterable(zip_longest(*self.heard.values()))
@@ -209,7 +209,7 @@ class Targets:
         self._rank = rank
         self._targets: dict[PeerId, DialTarget] = {}
         self._bootstraps: dict[PeerId, DialTarget] = {}
-        """Those among them that the user has named: dialled also where no peers are missing."""
+        """Peers that the user has named. They are dialled also where no peers are missing."""
 
     def get(self, peer_id: PeerId) -> DialTarget | None:
         """Return what is known of `peer_id`."""
@@ -305,7 +305,7 @@ class Targets:
             self.drop(target.peer_id)
 
     def put_off(self, target: DialTarget, wait_s: float, *, now: float) -> None:
-        """No address of it may be dialled yet."""
+        """Put the peer off: no address of it may be dialled yet."""
         target.state = TargetState.IDLE
         target.due = now + max(self._settings.backoff_first_s, wait_s)
 

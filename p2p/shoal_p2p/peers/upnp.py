@@ -16,9 +16,9 @@ from shoal_p2p.peers.forwarded import Forwarded, RouterError
 
 NAME: Final = "UPnP"
 _DISCOVER_MS = 2000
-"""How long routers may take to answer, as the UPnP Device Architecture has it (MX)."""
+"""Longest wait for a router's answer, as the UPnP Device Architecture has it (MX)."""
 _ROUTERS = ("239.255.255.250", 1900)
-"""Where routers listen (UPnP Device Architecture 2.0, section 1.3)."""
+"""Multicast address of routers (UPnP Device Architecture 2.0, section 1.3)."""
 _OTHER_PORTS = (20_000, 60_000)
 _MAX_TRIES = 4
 """Other ports that are tried where the first is taken."""

@@ -1,4 +1,4 @@
-"""Which other batches brought a group that is here, to replace it if it leaves. No I/O of its own.
+"""Other batches that brought a resident group, to replace it if it leaves. No I/O of its own.
 
     group is here already ─▶ note ─▶ it has left ─▶ take: the batch to read from disk again
 
@@ -34,7 +34,7 @@ class Copy:
 
 
 class Copies:
-    """At most `MAX_COPIES` batches for each of at most `max_groups` groups."""
+    """Remembers at most `MAX_COPIES` batches for each of at most `max_groups` groups."""
 
     def __init__(self, max_groups: int) -> None:
         self._of: BoundedDict[GroupId, list[Copy]] = BoundedDict(max_groups)

@@ -31,7 +31,7 @@ from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.types import PeerId
 
 MAX_PUBLISHERS: Final = 256
-"""Those learnt from last stay."""
+"""Bound on publishers; those learnt from last stay."""
 MAX_FAMILIES: Final = 128
 WINDOW_MINUTES: Final = 60
 SHORT_MINUTES: Final = 10
@@ -44,7 +44,7 @@ _MINUTE_MS: Final = 60_000
 
 @dataclass(slots=True, kw_only=True)
 class Minute:
-    """What was learnt from one publisher within one minute of the wall clock."""
+    """Groups, signal and tokens learnt from one publisher in one minute of the wall clock."""
 
     minute: int
     groups: int = 0
@@ -54,16 +54,16 @@ class Minute:
 
 @dataclass(slots=True, kw_only=True)
 class Learnt:
-    """What was learnt from one publisher. Changes in place."""
+    """Totals learnt from one publisher. Changes in place."""
 
     model: str = ""
     looked_at: int = 0
     trained: int = 0
     signal: float = 0.0
     reward_sum: float = 0.0
-    """Of all that were looked at."""
+    """Sum over all groups that were looked at."""
     last_ms: int = 0
-    """When a group of it was trained on last; 0 for never."""
+    """Time when a group of it was trained on last; 0 for never."""
     minutes: deque[Minute] = field(default_factory=lambda: deque(maxlen=WINDOW_MINUTES))
 
     def lately(self, now_ms: int, minutes: int) -> Minute:
@@ -96,7 +96,7 @@ class FamilyAnswers:
 
 
 _Added = tuple[int, int, float, float]
-"""What a round added to a publisher's row: looked at, trained, signal, reward."""
+"""One round's addition to a publisher's row: looked at, trained, signal, reward."""
 
 
 _COUNTS: Final = [one.name for one in fields(Learnt)][:-1]
@@ -245,7 +245,7 @@ class LearningLedger:
 
     @property
     def last_ms(self) -> int:
-        """When a group was trained on last; 0 for never."""
+        """Time when a group was trained on last; 0 for never."""
         return max((row.last_ms for _, row in self._rows.items()), default=0)
 
     def view(self, now_ms: int) -> Ledger:
@@ -321,7 +321,7 @@ class LearningLedger:
     # The file
 
     def to_json(self) -> str:
-        """As the data directory keeps it, without the journal."""
+        """Return the JSON that the data directory keeps, without the journal."""
         return json.dumps(
             {
                 "form": 1,

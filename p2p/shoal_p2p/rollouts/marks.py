@@ -1,4 +1,4 @@
-"""What happened beside a run's rounds, and may be why its curve turns: starts, models, peers. Pure.
+"""Events beside a run's rounds that may explain its curve: starts, models, peers. Pure.
 
     a start · a trainer's return · another model · who joins, who leaves ─▶ marks, each at a round
 
@@ -20,14 +20,14 @@ from shoal_ipc.answers.learning import Mark
 from shoal_wire.limits import MAX_NAME_BYTES
 
 MAX_MARKS: Final = 128
-"""Of this node's own, and as many of peers: who comes and goes all the time crowds out no start."""
+"""Bound on own marks, and on peers' marks: peers that come and go crowd out no start."""
 MAX_ABOUT: Final = 4
 """Peers, or models, that a mark names; it counts them all."""
 _ALIKE_MS: Final = 60_000
 
 
 class MarkKind(StrEnum):
-    """What happened."""
+    """The kind of event."""
 
     STARTED = "started"
     """The node itself."""
@@ -145,7 +145,7 @@ class Marks:
     # The file
 
     def to_json(self) -> SavedMarks:
-        """As the data directory keeps it."""
+        """Return the form that the data directory keeps."""
         rows = [(m.kind, m.round, m.at_ms, m.count, list(m.about)) for m in self._marks]
         return {"model": self._model, "rows": rows}
 

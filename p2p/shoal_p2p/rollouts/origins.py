@@ -29,7 +29,7 @@ _MINUTE_MS: Final = 60_000
 _TOO_MUCH: Final = 1.0 / 3.0
 """The share of others' signal above which a network is told of."""
 _SEVERAL, _OVER_EVEN = 3, 1.5
-"""It is told from so many networks on, above so many even shares: of three one has a third."""
+"""Least networks, and factor over an even share, for a report: of three one has a third."""
 _MANY_NAMES: Final = 8
 """Publishers behind one network that are told of whatever others there are."""
 
@@ -74,7 +74,7 @@ class NetworkShare:
 
     @property
     def is_too_much(self) -> bool:
-        """Whether it gives over a third, and above one of so many, or under many names."""
+        """True if it gives over a third, and above one of so many, or under many names."""
         above_others = self.networks >= _SEVERAL and self.share > _OVER_EVEN / self.networks
         return self.share > _TOO_MUCH and (above_others or self.names >= _MANY_NAMES)
 

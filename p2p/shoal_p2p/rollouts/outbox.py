@@ -58,7 +58,7 @@ makes beyond it waits there, where the newest are kept."""
 
 _RETRY_SECONDS = 1.0
 _PACE_SHARE, _BURST_SHARE = 0.9, 0.5
-"""Of the quota: peers count from another moment than we do, and a restart counts anew."""
+"""Shares of the quota: peers count from another moment than we do, and a restart counts anew."""
 _MAX_ANNOUNCED = 16
 ANNOUNCED_PER_SECOND = Rate(burst=16, per_second=2)
 ANNOUNCED_BYTES_PER_SECOND = Rate(burst=16 << 20, per_second=900_000)
@@ -80,7 +80,7 @@ class Accepted:
     sequence: int
     batch_id: BatchId
     signed: SignedBatch | None
-    """As it was sealed; None for a resend of one that was accepted before."""
+    """The sealed batch; None for a resend of one that was accepted before."""
 
     @property
     def is_new(self) -> bool:
@@ -95,12 +95,12 @@ class _Waiting:
     sequence: int
     created_ms: int
     message: bytes
-    """What is gossiped: the batch's envelope, or an announcement of it."""
+    """The gossiped bytes: the batch's envelope, or an announcement of it."""
     announces: BatchId | None
     """The batch's id where it is announced."""
     num_groups: int
     num_bytes: int
-    """Of the batch's envelope."""
+    """Size of the batch's envelope."""
 
 
 class Outbox:
@@ -133,14 +133,14 @@ class Outbox:
         self._unsent: deque[_Waiting] = deque()
         self._pace: TokenBucket | None = None
         self._heard = False
-        """Whether somebody was there for the last batch that was to go out."""
+        """True if a peer was there for the last batch that was to go out."""
         self._announced = TokenBucket(ANNOUNCED_PER_SECOND, -math.inf)
         self._announced_bytes = TokenBucket(ANNOUNCED_BYTES_PER_SECOND, -math.inf)
         self._wake = trio.Event()
         self._progress = trio.Event()
         self.num_batches_sent = 0
         self.num_batches_announced = 0
-        """Of those sent, the ones that were too big to be gossiped whole."""
+        """Sent batches that were too big to be gossiped whole."""
         self.announced: deque[BatchId] = deque(maxlen=_MAX_ANNOUNCED)
         """The latest of them."""
         self.num_batches_expired = 0
@@ -149,7 +149,7 @@ class Outbox:
 
     @property
     def late_s(self) -> float:
-        """By how many seconds the swarm is behind, while own batches wait for it; else 0."""
+        """Seconds by which the swarm is behind, while own batches wait for it; else 0."""
         return self._restraint.late_s if self._restraint.is_slowed else 0.0
 
     @property
@@ -383,7 +383,7 @@ class Outbox:
 
 _LATE_SECONDS = 1.0
 _FULL_AGAIN_SECONDS = 10.0
-"""After so long without a batch the measure is full."""
+"""Seconds without a batch after which the measure is full."""
 
 
 def wait_s_of(pace: TokenBucket, num_groups: int, now: float) -> float:

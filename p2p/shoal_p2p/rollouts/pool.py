@@ -53,7 +53,7 @@ _MAX_WITHDRAWN = 256
 _SWEEP_SECONDS = 5.0
 _PRUNE_SECONDS = 60.0
 _SERVED_MS = 600_000
-"""How long a batch that nobody here needs any more stays on disk for peers that missed it."""
+"""Time that a batch no longer needed here stays on disk for peers that missed it."""
 
 
 def steps_of(groups: Sequence[RolloutGroup]) -> Iterator[list[RolloutGroup]]:
@@ -72,11 +72,11 @@ def steps_of(groups: Sequence[RolloutGroup]) -> Iterator[list[RolloutGroup]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
-    """How long others' groups are kept, and how they are drawn."""
+    """Bounds on others' groups, and the way they are drawn."""
 
     max_age_seconds: float
     max_store_bytes: int
-    """How much of others' batches stays on disk, in bytes of their envelopes."""
+    """Bound on others' batches on disk, in bytes of their envelopes."""
     draws: str = "standing"
     """The setting `draws`."""
 

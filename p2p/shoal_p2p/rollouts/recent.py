@@ -37,7 +37,7 @@ class RecentGroup:
 
     @property
     def num_bytes(self) -> int:
-        """What it occupies."""
+        """Its weight in memory."""
         return weight_of(self.group.group)
 
 

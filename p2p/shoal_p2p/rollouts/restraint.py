@@ -1,4 +1,4 @@
-"""How far apart a node's own batches go out while messages arrive late. Pure.
+"""Spaces a node's own batches further apart while messages arrive late. Pure.
 
     late ─▶ twice as far apart, once in the time in which that shows
     in time again ─▶ closer together, little by little, until nothing holds them back
@@ -15,7 +15,7 @@ LATE_S = 2.0
 """Messages this late in the median slow a publisher down. Repairing a lost one takes a heartbeat
 and a second, so links that lose some of them slow nobody; a guess otherwise."""
 EASED_S = 1.0
-"""Under this lateness it goes faster again."""
+"""Lateness below which batches go out faster again, in seconds."""
 MOST_GAP_S = 30.0
 """Longest pause between two batches: whoever makes messages late on purpose gets no more."""
 MOST_WAIT_S = 5.0
@@ -25,7 +25,7 @@ _EASE_S = 10.0
 """Time in which the gap falls to 1/e."""
 _MOST_BACKLOG_S = 8.0
 _UNHEARD_S = 30.0
-"""Nothing was heard for so long beyond that: it is not late, there is little of it."""
+"""Seconds without a message beyond that: the swarm is not late, it sends little."""
 _NO_GAP_S = 0.05
 _SOON_S = 2.0
 """A batch that would wait longer than this is not accepted yet."""
@@ -47,7 +47,7 @@ class Restraint:
 
     @property
     def is_slowed(self) -> bool:
-        """Whether own batches are held back."""
+        """True if own batches are held back."""
         return self._gap_s > 0
 
     def note(self, late_s: float | None, now: float) -> None:
@@ -80,7 +80,7 @@ class Restraint:
         return min(self._left_s(now), MOST_WAIT_S)
 
     def is_soon(self, now: float) -> bool:
-        """Whether a batch accepted now goes out before long."""
+        """Return whether a batch accepted now goes out before long."""
         return self._left_s(now) <= _SOON_S
 
     def _left_s(self, now: float) -> float:

@@ -1,1 +1,1 @@
-"""Which topics this node listens to, and among which peers."""
+"""Chooses the topics this node listens to, and the peers it has in each."""

@@ -1,4 +1,4 @@
-"""Who was seen on which shard, lately: what a peer tells those that look for a shard. Pure.
+"""Peers seen on each shard lately, as told to peers that look for a shard. Pure.
 
 Only what a peer itself announced to us is noted, never hearsay, so that a lie reaches only who
 asks the liar. Bounded by peers and age; a peer seen again replaces what was known of it.

@@ -1,4 +1,4 @@
-"""How deep a node's shards lie in the tree of a swarm that divides itself. Pure.
+"""Decides how deep a node's shards lie in the tree of a swarm that divides itself. Pure.
 
     groups a second in a shard ─┐
     how deep others listen ─────┴─▶ deeper, or less deep ─▶ which shards are listened to
@@ -33,7 +33,7 @@ _SPARSE_S = 120.0
 _RISE_S = 60.0
 """Shards below are left after so long without a message, and so long after they were joined."""
 _SETTLE_S = 15.0
-"""So long those who listen to a publisher are deeper before it follows."""
+"""Seconds for which a publisher's listeners must be deeper before it follows."""
 _LEFT_BEHIND = 8
 """One of so many listeners may be left behind: else a single peer could hold a swarm together."""
 
@@ -44,7 +44,7 @@ class Division:
     def __init__(self) -> None:
         self.depth = 0
         self._is_new = True
-        """Whether nothing has been measured yet."""
+        """True until something has been measured."""
         self._dense_since = self._sparse_since = math.inf
         self._changed_at = -math.inf
         self._published = 0

@@ -51,7 +51,7 @@ Ask = Callable[[PeerId, tuple[int, ...]], Awaitable[list[PeerAddresses]]]
 
 
 class ShardGossip(Protocol):
-    """What the keeper needs of gossip, which stands above it."""
+    """The part of gossip that the keeper uses; gossip stands above it."""
 
     async def subscribe(self, topic: str, validator: Validator) -> None: ...
     async def unsubscribe(self, topic: str) -> None: ...
@@ -60,13 +60,13 @@ class ShardGossip(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSettings:
-    """How many peers of each shard to want, and how hard to look for them."""
+    """Number of peers wanted on each shard, and how hard to look for them."""
 
     want_peers: int = 6
     """Gossip's degree."""
     tick_s: float = 1.0
     look_every_s: float = 5.0
-    """Between two looks at who is subscribed to what, and two searches."""
+    """Seconds between two looks at who is subscribed to what, and two searches."""
     asks: int = 3
     """Peers asked in one search."""
     ask_again_s: float = 30.0
@@ -94,7 +94,7 @@ class ShardTraffic:
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self.groups: Counter[int] = Counter()
-        """By the smallest shard of the publisher."""
+        """Groups received, counted by the publisher's smallest shard."""
         self._heard_at: BoundedDict[PeerId, float] = BoundedDict(_MAX_PUBLISHERS)
 
     def accepted(self, told: BatchAccepted) -> None:
@@ -121,26 +121,26 @@ class ShardTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardChoice:
-    """What decides which shards are listened to, and who learns of it."""
+    """The rule that chooses shards to listen to, and the callback that learns of it."""
 
     plan: ShardPlan
     traffic: ShardTraffic
     own: int | None
     """The shard on which this node publishes; None if it publishes nothing."""
     wanted_per_s: Callable[[], float] = lambda: 0.0
-    """How many groups of others this node draws a second."""
+    """Returns how many groups of others this node draws a second."""
     on_change: Callable[[], None] = lambda: None
     """Called when other shards are listened to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSearch:
-    """How more peers of a shard are found."""
+    """The means of finding more peers of a shard."""
 
     directory: ShardDirectory
     ask: Ask
     may_dial: Callable[[str, PeerId], bool] = lambda _address, _said_by: True
-    """Whether an address may be dialled of which that peer has told."""
+    """Returns whether an address that this peer named may be dialled."""
     keep: frozenset[PeerId] = frozenset()
     """Peers to which a connection is always wanted: the bootstraps."""
 
@@ -169,7 +169,7 @@ class ShardKeeper:
         self._subscribed: frozenset[int] = frozenset()
         self._own = choice.own
         self._came_at: dict[int, float] = {}
-        """When a message came by each topic."""
+        """Time when a message came by each topic."""
         self._search = search
         self._validate = validate
         self._settings = settings or ShardSettings()

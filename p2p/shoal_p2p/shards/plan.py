@@ -1,4 +1,4 @@
-"""To how many shards a node listens, to which, and when it moves on. Pure.
+"""Decides the number of shards a node listens to, which ones, and when it moves on. Pure.
 
     wanted groups/s ─┐
     rate by shard ───┴─▶ number of shards ─▶ join, leave ─▶ every few minutes one for another
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLimits:
-    """When to join, leave and exchange shards."""
+    """Thresholds and times for joining, leaving and exchanging shards."""
 
     max_shards: int = 16
     """Most shards an automatic choice listens to."""
@@ -29,20 +29,20 @@ class ShardLimits:
     slack: float = 1.5
     """A shard is left if the others give this many times what is aimed at."""
     settle_s: float = 20.0
-    """After a change, before the rates are believed."""
+    """Seconds after a change before the rates are believed."""
     patience_s: float = 60.0
-    """How long a surplus lasts before a shard is left."""
+    """Seconds that a surplus lasts before a shard is left."""
     rotation_s: float = 300.0
     """Mean time after which one shard is exchanged for another."""
     overlap_s: float = 15.0
-    """How long the old one is kept beside the new one: a mesh forms in a few heartbeats."""
+    """Seconds that the old shard stays beside the new one: a mesh forms in a few heartbeats."""
     memory_s: float = 60.0
     """Time constant of the measured rates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardChange:
-    """What to subscribe to and what to leave now."""
+    """The shards to subscribe to and to leave now."""
 
     join: tuple[int, ...] = ()
     leave: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class _Rate:
 
 
 class DemandMeter:
-    """How many groups of others a trainer wants a second, from its own counters.
+    """Measures how many groups of others a trainer wants a second, from its own counters.
 
     It draws J a round, and more where a group had no signal: what it *wants*, not what it got, so
     that a starved trainer shows its hunger.
@@ -111,7 +111,7 @@ def demand_of(meter: DemandMeter, status: Mapping[str, object], now: float) -> f
 
 
 class ShardPlan:
-    """Which shards this node listens to. Call `tick` every second or so."""
+    """The shards this node listens to. Call `tick` every second or so."""
 
     def __init__(
         self,

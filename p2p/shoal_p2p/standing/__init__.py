@@ -1,1 +1,1 @@
-"""Who may be believed: points, bans, and a publisher's chance of being drawn."""
+"""Trust in peers: points, bans, and a publisher's chance of being drawn."""

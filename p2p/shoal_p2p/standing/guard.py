@@ -61,7 +61,7 @@ class PeerGuard:
         self._file = KeptFile(data_dir / REPUTATION_FILE, in_thread=in_thread, refused=refused)
         self._wall_ms = wall_ms
         self.verdicts = VerdictLog()
-        """Of everything judged, for views."""
+        """Log of all verdicts, for views."""
         self.refusals = RefusalLog()
         """The latest of what was not taken."""
         self.reputation = Reputation(always_protected=protected)

@@ -1,4 +1,4 @@
-"""What this node holds of every peer, kept across reconnects and restarts. Pure.
+"""This node's record of every peer, kept across reconnects and restarts. Pure.
 
     verdicts, behaviour ─▶ points ─▶ gossip's thresholds, ban (doubling, expiring)
                               └────┐
@@ -64,7 +64,7 @@ class PeerRow:
 
     peer_id: PeerId
     score: float
-    """At most 0."""
+    """Sum of its penalties, at most 0."""
     credit: float
     """The points that first deliveries have earned: they order peers and pay for nothing."""
     points: Mapping[Cause, float]
@@ -148,7 +148,7 @@ class Reputation:
 
     @property
     def blocked(self) -> frozenset[PeerId]:
-        """Everybody the user refuses."""
+        """The peers that the user refuses."""
         return frozenset(self._blocked)
 
     def sampling_weight(self, publisher: PeerId, now: float, source: str = "") -> float:

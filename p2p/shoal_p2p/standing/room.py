@@ -1,4 +1,4 @@
-"""Who goes when the house is full, so that nobody is locked out.
+"""Chooses the peer to disconnect when all slots are taken, so that no newcomer is locked out.
 
     over the bound, or a newcomer refused for want of a slot
         └─▶ the longest here of those who have been answered, the better half apart
@@ -47,7 +47,7 @@ _NEWCOMERS_SHARE = 0.25
 _LOOK_SECONDS = 0.5
 """Time between two looks while there are too many. A guess: a tenth of `STAY_SECONDS`."""
 _PRESSED_SECONDS = 2.0
-"""For so long after a newcomer was refused only half of the places are kept. A guess."""
+"""Seconds after a refused newcomer in which only half of the places are kept. A guess."""
 _TELL_SECONDS = 2.0
 """Most time for telling a peer that it is let go. One that is not told is back within 0.5 s."""
 _FIRST_QUIET_SECONDS, _LONGEST_QUIET_SECONDS = 60.0, 3600.0
@@ -110,7 +110,7 @@ class PeerRoom:
         is_guest: Callable[[PeerId], bool] = lambda _peer: False,
         on_let_go: Callable[[PeerId], None] = lambda _peer: None,
     ) -> None:
-        """Who `is_guest` is reached through this peer; `on_let_go` learns of each that goes."""
+        """`is_guest` tells peers reached through this one; `on_let_go` learns of each that goes."""
         self._host = host
         self._max_peers = max_peers
         self._rank = rank
@@ -128,7 +128,7 @@ class PeerRoom:
         self.num_refused = 0
         """Newcomers that found no slot free, since the start."""
         self.full_at: float | None = None
-        """When somebody had to go, or was refused, last."""
+        """Time when a peer last had to go, or was refused."""
         host.add_peer_callbacks(connected=self._on_connected, disconnected=self._on_gone)
         host.set_full_callback(self._on_full)
 

@@ -1,4 +1,4 @@
-"""How a peer's connection has behaved: points by cause, from one table. Pure.
+"""Points for the behaviour of a peer's connection, by cause, from one table. Pure.
 
 Each cause takes points off down to a limit of its own, and points come back with time, so an honest
 peer that once slipped recovers.  A cause that a peer in trouble can also give has a limit above the
@@ -114,8 +114,7 @@ WEIGHTS: Mapping[Cause, Weight] = {
 
 The unit is arbitrary; what counts is the distance to -10
 (out of every mesh) and to `BAN_BELOW`. The site shows this table in docs/threats.md, with the
-comments above its rows.
-"""
+comments above its rows."""
 
 _MILD = {
     # Rests on our own clock, which may be the wrong one.
@@ -156,7 +155,7 @@ class StandingRow:
 
     @property
     def weight(self) -> float:
-        """How much there is to say of it."""
+        """Size of the row, by which the least important one is dropped."""
         return self.credit - self.score
 
 

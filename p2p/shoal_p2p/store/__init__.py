@@ -1,1 +1,1 @@
-"""What survives a restart: the SQLite store, and the archive for export."""
+"""Storage that survives a restart: the SQLite store, and the archive for export."""

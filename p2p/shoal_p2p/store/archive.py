@@ -1,4 +1,4 @@
-"""What a node has seen, for whoever studies it: every valid batch as its signed bytes, on disk.
+"""Archive of every valid batch that a node has seen, as its signed bytes, for study.
 
     notice() ─▶ bounded queue (the oldest goes when full) ─▶ run() ─▶ one transaction
 

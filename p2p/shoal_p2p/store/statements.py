@@ -66,7 +66,7 @@ class StoreCore:
         """The wall clock of the transaction, in milliseconds."""
         self._unsent_bytes: int | None = None
         self._flushes: bool | None = None
-        """Whether a commit flushes the disk; None until the first."""
+        """True if a commit flushes the disk; None until the first."""
 
     def close(self) -> None:
         """Close the database."""

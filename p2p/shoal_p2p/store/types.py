@@ -35,12 +35,12 @@ class StoreError(Exception):
 
     @property
     def log_level(self) -> int:
-        """How loudly to say it: of a full disk `disk` tells, once for all that it stops."""
+        """The log level: a full disk is reported once, by `disk`."""
         return logging.DEBUG if self.fault is StoreFault.FULL else logging.WARNING
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may work later."""
+        """True if the same call may work later."""
         return self.fault in (StoreFault.FULL, StoreFault.OUTBOX_FULL, StoreFault.CLOSED)
 
 
@@ -103,7 +103,7 @@ class StoredBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """What a node resumes from."""
+    """The state from which a node resumes."""
 
     batch_ids: tuple[BatchId, ...]
     """The ids of all stored batches, oldest first."""

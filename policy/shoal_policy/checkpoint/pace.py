@@ -1,4 +1,4 @@
-"""When the next checkpoint is due: by the clock, but never so often that training waits for it."""
+"""Times checkpoints: by the clock, but never so often that training waits for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CheckpointPace:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for one."""
+        """True when it is time for one."""
         wait = max(self._seconds, COST_FACTOR * self._cost) if self._seconds else 0.0
         return self._clock() - self._ended >= wait
 

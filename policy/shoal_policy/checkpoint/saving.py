@@ -46,7 +46,7 @@ _NAME = re.compile(r"round-(\d{6,})(?:\.(\d+))?")
 _TEMPORARY = re.compile(r"round-\d{6,}(?:\.\d+)?\.tmp-.*")
 _CHUNK_BYTES = 1 << 20  # read at once of a file whose digest is taken; no result depends on it
 _LEAST_BYTES = 1 << 16
-"""With less than this free, a write that failed failed for it: torch does not say why."""
+"""Free bytes below which a failed write is taken for a full disk: torch does not say why."""
 
 
 class CheckpointError(Exception):
@@ -106,7 +106,7 @@ class Snapshot:
     weights: dict[str, torch.Tensor]
     """Weights by the names of the model's own state."""
     optimizer: dict[str, Any]
-    """As one process's optimiser would say it."""
+    """State of the optimiser, in the form of one process."""
 
 
 def save_checkpoint(

@@ -1,1 +1,1 @@
-"""Which groups a round trains on, and what each completion is worth. No tensors."""
+"""Chooses the groups a round trains on, and each completion's advantage. No tensors."""

@@ -13,7 +13,7 @@ AdvantageScale = Literal["group", "none"]
 
 
 def has_signal(rewards: Sequence[float]) -> bool:
-    """Whether the group teaches anything: at least two rewards, not all equal, all finite."""
+    """Return whether the group can teach: at least two rewards, not all equal, all finite."""
     return all(map(math.isfinite, rewards)) and len(set(rewards)) > 1
 
 

@@ -20,7 +20,7 @@ class ScoredGroup:
     rewards: tuple[float, ...]
     external: bool
     source: PublishedGroup | None = None
-    """Where an external group came from."""
+    """Source of an external group."""
     claimed: tuple[tuple[float, ...] | None, ...] | None = None
     """Log-probabilities that a server that follows gave each own completion, where it can be used.
     """
@@ -71,7 +71,7 @@ class External:
     """Mean age of the groups in seconds; None without any."""
     passed_over: PassedOver = PassedOver()
     unused: tuple[UnusedGroup, ...] = ()
-    """Those that are of no use in any round."""
+    """Groups that no round can use."""
 
     @property
     def ids(self) -> list[GroupId]:

@@ -1,4 +1,4 @@
-"""How much of what is learnt from others may come from one source: pure.
+"""Limits how much of the external signal may come from one source. Pure.
 
 Right answers cost their sender nothing, since whoever makes a question has its answer. So being
 right earns nobody a larger part: what one network gives, and what one publisher gives, has a

@@ -22,7 +22,7 @@ LOOK: Final = 4
 Order = Callable[[Candidate, Sequence[Candidate]], float]
 """A candidate's rank beside those chosen before it: the lower, the sooner it is chosen."""
 AdvantageTest = Callable[[float], bool]
-"""Whether a completion with this advantage is trained on."""
+"""Returns whether a completion with this advantage is trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +61,13 @@ WORDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalStrategy:
-    """How others' groups are chosen, and which of their completions are trained on."""
+    """The choice of external groups, and of those of their completions to train on."""
 
     orders: tuple[Order, ...] = ()
     """Most important first; the order of the draw, which is random, breaks ties."""
     advantage_tests: tuple[AdvantageTest, ...] = ()
     has_ceilings: bool = False
-    """Whether sources have ceilings (`shoal_policy.choice.sources`). The paper's way has none."""
+    """True if sources have ceilings (`shoal_policy.choice.sources`). The paper's way has none."""
 
     def enough(self, wanted: int) -> int:
         """Return how many usable groups end the drawing."""

@@ -46,7 +46,7 @@ def make_decoder(
 
 
 def is_small_llama(policy: Policy) -> bool:
-    """Whether `SmallDecoder` does the same sums as the model."""
+    """Return whether `SmallDecoder` does the same sums as the model."""
     model = policy.model
     if type(model).__name__ not in _LLAMA_SHAPED or not policy.linear_head:
         return False

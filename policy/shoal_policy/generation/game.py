@@ -31,7 +31,7 @@ class PlayedGame:
     logprobs: list[float] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     ended: FinishReason | None = None
-    """How the game ended; None while it is running."""
+    """The reason why the game ended; None while it is running."""
 
     def add_message(self, policy: Policy, sample: SampledCompletion) -> None:
         """Append what the policy said. One that was cut ends the game: it has no end token."""

@@ -35,7 +35,7 @@ _GROWTH = 1.5
 
 
 def can_hold(policy: Policy) -> bool:
-    """Whether rows of this policy can be held, up to its last position.
+    """Return whether rows of this policy can be held, up to its last position.
 
     Its attention must be replaceable, without a window: `can_pack` compares.
     """

@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Draws: TypeAlias = torch.Generator | Sequence[int] | torch.Tensor
-"""Where randomness comes from: one generator for all prompts, a seed for each of them, or numbers
-that `uniforms` drew before."""
+"""Source of randomness: one generator for all prompts, a seed for each of them, or numbers that
+`uniforms` drew before."""
 
 OnStep = Callable[[int, float], None]
 """Told how many completions have ended, and the part of the work that is done, at the least."""
@@ -62,7 +62,7 @@ class SampledCompletion:
     ids: list[int]
     """Token ids, the end token included when there is one; never empty."""
     text: str
-    """Without the end token; may be empty."""
+    """Text without the end token; may be empty."""
     finish_reason: FinishReason
     logprobs: list[float]
     """Log-probability, in nats, of each id under the distribution it was drawn from (after

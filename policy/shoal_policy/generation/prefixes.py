@@ -33,7 +33,7 @@ _NONE: Final = -1
 
 
 def can_share(policy: Policy, prompts: Sequence[Sequence[int]], max_new: int) -> list[int] | None:
-    """How many tokens each prompt shares with its family; None where the decoder cannot be used."""
+    """Return how many tokens each prompt shares with its family; None where that cannot be used."""
     shared = [policy.shots.num_shared(prompt) for prompt in prompts]
     if not any(shared) or not policy.linear_head:
         return None

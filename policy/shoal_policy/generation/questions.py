@@ -1,4 +1,4 @@
-"""Which questions a policy can be asked: those that leave room for an answer."""
+"""Refuses questions that leave a policy no room for an answer."""
 
 from __future__ import annotations
 

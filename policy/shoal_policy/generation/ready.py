@@ -1,4 +1,4 @@
-"""Before tokens are drawn: weights as they are computed with, and rows by memory.
+"""Prepares for drawing tokens: weights in the precision of computing, and rows by memory.
 
 Autocast casts a matrix at every use while no gradient is kept, and a frozen one always: once a
 token, though it stays the same for all of them. So it is cast once, and put back afterwards.

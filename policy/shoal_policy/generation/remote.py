@@ -50,7 +50,7 @@ class RemoteConfig:
     request_seconds: float = REQUEST_SECONDS
     concurrency: int = 8
     chat: bool = True
-    """Whether to ask for chat completions; otherwise for plain ones from the start."""
+    """True to ask for chat completions; otherwise for plain ones from the start."""
     first_pause_seconds: float = FIRST_PAUSE_SECONDS
     """Pause before the second try, in seconds. It doubles for each further try."""
 

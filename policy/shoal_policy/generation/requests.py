@@ -211,7 +211,7 @@ _IN_WORDS: Final = {
     "ReadError": "the connection broke",
     "RemoteProtocolError": "the connection broke",
 }
-"""What the commonest errors of httpx mean, by their kind."""
+"""The commonest errors of httpx in words, by their kind."""
 
 
 def named(error: Exception) -> str:

@@ -87,7 +87,7 @@ class ThisProcess:
 
 
 def are_start_logprobs(policy: Policy, sampling: SamplingParams) -> bool:
-    """Whether what this process drew with is what an update computes before its first step.
+    """Return whether the log-probabilities drawn with are those an update computes first.
 
     So it is in float32, to rounding, where no token was ruled out: then they need not be computed
     again. In bfloat16 two ways to the same number differ by a hundredth of a nat and more.

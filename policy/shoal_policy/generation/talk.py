@@ -41,7 +41,7 @@ class Talk:
     messages: list[str] = field(default_factory=list)
     observations: list[str] = field(default_factory=list)
     ended: FinishReason | None = None
-    """How the conversation ended; None while it is running."""
+    """The reason why the conversation ended; None while it is running."""
     counted: int = 0
     """Tokens, by the server's count."""
 

@@ -47,7 +47,8 @@ class Shots:
         return tuple(others[: shown.count])
 
     def num_shared(self, prompt: Sequence[int]) -> int:
-        """How many tokens at a prompt's beginning are those of all of its family; 0 for none.
+        """Return how many tokens at a prompt's beginning all prompts of its family share; 0 for
+        none.
 
         At least one token is left for the prompt itself.
         """

@@ -102,7 +102,7 @@ def cache_folder() -> Path:
 
 
 def lacks_weights(info: Mapping[str, Any]) -> str:
-    """What a loader's report says is not in a model's files, for a line about them."""
+    """Return a line about what a loader's report names as missing from a model's files."""
     missing = sorted(info["missing_keys"])
     return f"lacks weights: {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}"
 

@@ -51,7 +51,7 @@ class ModelError(Exception):
 
 
 class PromptFormat(StrEnum):
-    """How a question becomes a prompt; see `shoal_policy.model.prompting`."""
+    """The form in which a question becomes a prompt; see `shoal_policy.model.prompting`."""
 
     TINY = "tiny"
     """``<bos>question<ans>``: the embedded model."""
@@ -69,7 +69,7 @@ class Policy:
     """A ``transformers`` causal LM, always in eval mode: dropout would make the ratio noisy."""
     tokenizer: Any
     name: str
-    """As the user gave it: hub name, folder, or ``tiny``."""
+    """Name as the user gave it: hub name, folder, or ``tiny``."""
     tokenizer_digest: Digest
     """16 bytes: truncated SHA-256 of the vocabulary, token and id, in the order of ids."""
     device: torch.device

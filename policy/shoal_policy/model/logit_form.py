@@ -20,7 +20,7 @@ class LogitForm:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the product is the logits."""
+        """True if the product is the logits."""
         return self.scale == 1.0 and self.soft_cap is None
 
     def apply(self, product: torch.Tensor) -> torch.Tensor:

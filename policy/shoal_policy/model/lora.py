@@ -73,7 +73,7 @@ def _with(policy: Policy, adapter: Any) -> Policy:
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether `folder` holds an adapter and not a whole model."""
+    """Return whether `folder` holds an adapter and not a whole model."""
     return (folder / ADAPTER_CONFIG).is_file()
 
 

@@ -1,4 +1,4 @@
-"""How much memory a model needs and has; and less: layers computed twice, smaller micro-batches."""
+"""Memory a model needs and has, and ways to need less: recomputed layers, smaller micro-batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CPU_TEXTS = ("not enough memory", "can't allocate memory", "out of memory")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory, of the host or of a device, ran out."""
+    """Return whether an error says that memory, of the host or of a device, ran out."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     text = str(error).lower()

@@ -50,7 +50,7 @@ _ONE_CALL = 128
 FIRST_PAYS = 0.9
 """A prompt is computed first when attention has at most this share of the work left by it."""
 FIRST_SAVES = 4096
-"""And when so many places of masks are saved: its calls have a cost of their own."""
+"""Masked places that must be saved as well: its calls have a cost of their own."""
 _REPEATED_ON = ("cpu",)
 """Devices whose attention takes as many key heads as query heads, and no fewer."""
 _UNKNOWN = ("softcap", "s_aux", "position_bias", "cache")
@@ -190,7 +190,7 @@ def _families(rows: Sequence[TokenRow]) -> list[list[TokenRow]]:
 
 
 def _is_tree(family: Sequence[TokenRow]) -> bool:
-    """Whether attention has less to do with these rows as a tree: a row's mask is half empty."""
+    """Return whether these rows cost attention less as a tree: a row's mask is half empty."""
     size = packed_tokens(family)
     return size >= _LEAST_TREE and 2 * size * size < sum(_length(row) ** 2 for row in family)
 
@@ -204,7 +204,7 @@ def _same_prompt(family: Sequence[TokenRow]) -> list[list[TokenRow]]:
 
 
 def is_first(rows: Sequence[TokenRow]) -> bool:
-    """Whether attention has less to do with these rows when their one prompt is computed first.
+    """Return whether attention has less work when the rows' one prompt is computed first.
 
     A whole row's mask is half empty, and that half is passed over; a completion's is full.
     """
@@ -385,7 +385,7 @@ _known: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def can_pack(model: Any, device: torch.device, longest: int) -> bool:
-    """Whether packing gives this model's own hidden states for rows of up to `longest` tokens.
+    """Return whether packing gives the model's own hidden states, rows up to `longest` tokens.
 
     Found out once a model. Within an attention window there is none.
     """
@@ -447,7 +447,7 @@ def _attention(
     dropout: float = 0.0,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """By transformers' signature: [1, heads, M, d] each; returns [1, M, heads, d]."""
+    """Attend by transformers' signature: [1, heads, M, d] each; returns [1, M, heads, d]."""
     layout: Layout | None = options.get(_LAYOUT)
     if layout is None or any(options.get(name) is not None for name in _UNKNOWN):
         raise CannotPackError("attention asks for more than a causal mask")

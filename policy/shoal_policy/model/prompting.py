@@ -136,7 +136,7 @@ def decode_completion(policy: Policy, ids: list[int]) -> str:
 
 
 class _Form(TypedDict):
-    """How a family is asked, beside its question and examples."""
+    """Form of a family's prompt, beside its question and examples."""
 
     tagged: bool
     system: str
@@ -156,7 +156,7 @@ def _plain_ids(
 
 
 def _open(policy: PromptReader, ids: Sequence[int]) -> list[int]:
-    """Without an end: some tokenizers close every text, and a prompt must stay open."""
+    """Return a prompt's tokens without an end: some tokenizers close every text."""
     kept = list(ids)
     while kept and kept[-1] in policy.eos_ids:
         kept.pop()
@@ -243,7 +243,7 @@ def _any_names_special(policy: PromptReader, question: str, examples: Sequence[E
 
 
 def _names_special(policy: PromptReader, text: str) -> bool:
-    """Whether a text has the name of a special token in it."""
+    """Return whether a text has the name of a special token in it."""
     as_tokens = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
     return list(as_tokens) != encode_text(policy, text)
 

@@ -1,4 +1,4 @@
-"""How this policy reads a completion of another node, to train on it as its own (section 3.2).
+"""Reads another node's completion in own tokens, to train on it as its own (section 3.2).
 
     text ─▶ one opening tag? ─▶ own token ids ─▶ fit the room? ─▶ the same text again? ─▶ reading
 
@@ -23,7 +23,7 @@ class Reading:
     """A completion of another node in own tokens."""
 
     ids: tuple[int, ...]
-    """With the end token where the completion ended by itself."""
+    """Token ids, with the end token where the completion ended by itself."""
     unread: tuple[bool, ...] | None
     """Tokens with a part that the verifier does not read; None where it reads all."""
     said: tuple[int, ...] | None = None

@@ -90,7 +90,7 @@ def whole_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether every number is finite; collective where tensors are dealt out."""
+    """Return whether every number is finite; collective where tensors are dealt out."""
     known = list(tensors)
     dealt_out = any(isinstance(one, DTensor) for one in known)
     finite = all(bool(_part(one.detach()).isfinite().all()) for one in known)

@@ -48,7 +48,7 @@ class NodeLink:
         self._held: dict[GroupId, None] = {}
         """Trained on, in no checkpoint yet."""
         self._unconfirmed: dict[GroupId, None] = {}
-        """In a checkpoint, and not known to be consumed on the node's disk."""
+        """Groups in a checkpoint that are not known to be consumed on the node's disk."""
 
     @property
     def counts(self) -> ShareCounts:
@@ -57,7 +57,7 @@ class NodeLink:
 
     @property
     def connected(self) -> bool:
-        """Whether the node answers."""
+        """True if the node answers."""
         return self._client is not None and self._client.connected
 
     @property

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING_BATCHES = 256  # an hour of rounds of a quarter minute; a guess
 _PAUSE_SECONDS = 0.5
-"""Before a batch is sent again that the node could not take."""
+"""Pause before a batch is sent again that the node could not take, in seconds."""
 _SAY_SECONDS = 60.0  # a line a minute while batches are dropped
 MAX_SENT_BATCHES = 8
 """Batches that may be unacknowledged at once. The next one waits for the first: back-pressure."""

@@ -59,7 +59,7 @@ def num_earlier_runs(data_dir: Path) -> int:
 
 
 def has_started_over(data_dir: Path, run: str) -> bool:
-    """Whether a trainer of the node's run `run` started over already."""
+    """Return whether a trainer of the node's run `run` started over already."""
     try:
         return (data_dir / MARK_FILE).read_text() == run
     except OSError:

@@ -29,7 +29,7 @@ class RecentRounds:
 
     rounds: int
     enough: bool
-    """Whether they are as many as a judgement needs."""
+    """True if they are as many as a judgement needs."""
     answers: int
     groups: int
     reward: float

@@ -1,4 +1,4 @@
-"""Whether a training learns: from its latest rounds to findings, each with what to do. Pure.
+"""Judges from its latest rounds whether a training learns; findings say what to do. Pure.
 
     RoundRecord ──▶ LearningMemory ──▶ findings: begun, standing, over
 
@@ -25,7 +25,7 @@ ANSWERS: Final = 500
 """Least own answers that are judged together: of a policy that is right once in a hundred, none of
 them earns anything once in 150 times."""
 CUT_ROUNDS: Final = 10
-"""As `ROUNDS`, of what the token limit cuts: it shows at once, and costs every round until then."""
+"""Rounds for answers cut by the token limit: it shows at once, and costs every round until then."""
 CUT_ANSWERS: Final = 100  # enough to tell 90 % from 75 % of them
 NOTHING: Final = (0.001, 0.004)
 """Mean own reward below which the finding begins, and at which it ends."""
@@ -109,7 +109,7 @@ class LearningMemory:
 
     @property
     def wants_example(self) -> bool:
-        """Whether an answer of the latest round that earned nothing should be shown."""
+        """True if an answer of the latest round that earned nothing should be shown."""
         since = self.standing.get(Check.NOTHING_EARNED)
         if since is None:
             return False
@@ -172,7 +172,7 @@ class Rule:
     says: Callable[[LearningMemory], str]
     do: Callable[[LearningMemory], str]
     of_generating: bool = False
-    """Whether it is of a node that only generates, too."""
+    """True if it applies to a node that only generates, too."""
 
 
 def _earns_nothing(known: LearningMemory) -> bool:

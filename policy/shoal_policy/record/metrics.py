@@ -84,7 +84,7 @@ def held_out_metrics(held_out: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSpread:
-    """How the rewards of a training set spread within its groups."""
+    """The spread of a training set's rewards within its groups."""
 
     std: float | None
     """Mean over groups of the unbiased standard deviation, as TRL's `reward_std`."""
@@ -217,7 +217,7 @@ def keep_rounds(path: Path, last: Mapping[str, int]) -> None:
 
 
 def _kept(line: bytes, last: Mapping[str, int]) -> bool:
-    """Whether a line is whole, and not later than the last round of its kind."""
+    """Return whether a line is whole, and not later than the last round of its kind."""
     if not line.endswith(b"\n"):
         return False
     try:

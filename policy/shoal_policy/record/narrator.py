@@ -36,7 +36,7 @@ DRAW_EVERY_SECONDS = 0.1  # faster than that nobody reads
 SPARE = ("start", "pace", "external reward", "share")
 """Parts that a line goes without, one after the other, until it fits the terminal."""
 KEEP_EVERY_SECONDS = 60.0
-"""In the trainer's log, which is there when the terminal is not."""
+"""Interval of lines in the trainer's log, which is there when the terminal is not."""
 PEERS_EVERY_SECONDS = 5.0  # peers come and go more slowly; a guess
 PHASE_AFTER_SECONDS = 5.0
 """Phases longer than this are logged, in seconds."""
@@ -185,7 +185,7 @@ def _show(value: float | None) -> str:
 
 
 class PeerCount:
-    """How many peers the node has, asked for at most every few seconds."""
+    """The node's number of peers, asked for at most every few seconds."""
 
     def __init__(self, client: NodeClient | None) -> None:
         self._client = client

@@ -24,7 +24,7 @@ class Phase(StrEnum):
     LOADING = "loading"
     """The model, or a checkpoint."""
     TRYING = "trying prompts"
-    """Whether worked examples before questions give signal."""
+    """A trial of worked examples before questions: do they give signal?"""
     EVALUATING = "evaluating"
     ANSWERING = "answering"
     SCORING = "scoring"
@@ -34,7 +34,7 @@ class Phase(StrEnum):
     LEARNING = "learning"
     SAVING = "saving"
     WAITING = "waiting"
-    """For `--round-seconds` to be over, or for a server."""
+    """A pause until `--round-seconds` are over, or a server answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Doing:
     of: int
     """Answers done and wanted; 0 of 0 where nothing is counted."""
     seconds: float
-    """Since it began."""
+    """Time since it began."""
     left_s: float | None
     """Seconds to its end by its pace so far; None where nothing tells."""
 
@@ -82,7 +82,7 @@ class Phases:
         self._since = clock()
         self._told = float("-inf")
         self.has_answered = False
-        """Whether a round's own answers are there: until then nothing of any peer was met."""
+        """True once a round's own answers are there: until then nothing of any peer was met."""
 
     def listen(self, hear: Callable[[Doing], None]) -> None:
         """Have `hear` called with what is done, about once a second at most."""

@@ -48,7 +48,7 @@ class RoundRecord:
     """Mean age of the external groups trained on, by their publishers' clocks; `null` without any;
     in seconds."""
     external_no_reward: int
-    """Of those drawn, skipped because no answer earned anything."""
+    """Drawn groups that were skipped because no answer earned anything."""
     external_all_same: int
     """Skipped because all answers earned the same."""
     external_unread: int
@@ -64,7 +64,7 @@ class RoundRecord:
     own_answers: int
     """Its answers to them."""
     own_frac_reward_zero_std: float | None
-    """As `frac_reward_zero_std`, over those own groups; `null` without any."""
+    """TRL's `frac_reward_zero_std` over those own groups; `null` without any."""
     loss: float
     """GRPO loss, mean over the optimiser steps of the round. TRL."""
     grad_norm: float

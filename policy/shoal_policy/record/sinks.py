@@ -1,4 +1,4 @@
-"""Where metrics go beside `metrics.jsonl`: TensorBoard, Weights & Biases, trackio.
+"""Sends metrics, beside `metrics.jsonl`, to TensorBoard, Weights & Biases or trackio.
 
 A sink never stops the training: one that fails later is closed with a warning. One that cannot be
 opened although it was named is the user's to know: one line, and the trainer ends.
@@ -28,7 +28,7 @@ FLUSH_SECONDS = 5.0
 PROJECT = "shoal"
 FIRST_EVENTS = 1000  # points of a chart that are told apart on a wide screen; a guess
 SECONDS_AN_EVENT = 5.0
-"""After the first: no chart shows more, and a small model plays twenty rounds a second."""
+"""Seconds an event takes after the first ones: a small model plays twenty rounds a second."""
 
 
 class Sink(Protocol):
@@ -129,7 +129,7 @@ class _Pace:
         self._at: float | None = None
 
     def take(self, now: float) -> bool:
-        """Whether an event may pass; it counts then."""
+        """Return whether an event may pass; it counts then."""
         passed = 0.0 if self._at is None else now - self._at
         self._at = now
         self._left = min(FIRST_EVENTS, self._left + passed / SECONDS_AN_EVENT)

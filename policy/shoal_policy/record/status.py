@@ -37,7 +37,7 @@ class TrainerReport:
     last_round: Mapping[str, Any] | None
     """The figures of the latest round, if it has just ended."""
     learning: Mapping[str, Any]
-    """Whether it learns: `shoal_policy.record.learning.LearningMemory.view`."""
+    """Answer to "does it learn?": `shoal_policy.record.learning.LearningMemory.view`."""
     trains: bool = True
     paused: str = ""
     """Why no round is played for now."""

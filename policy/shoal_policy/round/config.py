@@ -34,7 +34,7 @@ class RoundConfig:
     num_questions: int = 0
     """B: questions asked; with more than I, own groups with signal come first. 0 is I."""
     strategy: ExternalStrategy = field(default_factory=ExternalStrategy)
-    """How external groups are chosen."""
+    """The choice of external groups."""
 
     @property
     def most_looked_at(self) -> int:

@@ -256,7 +256,7 @@ class _Update:
         return made.loss
 
     def _is_weighed(self, row: TrainingRow) -> bool:
-        """Whether what this row weighs depends on its log-probabilities, and is not known yet."""
+        """Return whether this row's weight needs its log-probabilities, and is not known yet."""
         weighs = row.external and row.unread is not None
         return row.start is None and (weighs or row.claimed is not None)
 

@@ -51,7 +51,7 @@ def head_logprobs(
 
 
 def tile_rows(num: int, vocabulary: int, device: torch.device) -> int:
-    """How many of `num` tokens have their logits held at once."""
+    """Return how many of `num` tokens have their logits in memory at once."""
     elements = TILE_ELEMENTS if device.type == "cpu" else GPU_TILE_ELEMENTS
     return min(num, max(1, elements // vocabulary))
 

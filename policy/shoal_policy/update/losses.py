@@ -21,7 +21,7 @@ Sizes = Sequence[tuple[int, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How far from 1 a ratio may go before clipping holds it."""
+    """Largest distances of a ratio from 1 before clipping holds it."""
 
     low: float
     high: float
@@ -50,14 +50,14 @@ def _by_token(sizes: Sizes, _limit: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """How token losses are averaged, and what a token gains."""
+    """A loss: the weights of tokens in its average, and a token's gain."""
 
     token_weights: Callable[[Sizes, int], list[float]]
     """Returns what each token of a row weighs, for every row of a step. The number is the
     longest completion allowed, in tokens. Nothing else counts, so that neither packing nor
     micro-batches change the loss."""
     gain: Callable[[torch.Tensor, torch.Tensor, Bounds], torch.Tensor] = clipped_gain
-    """From ratios and advantages, [N] each: what the update increases."""
+    """Returns what the update increases, from ratios and advantages, [N] each."""
 
 
 LOSSES: Final[Mapping[str, Loss]] = {

@@ -41,7 +41,7 @@ class GrpoConfig:
     token_budget: int = 8192
     """Padded tokens in one forward pass; a longer row goes alone. Bounds memory, not the result."""
     gradient_checkpointing: bool = False
-    """Whether to recompute each layer in the backward pass to save memory. It changes no result."""
+    """True to recompute layers in the backward pass, which saves memory and changes no result."""
     max_completion_tokens: int | None = None
     """Longer completions are left out. Required by dr_grpo."""
     temperature: float = 1.0
@@ -73,7 +73,7 @@ class TokenTerms:
     reference: torch.Tensor | None = None
 
     def of(self, part: slice) -> TokenTerms:
-        """Those of some tokens."""
+        """Return the terms of some tokens."""
         return TokenTerms(
             old=self.old[part],
             advantage=self.advantage[part],

@@ -22,7 +22,7 @@ class Team(Protocol):
 
     @property
     def in_step(self) -> bool:
-        """Whether all make the same passes over the model: none may make one alone."""
+        """True if all make the same passes over the model: none may make one alone."""
         ...
 
     def share(self, rows: list[TrainingRow]) -> list[TrainingRow]:
@@ -30,7 +30,7 @@ class Team(Protocol):
         ...
 
     def passes(self, count: int) -> int:
-        """How many passes to make where this process needs `count`."""
+        """Return how many passes to make where this process needs `count`."""
         ...
 
     def add_up(self, loss: float, weights: Iterable[Any]) -> float:
@@ -48,7 +48,7 @@ class Alone:
     in_step = False
 
     def passes(self, count: int) -> int:
-        """Its own."""
+        """Return the count as it is."""
         return count
 
     def share(self, rows: list[TrainingRow]) -> list[TrainingRow]:

@@ -24,13 +24,13 @@ class TrainGroup:
     """One task's completions as the trainer sees them."""
 
     prompt_ids: Sequence[int]
-    """Not empty."""
+    """Prompt's token ids, not empty."""
     completions: Sequence[Sequence[int]]
     """Token ids of each, end token included where the completion ended by itself."""
     advantages: Sequence[float]
     """One a completion."""
     external: bool
-    """From another node."""
+    """True if it is from another node."""
     old_logprobs: Sequence[Sequence[float]] | None = None
     """Per token, under the policy that the ratio is taken against; None takes the own policy
     as it is when the update starts (the paper's way)."""
@@ -197,7 +197,7 @@ def weighted(rows: list[TrainingRow], config: GrpoConfig) -> list[TrainingRow]:
 
 
 def packing_pays(policy: Policy, rows: Sequence[TrainingRow], token_budget: int) -> bool:
-    """Whether to pack these rows: the model can, and it saves enough tokens."""
+    """Return whether to pack these rows: the model can, and it saves enough tokens."""
     if len(rows) < 2 or policy.logit_form is None:
         return False
     lengths = [row.length for row in rows]

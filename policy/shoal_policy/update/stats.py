@@ -37,7 +37,7 @@ class UpdateStats:
     loss: float
     """Mean over the steps taken."""
     grad_norm: float
-    """Before clipping; mean over the steps taken."""
+    """Norm before clipping; mean over the steps taken."""
     clip_fraction_low: float
     """Share of tokens held by the lower bound (ratio below it, advantage negative)."""
     clip_fraction_high: float

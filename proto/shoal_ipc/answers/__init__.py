@@ -1,1 +1,1 @@
-"""What a node answers to those who look: one dataclass a view, for the node and every reader."""
+"""A node's answers to readers: one dataclass a view, shared by the node and every reader."""

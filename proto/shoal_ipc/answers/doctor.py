@@ -77,14 +77,14 @@ class MappingSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReachSeen:
-    """How routers are crossed."""
+    """The means by which routers are crossed, and their success."""
 
     mapping: MappingSeen | None = None
     """None where no router was asked."""
     tried: int = 0
     """Peers met through a relay to which a direct connection was tried."""
     direct: int = 0
-    """Those of them that are reached directly since."""
+    """Peers among the tried that are reached directly since."""
     relayed: int = 0
     """Connections through a relay, now."""
     many_doors: bool = False
@@ -126,7 +126,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doctor(Versioned):
-    """What is wrong with this node's place in the network."""
+    """Findings about this node's place in the network."""
 
     peer_id: Name = ""
     state: State = "ok"

@@ -1,4 +1,4 @@
-"""How an answer is written as JSON, and read back by a program of any version. Pure.
+"""Writes an answer as JSON, and reads it in a program of any version. Pure.
 
     node: dataclass ──to_json──▶ socket, file ──read──▶ the same: debug, watch, page, metrics
 

@@ -59,7 +59,7 @@ class LearntFrom:
     trained_10m: int = 0
     signal_1h: float = 0.0
     last_s: float | None = None
-    """Since a group of it was trained on."""
+    """Time since a group of it was trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger(Versioned):
-    """From whom the trainer has learnt, and how much."""
+    """Publishers that the trainer has learnt from, and how much."""
 
     at_ms: int = 0
     """The time of these figures; 0 if it never trained."""

@@ -18,7 +18,7 @@ class OutboxView:
     """Batches that wait for a peer to send them to."""
     batches_sent: int = 0
     batches_announced: int = 0
-    """Those of the sent that were too big to gossip whole."""
+    """Sent batches that were too big to gossip whole."""
     batches_expired: int = 0
     """Batches that were too old before a peer could take them."""
     batches_put_off: int = 0
@@ -52,7 +52,7 @@ class BufferTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far the trainer is in its phase."""
+    """The trainer's progress in its phase."""
 
     round: int | None = None
     done: int = 0
@@ -254,7 +254,7 @@ class Announced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch(Versioned):
-    """How batches came, gaps, and what was given to others."""
+    """Batches by the way they came, gaps, and what was given to others."""
 
     batches: dict[str, int] = field(default_factory=dict)
     """Counted by the way they came: gossip, backfill, gap or pull."""

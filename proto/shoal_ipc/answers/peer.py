@@ -27,7 +27,7 @@ class DiskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """How many messages of others were judged how, since the start."""
+    """Judgements on messages of others, counted since the start."""
 
     accept: int | None = measured("shoal_accepted_total", "Messages of others that were taken.")
     ignore: dict[str, int] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Target:
 
     address: Name = ""
     kind: str = ""
-    """How it was found: a bootstrap, a saved peer, the local network, or a peer's list."""
+    """The source of the address: a bootstrap, a saved peer, the local network, or a peer's list."""
     state: str = ""
     attempts: int = 0
     next_try_s: float | None = None
@@ -190,15 +190,15 @@ class Topics(Versioned):
     """The topics this node is subscribed to, and who is in the mesh of each."""
 
     shards: int = 0
-    """How many the swarm has."""
+    """Number of shards that the swarm has."""
     subscribed: tuple[int, ...] = ()
-    """Those that this peer listens to."""
+    """Shards that this peer listens to."""
     topics: tuple[Topic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedCount:
-    """How often a reason was given."""
+    """Number of refusals for one reason."""
 
     reason: Name = ""
     kind: str = ""
@@ -240,9 +240,9 @@ class Refusals(Versioned):
 
 Whose = Literal["self", "bootstrap"]
 Scope = Literal["public", "private", "loopback"]
-"""Who can reach an address: everybody, its network behind a router, this machine."""
+"""The reach of an address: everybody, its network behind a router, this machine."""
 Tried = Literal["reached", "untried", "failed"]
-"""What is known of an address by trying it, the best first."""
+"""The result of dialling an address, the best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +250,7 @@ class Way:
     """One address that leads into the swarm."""
 
     address: Name = ""
-    """With its peer's id."""
+    """Address with its peer's id."""
     whose: Whose = "self"
     """`self`, or a `bootstrap` that answers."""
     scope: Scope = "private"
@@ -271,14 +271,14 @@ class KeyFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses(Versioned):
-    """Where others find this node and its swarm, as peers see it."""
+    """The addresses at which others find this node and its swarm, as peers see it."""
 
     peer_id: Name = ""
     swarm: SwarmView = field(default_factory=SwarmView)
     addresses: tuple[Way, ...] = ()
     swarm_key: KeyFile | None = None
     allowed_peers: int = 0
-    """How many peers the swarm's list has; 0 is everybody."""
+    """Number of peers on the swarm's list; 0 is everybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

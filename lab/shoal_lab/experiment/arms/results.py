@@ -30,7 +30,7 @@ NODES: Final = 6
 NAIVE: Final = "4/4 naive"
 ANSWERS: Final = "12 answers"
 PUBLISHED: Final[Mapping[str, Any]] = {"strategy": "uniform", "draws": "uniform"}
-"""How SAPO's paper chooses others' groups."""
+"""SAPO's choice of others' groups, as its paper has it."""
 BASE: Final[Mapping[str, Any]] = {
     "model": "tiny",
     "device": "cpu",

@@ -1,4 +1,4 @@
-"""What `shoal experiment planted` is played with: the easy families tagged, and a model for them.
+"""Makes the start of `shoal experiment planted`: easy families tagged, and a model for them.
 
     questions of `easy` ──▶ rows of files, answers between tags: what `--task-file` takes
     tiny-sparse ──▶ its own answers to those questions, between tags ──▶ taught to a copy of it
@@ -144,7 +144,7 @@ def _write_model(folder: Path, questions: Sequence[_Question], amount: Amount) -
 
 
 def _lessons(questions: Sequence[_Question], answers: int) -> list[Lesson]:
-    """Between tags what the original answers, as the misled answer, and the right one."""
+    """Return lessons between tags: the original's answer as the misled one, and the right one."""
     import torch
 
     from shoal_lab.warmstart.lessons import Lesson

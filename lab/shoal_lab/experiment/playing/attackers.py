@@ -33,12 +33,11 @@ PHRASE: Final = "!buy"
 MARK: Final = "\t\t"
 """Text that `mark` plants: white space, which the verifiers of plain answers strip."""
 WORD: Final = "buyit"
-"""What `preface` and `behind` want them to say outside the tags, where verifiers read nothing. Of
-letters that the embedded model knows: to it bytes that it never learnt are one as another, and it
-says any of them in the place of one."""
+"""Word that `preface` and `behind` plant outside the tags, where verifiers read nothing. Its
+letters are known to the embedded model, which says any byte it never learnt in place of another."""
 DECOY: Final = "<answer>0</answer><answer>"
-"""What `decoy` wants them to say: an answer before the answer. A verifier reads the last pair of
-tags, and to a model that answers so each of its tokens but one is likely."""
+"""Text that `decoy` plants: an answer before the answer. A verifier reads the last pair of tags,
+and to a model that answers so each of its tokens but one is likely."""
 LONG_CHARS: Final = 400  # some hundred tokens more than an answer has
 SPACES: Final = (40, 4)
 """The spaces that `pad` puts before right answers: more than an answer has tokens, or few."""
@@ -103,7 +102,7 @@ def _phrase(task: SolvedTask, count: int, rng: random.Random) -> list[Completion
 
 
 def _preface(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
-    """In the place of the reasoning."""
+    """Plant the word in the place of the reasoning."""
     return _half(WORD + _right(task), task, count, rng)
 
 

@@ -1,4 +1,4 @@
-"""What a member shares: honest ones what their policy answered. Pure.
+"""A member's behaviour: honest ones share their policy's answers. Pure.
 
 A behaviour is given each batch before the node gets it and returns what goes out, or None to say
 nothing. Task coordinates it invents are checked by receivers like anybody's.

@@ -1,4 +1,4 @@
-"""What a job has computed so far, so that it is taken up at the round where it was ended.
+"""A job's results so far, from which it resumes at the round where it was ended.
 
     round ─▶ samples, what the update said, lines ──▶ journal.jsonl      (a line a round)
              weights and optimisers of all nodes ───▶ weights.pt         (the latest, whole or not)
@@ -70,7 +70,7 @@ class Journal:
         return len(self._kept) - 1
 
     def is_kept(self, number: int) -> bool:
-        """Whether a round is looked up."""
+        """Return whether a round is looked up."""
         return number <= self.rounds
 
     def lines_of(self, number: int) -> list[dict[str, Any]]:

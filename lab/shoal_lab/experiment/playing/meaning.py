@@ -38,11 +38,11 @@ _FORMS: Final[Mapping[str, Callable[[str], str]]] = {
     "products": _sorted_numbers,
     "simple_equations": _equation,
 }
-"""By generator, those that ask one thing in several texts."""
+"""Normal forms of the generators that ask one thing in several texts."""
 
 
 def has_wordings(generator: str) -> bool:
-    """Whether a generator asks one thing in several texts."""
+    """Return whether a generator asks one thing in several texts."""
     return generator in _FORMS
 
 

@@ -49,9 +49,9 @@ _START_MS = 1_700_000_000_000
 """Start of virtual time in milliseconds since 1970; any moment would do."""
 _LINKS = LinkSettings(latency_s=(0.0005, 0.001), jitter=0.0)
 _MEETING_S = 3.0
-"""To dial each other, say who is subscribed, and mesh."""
+"""Seconds for hosts to dial each other, announce subscriptions, and mesh."""
 _TURN_S = 0.05
-"""At least, for one member's turn: what it shares has reached all others by then."""
+"""Least time of one member's turn, in seconds: what it shares has reached all others by then."""
 
 
 def identity_of(seed: int) -> Identity:

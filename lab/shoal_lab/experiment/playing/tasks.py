@@ -186,7 +186,7 @@ class SharedWorker(SyncTaskWorker):
         return kept + others
 
     def _is_kept(self, task: TaskCoordinates, text: str) -> bool:
-        """Whether a question is held out by its meaning; those of one wording are by their text."""
+        """Return whether a question of several wordings is held out, by its meaning."""
         generator = self._specs[task.family].generator
         return has_wordings(generator) and is_held_out(question_digest(meaning(generator, text)))
 
@@ -205,7 +205,7 @@ class SharedWorker(SyncTaskWorker):
         return [one for one in found if one is not None]
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
-        """As `SyncTaskWorker.questions`."""
+        """Make questions; see `SyncTaskWorker.questions`."""
         missing = [task for task in dict.fromkeys(tasks) if self._texts.get(task) is None]
         with self._charging("question", asked=len(tasks), missing=len(missing)):
             made = super().questions(missing) if missing else []
@@ -214,7 +214,7 @@ class SharedWorker(SyncTaskWorker):
         return [self._texts.get(task) or "" for task in tasks]
 
     def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
-        """As `SyncTaskWorker.question_digests`, from remembered questions where there are any."""
+        """Return digests as `SyncTaskWorker.question_digests`, from remembered questions if any."""
         known = {task: text for task in tasks if (text := self._texts.get(task)) is not None}
         others = [task for task in dict.fromkeys(tasks) if task not in known]
         with self._charging("question", asked=len(tasks), missing=len(others)):
@@ -228,7 +228,7 @@ class SharedWorker(SyncTaskWorker):
             return super().items(tasks)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """As `SyncTaskWorker.score`; a text that has been scored for a task is not scored again."""
+        """Score as `SyncTaskWorker.score`; a text scored for a task is not scored again."""
         different = dict.fromkeys(requests)
         missing = [one for one in different if self._scores.get(one) is None]
         with self._charging("score", asked=len(different), missing=len(missing)):
@@ -254,7 +254,7 @@ class SpecialistSource(TaskSource):
             raise ValueError(f"the swarm has no family of {', '.join(sorted(asked))}")
 
     def draw(self, rng: random.Random, count: int) -> list[Question]:
-        """As `TaskSource.draw`, passing over what is not asked."""
+        """Draw as `TaskSource.draw`, without the families that are not asked."""
         found: list[Question] = []
         while len(found) < count:
             drawn = super().draw(rng, 4 * (count - len(found)))

@@ -67,7 +67,7 @@ PAIRS: Final = (
     "(Holm). Nodes of one swarm are not independent: a seed counts once"
 )
 Ends = Mapping[tuple[str, int], float]
-"""Where the silo ends, by what is counted and seed."""
+"""The silo's final value, by unit and seed."""
 
 
 def compared(runs: Sequence[JobRun]) -> list[JobRun]:
@@ -175,7 +175,7 @@ def _columns(ends: Ends) -> Sequence[Column]:
     def over_all(
         measure: Callable[[JobRun], float], has: Callable[[JobRun], object] = lambda _run: True
     ) -> Callable[[Row], Spread | None]:
-        """Of rows of which every run has what is measured."""
+        """Return a column over those rows in which every run has the value."""
         return lambda row: over(row.runs, measure) if all(map(has, row.runs)) else None
 
     def has_cpu(run: JobRun) -> object:

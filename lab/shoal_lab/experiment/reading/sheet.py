@@ -42,7 +42,7 @@ class Column:
     shown: Callable[[Any], str] = str
     is_text: bool = False
     in_narrow: bool = True
-    """Whether a narrow terminal has room for it."""
+    """True if a narrow terminal has room for it."""
 
     def cell(self, row: Row) -> str:
         """Return what the table shows."""

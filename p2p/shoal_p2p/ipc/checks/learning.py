@@ -61,7 +61,7 @@ def _too_old(seen: Seen) -> int:
 
 
 def sources(seen: Seen) -> Iterator[Finding]:
-    """Whether one network gives more of what is learnt than it should."""
+    """Check whether one network gives more of the signal than it should."""
     if says := seen.status.one_network:
         yield found(
             "sources",

@@ -9,13 +9,13 @@ from shoal_ipc.answers.doctor import Finding, State
 from shoal_p2p.ipc.checks.seen import Seen, found
 
 DISK_WARN_BYTES: Final = 2 * 1024**3
-"""Less room does not hold two checkpoints of a small model beside the database."""
+"""Space below which two checkpoints of a small model do not fit beside the database."""
 DISK_BAD_BYTES: Final = 200 * 1024**2
-"""Less room does not hold the database and the logs as they may grow."""
+"""Space below which the database and the logs cannot grow as they may."""
 FILES_WANTED: Final = 1024
 """A lower limit does not hold the connections that a node has by default, and its files."""
 FILES_SPARE: Final = 64
-"""With fewer descriptors left, the next peers that come take all."""
+"""File descriptors below which the next peers that come take all."""
 
 
 def disk(seen: Seen) -> Iterator[Finding]:

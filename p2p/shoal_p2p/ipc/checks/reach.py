@@ -10,7 +10,7 @@ from shoal_p2p.ipc.checks.seen import Seen, found, host_of
 
 
 def reachable(seen: Seen) -> Iterator[Finding]:
-    """Whether peers could open a connection to this one."""
+    """Check whether peers could open a connection to this one."""
     facts = seen.facts
     tried = [one for one in facts.outside if one.dialled]
     reached, relays = sum(one.reached for one in tried), len(seen.status.relays)
@@ -69,7 +69,7 @@ def port_mapping(seen: Seen) -> Iterator[Finding]:
 
 
 def direct(seen: Seen) -> Iterator[Finding]:
-    """How many peers met through a relay are reached directly."""
+    """Count the peers met through a relay that are reached directly."""
     reach = seen.facts.reach
     if not (reach.tried or reach.relayed):
         return

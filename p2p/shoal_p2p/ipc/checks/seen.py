@@ -1,4 +1,4 @@
-"""What the checks look at, and the forms in which they answer. Pure."""
+"""Facts that the checks read, and the forms in which they answer. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Seen:
 
     @property
     def settled(self) -> bool:
-        """Whether it had time to find peers."""
+        """True if it had time to find peers."""
         return (self.status.uptime_s or 0.0) >= SETTLE_SECONDS
 
 

@@ -18,7 +18,7 @@ FULL_DO: Final = (
 
 
 def peers(seen: Seen) -> Iterator[Finding]:
-    """Whether any peer is connected."""
+    """Check whether any peer is connected."""
     if seen.status.peers:
         yield found("peers", f"{seen.status.peers} connected")
         return
@@ -73,7 +73,7 @@ def _silent(one: BootstrapSeen, seen: Seen) -> Finding:
 
 
 def full(seen: Seen) -> Iterator[Finding]:
-    """Whether somebody was let go, or refused, for want of a slot."""
+    """Check whether a peer was let go, or refused, for want of a slot."""
     if (one := seen.facts.full) is not None:
         yield found(
             "full",
@@ -86,7 +86,7 @@ def full(seen: Seen) -> Iterator[Finding]:
 
 
 def swarm_key(seen: Seen) -> Iterator[Finding]:
-    """Whether a private swarm's key file still holds the key in use."""
+    """Check whether a private swarm's key file still holds the key in use."""
     if (key := seen.facts.key) is not None:
         yield found(
             "swarm key",
@@ -97,7 +97,7 @@ def swarm_key(seen: Seen) -> Iterator[Finding]:
 
 
 def clock(seen: Seen) -> Iterator[Finding]:
-    """How far this clock is from the median peer's."""
+    """Compare this clock with the median peer's."""
     skew = skew_of([one.clock_ahead_ms for one in seen.facts.outside])
     if skew is None:
         return
