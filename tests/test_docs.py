@@ -229,6 +229,19 @@ def test_the_plan_has_every_room(top: str) -> None:
             assert path.stem == "__init__" or f"`{path.stem}`" in rooms[0], path
 
 
+MAX_WORDS = 30_000
+"""The most words of README and docs, where a word has a letter or a digit: a book of one day."""
+MAX_PAGES = 30
+
+
+def test_the_book_stays_short() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md")]
+    words = [word for page in [ROOT / "README.md", *pages] for word in page.read_text().split()]
+    count = sum(any(map(str.isalnum, word)) for word in words)
+    assert count <= MAX_WORDS, f"{count - MAX_WORDS} words too many: one in, one out"
+    assert len(pages) - 1 <= MAX_PAGES, "the index is no page"
+
+
 def test_the_index_leads_to_every_page() -> None:
     index = _read("docs/README.md")
     for page in (ROOT / "docs").rglob("*.md"):
