@@ -17,6 +17,7 @@ from shoal_base.files import create_atomically
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible_name
+from shoal_settings.called import called
 from shoal_settings.exits import EXIT_OK, UsageExit, fail
 from shoal_settings.parser import Parser
 from shoal_tasks.data_files import HUB, Record, read_records
@@ -188,12 +189,12 @@ def _show(console: Terminal, path: Path, found: TaskFileKeys, spec: FamilySpec) 
         console.print(f"  {key:<14} {visible_name(str(value))}")
     console.print()
     console.print("next:")
-    console.print(f"  shoal tasks {visible_name(spec.name)} --task-file {path}", soft_wrap=True)
-    console.print(f"  shoal tasks try {path} --model smollm2", soft_wrap=True)
-    console.print(
-        f"  shoal node --model smollm2 --lora-rank 16 --tasks none --task-file {path}",
-        soft_wrap=True,
-    )
+    for words in (
+        f"tasks {visible_name(spec.name)} --task-file {path}",
+        f"tasks try {path} --model smollm2",
+        f"node --model smollm2 --lora-rank 16 --tasks none --task-file {path}",
+    ):
+        console.print(f"  {called()} {words}", soft_wrap=True)
 
 
 def _stem(data: str) -> str:

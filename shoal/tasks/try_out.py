@@ -18,6 +18,7 @@ from shoal_base.extras import missing_for_trainer
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible
+from shoal_settings.called import called
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import EMBEDDED
 from shoal_settings.parser import Parser, whole
@@ -190,7 +191,7 @@ def _advice(view: dict[str, Any], arguments: argparse.Namespace) -> str:
     adapters = "" if arguments.model in EMBEDDED else " --lora-rank 16"
     longest = arguments.max_new_tokens
     tokens = "" if longest == _MAX_NEW_TOKENS else f" --max-new-tokens {longest}"
-    node = f"shoal node --model {shlex.quote(visible(arguments.model))}{adapters}{tokens}"
+    node = f"{called()} node --model {shlex.quote(visible(arguments.model))}{adapters}{tokens}"
     file = shlex.quote(visible(arguments.file))
     return f"There is something to learn: train with {node} --tasks none --task-file {file}"
 

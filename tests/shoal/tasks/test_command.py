@@ -111,7 +111,7 @@ def test_a_family_is_shown_as_the_trainers_models_are_asked_it(
     def shared(_specs: object) -> AbstractContextManager[SyncTaskWorker]:
         return nullcontext(worker)
 
-    monkeypatch.setattr("shoal.tasks.command.TaskWorker", shared)
+    monkeypatch.setattr("shoal.tasks.command.SyncTaskWorker", shared)
     monkeypatch.setattr("shoal.tasks.command._standing", lambda _worker, _spec: STANDING)
     task = coordinates(spec, TRAIN_SEED_MIN + 5)
     [question] = worker.questions([task])

@@ -31,7 +31,7 @@ def _meet(seen: Seen) -> str:
         return "see what each bootstrap says"
     if seen.status.role == "bootstrap":
         return "wait for others: `shoal invite` prints the line with which they join"
-    return "give the address of a peer that is up: --bootstrap /ip4/…/tcp/…/p2p/…"
+    return "`shoal invite` prints a line with which others join; to join one: --bootstrap ADDRESS"
 
 
 def bootstraps(seen: Seen) -> Iterator[Finding]:
