@@ -37,7 +37,7 @@ def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
     findings = found or tuple(_of_status(status.trainer or TrainerView()))
     worst = max(findings, key=lambda one: GRAVITY.index(one.state), default=Finding(state="ok"))
     says = _activity(answers, kind)
-    if worst.state != "ok":
+    if worst.state != "ok" and worst.check != "peers":  # the activity names those connected
         says = f"{says}. {worst.check}: {worst.says}"
     return Right(
         state=worst.state,
@@ -69,7 +69,7 @@ def _of_status(trainer: TrainerView) -> Iterator[Finding]:
         yield Finding(check="trainer", state="bad", says=says, do="make room")
     elif trainer.state in _STUCK:
         says = f"{trainer.state}: {trainer.last_error or 'see the log of the node'}"
-        yield Finding(check="trainer", state="bad", says=says, do="mend that")
+        yield Finding(check="trainer", state="bad", says=says, do="fix that")
     for one in (trainer.learning or Learning()).findings:
         yield Finding(check="learning", state=one.state, says=one.says, do=one.do)
 

@@ -2,7 +2,7 @@
 import { make, say } from "./dom.js";
 import { clusters, drawMarks, isDrawn, KEYS, spoken } from "./marks.js";
 
-const HEIGHT = 176;
+const HEIGHT = 224;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 export class Chart {
@@ -72,7 +72,7 @@ export class Chart {
         cursor: { drag: { x: true, y: false }, y: false },
         scales: { x: { time: false }, y: { range: (_plot, _least, most) => [0, Math.max(0.25, Math.min(1, (most || 0) * 1.15))] } },
         axes: [
-          { ...axis, size: 26, space: 70, values: (_plot, at) => at },
+          { ...axis, size: 26, space: 70, values: (_plot, at) => at.map((one, place) => (place ? one : `round ${one}`)) },
           { ...axis, size: 40, values: (_plot, at) => at.map((one) => one.toFixed(2)) },
         ],
         series: [

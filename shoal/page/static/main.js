@@ -41,7 +41,7 @@ function render() {
   for (const block of [right, learning, meeting, worth, refused, now]) block(chosen);
   whom(chosen, whole_);
   overview(whole_, chosen);
-  said(chosen, place.group);
+  said(chosen, place.group, whole_);
   if (curvesOf !== chosen.name || curvesRows !== chosen.rows) loadCurves(chosen);
 }
 

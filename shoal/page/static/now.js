@@ -5,7 +5,7 @@ const COPIED_MS = 2_000;
 
 export function now(peer) {
   const invited = peer.invitation ? [{ says: "send this to a friend, who joins with it", command: `shoal join ${peer.invitation}` }] : [];
-  rows(at("now-list"), [...invited, ...peer.now], (one) => one.command, item);
+  rows(at("now-list"), [...invited, ...peer.now.slice(invited.length)], (one) => one.command, item); // the line in place of the command that prints it
 }
 
 function item({ says, command }) {

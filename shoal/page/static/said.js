@@ -4,20 +4,21 @@ import { clock, count, has, plural, reward } from "./format.js";
 import { link } from "./place.js";
 import { ask } from "./stream.js";
 
-const USED = { true: "trained on", false: "passed over" };
+const USED = { true: "trained on", false: "skipped" };
 let shown = "";
 let opened = "";
 
-// `group` is the chosen one; empty where none is.
-export function said(peer, group) {
+// `group` is the chosen one, empty where none is; `peers` are all of this page.
+export function said(peer, group, peers) {
   show(at("said"), peer.kind === "node");
   if (peer.kind !== "node") return;
   const gone = peer.right.state === "down" && peer.said.length === 0;
   say(at("said-none"), gone ? "The list ends with the node; shoal export writes what is on disk." : "No answers yet.");
   show(at("said-none"), peer.said.length === 0);
   show(at("group"), !gone || Boolean(group));
+  const names = new Map(peers.map((one) => [one.peer_id, one.name]));
   const items = peer.said.map((one) => ({
-    id: one.group_id, family: one.family, mine: one.own, publisher: one.publisher, round: one.round, reward: one.reward,
+    id: one.group_id, family: one.family, mine: one.own, publisher: one.publisher, by: names.get(one.publisher) ?? one.publisher.slice(-10), round: one.round, reward: one.reward,
     used: one.used ?? null, why: one.why_unused ?? "", chosen: one.group_id === group, link: link(peer.name, one.group_id),
   }));
   rows(at("said-rows"), items, (one) => one.id, row);
@@ -27,9 +28,13 @@ export function said(peer, group) {
 // Where none is chosen: the newest whose answers earned different rewards, and it stays open while it is listed.
 function telling(found) {
   if (found.some((one) => one.group_id === opened)) return opened;
-  const earned = (one) => new Set(one.completions.map((each) => each.reward));
-  opened = (found.find((one) => earned(one).size > 1 && !earned(one).has(null)) ?? found[0])?.group_id ?? "";
+  opened = (found.find(differ) ?? found[0])?.group_id ?? "";
   return opened;
+}
+
+function differ(one) {
+  const earned = new Set(one.completions.map((each) => each.reward));
+  return earned.size > 1 && !earned.has(null);
 }
 
 function row(one) {
@@ -37,10 +42,10 @@ function row(one) {
     "tr",
     { class: one.chosen ? "chosen" : "" },
     make("th", { scope: "row" }, make("a", { href: one.link, "aria-current": one.chosen ? "true" : null }, foreign(one.family))),
-    make("td", {}, one.mine ? "me" : foreign(one.publisher.slice(-10), "span", { title: one.publisher })),
+    make("td", {}, one.mine ? "me" : foreign(one.by, "span", { title: one.publisher })),
     make("td", { class: "n" }, String(one.round)),
     make("td", { class: "n" }, has(one.reward) ? reward(one.reward) : make("span", { class: "fine" }, "not yet")),
-    make("td", { title: one.why || null }, one.used === null ? make("span", { class: "fine" }, "waits") : USED[one.used]),
+    make("td", { title: one.why || null }, one.used === null ? make("span", { class: "fine" }, "queued") : USED[one.used]),
   );
 }
 
@@ -56,7 +61,7 @@ async function whole(peer, group, isNewest) {
   place.replaceChildren(make("p", { class: "empty" }, "Asking the node for it …"));
   try {
     const found = await ask("/api/group", { peer: peer.name, id: group });
-    if (which === shown) place.replaceChildren(...(isNewest ? [make("p", { class: "fine" }, "The latest group whose answers earned different rewards. Choose another on the left.")] : []), ...texts(found));
+    if (which === shown) place.replaceChildren(...(isNewest ? [make("p", { class: "fine" }, `The latest group${differ(found) ? " whose answers earned different rewards" : ""}. Choose another on the left.`)] : []), ...texts(found));
   } catch (error) {
     if (which === shown) place.replaceChildren(make("p", { class: "empty" }, `It cannot be shown: ${error.message}.`));
   }
@@ -66,7 +71,7 @@ function texts(one) {
   const facts = [
     one.own ? "by this node" : null, `round ${one.round}`, `policy version ${one.policy_version}`,
     has(one.received_ms) ? `came ${clock(one.received_ms / 1000)}` : null,
-    one.used === true ? "trained on" : one.used === false ? `passed over: ${one.why_unused}` : "waits to be drawn",
+    one.used === true ? "trained on" : one.used === false ? `skipped: ${one.why_unused}` : "queued",
   ];
   return [
     make("h3", {}, foreign(one.family)),

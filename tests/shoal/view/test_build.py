@@ -176,7 +176,7 @@ def test_a_folder_where_no_node_ever_was() -> None:
 def test_what_stands_first_is_the_worst() -> None:
     findings = [
         {"check": "disk", "state": "warn", "says": "little", "do": "make room"},
-        {"check": "trainer", "state": "bad", "says": "broken: no model", "do": "mend that"},
+        {"check": "trainer", "state": "bad", "says": "broken: no model", "do": "fix that"},
         {"check": "learning", "state": "bad", "says": "nothing earned", "do": "other tasks"},
     ]
     one = shown(doctor={"findings": findings})

@@ -24,7 +24,7 @@ def trainer(seen: Seen) -> Iterator[Finding]:
         do = "make room: it goes on by itself, and nothing is lost"
     elif one.state in _BROKEN:
         state, why = "bad", seen.facts.trainer_error
-        do = "mend that; the node's log has more; then start the node again"
+        do = "fix that; the node's log has more; then start the node again"
     elif one.state in _WAITING:
         state, why = "warn", seen.facts.trainer_error
         do = "it ended and will be started again: the node's log has more"
