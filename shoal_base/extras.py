@@ -28,7 +28,8 @@ def missing_for_lab() -> str | None:
     """Return why no experiment can run in this installation, in one line; None where one can."""
     if is_installed(LAB):
         return None
-    return f"{LAB} is not installed: pip install 'shoal[lab]', in a checkout pip install -e lab"
+    how = "pip install 'shoal[lab]' (in a clone: .venv/bin/pip install -e lab)"
+    return f"{LAB} is not installed: {how}"
 
 
 def missing_for_trainer(*, served: bool = False) -> str | None:

@@ -24,6 +24,7 @@ class Terminal(Console):
     def __init__(self, **how: Any) -> None:
         """`how` are rich's, but for what would read more into a text than stands there."""
         super().__init__(**how, markup=False, emoji=False, highlight=False)
+        self.soft_wrap = not self.is_terminal  # in a pipe no line is broken: grep has it whole
 
     def render_str(self, text: str, **how: Any) -> Text:
         """Return a string as what it is."""

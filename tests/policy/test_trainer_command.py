@@ -47,7 +47,7 @@ def as_it_was(empty_folder: Path) -> Iterator[None]:
 def shared_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session's task worker in the place of the command's own, which takes seconds to start."""
     shared = SharedWorker(make.real_worker())
-    monkeypatch.setattr(client_sync, "TaskWorker", lambda _families, **_limits: shared)
+    monkeypatch.setattr(client_sync, "SyncTaskWorker", lambda _families, **_limits: shared)
 
 
 class SharedWorker:

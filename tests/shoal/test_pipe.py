@@ -23,3 +23,9 @@ def test_a_long_value_is_on_one_line_of_a_pipe() -> None:
 
 def test_on_a_terminal_it_is_folded() -> None:
     assert ADDRESS not in printed(is_terminal=True)
+
+
+def test_a_sentence_is_one_line_of_a_pipe() -> None:
+    file = io.StringIO()
+    Terminal(file=file, width=40).print("word " * 30)
+    assert file.getvalue().count("\n") == 1

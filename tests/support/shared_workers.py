@@ -23,5 +23,7 @@ def one_worker_for(*modules: str) -> Iterator[None]:
 
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for module in modules:
-            patch.setattr(f"{module}.TaskWorker", lambda given: nullcontext(started(tuple(given))))
+            patch.setattr(
+                f"{module}.SyncTaskWorker", lambda given: nullcontext(started(tuple(given)))
+            )
         yield
