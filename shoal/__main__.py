@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     guard_process()
     end_with_the_reader()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Of a child, whose parent quotes its last line to people, they stay lines.
+    # A child's errors stay lines: its parent quotes the last one to people.
     with errors_as_json("--json" in arguments and "--supervised" not in arguments):
         code = _run(arguments)
         flush_output()

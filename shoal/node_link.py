@@ -49,7 +49,7 @@ class OpenNode:
             try:
                 reply = self.client.call(
                     m.Publish(
-                        # By content: the same file published again is the same batches.
+                        # A key of the content: the same file published again is the same batches.
                         client_key=hashlib.sha256(b"hand-made" + ids).digest(),
                         round=0,
                         policy=PolicyInfo(

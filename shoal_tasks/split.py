@@ -40,7 +40,7 @@ class Split(StrEnum):
 
 
 _KEPT: Final[Mapping[str, Mapping[str, float]]] = {
-    # Of words of a page: 78, 18 and 4 % without.
+    # Words of a page: 78, 18 and 4 % without it.
     "letter_counting_easy": {"1": 0.053, "2": 0.23},
     # One year in four is a leap year.
     "calendar_arithmetic": {"No": 1 / 3},

@@ -110,7 +110,7 @@ class Member:
         asked = settings.subscribe_shards
         fixed = None if asked == "auto" else int(asked)
         if fixed is None and draws is None:
-            # Who keeps nothing need not hear everybody: meeting others works without.
+            # A peer that keeps nothing need not hear everybody to meet others.
             fixed = 1 if num_shards == 1 and self._validates else 0
         return ShardKeeper(
             host=peer.host,

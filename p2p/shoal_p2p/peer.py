@@ -207,7 +207,7 @@ class ListeningPeer:
 
     def _admit(self, manifest: Manifest) -> None:
         allowed = manifest.rules.allowed_peers
-        # Whom the user names is meant, also where an earlier swarm's list does not have it.
+        # A peer that the user names may come, even if an earlier swarm's list lacks it.
         self.host.admit_only({*allowed, *self.source.bootstraps} if allowed else None)
 
     async def _watch_siblings(self) -> None:

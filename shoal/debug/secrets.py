@@ -59,7 +59,7 @@ def forms_of(secret: bytes) -> set[bytes]:
     text |= {f.encode() for f in (shown, shown.upper(), ":".join(_pairs(shown)))}
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         for offset in range(3):
-            # Of what stands before and behind it, its first and last letter may have bits, too.
+            # Its first and last letters share bits with the neighbouring bytes.
             whole = encode(bytes(offset) + secret)
             text.add(whole[-(-8 * offset // 6) : 8 * (offset + len(secret)) // 6])
         text |= {encode(secret), encode(secret).rstrip(b"=")}

@@ -69,7 +69,7 @@ def _show_rows(console: Console, title: str, rows: tuple[Any, ...]) -> None:
         return
     console.print(title, style="bold", soft_wrap=True)
     inside = _tables(type(rows[0]))
-    # Whose row it is stands in its first cell.
+    # The first cell says whose row it is.
     names = [one.name for one in fields(rows[0]) if one.name not in (*inside, "own")]
     cells = [[_cell(console, row, name) for name in names] for row in rows]
     kept = [at for at in range(len(names)) if at == 0 or any(row[at] for row in cells)]

@@ -120,7 +120,7 @@ class PythonReward:
         try:
             returned = self._function(**given)
             (value,) = returned
-            # As TRL has it: no number says that this reward does not apply.
+            # TRL's rule: no number says that this reward does not apply.
             number = 0.0 if value is None else float(value)
         except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
             raise UserCodeError(error_line(error, self._path)) from None

@@ -78,7 +78,7 @@ CONSTANTS: Final[Mapping[str, Any]] = {"pi": math.pi, "inf": math.inf}
 def _power(base: Any, exponent: Any, modulus: Any = None) -> Any:
     whole = isinstance(base, int) and isinstance(exponent, int) and exponent >= 0
     if not whole or not isinstance(modulus, int | None):
-        # Of other powers, a machine's library decides the last digit.
+        # A machine's library decides the last digit of other powers.
         raise SnippetError("a power must be of whole numbers")
     if modulus is None and abs(base) > 1 and exponent * abs(base).bit_length() > _MAX_BITS:
         raise SnippetError("number too long")

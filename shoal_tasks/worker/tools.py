@@ -163,7 +163,7 @@ class _Arithmetic:
     def power(self, base: float, exponent: float) -> float:
         if exponent == 0.5 and base >= 0:
             return math.sqrt(base)
-        # Of other powers, a machine's library decides the last digit.
+        # A machine's library decides the last digit of other powers.
         if not isinstance(exponent, int) or not isinstance(base, int) or exponent < 0:
             raise ExpressionError("a power must be of whole numbers")
         if abs(base) > 1 and exponent * abs(base).bit_length() > 2 * _MAX_NUMBER.bit_length():

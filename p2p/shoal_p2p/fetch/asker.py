@@ -128,7 +128,7 @@ class RolloutAsker:
             raise self._failed(Reason.MALFORMED_ANSWER) from None
         if isinstance(answer, Refusal):
             if answer.reason is BatchRefusalReason.BUSY:
-                # Who comes again before that is taken for a flood.
+                # A peer that asks again sooner is taken for a flood.
                 seconds = max(_LEAST_BUSY_SECONDS, answer.retry_after_ms / 1000)
                 self._busy[peer_id] = trio.current_time() + seconds
             raise self._failed(answer.reason.value)

@@ -172,7 +172,7 @@ class Backfill:
         num_peers = self._settings.first_peers if full else self._settings.later_peers
         usable = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]
         self._rng.shuffle(usable)
-        # Who came lately first: after a split that is who has been elsewhere.
+        # Recent arrivals first: after a split they come from the other side.
         lately = started_at - self._settings.every_seconds
         came = self._fresh
         usable.sort(key=lambda peer_id: (peer_id not in came, came.get(peer_id, 0.0) < lately))

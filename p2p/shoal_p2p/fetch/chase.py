@@ -1,12 +1,12 @@
 """Decides which missing sequence numbers to request, and charges each request. Pure.
 
-A number is named for nothing and asked for at our cost and that of our neighbours.  So each try is
-paid from what a publisher has, and from what the connection has by which the naming batch came; a
-gap that is mended pays its tries back.  Who names what never was soon has nothing left, under
-however many names it does so; honest gaps, which are mended, cost nothing.
+Naming a sequence number costs a peer nothing, while requesting it costs us and our neighbours.  So
+each request is charged to the publisher's budget and to that of the connection by which the naming
+batch came.  A filled gap refunds its requests.  A peer that names numbers which never existed soon
+has no budget left, whatever its names; honest gaps, which get filled, cost nothing.
 
-A publisher is *proven* while a gap of it has been mended lately.  Strangers share what a connection
-has for strangers, so that they cannot use up what it has for the proven.
+A publisher is *proven* if one of its gaps was filled lately.  All strangers of a connection share
+one budget, so that they cannot use up that of its proven publishers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ChaseRights:
         self._proven: BoundedDict[PeerId, None] = BoundedDict(limits.max_keys)
 
     def is_proven(self, publisher: PeerId) -> bool:
-        """Return whether a gap of this publisher has been mended lately."""
+        """Return whether a gap of this publisher has been filled lately."""
         return publisher in self._proven
 
     def _left(

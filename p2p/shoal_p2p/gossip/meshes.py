@@ -134,7 +134,7 @@ class Meshes:
 
     def _prune(self, topic: str, peer: PeerId, now: float) -> list[SendRpc]:
         self.members[topic].pop(peer, None)
-        # Whom we prune charges us for a graft before its back-off is over.
+        # A pruned peer charges us for a graft before its back-off is over.
         self._hold_off(topic, peer, PRUNE_BACKOFF_S, now)
         return [_pruned(topic, peer)]
 

@@ -265,7 +265,7 @@ class Libp2pHost(Host):
     async def _reach(self, target: PeerAddress) -> None:
         at = str(target) if is_circuit(target.transport) else target.transport
         swarm, peer = self._host.get_network(), to_libp2p_id(target.peer_id)
-        # Of two connections by one side each end may keep the other one, and then none is left.
+        # If one side opens two, each end may keep the other one, and then none is left.
         one_at_a_time = self._dialling.setdefault(str(target), trio.Lock())
         try:
             async with one_at_a_time:

@@ -175,8 +175,8 @@ class GuardedSwarm(Swarm):
     def _admit(self, connection: ReadWriteCloser) -> GateTicket | None:
         if self._gate is None:
             self._gate = InboundGate(self._settings.gate, trio.current_time())
-        # Those dialled count too: of one too many the library learns after its handshake, and
-        # tells nobody.
+        # Dialled connections count too: the library notices one too many after its handshake,
+        # and tells nobody.
         taken = len(self.get_connections()) + self._gate.num_unfinished
         if taken >= self._settings.max_connections:
             self._gate.refused[GateRefusal.FULL] += 1

@@ -53,7 +53,7 @@ class Attendance:
 
     def _look(self) -> None:
         connected = self._host.connected_peers()
-        # Whom it once knew to be of the swarm is so until it goes.
+        # A peer once known to be of the swarm stays so until it goes.
         there = {one for one in connected if one in self._there or self._counts(one)}
         if joined := there - self._there:
             self._joined(joined)

@@ -2,10 +2,10 @@
 
     over the bound, or a newcomer refused for want of a slot
         └─▶ the longest here of those who have been answered, the better half apart
-              └─▶ told that this peer is full ─▶ cut ─▶ comes back in about a minute, if it must
+              └─▶ learns that this peer is full ─▶ is cut ─▶ may return after about a minute
 
-A newcomer stays until it has been told the manifest and whom else there is, or for five seconds;
-with that it needs nobody's slot here.
+A newcomer stays until it has received the manifest and a list of peers, or for five seconds. Then
+it can connect elsewhere.
 """
 
 from __future__ import annotations

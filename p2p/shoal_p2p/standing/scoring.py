@@ -175,7 +175,7 @@ class Scoreboard:
         if verdict.outcome is Outcome.ACCEPT:
             self._credit(forwarder, now)
         if verdict.reason is Reason.TOO_DEAR and forwarder == signer:
-            # Who passes it on may have had a faster worker.
+            # A forwarder may have a faster worker, so it is not charged.
             self.charge(forwarder, Cause.TOO_DEAR, now)
         if verdict.outcome is not Outcome.REJECT:
             return

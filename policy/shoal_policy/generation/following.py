@@ -265,7 +265,7 @@ def _games(question: Question, errand: _Errand, count: int) -> list[PlayedGame]:
 
 
 def _next_message(asking: Asking, number: int, game: PlayedGame) -> _Errand:
-    # By its own seed: two games may have come to the same conversation.
+    # Each game has its own seed: two may have come to the same conversation.
     return _Errand(
         number=number,
         prompt=[*game.prompt, *game.ids],

@@ -121,7 +121,7 @@ class Narrator:
         held_out = progress.held_out
         if held_out is not None and held_out["round"] != self._evaluated:
             self._evaluated = held_out["round"]
-            # That of the start is older than the first round, others follow theirs.
+            # The evaluation of the start precedes the first round, the others follow theirs.
             place = 0 if held_out["round"] < record.round else 1
             events.insert(place, ("held_out", held_out_metrics(held_out)))
         for kind, figures in events:

@@ -143,7 +143,7 @@ class _TensorBoard:
     """TensorBoard's own files, in the data directory's `tensorboard/`, begun with figures."""
 
     def __init__(self, settings: Settings, last_round: int) -> None:
-        # By name: torch takes seconds to import, and this room is read where there is none.
+        # Imported by name: torch takes seconds to import, and may be missing here.
         board: Any = importlib.import_module("torch.utils.tensorboard")
         self._begin = lambda: board.SummaryWriter(
             settings.data_dir / TENSORBOARD_FOLDER,

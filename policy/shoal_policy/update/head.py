@@ -205,7 +205,7 @@ class _HeadLogprobs(torch.autograd.Function):
             made = _Gradients(hidden_NH, tiles.weight_VH, weight_VH, bias_V, ctx.needs_input_grad)
             for part in tiles.parts:
                 logits_nV, other_nV = tiles.logits(part)
-                # As in the forward pass, so that what is foretold is equal to the bit.
+                # The forward pass's own operations, so that the prediction is equal to the bit.
                 torch.log_softmax(logits_nV, -1, out=other_nV)
                 probs_nV = torch.exp(other_nV, out=logits_nV)
                 made.add(part, tiles.delta(probs_nV, targets_N[part, None], grad_N[part]))

@@ -174,7 +174,7 @@ def _settings_of(settings: Settings, home: Path, number: int, count: int) -> Set
             "relay_client": "off",
             "archive_bytes": 0,
             "target_peers": count,
-            # Who never draws need not store.
+            # A node that never draws need not store.
             "subscribe_shards": settings.subscribe_shards if settings.external else "0",
         }
     )

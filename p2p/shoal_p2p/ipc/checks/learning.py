@@ -43,7 +43,7 @@ def learning(seen: Seen) -> Iterator[Finding]:
         yield found("learning", said.says)
     received, too_old = seen.status.groups_received or 0, _too_old(seen)
     is_judged = said.state != "early" and seen.facts.wants_others
-    # Of peers that have gone, the last groups grow too old as well.
+    # The last groups of peers that have gone grow too old as well.
     if is_judged and said.drawn == 0 and seen.status.peers and 2 * too_old > received:
         yield found(
             "learning",
