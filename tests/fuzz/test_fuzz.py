@@ -21,6 +21,7 @@ from libp2p.peer.id import ID
 from libp2p.utils.varint import encode_uvarint
 
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings
+from shoal_p2p.net.address import from_libp2p_id
 from tests.fuzz.mutate import mutate
 from tests.fuzz.targets import CORPUS, TARGETS, _rpcs, originals
 from tests.support.nodes import TestNode, fresh_identity, open_test_node
@@ -119,7 +120,7 @@ def _stream_seeds() -> list[bytes]:
 async def _bring(node: TestNode, peer: ID, data: bytes, *, cut: int) -> None:
     stream = Bytes(peer, [piece for piece in (data[:cut], data[cut:]) if piece])
     with trio.fail_after(_STALL_S):
-        await node.gossip._serve(stream)
+        await node.gossip._serve(from_libp2p_id(peer), stream)
     assert stream.was_reset
 
 

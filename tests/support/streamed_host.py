@@ -22,6 +22,7 @@ from shoal_lab.simulation.host import SimulatedHost
 from shoal_p2p.gossip import gossip
 from shoal_p2p.net.address import from_libp2p_id
 from shoal_p2p.net.connections import Direction
+from shoal_p2p.net.host import AttachedService
 from shoal_p2p.net.request import RequestHandler, RequestLimits, RequestServer, exchange
 from shoal_wire.types import PeerId
 from tests.support.simulated_streams import Line, Pipe, Stream
@@ -44,19 +45,18 @@ class StreamedHost(SimulatedHost):
         self.lines: dict[PeerId, Line] = {}
         self.handlers: dict[str, Serve] = {}
         self.servers: dict[str, RequestServer] = {}
-        self._libp2p_services: list[Any] = []
+        self._libp2p_services: list[AttachedService] = []
 
-    def attach_service(self, service: Any) -> None:
-        """Run `service` for as long as the host runs."""
-        self._libp2p_services.append(service)
+    def attach_service(self, run: Callable[[trio.Event], Awaitable[None]]) -> None:
+        """Run `run` for as long as the host runs."""
+        self._libp2p_services.append(AttachedService(run))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run, with its services."""
         async with AsyncExitStack() as stack:
             for service in self._libp2p_services:
                 await stack.enter_async_context(background_trio_service(service))
-                if ready := getattr(service, "wait_until_ready", None):
-                    await ready()
+                await service.ready.wait()
             await super().run(task_status=task_status)
 
     # Connections
@@ -95,6 +95,20 @@ class StreamedHost(SimulatedHost):
         back = Pipe(self.network, peer_id, self.peer_id)
         other.start_soon(_serve, other.handlers[protocol], Stream(theirs, protocol, there, back))
         return Stream(line, protocol, back, there)
+
+    def serve_streams(
+        self, protocol_id: str, handler: Callable[[PeerId, Any], Awaitable[None]]
+    ) -> None:
+        """Serve it as `Libp2pHost` does."""
+
+        async def serve(stream: Any) -> None:
+            await handler(from_libp2p_id(stream.muxed_conn.peer_id), stream)
+
+        self.handlers[protocol_id] = serve
+
+    async def open_stream(self, peer_id: PeerId, *protocol_ids: str) -> Stream:
+        """Open a stream as `Libp2pHost` does."""
+        return await self.open(peer_id, protocol_ids)
 
     def set_request_handler(
         self,

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
-
-from libp2p.peer.id import ID
-from libp2p.pubsub.pb import rpc_pb2
-from libp2p.utils.varint import encode_uvarint
 
 from shoal_p2p.gossip.control import SPAM_ENTRIES
 from shoal_p2p.gossip.lateness import sent_s_of
 from shoal_p2p.gossip.messages import message_id, refuse_hollow
 from shoal_p2p.gossip.rpc import Message, Rpc
 from shoal_p2p.gossip.settings import GossipLimits
-from shoal_p2p.net.address import from_libp2p_id
+from shoal_p2p.net.address import peer_id_of_bytes
 from shoal_p2p.net.identity import public_key_from_id_bytes
+from shoal_p2p.net.pubsub_pb import rpc_pb2
+from shoal_p2p.net.streams import framed
 from shoal_wire.types import PeerId
 
 MAX_RPC_BYTES = 1024 * 1024
@@ -25,13 +22,11 @@ _MESSAGES_A_PART = 64
 """Messages taken from one RPC before everybody else has a turn."""
 _MAX_ENTRIES = SPAM_ENTRIES + 1
 """Control entries of a kind that are decoded: so many are spam already."""
-_KEPT_NAMES = 2048
 
 
 def encode_frame(rpc: rpc_pb2.RPC) -> bytes:
     """Return `rpc` as it travels: a varint length and the message."""
-    body = rpc.SerializeToString()
-    return encode_uvarint(len(body)) + body
+    return framed(rpc.SerializeToString())
 
 
 def encode(rpc: Rpc) -> bytes:
@@ -74,14 +69,9 @@ def message_of(signed: rpc_pb2.Message) -> Message:
     )
 
 
-@lru_cache(maxsize=_KEPT_NAMES)
-def _name(from_id: bytes) -> PeerId:
-    return from_libp2p_id(ID(from_id))
-
-
 def _author(from_id: bytes) -> PeerId:
     # Only what holds a key is turned into text: base58 of a megabyte takes minutes.
-    return _name(from_id) if public_key_from_id_bytes(from_id) else PeerId("")
+    return peer_id_of_bytes(from_id) if public_key_from_id_bytes(from_id) else PeerId("")
 
 
 def decode(raw: bytes, limits: GossipLimits) -> Iterator[Rpc]:

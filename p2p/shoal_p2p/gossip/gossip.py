@@ -24,10 +24,6 @@ from typing import Any
 
 import trio
 from google.protobuf.message import DecodeError
-from libp2p.abc import INetStream
-from libp2p.custom_types import TProtocol
-from libp2p.exceptions import BaseLibp2pError
-from libp2p.tools.anyio_service import Service
 
 from shoal_p2p.gossip.codec import MAX_RPC_BYTES, decode, encode, message_of, pack
 from shoal_p2p.gossip.driver import MeshGossip
@@ -36,11 +32,20 @@ from shoal_p2p.gossip.messages import fault_of, sign_message
 from shoal_p2p.gossip.outbound import OutboundQueue
 from shoal_p2p.gossip.rpc import Arrived, Rpc
 from shoal_p2p.gossip.settings import GossipSettings
-from shoal_p2p.net.address import from_libp2p_id, to_libp2p_id
+from shoal_p2p.net.address import bytes_of_peer_id
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.inbound_gate import prefix_of
 from shoal_p2p.net.layers import remote_end
-from shoal_p2p.net.streams import FrameReader, MalformedFrameError, below, log_failure, reset_stream
+from shoal_p2p.net.streams import (
+    AnyStreamError,
+    FrameReader,
+    MalformedFrameError,
+    Stream,
+    below,
+    log_failure,
+    reset_stream,
+    wait_for_end,
+)
 from shoal_p2p.net.yamux import abort
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
@@ -48,7 +53,7 @@ from shoal_wire.types import PeerId
 logger = logging.getLogger(__name__)
 
 _WITH_IDONTWANT = "/meshsub/1.2.0"
-PROTOCOLS = [TProtocol(name) for name in (_WITH_IDONTWANT, "/meshsub/1.1.0", "/meshsub/1.0.0")]
+PROTOCOLS = (_WITH_IDONTWANT, "/meshsub/1.1.0", "/meshsub/1.0.0")
 """Versions of gossipsub, the preferred one first."""
 
 _GRAYLISTED_PAUSE_S = 1.0
@@ -88,17 +93,17 @@ class Libp2pGossip(MeshGossip):
             rng=rng or random.Random(),
         )
         self._host = host
-        self._own_id = to_libp2p_id(host.peer_id).to_bytes()
+        self._own_id = bytes_of_peer_id(host.peer_id)
         self._number = 0
         self._queues: dict[PeerId, OutboundQueue] = {}
         """Outbound queues, one for each peer to which this node has a stream open."""
         self._talking: set[PeerId] = set()
-        self._inbound: dict[PeerId, INetStream] = {}
+        self._inbound: dict[PeerId, Stream] = {}
         self._nursery: trio.Nursery | None = None
         for protocol in PROTOCOLS:
-            host.libp2p_host.set_stream_handler(protocol, self._serve)
+            host.serve_streams(protocol, self._serve)
         host.add_peer_callbacks(connected=self._meet)
-        host.attach_service(_Life(self))
+        host.attach_service(self.run)
 
     async def run(self, ready: trio.Event) -> None:
         """Beat until cancelled; `ready` is set once peers may come."""
@@ -157,12 +162,11 @@ class Libp2pGossip(MeshGossip):
 
     # Their stream
 
-    async def _serve(self, stream: INetStream) -> None:
+    async def _serve(self, peer: PeerId, stream: Stream) -> None:
         """Read one inbound stream to its end. Raises nothing but cancellation."""
-        peer = from_libp2p_id(stream.muxed_conn.peer_id)
         previous = self._inbound.get(peer)
         self._inbound[peer] = stream
-        self._mesh.reads(peer, prefix_of(remote_end(stream.muxed_conn)[0]))
+        self._mesh.reads(peer, prefix_of(remote_end(stream)[0]))
         if previous is not None:
             await reset_stream(previous)
         try:
@@ -172,7 +176,7 @@ class Libp2pGossip(MeshGossip):
             self._mesh.counts["malformed_rpc"] += 1
             logger.info("malformed pubsub RPC from %s: %s", peer, error)
             self._watch.on_behaviour(peer, Cause.MALFORMED_RPC)
-        except BaseLibp2pError as error:
+        except AnyStreamError as error:
             logger.debug("pubsub stream of %s ended: %r", peer, error)
         except Exception:  # a peer's bytes reach library code that raises any type
             self._mesh.counts["fault"] += 1
@@ -183,7 +187,7 @@ class Libp2pGossip(MeshGossip):
                 self._mesh.unreads(peer)
             await reset_stream(stream)
 
-    async def _read_all(self, stream: INetStream, peer: PeerId) -> None:
+    async def _read_all(self, stream: Stream, peer: PeerId) -> None:
         frames = FrameReader(below(stream), MAX_RPC_BYTES)
         slots = trio.Semaphore(self._limits.max_validating_per_peer)
         while True:
@@ -243,9 +247,7 @@ class Libp2pGossip(MeshGossip):
             while self._host.is_connected(peer):
                 try:
                     with trio.fail_after(self._limits.stream_deadline_s):
-                        stream = await self._host.libp2p_host.new_stream(
-                            to_libp2p_id(peer), PROTOCOLS
-                        )
+                        stream = await self._host.open_stream(peer, *PROTOCOLS)
                 except Exception as error:  # noqa: BLE001 - any failure means: try again later
                     logger.debug("no pubsub stream to %s yet: %r", peer, error)
                     wait_s = min(2 * wait_s, _LONGEST_RETRY_S)
@@ -256,7 +258,7 @@ class Libp2pGossip(MeshGossip):
         finally:
             self._talking.discard(peer)
 
-    async def _talk_over(self, stream: INetStream, peer: PeerId) -> None:
+    async def _talk_over(self, stream: Stream, peer: PeerId) -> None:
         """Write what is for a peer until the stream ends."""
         limits = self._limits
         queue = OutboundQueue(max_frames=limits.max_queue_frames, max_bytes=limits.max_queue_bytes)
@@ -275,7 +277,7 @@ class Libp2pGossip(MeshGossip):
             self._mesh.closed(peer)
             await reset_stream(stream)
 
-    async def _write_all(self, stream: INetStream, peer: PeerId, queue: OutboundQueue) -> None:
+    async def _write_all(self, stream: Stream, peer: PeerId, queue: OutboundQueue) -> None:
         """The stream's only writer. A failed write ends the connection it was made on."""
         frames: list[bytes] = []
         try:
@@ -286,25 +288,10 @@ class Libp2pGossip(MeshGossip):
             log_failure("sending to", peer, error)
             if len(queue) or len(frames) > 1:
                 self._watch.on_behaviour(peer, Cause.SLOW_READER)
-            abort(stream.muxed_conn)
+            abort(stream)
 
 
-async def _close_with(queue: OutboundQueue, stream: INetStream) -> None:
+async def _close_with(queue: OutboundQueue, stream: Stream) -> None:
     """Close the queue when the connection of its stream ends."""
-    await stream.muxed_conn.event_shutting_down.wait()
+    await wait_for_end(stream)
     queue.close()
-
-
-class _Life(Service):
-    """Runs gossip for as long as the host runs."""
-
-    def __init__(self, gossip: Libp2pGossip) -> None:
-        self._gossip = gossip
-        self._ready = trio.Event()
-
-    async def run(self) -> None:
-        await self._gossip.run(self._ready)
-
-    async def wait_until_ready(self) -> None:
-        """Wait until peers may come."""
-        await self._ready.wait()

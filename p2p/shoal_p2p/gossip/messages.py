@@ -6,9 +6,8 @@ peer id that contains its key leaves nothing to parse (pubsub spec, *Message Sig
 
 from __future__ import annotations
 
-from libp2p.pubsub.pb import rpc_pb2
-
 from shoal_p2p.net.identity import Identity, protobuf_public_key, public_key_from_id_bytes
+from shoal_p2p.net.pubsub_pb import rpc_pb2
 from shoal_p2p.net.streams import MalformedFrameError
 from shoal_wire.keys import is_weak_key
 from shoal_wire.signatures import signature_holds

@@ -139,14 +139,20 @@ def to_libp2p_id(peer_id: PeerId) -> ID:
     return ID.from_base58(peer_id)
 
 
+def bytes_of_peer_id(peer_id: PeerId) -> bytes:
+    """Return the bytes that `peer_id` is the base58 of."""
+    return to_libp2p_id(peer_id).to_bytes()
+
+
 def from_libp2p_id(peer_id: ID) -> PeerId:
     """Return the base58 text of libp2p's object."""
     raw = peer_id.to_bytes()
-    return _kept_text(raw) if len(raw) <= MAX_ADDRESS_CHARS else PeerId(peer_id.to_base58())
+    return peer_id_of_bytes(raw) if len(raw) <= MAX_ADDRESS_CHARS else PeerId(peer_id.to_base58())
 
 
 @lru_cache(maxsize=_KEPT_TEXTS)
-def _kept_text(raw: bytes) -> PeerId:
+def peer_id_of_bytes(raw: bytes) -> PeerId:
+    """Return the base58 text of a peer id of at most some hundred bytes, which is cached."""
     return PeerId(ID(raw).to_base58())
 
 

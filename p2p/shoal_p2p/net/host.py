@@ -90,6 +90,17 @@ class HostSettings:
     requests: RequestLimits = field(default_factory=RequestLimits)
 
 
+class AttachedService(Service):
+    """A task that begins before the host listens."""
+
+    def __init__(self, run: Callable[[trio.Event], Awaitable[None]]) -> None:
+        self.ready = trio.Event()
+        self._task = run
+
+    async def run(self) -> None:
+        await self._task(self.ready)
+
+
 class Libp2pHost(Host):
     """`Host` over py-libp2p."""
 
@@ -107,7 +118,7 @@ class Libp2pHost(Host):
             announced=self.announced,
         )
         self.traffic = self._host.get_network().traffic
-        self._services: list[Service] = []
+        self._services: list[AttachedService] = []
         self._servers: dict[str, RequestServer] = {}
         self._nursery: trio.Nursery | None = None
         self._stop = trio.Event()
@@ -120,12 +131,13 @@ class Libp2pHost(Host):
 
     @property
     def libp2p_host(self) -> BasicHost:
-        """py-libp2p's host, for gossip and the relay server."""
+        """py-libp2p's host, for the relay server."""
         return self._host
 
-    def attach_service(self, service: Service) -> None:
-        """Run `service` between the swarm's start and the first listening socket."""
-        self._services.append(service)
+    def attach_service(self, run: Callable[[trio.Event], Awaitable[None]]) -> None:
+        """Begin `run` before the first socket listens, and cancel it when the host ends. It sets
+        the event once peers may come."""
+        self._services.append(AttachedService(run))
 
     def set_full_callback(self, callback: Callable[[str], None]) -> None:
         self._host.get_network().on_full = callback
@@ -135,8 +147,7 @@ class Libp2pHost(Host):
             async with self._host.run(listen_addrs=[]), AsyncExitStack() as stack:
                 for service in self._services:
                     await stack.enter_async_context(background_trio_service(service))
-                    if ready := getattr(service, "wait_until_ready", None):
-                        await ready()
+                    await service.ready.wait()
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
                     try:
@@ -216,9 +227,11 @@ class Libp2pHost(Host):
 
         self._host.set_stream_handler(TProtocol(protocol_id), serve)
 
-    async def open_stream(self, peer_id: PeerId, protocol_id: str) -> Stream:
-        """Open a stream to a connected peer. May raise anything of the library's."""
-        return await self._host.new_stream(to_libp2p_id(peer_id), [TProtocol(protocol_id)])
+    async def open_stream(self, peer_id: PeerId, *protocol_ids: str) -> Stream:
+        """Open a stream to a connected peer, of the first protocol that it speaks. May raise
+        anything of the library's."""
+        protocols = [TProtocol(protocol_id) for protocol_id in protocol_ids]
+        return await self._host.new_stream(to_libp2p_id(peer_id), protocols)
 
     async def knock(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
         """Dial from the port listened on; the connection appears among the others.

@@ -8,6 +8,7 @@ from typing import TypeVar
 import trio
 from google.protobuf.message import Message
 from libp2p.abc import IMuxedStream, INetStream
+from libp2p.exceptions import BaseLibp2pError
 from libp2p.io.abc import Reader
 from libp2p.io.exceptions import ConnectionClosedError, IncompleteReadError
 from libp2p.network.connection.exceptions import RawConnError
@@ -22,6 +23,9 @@ M = TypeVar("M", bound=Message)
 
 Stream = INetStream
 """A stream of one protocol with one peer, for rooms that do not import py-libp2p."""
+
+AnyStreamError = BaseLibp2pError
+"""What py-libp2p raises where a stream ends or a peer breaks the rules of a layer below."""
 
 _PIECE_BYTES = 64 * 1024
 _MAX_VARINT_BYTES = 5
@@ -47,9 +51,14 @@ class MalformedFrameError(Exception):
     """The length prefix is no varint, or says more than one frame may hold."""
 
 
+def framed(body: bytes) -> bytes:
+    """Return `body` with its length before it, as a varint."""
+    return encode_varint_prefixed(body)
+
+
 async def write_message(stream: INetStream, message: Message) -> None:
     """Write one message with its length before it. The caller holds the deadline."""
-    await stream.write(encode_varint_prefixed(message.SerializeToString()))
+    await stream.write(framed(message.SerializeToString()))
 
 
 async def read_message(stream: INetStream, kind: type[M], max_bytes: int) -> M:
@@ -112,6 +121,11 @@ def below(stream: INetStream) -> IMuxedStream:
     time whether the stream is open, which the muxer's knows. Its end stays the caller's to tell."""
     assert isinstance(stream, NetStream)
     return stream.muxed_stream
+
+
+async def wait_for_end(stream: INetStream) -> None:
+    """Wait until the connection of `stream` ends."""
+    await stream.muxed_conn.event_shutting_down.wait()
 
 
 def log_failure(doing: str, peer_id: object, error: Exception) -> None:
