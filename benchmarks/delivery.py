@@ -34,6 +34,7 @@ from benchmarks.harness import (
 )
 from benchmarks.link_proxies import Proxies
 from benchmarks.swarm_fleet import Fleet, Run, open_fleet
+from shoal_p2p.gossip.settings import MeshSettings
 
 GROUPS = 8
 CHARS = 200
@@ -47,7 +48,7 @@ PARTED_SECONDS = 60.0
 OVERLOAD = 2.0
 """Cores that the overload would need, of those that are there."""
 _HEAL_LIMIT_S = 120.0
-_MESH_LOW = 4
+_MESH_LOW = MeshSettings().degree_low
 
 
 def measure(options: Options) -> Report:

@@ -12,6 +12,7 @@ import json
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from shoal_base.collector import spare_collector
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
+from shoal_p2p.gossip.outbound import OutboundQueue
 from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.host import HostSettings, Libp2pHost
 from shoal_p2p.net.identity import Identity, identity_from_seed
@@ -112,6 +114,33 @@ class Traffic:
         TrioTCPStream.read = counted_read
         TrioTCPStream.write = counted_write
         self._count_pipes()
+        self.by_kind: Counter[str] = Counter()
+        """Bytes that nodes send: messages and control of gossip, each protocol of requests."""
+        self._count_gossip()
+        self._count_requests()
+
+    def _count_gossip(self) -> None:
+        push = OutboundQueue.push
+
+        @functools.wraps(push)
+        def counted_push(queue: OutboundQueue, frame: bytes, *, control: bool = False) -> bool:
+            self.by_kind["gossip control" if control else "gossip messages"] += len(frame)
+            return push(queue, frame, control=control)
+
+        OutboundQueue.push = counted_push  # type: ignore[method-assign]
+
+    def _count_requests(self) -> None:
+        ask = Libp2pHost._ask
+
+        @functools.wraps(ask)
+        async def counted_ask(
+            host: Libp2pHost, peer: PeerId, protocol: str, payload: bytes, most: int
+        ) -> bytes:
+            answer = await ask(host, peer, protocol, payload, most)
+            self.by_kind[protocol] += len(payload) + len(answer)
+            return answer
+
+        Libp2pHost._ask = counted_ask  # type: ignore[method-assign]
 
     def _count_pipes(self) -> None:
         """After the handshake a connection reads and writes its socket itself."""
@@ -275,6 +304,7 @@ class Fleet:
             "worker_cpu_s": sum(sum(child.cpu_times()[:2]) for child in children),
             "read": self.traffic.read,
             "written": self.traffic.written,
+            "by_kind": dict(self.traffic.by_kind),
             "rss": process.memory_info().rss,
             "nodes": [
                 {

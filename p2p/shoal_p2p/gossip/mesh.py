@@ -7,10 +7,11 @@
     heartbeat, join, leave, opened ──▶ Send, Charge        publish ──▶ Forward
 
 Gossipsub v1.1 with IDONTWANT of v1.2, and what shoal adds: the application's score is the only
-one; a peer that wastes is read more slowly and pays (`flood_gate`, `blame`); an offer is made once
-and a broken one is charged (`offers`); control has an allowance (`control`); meshes mix
-(`meshes`); messages are cached as frames, bounded in bytes (`message_cache`). There is no
-fanout: an own message on a topic that was not joined goes to subscribers drawn anew each time.
+one; a peer that wastes is read more slowly and pays (`flood_gate`, `blame`); an offer is made once,
+a broken one is charged, and whoever brought a copy is sent none (`offers`); control has an
+allowance (`control`); meshes mix (`meshes`); messages are cached as frames, bounded in bytes
+(`message_cache`). There is no fanout: an own message on a topic that was not joined goes to
+subscribers drawn anew each time.
 The driver of a node is `shoal_p2p.gossip.gossip`, that of a simulation
 `shoal_lab.simulation.gossip`.
 """
@@ -237,7 +238,6 @@ class Mesh:
     def _is_news(self, peer: PeerId, message: Message, flow: PeerFlow, now: float) -> bool:
         self.counts["received"] += 1
         if self.knows(message.id, now):
-            self._offers.note_holder(peer, message.id)
             # Another's copy may be put off for what we cannot do now: this one came all the same.
             self._wants.came(peer, message.id)
             self._count_copy(peer, message, flow, now)
@@ -250,6 +250,7 @@ class Mesh:
 
     def _count_copy(self, peer: PeerId, message: Message, flow: PeerFlow, now: float) -> None:
         self.counts["duplicate"] += 1
+        self._offers.note_holder(peer, message.id)
         flow.wasted(self._blame.copied(message.id, peer, now), now)
 
     def admit(self, peer: PeerId, message: Message, now: float) -> list[Event]:
@@ -303,7 +304,7 @@ class Mesh:
                 self._lateness.arrived(message.author, message.sent_s, now)
             for holder in (forwarder, message.author):
                 self._offers.note_holder(holder, message.id)
-            targets = self._mesh_targets(message, forwarder)
+            targets = self._mesh_targets(message)
             events.append(Forward(targets, self._keep(message)))
         return events
 
@@ -330,11 +331,12 @@ class Mesh:
         self._cache.keep(message.id, message.topics[0], frame, num_bytes)
         return frame
 
-    def _mesh_targets(self, message: Message, forwarder: PeerId) -> list[PeerId]:
+    def _mesh_targets(self, message: Message) -> list[PeerId]:
+        """Return who gets a message that was judged: whoever brought a copy meanwhile has it."""
         return [
             peer
             for peer in self._meshes.members.get(message.topics[0], ())
-            if peer not in (forwarder, message.author)
+            if not self._offers.is_holder(peer, message.id)
             and message.id not in self._unwanted.get(peer, ())
             and self._meshes.is_fit(peer)
         ]
@@ -412,7 +414,7 @@ class Mesh:
         """
         sends = [*self._meshes.tend(now), *self._offer(busy), *self._ask_others(now)]
         self._cache.shift()
-        self._offers.keep_only(self._peers.reachable, self._cache)
+        self._offers.keep_only(self._peers.reachable, self._cache, self._judging)
         self._control.renew(self._cache)
         self._unwanted.clear()
         broken = self._wants.broken(self._peers.reachable, self, now)

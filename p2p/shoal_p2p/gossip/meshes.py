@@ -11,10 +11,10 @@ or a heartbeat late through offers. The same is true, less sharply, of who joine
 
 So now and then one peer from outside is taken in, at random, and above the degree one or two of
 the old go: a few control messages every ten seconds, and meshes of even size about the degree (in
-a simulated swarm of 32, all connected, 6.2 on the mean instead of 7.5). A mesh with nobody to take
-in stays due, and takes the first who comes: the one who is back. Connecting anew makes it no
-sooner due, and who was pruned waits for its back-off, so a stranger gains by this no larger share
-of the mesh than it has of the connections.
+a simulated swarm of 32, all connected, and a degree of 6: 6.2 on the mean instead of 7.5). A mesh
+with nobody to take in stays due, and takes the first who comes: the one who is back. Connecting
+anew makes it no sooner due, and who was pruned waits for its back-off, so a stranger gains by this
+no larger share of the mesh than it has of the connections.
 """
 
 from __future__ import annotations

@@ -55,6 +55,10 @@ class OfferBook:
         if len(known) > self._max_ids:
             del known[next(iter(known))]
 
+    def is_holder(self, peer: PeerId, key: bytes) -> bool:
+        """Return whether `peer` has shown that it has a message, or was offered it."""
+        return key in self._knows.get(peer, ())
+
     def news(self, peer: PeerId, keys: Iterable[bytes]) -> list[bytes]:
         """Return those of `keys` that `peer` has not heard of, which it does with this."""
         known = self._knows.get(peer, {})
@@ -63,10 +67,12 @@ class OfferBook:
             self.note_holder(peer, key)
         return found
 
-    def keep_only(self, peers: Container[PeerId], keys: Container[bytes]) -> None:
-        """Forget peers that have gone, and ids that nobody offers any more."""
+    def keep_only(
+        self, peers: Container[PeerId], keys: Container[bytes], judging: Container[bytes] = ()
+    ) -> None:
+        """Forget peers that have gone, and ids that nobody offers any more, or is to be sent."""
         self._knows = {
-            peer: {key: None for key in known if key in keys}
+            peer: {key: None for key in known if key in keys or key in judging}
             for peer, known in self._knows.items()
             if peer in peers
         }

@@ -20,7 +20,7 @@ from statistics import median_high, median_low
 from shoal_wire.shard_tree import MAX_DEPTH, depth_of, first_of, parent_of
 
 SPLIT_PER_S = 2.0
-"""Groups a second in a shard above which it is divided: with six copies of 3 KB some 36 KB/s, and
+"""Groups a second in a shard above which it is divided: with four copies of 3 KB some 24 KB/s, and
 more than ten trainers draw. A guess between these two."""
 MERGE_PER_S = 0.25
 """Groups a second below which two shards become one: an eighth, so that chance does neither."""

@@ -63,7 +63,7 @@ class ShardSettings:
     """Number of peers wanted on each shard, and how hard to look for them."""
 
     want_peers: int = 6
-    """Gossip's degree."""
+    """Gossip's degree and one more."""
     tick_s: float = 1.0
     look_every_s: float = 5.0
     """Seconds between two looks at who is subscribed to what, and two searches."""

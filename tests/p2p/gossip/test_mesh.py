@@ -80,10 +80,11 @@ def test_who_joins_late_grafts_up_to_the_degree_and_who_leaves_prunes() -> None:
 
 def test_a_full_mesh_prunes_the_lowest_scores() -> None:
     bench = meshed(*MANY)
-    bench.scores = dict.fromkeys(MANY[6:], -1.0)
+    degree = MeshSettings().degree
+    bench.scores = dict.fromkeys(MANY[degree:], -1.0)
     pruned = {peer for peer, _ in sent(bench.beat(), "prune")}
-    assert pruned == set(MANY[6:])
-    assert bench.members == set(MANY[:6])
+    assert pruned == set(MANY[degree:])
+    assert bench.members == set(MANY[:degree])
 
 
 def test_who_is_distrusted_is_pruned_refused_and_told_nothing() -> None:
