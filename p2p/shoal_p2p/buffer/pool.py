@@ -7,7 +7,7 @@ drawn. Pure.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shoal_base.bounded import BoundedDict
@@ -166,6 +166,12 @@ class GroupPool:
             return None
         victim = self.shares.victim(path_of(entry), size, by_size=not lacks_groups)
         return DropCause.EVICTED_BY_CAPACITY, victim
+
+    def ready_publishers(self) -> Iterator[PeerId]:
+        """Yield every publisher with a group that is ready."""
+        for name, leaf in self.publishers.root.children.items():
+            if leaf.num_free:
+                yield PeerId(name)
 
     def draw(self, rng: random.Random, weight_of: WeightOf, *, by_shares: bool) -> Slot | None:
         """Return a ready group, drawn by share or, not `by_shares`, all publishers alike.

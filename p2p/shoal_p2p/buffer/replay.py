@@ -21,7 +21,8 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 
 from shoal_base.bounded import BoundedDict
 from shoal_ipc.answers.node import Buffer
@@ -31,6 +32,14 @@ from shoal_p2p.buffer.pool import Counters, GroupPool, Slot, WeightOf, alike
 from shoal_p2p.buffer.stats import rows_of
 from shoal_p2p.buffer.types import BufferEntry, BufferLimits, DropCause, InsertOutcome
 from shoal_wire.types import GroupId, PeerId
+
+ENOUGH_KNOWN = 16
+"""Publishers that have taught this node, with groups here, from which on others get less. Fewer
+would make a swarm's first useful publishers its only ones. A guess: a round draws some eight."""
+STRANGERS_SHARE = 0.05
+"""Share of the draws that publishers have together that have taught nothing yet, or no longer: with
+1,250 of them none is drawn often enough to be known. A guess between what liars get of it and how
+soon a newcomer is found (tests/p2p/buffer/test_strangers.py)."""
 
 
 class ReplayBuffer:
@@ -119,18 +128,22 @@ class ReplayBuffer:
         now: float,
         lease_seconds: float,
         weight_of: WeightOf = alike,
+        has_taught: Callable[[PeerId], bool] | None = None,
         by_shares: bool = True,
     ) -> list[BufferEntry]:
         """Lease up to `count` groups to `holder`, drawn without replacement.
 
         `weight_of` scales publishers' chances, 0 to 1 (at 0 one is never drawn). `by_shares` draws
-        as the room is shared, by network first; else all publishers count alike.
+        as the room is shared, by network first; else all publishers count alike. Once `has_taught`
+        holds of enough publishers here, the others share a small part of the draws.
         """
         self.expire(now)
         pool = self._pool
+        if has_taught is not None and not self._knows_enough(has_taught):
+            has_taught = None
         entries: list[BufferEntry] = []
         while len(entries) < count:
-            slot = pool.draw(self._rng, weight_of, by_shares=by_shares)
+            slot = self._draw(weight_of, has_taught, by_shares=by_shares)
             if slot is None:
                 break
             self._lease_slot(slot, holder, now + lease_seconds)
@@ -138,6 +151,24 @@ class ReplayBuffer:
             entries.append(slot.entry)
         self._num_draws += len(entries)
         return entries
+
+    def _knows_enough(self, has_taught: Callable[[PeerId], bool]) -> bool:
+        known = filter(has_taught, self._pool.ready_publishers())
+        return sum(1 for _ in islice(known, ENOUGH_KNOWN)) >= ENOUGH_KNOWN
+
+    def _draw(
+        self, weight_of: WeightOf, has_taught: Callable[[PeerId], bool] | None, *, by_shares: bool
+    ) -> Slot | None:
+        if has_taught is not None:
+            is_known = self._rng.random() >= STRANGERS_SHARE
+
+            def of_kind(publisher: PeerId, source: str) -> float:
+                return weight_of(publisher, source) if has_taught(publisher) is is_known else 0.0
+
+            slot = self._pool.draw(self._rng, of_kind, by_shares=by_shares)
+            if slot is not None:
+                return slot
+        return self._pool.draw(self._rng, weight_of, by_shares=by_shares)
 
     def consume(self, ids: Iterable[GroupId]) -> int:
         """Consume groups whose effect a checkpoint contains; return how many were not already.

@@ -244,8 +244,13 @@ class RolloutPool:
             now=trio.current_time(),
             lease_seconds=lease_seconds,
             weight_of=self._weight_of,
+            has_taught=self._has_taught if self._settings.draws != "uniform" else None,
             by_shares=self._settings.draws != "uniform",
         )
+
+    def _has_taught(self, publisher: PeerId) -> bool:
+        book = self._reputation
+        return book is None or book.sampling.has_taught(publisher, trio.current_time())
 
     def _weight_of(self, publisher: PeerId, source: str = "") -> float:
         """Return the factor on a publisher's chance of being drawn, 0 to 1."""

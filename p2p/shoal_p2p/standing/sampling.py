@@ -47,6 +47,9 @@ fourth) halves what liars are drawn, and leaves an honest beginner, who is right
 strong ones, next to nothing (tests/p2p/standing/test_liars.py)."""
 _TOKEN = 0.1
 """The part of the usual spread that verifiers give for nothing, as for the right form."""
+_TAUGHT = 0.05
+"""Spread after which a publisher has taught: half a group of weak ones. A right one counts for an
+hour."""
 _KEPT = 1.5
 """Most that is credited, beside what a full weight needs: else a hundred good groups would pay for
 hundreds of useless ones. Now it pays for sixty to ninety, and one good group for 25 where own ones
@@ -172,6 +175,11 @@ class SamplingStandings:
         if record.expected < ENOUGH and source in self._sources:
             record = self._sources[source].now(now)
         return record.weight
+
+    def has_taught(self, publisher: PeerId, now: float) -> bool:
+        """Return whether groups of this publisher have lately taught anything."""
+        record = self._records.get(publisher)
+        return record is not None and record.now(now).useful >= _TAUGHT
 
     def groups(self, publisher: PeerId, now: float) -> float:
         """Return how many reports stand behind a weight, decayed."""

@@ -1,0 +1,150 @@
+"""In a swarm too large to know everybody, liars get hardly any draws."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from shoal_p2p.buffer.replay import ENOUGH_KNOWN, STRANGERS_SHARE, ReplayBuffer
+from shoal_p2p.standing.sampling import SamplingStandings
+from shoal_wire.types import GroupId, PeerId
+from tests.p2p.buffer.entries import entry, limits
+
+ANSWERS, OWN_RIGHT = 8, 0.4
+ROUND_S, DRAWS = 16.0, 4
+SKILLS = (0.05, 0.3, 0.6, 0.9)
+
+
+class Large:
+    """A shard of many publishers, each heard from a few networks, and one node that draws.
+
+    Every publisher always has a group ready.
+    """
+
+    def __init__(self, num_publishers: int, liars: float, seed: int, networks: int = 20) -> None:
+        self.rng = random.Random(seed)
+        self.standings = SamplingStandings()
+        most = num_publishers + 1
+        self.buffer = ReplayBuffer(
+            limits(max_groups=most, max_age_seconds=1e9, max_bytes=100 * most),
+            random.Random(seed),
+        )
+        names = [PeerId(f"p{number}") for number in range(num_publishers)]
+        self.skill = {
+            name: 0.0 if self.rng.random() < liars else self.rng.choice(SKILLS) for name in names
+        }
+        self.network = {name: f"n{self.rng.randrange(networks)}" for name in names}
+        self.number, self.now = 0, 0.0
+        for name in names:
+            self.publish(name)
+
+    def publish(self, name: PeerId) -> None:
+        self.number += 1
+        item = entry(self.number, name, received_at=self.now)
+        network = self.network[name]
+        self.buffer.insert(replace(item, network=network, connection=network), self.now)
+
+    def rewards(self, right: float) -> list[float]:
+        return [float(self.rng.random() < right) for _ in range(ANSWERS)]
+
+    def report(self, group_id: GroupId, name: PeerId, rewards: list[float], *, own: bool) -> None:
+        self.standings.report(
+            group_id, publisher=name, family="f", rewards=rewards, own=own, now=self.now
+        )
+
+    def play(self, rounds: int) -> Counter[PeerId]:
+        """Play rounds; return whose groups were drawn, how often."""
+        drawn: Counter[PeerId] = Counter()
+        for _ in range(rounds):
+            self.now += ROUND_S
+            for _ in range(DRAWS):
+                self.number += 1
+                own = GroupId(b"own%13d" % self.number)
+                self.report(own, PeerId("me"), self.rewards(OWN_RIGHT), own=True)
+            for item in self.buffer.lease(
+                DRAWS,
+                holder="t",
+                now=self.now,
+                lease_seconds=1e6,
+                weight_of=lambda name, source: self.standings.weight(name, self.now, source),
+                has_taught=lambda name: self.standings.has_taught(name, self.now),
+            ):
+                name = item.group.publisher
+                self.report(item.group.group_id, name, self.rewards(self.skill[name]), own=False)
+                self.buffer.consume([item.group.group_id])
+                self.publish(name)
+                drawn[name] += 1
+        return drawn
+
+    def liars_share(self, drawn: Counter[PeerId]) -> float:
+        lies = sum(count for name, count in drawn.items() if not self.skill[name])
+        return lies / drawn.total()
+
+
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 21))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_tenth_of_1250_publishers_lie_and_get_no_fiftieth_of_the_draws(seed: int) -> None:
+    swarm = Large(1250, 0.1, seed)
+    swarm.play(115)
+    drawn = swarm.play(225)
+    assert swarm.liars_share(drawn) <= 0.02
+    assert len(drawn) > 2 * ENOUGH_KNOWN, "nor do the first that were useful get all"
+
+
+def test_a_newcomer_to_a_large_swarm_is_found() -> None:
+    swarm = Large(100, 0.1, seed=2)
+    swarm.play(200)
+    newcomer = PeerId("newcomer")
+    swarm.skill[newcomer], swarm.network[newcomer] = 0.6, "its own"
+    swarm.publish(newcomer)
+    swarm.play(225)
+    assert swarm.standings.has_taught(newcomer, swarm.now)
+
+
+def drawn_of(known: int, strangers: int, count: int) -> Counter[bool]:
+    """Draw from publishers that have taught and others; return how often from which."""
+    buffer = ReplayBuffer(limits(max_groups=10_000), random.Random(3))
+    names = [f"known{n}" for n in range(known)] + [f"stranger{n}" for n in range(strangers)]
+    for number in range(20 * count):
+        buffer.insert(entry(number, names[number % len(names)]), 0.0)
+    items = buffer.lease(
+        count,
+        holder="t",
+        now=0.0,
+        lease_seconds=1.0,
+        has_taught=lambda name: name.startswith("known"),
+        by_shares=False,
+    )
+    assert len(items) == count
+    return Counter(item.group.publisher.startswith("known") for item in items)
+
+
+def test_strangers_share_a_small_part_of_the_draws_once_enough_are_known() -> None:
+    drawn = drawn_of(ENOUGH_KNOWN, 200, 400)
+    assert 0 < drawn[False] < 3 * STRANGERS_SHARE * 400
+
+
+def test_in_a_small_swarm_all_are_drawn_alike() -> None:
+    drawn = drawn_of(ENOUGH_KNOWN - 1, ENOUGH_KNOWN - 1, 400)
+    assert 0.4 * 400 < drawn[False] < 0.6 * 400
+
+
+def test_where_the_known_have_nothing_left_strangers_are_drawn() -> None:
+    buffer = ReplayBuffer(limits(), random.Random(3))
+    for number in range(ENOUGH_KNOWN):
+        buffer.insert(entry(number, f"known{number}"), 0.0)
+    for number in range(50):
+        buffer.insert(entry(100 + number, f"stranger{number}"), 0.0)
+    items = buffer.lease(
+        66,
+        holder="t",
+        now=0.0,
+        lease_seconds=1.0,
+        has_taught=lambda name: name.startswith("known"),
+    )
+    assert len(items) == 66
