@@ -24,10 +24,10 @@ from shoal_lab.simulation.meshes_alone import MeshSwarm
 from shoal_p2p.gossip.settings import MeshSettings
 
 SIZES = (8, 16, 32)
-MESHES = (8, 32, 64, 128, 256)
+MESHES = (8, 64, 256)
 EVERY_S = 16.0
 IDLE_S = 30.0
-PUBLISHING_S = 64.0
+PUBLISHING_S = 48.0
 GROUPS, CHARS = 4, 200
 DATA_BYTES = 2800
 """An envelope of such a batch, as the real nodes send it."""
