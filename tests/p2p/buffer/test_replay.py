@@ -65,17 +65,6 @@ class TestEviction:
         assert (stats.groups, stats.own_groups) == (2, 2)
         assert stats.dropped == {"evicted_by_capacity": 2, "evicted_by_quota": 2}
 
-    def test_leased_groups_stay_and_the_newcomer_is_refused(self) -> None:
-        buffer = make(max_groups=3)
-        fill(buffer, "p", range(3))
-        lease(buffer, 3, now=2.0)
-        assert buffer.insert(entry(3, "new"), 2.0) is InsertOutcome.OVER_QUOTA
-        assert resident(buffer) == ids(0, 1, 2)
-        assert buffer.stats(2.0).dropped == {"over_quota": 1}
-        # It was refused, not seen: it may come again once there is room.
-        buffer.release_holder("trainer")
-        assert buffer.insert(entry(3, "new"), 2.0) is InsertOutcome.STORED
-
 
 class TestLease:
     @pytest.mark.parametrize(
@@ -115,22 +104,6 @@ class TestLease:
             buffer.release_holder("t")
         assert drawn["b"] / 1000 == pytest.approx(0.75, abs=0.055)
 
-    def test_a_lease_that_ran_out_can_be_drawn_again(self) -> None:
-        buffer = make()
-        fill(buffer, "p", range(1))
-        assert lease(buffer, 1, now=0.0) == [group_id(0)]
-        assert lease(buffer, 1, now=59.9) == []
-        assert lease(buffer, 1, now=60.0) == [group_id(0)]
-
-    def test_a_leased_group_outlives_its_age_but_not_its_lease(self) -> None:
-        buffer = make(max_age_seconds=10.0)
-        fill(buffer, "p", range(1))
-        lease(buffer, 1, now=9.0, lease_seconds=5.0)
-        assert buffer.expire(13.0) == 0
-        assert buffer.expire(14.0) == 1
-        assert resident(buffer) == set()
-        assert buffer.stats(14.0).dropped == {"expired": 1}
-
     def test_the_same_seed_and_calls_give_the_same_draws(self) -> None:
         def draws(seed: int) -> list[GroupId]:
             buffer = ReplayBuffer(limits(max_groups=40), random.Random(seed))
@@ -149,25 +122,6 @@ class TestLease:
 
 
 class TestOwn:
-    def test_they_are_forgotten_by_number_size_and_age(self) -> None:
-        buffer = make(max_groups=4, max_bytes=100, max_age_seconds=10.0)
-        for number in range(6):
-            buffer.note_own(entry(number, OWN_PEER, received_at=float(number)), float(number))
-        assert own(buffer) == ids(2, 3, 4, 5)
-        buffer.note_own(entry(6, OWN_PEER, num_bytes=85, received_at=6.0), 6.0)
-        assert own(buffer) == ids(5, 6)
-        assert buffer.stats(6.0).own_bytes == 95
-        assert buffer.note_own(entry(7, OWN_PEER, num_bytes=101), 6.0) is InsertOutcome.TOO_LARGE
-        assert buffer.note_own(entry(8, OWN_PEER), 10.0) is InsertOutcome.TOO_OLD
-        assert buffer.expire(15.0) == 1
-        assert own(buffer) == ids(6)
-        assert buffer.stats(15.0).dropped == {
-            "evicted_by_quota": 5,
-            "expired": 1,
-            "too_large": 1,
-            "too_old": 1,
-        }
-
     def test_no_text_of_them_is_kept(self) -> None:
         buffer = make()
         buffer.note_own(entry(1, OWN_PEER), 0.0)
@@ -181,13 +135,6 @@ class TestOwn:
 
 
 class TestConsume:
-    def test_ids_of_a_checkpoint_are_consumed_before_they_arrive(self) -> None:
-        buffer = make()
-        fill(buffer, "p", range(1))
-        assert buffer.consume([group_id(0), group_id(7), group_id(7)]) == 2
-        assert resident(buffer) == set()
-        assert buffer.insert(entry(7), 0.0) is InsertOutcome.CONSUMED_BEFORE
-
     def test_the_memory_of_ids_is_bounded_and_forgets_the_oldest(self) -> None:
         buffer = make(max_consumed_ids=3)
         buffer.consume(group_id(number) for number in range(4))
@@ -204,17 +151,6 @@ class TestReconnect:
 
 
 class TestViews:
-    def test_a_group_is_shown_while_it_is_here_leased_or_not(self) -> None:
-        buffer = make()
-        fill(buffer, "p", range(1))
-        assert (resident(buffer), buffer.ready()) == (ids(0), 1)
-        lease(buffer, 1, now=1.0)
-        assert (resident(buffer), buffer.ready()) == (ids(0), 0)
-        assert buffer.get(group_id(0)) is not None
-        assert buffer.discard([group_id(0), group_id(1)], PeerId("p")) == 1
-        assert buffer.get(group_id(0)) is None
-        assert buffer.stats(1.0).dropped == {"discarded": 1}
-
     def test_statistics_by_publisher(self) -> None:
         buffer = make()
         fill(buffer, "a", range(3))

@@ -43,6 +43,8 @@ class BufferMachine(RuleBasedStateMachine):
         self.consumed: set[GroupId] = set()
         self.seen: set[GroupId] = set()
         self.given_up: set[tuple[GroupId, PeerId]] = set()
+        self.dropped = Counter[str]()
+        self.evicted = 0
 
     # The model
 
@@ -60,6 +62,7 @@ class BufferMachine(RuleBasedStateMachine):
             del self.here[key]
         for key in own:
             del self.own[key]
+        self.dropped["expired"] += len(old) + len(own)
         return len(old) + len(own)
 
     def model_give_up(self, key: GroupId) -> None:
@@ -108,6 +111,7 @@ class BufferMachine(RuleBasedStateMachine):
         expected = self.expected_refusal(item, self.limits.max_bytes)
         assert outcome is (expected or InsertOutcome.STORED)
         if expected is not None:
+            self.dropped[expected] += 1
             return
         self.own[item.group.group_id] = item
         self.seen.add(item.group.group_id)
@@ -116,6 +120,7 @@ class BufferMachine(RuleBasedStateMachine):
             or sum(own.num_bytes for own in self.own.values()) > self.limits.max_bytes
         ):
             del self.own[next(iter(self.own))]
+            self.evicted += 1
 
     def insert(self, item: BufferEntry) -> None:
         self.model_expire()
@@ -123,6 +128,7 @@ class BufferMachine(RuleBasedStateMachine):
         expected = self.expected_refusal(item, self.limits.max_bytes_per_publisher)
         if expected is not None:
             assert outcome is expected
+            self.dropped[expected] += 1
             return
         after = {item.group.group_id for item in self.buffer.residents()}
         displaced = frozenset(self.here) - after
@@ -130,9 +136,11 @@ class BufferMachine(RuleBasedStateMachine):
         if outcome is InsertOutcome.OVER_QUOTA:
             assert None in possible
             assert not displaced
+            self.dropped[outcome] += 1
             return
         assert outcome is InsertOutcome.STORED
         assert displaced in possible
+        self.evicted += len(displaced)
         for key in displaced:
             self.model_give_up(key)
         self.here[item.group.group_id] = item
@@ -260,6 +268,7 @@ class BufferMachine(RuleBasedStateMachine):
         keys = {key for key in named & set(self.here) if self.publisher(key) == publisher}
         assert self.buffer.discard(named, PeerId(publisher)) == len(keys)
         self.given_up |= {(key, PeerId(publisher)) for key in named}
+        self.dropped["discarded"] += len(keys)
         for key in keys:
             self.model_give_up(key)
 
@@ -279,6 +288,8 @@ class BufferMachine(RuleBasedStateMachine):
         ready = {key: slot.is_ready for key, slot in self.buffer._pool.slots.items()}
         assert ready == {key: key not in self.leases for key in self.here}
         assert [item.group.group_id for item in self.buffer.own_groups()] == list(self.own)
+        shown = {key for key in map(group_id, range(61)) if self.buffer.get(key) is not None}
+        assert shown == self.here.keys()
         self.within_bounds()
 
     @invariant()
@@ -292,6 +303,10 @@ class BufferMachine(RuleBasedStateMachine):
         assert stats.own_bytes == sum(item.num_bytes for item in self.own.values())
         assert stats.leased == len([key for key in self.here if key in self.leases])
         assert self.buffer.ready() == len(self.ready())
+        assert stats.evicted == self.evicted
+        assert stats.consumed_total == len(self.consumed)
+        left = {why: num for why, num in stats.dropped.items() if not why.startswith("evicted")}
+        assert left == +self.dropped
         by_peer = {item.peer_id: item for item in stats.publishers}
         for name in (*PUBLISHERS, OWN_PEER):
             held = self.own.values() if name == OWN_PEER else self.held(PeerId(name))
