@@ -1,9 +1,9 @@
-"""Prints as JSON what a pretended card counts for one kind of work; each runs in its own process.
+"""Prints as JSON what a pretended card counts for one kind of work, of each size that is asked for.
 
 PyTorch asks once how many devices there are, at the first backward pass. So the card has to be
 there before, and no other test may run in its process.
 
-    python -m tests.policy.card_cases update 4
+    python -m tests.policy.card_cases update 4 16
 """
 
 from __future__ import annotations
@@ -121,4 +121,4 @@ def main(kind: str, size: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], int(sys.argv[2]))))
+    print(json.dumps([main(sys.argv[1], int(size)) for size in sys.argv[2:]]))

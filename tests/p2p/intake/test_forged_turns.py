@@ -23,13 +23,13 @@ from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
 from shoal_p2p.intake.validation import Rejected, open_message, open_payload
 from shoal_p2p.parts import wall_ms
 from shoal_p2p.rollouts.groups import published_groups
-from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.split import Split
 from shoal_tasks.swarm import families_of
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
 from shoal_tasks.types import ScoreRequest
-from shoal_tasks.wire_tasks import coordinates_of, make_task
+from shoal_tasks.wire_tasks import coordinates_of
 from shoal_tasks.worker.environment import EnvironmentTasks, load_game
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -43,7 +43,7 @@ from tests.support import factories as make
 from tests.support.running_node import RunningNode
 from tests.tasks.games import GUESS, game_family, game_file
 
-CASES = 1_000
+CASES = 500
 """Forged groups at the pure level, of four to seven games each."""
 REAL_CASES = 40
 """Forged groups that a whole node takes in, with its own worker process."""
@@ -81,19 +81,10 @@ def game_tasks(folder: Path) -> EnvironmentTasks:
     return EnvironmentTasks(spec, load_game(spec, GUESS.encode(), limit), limit, AuditGuard())
 
 
-def honest_task(spec: FamilySpec, seed: int) -> Task:
-    return make_task(
-        coordinates(spec, seed),
-        question=FIRST,
-        verifier=spec.verifier,
-        verifier_version=spec.verifier_version,
-    )
-
-
 @st.composite
 def forged_groups(draw: st.DrawFn, spec: FamilySpec) -> RolloutGroup:
     """A group that names the game, another seed's, another family's, or none's."""
-    task = honest_task(spec, TRAIN_SEED_MIN + draw(st.integers(0, SEEDS - 1)))
+    task = make.task_of(spec, TRAIN_SEED_MIN + draw(st.integers(0, SEEDS - 1)), FIRST)
     changes: dict[str, Any] = draw(
         st.sampled_from(
             [
@@ -207,7 +198,7 @@ def honest_group(tasks: EnvironmentTasks, dice: random.Random) -> RolloutGroup:
             done = tasks.play(seed, 0, messages).done
         finish = FinishReason.STOP if done else FinishReason.LENGTH
         games.append(Completion(text=join_messages(messages), num_tokens=9, finish_reason=finish))
-    return RolloutGroup(task=honest_task(tasks.spec, seed), completions=tuple(games))
+    return RolloutGroup(task=make.task_of(tasks.spec, seed, FIRST), completions=tuple(games))
 
 
 def test_no_honest_game_is_refused_or_changed(folder: Path) -> None:

@@ -173,7 +173,7 @@ class Swarm:
 
 
 def test_a_swarm_that_grows_divides_itself_and_each_node_hears_a_part() -> None:
-    swarm = Swarm(1, 100, every_s=10.0, drawn_per_s=0.2)
+    swarm = Swarm(1, 60, every_s=6.0, drawn_per_s=0.2)
     swarm.run(300)
     assert min(swarm.depths) >= 2
     assert max(swarm.depths) - min(swarm.depths) <= 1
@@ -181,7 +181,7 @@ def test_a_swarm_that_grows_divides_itself_and_each_node_hears_a_part() -> None:
     before = swarm.heard_groups
     swarm.run(120)
     heard_per_s = (swarm.heard_groups - before) / 120 / len(swarm.nodes)
-    assert heard_per_s < 0.6 * 100 / 10
+    assert heard_per_s < 0.6 * 60 / 6
 
 
 @pytest.mark.slow
