@@ -18,6 +18,7 @@ from shoal_tasks.families import PRESETS, config_digest
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker.generate import TaskStream
+from tests.support.doubles.clock import SetClock
 
 TINY, LONG, _LARGE = CASES
 FOUND = Found(
@@ -25,19 +26,9 @@ FOUND = Found(
 )
 
 
-class Clock:
-    """CPU seconds as a test says."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def play(case: Case, seconds: list[float], question: str = "1 + 1?") -> RoundCounter:
     """Rounds of so many CPU seconds, the first of eight tokens an answer, the next of nine …"""
-    clock = Clock()
+    clock = SetClock()
     counter = RoundCounter(case, clock)
     for number, took in enumerate(seconds):
         clock.now += took
@@ -68,7 +59,7 @@ def test_a_run_that_ends_early_has_found_nothing() -> None:
 @pytest.mark.parametrize(("questions", "answers"), [(7, 64), (8, 63), (64, 8)])
 def test_a_round_of_another_size_is_refused(questions: int, answers: int) -> None:
     with pytest.raises(RuntimeError, match="not 8 and 64"):
-        RoundCounter(LONG, Clock()).end_of_round(
+        RoundCounter(LONG, SetClock()).end_of_round(
             questions=["?"] * questions, lengths=[1] * answers, with_signal=0
         )
 

@@ -7,23 +7,17 @@ import io
 from rich.console import Console
 
 from shoal.counted import SAY_EVERY_SECONDS, SURE_SECONDS, Counted
+from tests.support.doubles.clock import SetClock
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def counted(clock: Clock, total: int, *, terminal: bool = False) -> tuple[Counted, io.StringIO]:
+def counted(clock: SetClock, total: int, *, terminal: bool = False) -> tuple[Counted, io.StringIO]:
     output = io.StringIO()
     console = Console(file=output, force_terminal=terminal, width=100)
     return Counted("batches", total, console=console, clock=clock), output
 
 
 def test_a_log_gets_a_line_every_so_often() -> None:
-    clock = Clock()
+    clock = SetClock()
     made, output = counted(clock, 9040)
     with made:
         for second in range(25):
@@ -37,7 +31,7 @@ def test_a_log_gets_a_line_every_so_often() -> None:
 
 def test_a_slow_start_does_not_count_as_the_pace() -> None:
     """Programs that start and models that load take once what they take."""
-    clock = Clock()
+    clock = SetClock()
     made, _ = counted(clock, 1500)
     clock.now = 15.0
     assert made.time_left(1) == ""
@@ -50,7 +44,7 @@ def test_a_slow_start_does_not_count_as_the_pace() -> None:
 
 
 def test_before_the_first_line_nothing_is_promised() -> None:
-    clock = Clock()
+    clock = SetClock()
     made, output = counted(clock, 10)
     clock.now = SAY_EVERY_SECONDS
     made.told(1)
@@ -58,7 +52,7 @@ def test_before_the_first_line_nothing_is_promised() -> None:
 
 
 def test_a_terminal_has_a_bar_that_goes_when_the_work_is_done() -> None:
-    made, output = counted(Clock(), 4, terminal=True)
+    made, output = counted(SetClock(), 4, terminal=True)
     with made:
         made.told(2, "[b]half[/b]")
     assert "[b]half[/b]" in output.getvalue()

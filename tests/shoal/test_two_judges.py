@@ -11,9 +11,8 @@ import pytest
 from shoal_ipc import messages as m
 from shoal_p2p.parts import wall_ms
 from shoal_policy.tasks import TaskSource
-from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
+from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_tasks.task_file import load_task_file
-from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.verdict import Outcome, Reason
 from tests.support import factories as make
@@ -40,13 +39,8 @@ def test_what_a_node_shares_reaches_another_with_another_judge(tmp_path: Path) -
     files = {name: task_file(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))}
     spec = load_task_file(files["a"])
     tasks = [
-        make_task(
-            (at := coordinates(spec, TRAIN_SEED_MIN + number)),
-            question=f"Write about {at.seed % 9}",
-            verifier=spec.verifier,
-            verifier_version=spec.verifier_version,
-        )
-        for number in range(2)
+        make.task_of(spec, seed, f"Write about {seed % 9}")
+        for seed in (TRAIN_SEED_MIN, TRAIN_SEED_MIN + 1)
     ]
     with RunningNode(tmp_path / "one", task_file=(str(files["a"]),)) as one:
         sharing = one.client()
@@ -72,13 +66,7 @@ def test_what_a_node_shares_reaches_another_with_another_judge(tmp_path: Path) -
 def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(tmp_path: Path) -> None:
     files = {name: task_file(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))}
     spec = load_task_file(files["a"])
-    at = coordinates(spec, TRAIN_SEED_MIN)
-    task = make_task(
-        at,
-        question=f"Write about {at.seed % 9}",
-        verifier=spec.verifier,
-        verifier_version=spec.verifier_version,
-    )
+    task = make.task_of(spec, TRAIN_SEED_MIN, f"Write about {TRAIN_SEED_MIN % 9}")
     own = RunningNode(tmp_path / "own", task_file=(str(files["b"]),))
     with own:
         without = RunningNode(tmp_path / "without", bootstrap=(own.address,))

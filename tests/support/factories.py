@@ -27,7 +27,6 @@ from shoal_tasks.families import (
     EASY,
     TRAIN_SEED_MIN,
     FamilySpec,
-    config_digest,
     coordinates,
 )
 from shoal_tasks.swarm import families_of, rules_of
@@ -39,10 +38,11 @@ from shoal_tasks.types import (
     TaskCoordinates,
     TaskItem,
 )
+from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker import sync as client_sync
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import encode_batch
-from shoal_wire.digests import batch_id, question_digest
+from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, BATCH_PAYLOAD_TYPE
 from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
@@ -94,16 +94,18 @@ def coordinates_at(number: int) -> TaskCoordinates:
 def task(number: int = 0, *, question: str | None = None, **changes: object) -> Task:
     """Return task `number`; its question is the fake one unless given."""
     at = coordinates_at(number)
-    made = Task(
-        family=GCD.name,
-        config_digest=config_digest(GCD),
-        seed=at.seed,
-        index=at.index,
-        verifier=GCD.verifier,
-        verifier_version=GCD.verifier_version,
-        question_digest=question_digest(question or fake_question(at)),
-    )
+    made = task_of(GCD, at.seed, question or fake_question(at))
     return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def task_of(spec: FamilySpec, seed: int, question: str) -> Task:
+    """Return the task of a family's seed as its publisher names it, with the question it has."""
+    return make_task(
+        coordinates(spec, seed),
+        question=question,
+        verifier=spec.verifier,
+        verifier_version=spec.verifier_version,
+    )
 
 
 def completion(text: str = "7", **changes: object) -> Completion:

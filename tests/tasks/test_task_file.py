@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from shoal.__main__ import main
-from shoal_p2p.intake.intake import Intake, Receivers
-from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.peers.manifest_source import manifest_of_settings
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError
@@ -22,12 +20,12 @@ from shoal_tasks.swarm import specs_of, starting_families, unused_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, TaskCoordinates
 from shoal_tasks.worker.sync import SyncTaskWorker
-from shoal_wire.digests import question_digest
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, make_manifest
-from shoal_wire.types import Digest, FinishReason, RolloutGroup, SignedBatch, Task
+from shoal_wire.types import Digest, FinishReason, RolloutGroup
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
+from tests.support.intake_bench import IntakeBench
 
 CAPITALS = [{"question": f"Capital of land {n}?", "answer": f"City {n}"} for n in range(20)]
 SUMS = [{"question": "What is 3/4 as a decimal?", "answer": "\\frac{3}{4}"}]
@@ -191,48 +189,28 @@ def test_a_swarm_started_with_a_task_file_names_its_family(tmp_path: Path) -> No
         manifest_of_settings(Settings(task_file=("absent.toml",)))
 
 
-class Peer:
-    """A node's judgement: real intake over a real worker with the families it can make."""
+class Questions:
+    """A real worker with the families that a node can make, as intake asks it."""
 
     def __init__(self, manifest: Manifest, task_files: list[str]) -> None:
         self.worker = SyncTaskWorker(specs_of(manifest, task_files))
-        self.intake = Intake(
-            context=make.context(manifest, make.Author(manifest).peer_id),
-            questions=self,
-            ledger=PublisherLedger(),
-            receivers=Receivers(keep=self._keep, accuse=self._keep),
-            wall_ms=lambda: make.NOW_MS,
-        )
 
-    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+    async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
         return self.worker.question_digests(tasks)
 
     def known_digests(self, _tasks: Sequence[TaskCoordinates]) -> None:
         return None
 
-    async def _keep(self, *_args: SignedBatch | object) -> None:
-        raise AssertionError("nothing is taken from the queue here")
-
 
 def group_of(spec: FamilySpec, question: str) -> RolloutGroup:
-    task = coordinates(spec, TRAIN_SEED_MIN + 3)
-    wire = Task(
-        family=spec.name,
-        config_digest=task.config_digest,
-        seed=task.seed,
-        index=task.index,
-        verifier=spec.verifier,
-        verifier_version=spec.verifier_version,
-        question_digest=question_digest(question),
-    )
-    return make.group(of=wire)
+    return make.group(of=make.task_of(spec, TRAIN_SEED_MIN + 3, question))
 
 
 async def test_a_peer_with_the_file_verifies_and_one_without_ignores(tmp_path: Path) -> None:
     path = str(write(tmp_path, CAPITALS))
     spec = load_task_file(Path(path))
     manifest = manifest_of_settings(Settings(task_file=(path,)))
-    with Peer(manifest, [path]).worker as maker:
+    with Questions(manifest, [path]).worker as maker:
         question = maker.questions([coordinates(spec, TRAIN_SEED_MIN + 3)])[0]
     assert question in {row["question"] for row in CAPITALS}
     author = make.Author(manifest)
@@ -242,11 +220,11 @@ async def test_a_peer_with_the_file_verifies_and_one_without_ignores(tmp_path: P
         ([path], Reason.VALID, Reason.QUESTION_MISMATCH),
         ([], Reason.UNKNOWN_FAMILY, Reason.UNKNOWN_FAMILY),
     ):
-        peer = Peer(manifest, files)
-        with peer.worker:
+        questions = Questions(manifest, files)
+        intake = IntakeBench(manifest, questions=questions).intake
+        with questions.worker:
             verdicts = [
-                await peer.intake.validate(raw, author.peer_id, author.peer_id)
-                for raw in (true, false)
+                await intake.validate(raw, author.peer_id, author.peer_id) for raw in (true, false)
             ]
         assert [verdict.reason for verdict in verdicts] == [of_true, of_false]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,64 +10,27 @@ import pytest
 import trio
 import trio.testing
 
-from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
-from shoal_p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
-from shoal_p2p.intake.turns import QuestionSource
+from shoal_p2p.intake.ledger import Equivocation, LedgerLimits
 from shoal_p2p.intake.validation import Source
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_wire.types import SignedBatch
 from shoal_wire.verdict import Outcome, Reason
 from tests.support import factories as make
-from tests.support.doubles.worker import InstantWorker
+from tests.support.intake_bench import IntakeBench
 
 
-class Bench:
-    """One node's intake with what it kept and whom it accused."""
+class Bench(IntakeBench):
+    """One node's intake, and a peer that brings its own batches to it."""
 
-    def __init__(
-        self,
-        questions: QuestionSource | None = None,
-        *,
-        limits: LedgerLimits | None = None,
-        queue_batches: int = 16,
-        is_open: trio.Event | None = None,
-        **rules: Any,
-    ) -> None:
-        self.manifest = make.swarm(**rules)
-        self.me = make.Author(self.manifest)
+    def __init__(self, queue_batches: int = 16, **options: Any) -> None:
+        super().__init__(queue_batches=queue_batches, **options)
         self.peer = make.Author(self.manifest)
-        self.fake = InstantWorker()
-        self.kept: list[SignedBatch] = []
-        self.accused: list[tuple[Equivocation, bytes]] = []
-        self.ledger = PublisherLedger(limits)
-        self.intake = Intake(
-            context=make.context(self.manifest, self.me.peer_id),
-            questions=questions or self.fake,
-            ledger=self.ledger,
-            receivers=Receivers(keep=self._keep, accuse=self._accuse),
-            wall_ms=lambda: make.NOW_MS,
-            limits=IntakeLimits(queue_batches=queue_batches),
-            is_open=is_open,
-        )
-
-    async def _keep(self, batches: Sequence[SignedBatch]) -> None:
-        self.kept += batches
-
-    async def _accuse(self, pair: Equivocation, envelope: bytes) -> None:
-        self.accused.append((pair, envelope))
 
     async def judge(self, raw: bytes, author: make.Author | None = None) -> Reason:
         sender = (author or self.peer).peer_id
         verdict = await self.intake.validate(raw, sender, sender)
         assert (verdict.outcome is Outcome.ACCEPT) == (verdict.reason is Reason.VALID)
         return verdict.reason
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.intake.run)
-            yield
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_valid_batch_is_kept_as_the_bytes_that_came() -> None:
@@ -107,7 +69,7 @@ async def test_what_waits_for_the_buffer_is_kept_together(num_chars: int, kept: 
 
 
 async def test_the_real_worker_confirms_true_questions_and_refuses_false_ones() -> None:
-    bench = Bench(make.SharedWorker())
+    bench = Bench(questions=make.SharedWorker())
     true = make.group(of=make.task(5, question=make.real_question(5)))
     false = make.group(of=make.task(6, question=make.real_question(5)))
     assert await bench.judge(bench.peer.envelope(bench.peer.batch([true]))) is Reason.VALID

@@ -5,7 +5,7 @@ Nothing here is timed: the parts opened on the loop are counted, and so is the w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_p2p.gossip.flood_gate import FloodGate, FloodLimits
-from shoal_p2p.intake.intake import QUEUE_BYTES, Intake, IntakeLimits, Receivers
-from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.intake.intake import QUEUE_BYTES
 from shoal_p2p.intake.opening import (
     HEAVY_BYTES,
     MAX_OPEN_BYTES,
@@ -32,48 +31,14 @@ from shoal_p2p.intake.weight import weight_of, work_of
 from shoal_p2p.rollouts.outbox import new_pace
 from shoal_wire.codec import batch_to_bytes
 from shoal_wire.limits import MAX_COMPLETIONS_PER_BATCH
-from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
-from shoal_wire.verdict import Reason, Verdict
+from shoal_wire.types import PeerId, RolloutGroup
+from shoal_wire.verdict import Reason
 from tests.support import factories as make
-from tests.support.doubles.worker import InstantWorker
+from tests.support.intake_bench import IntakeBench
 
 
-class Bench:
-    """An intake whose threads are counted; nothing is taken out of its queue."""
-
-    def __init__(self, queue_batches: int = 256) -> None:
-        self.manifest = make.swarm(max_batch_bytes=8 << 20)
-        self.questions = InstantWorker()
-        self.in_threads = 0
-        self.kept: list[SignedBatch] = []
-        self.context = make.context(self.manifest, make.fresh_identity().peer_id)
-        self.intake = Intake(
-            context=self.context,
-            questions=self.questions,
-            ledger=PublisherLedger(),
-            receivers=Receivers(keep=self._keep, accuse=self._accuse),
-            wall_ms=lambda: make.NOW_MS,
-            limits=IntakeLimits(queue_batches=queue_batches),
-            in_thread=self._in_thread,
-        )
-
-    async def _keep(self, batches: Sequence[SignedBatch]) -> None:
-        self.kept += batches
-
-    async def _accuse(self, *_pair: object) -> None:
-        raise AssertionError
-
-    async def _in_thread(self, sync_fn: Callable[..., Any], *args: Any, **_how: object) -> Any:
-        await trio.lowlevel.checkpoint()
-        self.in_threads += 1
-        return sync_fn(*args)
-
-    async def judge(
-        self, *groups: RolloutGroup, author: make.Author | None = None, by: PeerId | None = None
-    ) -> Verdict:
-        author = author or make.Author(self.manifest)
-        raw = author.envelope(author.batch(groups))
-        return await self.intake.validate(raw, author.peer_id, by or author.peer_id)
+def bench_of_large() -> IntakeBench:
+    return IntakeBench(make.swarm(max_batch_bytes=8 << 20))
 
 
 def dear(count: int = 256, completions: int = 64) -> list[RolloutGroup]:
@@ -83,12 +48,12 @@ def dear(count: int = 256, completions: int = 64) -> list[RolloutGroup]:
 
 
 async def test_what_unpacks_to_much_is_not_opened_on_the_loop() -> None:
-    bench = Bench()
+    bench = bench_of_large()
     dearest = dear()
     assert len(make.Author().envelope(make.Author().batch(dearest))) < 8 * 1024
-    assert (await bench.judge(*dearest)).reason is Reason.VALID
+    assert (await bench.bring(*dearest)).reason is Reason.VALID
     assert bench.in_threads == 1
-    assert (await bench.judge(make.group(1), make.group(2))).reason is Reason.VALID
+    assert (await bench.bring(make.group(1), make.group(2))).reason is Reason.VALID
     assert bench.in_threads == 1
 
 
@@ -105,65 +70,63 @@ async def test_what_unpacks_to_much_is_not_opened_on_the_loop() -> None:
 async def test_a_middling_batch_is_opened_on_the_loop_if_little_is_in_it(
     groups: int, completions: int, chars: int, in_thread: int
 ) -> None:
-    bench = Bench()
+    bench = bench_of_large()
     texts = [f"{n:0{chars}}" for n in range(completions)]
     batch = make.Author().batch([make.group(n, texts=texts) for n in range(groups)])
     assert len(batch_to_bytes(batch)) > HEAVY_BYTES
     assert (len(batch_to_bytes(batch)) > PARSED_BYTES) == (chars == 600)
-    await bench.judge(*batch.groups)
+    await bench.bring(*batch.groups)
     assert bench.in_threads == in_thread
 
 
 async def test_log_probabilities_are_counted_before_they_are_read() -> None:
-    bench = Bench()
+    bench = bench_of_large()
     claims = (-1.0,) * 14_000
     claiming = replace(make.completion("x" * 3600), num_tokens=14_000, logprobs=claims)
-    assert (await bench.judge(RolloutGroup(task=make.task(1), completions=(claiming,)))).reason
+    assert (await bench.bring(RolloutGroup(task=make.task(1), completions=(claiming,)))).reason
     assert bench.in_threads == 1
 
 
 async def test_its_digests_and_weights_are_known_when_it_leaves_the_thread() -> None:
-    bench = Bench()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(bench.intake.run)
-        assert (await bench.judge(*dear(200))).reason is Reason.VALID
+    bench = bench_of_large()
+    async with bench.running():
+        assert (await bench.bring(*dear(200))).reason is Reason.VALID
         await trio.testing.wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
     (kept,) = bench.kept
     assert all(group.known_id and group.known_weight for group in kept.batch.groups)
 
 
 async def test_a_verdict_says_what_it_cost_whatever_it_is() -> None:
-    bench = Bench()
-    small = await bench.judge(make.group(1))
-    large = await bench.judge(*dear())
+    bench = bench_of_large()
+    small = await bench.bring(make.group(1))
+    large = await bench.bring(*dear())
     assert 0 < 100 * small.work_s < large.work_s
     late = make.Author(bench.manifest, now_ms=make.NOW_MS - 10**8)
-    refused = await bench.judge(*dear(), author=late)
+    refused = await bench.bring(*dear(), author=late)
     assert refused.reason is Reason.TOO_OLD
     assert refused.work_s == pytest.approx(large.work_s, rel=0.01)
 
 
 async def test_more_completions_than_a_batch_may_have_are_not_looked_at() -> None:
-    bench = Bench()
-    assert (await bench.judge(*dear())).reason is Reason.VALID
+    bench = bench_of_large()
+    assert (await bench.bring(*dear())).reason is Reason.VALID
     over = [*dear(), make.group(2)]
     assert sum(len(group.completions) for group in over) > MAX_COMPLETIONS_PER_BATCH
-    judged = await bench.judge(*over)
+    judged = await bench.bring(*over)
     assert judged.reason is Reason.BAD_COUNT
     assert judged.work_s == 0.0
 
 
 async def test_one_forwarder_holds_no_more_open_than_its_share() -> None:
     """The worker is slow: batches wait for it unpacked."""
-    bench, by = Bench(), make.fresh_identity().peer_id
-    bench.questions.gate = trio.Event()
+    bench, by = bench_of_large(), make.fresh_identity().peer_id
+    bench.fake.gate = trio.Event()
     verdicts: list[Reason] = []
     texts = [f"{n}" + 30_000 * "x" for n in range(60)]
     size = len(batch_to_bytes(make.Author().batch([make.group(1, texts=texts)])))
 
     async def judge(number: int, forwarder: PeerId) -> None:
-        verdicts.append((await bench.judge(make.group(number, texts=texts), by=forwarder)).reason)
+        verdicts.append((await bench.bring(make.group(number, texts=texts), by=forwarder)).reason)
 
     async with trio.open_nursery() as nursery:
         for number in range(20):
@@ -174,16 +137,16 @@ async def test_one_forwarder_holds_no_more_open_than_its_share() -> None:
         nursery.start_soon(judge, 99, make.fresh_identity().peer_id)
         await trio.testing.wait_all_tasks_blocked()
         assert len(verdicts) == 20 - fit, "another's is judged"
-        bench.questions.gate.set()
+        bench.fake.gate.set()
     assert verdicts.count(Reason.VALID) == fit + 1
 
 
 async def test_the_queue_for_the_buffer_is_bounded_by_what_it_holds() -> None:
-    bench = Bench()
+    bench = bench_of_large()
     texts = [f"{n}" + 30_000 * "x" for n in range(60)]
     group = make.group(1, texts=texts)
     for _ in range(40):
-        judged = await bench.judge(group)
+        judged = await bench.bring(group)
     assert judged.reason is Reason.BUSY
     held = bench.intake.queue_length() * weight_of(group)
     assert QUEUE_BYTES < held < QUEUE_BYTES + 2 * weight_of(group)
@@ -195,7 +158,7 @@ async def test_the_queue_for_the_buffer_is_bounded_by_what_it_holds() -> None:
 )
 def test_no_order_of_messages_holds_more_open(calls: list[tuple[int, int, bool]]) -> None:
     """By ten names of two networks."""
-    opener, held = Opener(Bench()._in_thread), dict[int, list[Any]]()
+    opener, held = Opener(IntakeBench().in_thread), dict[int, list[Any]]()
     for name, size, leaves in calls:
         if leaves and held.get(name):
             held[name].pop().__exit__(None, None, None)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import pytest
 import trio
@@ -17,22 +16,20 @@ from hypothesis import strategies as st
 
 from shoal_p2p.fair import Path
 from shoal_p2p.fair.limiter import FairLimiter
-from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
-from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns
 from shoal_p2p.standing.scoring import BAN_BELOW, WEIGHTS, Scoreboard
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
-from shoal_tasks.spec import FamilySpec, config_digest
+from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import TaskCoordinates
-from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker.trio_client import TrioTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest, RolloutGroup
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.doubles.worker import InstantWorker, fake_question
+from tests.support.intake_bench import IntakeBench
 
-T = TypeVar("T")
 _DIGEST = Digest(bytes(16))
 CHEAP_S, SLOW_S = 0.0005, 0.02
 
@@ -269,15 +266,6 @@ def test_whatever_others_ask_for_a_modest_lane_is_never_put_off(
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-async def _ignore(*_what: object) -> None:
-    """Take what is kept, or who is accused."""
-
-
-async def _here(function: Callable[..., T], *arguments: object, **_how: object) -> T:
-    """Stands for a thread where the clock is not real."""
-    return function(*arguments)
-
-
 class CountedWorker(OneWorker):
     """Counts its time by the seed of the tasks, which names whoever asks; `slowness_s` each."""
 
@@ -369,14 +357,7 @@ def test_a_slow_worker_bans_no_honest_peer(seed: int, slowness_s: float, num_pee
     seen: Counter[Reason] = Counter()
 
     async def main() -> None:
-        intake = Intake(
-            context=make.context(manifest, make.fresh_identity().peer_id),
-            questions=CountedWorker(slowness_s),
-            ledger=PublisherLedger(),
-            receivers=Receivers(keep=_ignore, accuse=_ignore),
-            wall_ms=lambda: make.NOW_MS,
-            in_thread=_here,  # type: ignore[arg-type]
-        )
+        bench = IntakeBench(manifest, questions=CountedWorker(slowness_s))
         authors = [make.Author(manifest) for _ in range(num_peers)]
 
         async def publish(author: make.Author) -> None:
@@ -385,7 +366,7 @@ def test_a_slow_worker_bans_no_honest_peer(seed: int, slowness_s: float, num_pee
                 raw = author.envelope(author.batch(groups))
                 by = rng.choice(authors).peer_id
                 for forwarder in {author.peer_id, by}:
-                    judged = await intake.validate(raw, author.peer_id, forwarder)
+                    judged = await bench.intake.validate(raw, author.peer_id, forwarder)
                     seen[judged.reason] += 1
                     now = trio.current_time()
                     board.judge(judged, signer=author.peer_id, forwarder=forwarder, now=now)
@@ -439,22 +420,6 @@ async def test_a_free_seat_costs_no_turn_of_the_loop() -> None:
         for _ in range(32):  # who of two goes on after a turn is chance
             async with seats.seat(("a",)):
                 assert not others_ran.is_set()
-
-
-async def test_seats_of_who_gave_up_are_not_lost(autojump_clock: trio.testing.MockClock) -> None:
-    seats = FairLimiter(2)
-    for _ in range(20):
-        with trio.move_on_after(0.5):
-            async with trio.open_nursery() as nursery:
-                for number in range(9):
-                    nursery.start_soon(_sit, seats, f"{number % 3}")
-    async with seats.seat(("a",)), seats.seat(("b",)):
-        pass
-
-
-async def _sit(seats: FairLimiter, source: str) -> None:
-    async with seats.seat((source,)):
-        await trio.sleep(0.3)
 
 
 class _Begun(TrioTaskWorker):
@@ -519,15 +484,8 @@ def test_how_slow_an_own_server_is_costs_no_honest_peer_and_no_other_family(
     seen: dict[bool, Counter[Reason]] = {True: Counter(), False: Counter()}
 
     async def main() -> None:
-        intake = Intake(
-            context=make.context(manifest, make.fresh_identity().peer_id),
-            questions=TwoWorkers(server_s),
-            ledger=PublisherLedger(),
-            receivers=Receivers(keep=_ignore, accuse=_ignore),
-            wall_ms=lambda: make.NOW_MS,
-            in_thread=_here,  # type: ignore[arg-type]
-            limits=IntakeLimits(lanes={_ON_A_SERVER: "ws://127.0.0.1:8000"}),
-        )
+        lanes = {_ON_A_SERVER: "ws://127.0.0.1:8000"}
+        bench = IntakeBench(manifest, questions=TwoWorkers(server_s), lanes=lanes)
 
         async def publish(author: make.Author) -> None:
             for _ in range(8):
@@ -535,7 +493,7 @@ def test_how_slow_an_own_server_is_costs_no_honest_peer_and_no_other_family(
                 spec = make.SPECS[0] if is_there else make.SPECS[2]
                 groups = [_group_of(spec, rng.randrange(1 << 20)) for _ in range(rng.randint(1, 8))]
                 raw = author.envelope(author.batch(groups))
-                judged = await intake.validate(raw, author.peer_id, author.peer_id)
+                judged = await bench.intake.validate(raw, author.peer_id, author.peer_id)
                 seen[is_there][judged.reason] += 1
                 await trio.sleep(rng.uniform(0, 2))
 
@@ -549,15 +507,8 @@ def test_how_slow_an_own_server_is_costs_no_honest_peer_and_no_other_family(
 
 
 def _group_of(spec: FamilySpec, number: int) -> RolloutGroup:
-    at = replace(make.coordinates_at(number), family=spec.name, config_digest=config_digest(spec))
-    return make.group(
-        of=make_task(
-            at,
-            question=fake_question(at),
-            verifier=spec.verifier,
-            verifier_version=spec.verifier_version,
-        )
-    )
+    at = coordinates(spec, TRAIN_SEED_MIN + number)
+    return make.group(of=make.task_of(spec, at.seed, fake_question(at)))
 
 
 @pytest.mark.parametrize("server_s", [0.05, 60.0])

@@ -15,9 +15,8 @@ from shoal_p2p.ipc import dialogues
 from shoal_p2p.ipc.dialogues import Dialogues
 from shoal_p2p.parts import wall_ms
 from shoal_tasks.errors import WorkerUnavailable
-from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, coordinates
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec
 from shoal_tasks.turns import MAX_TURNS, SEPARATOR, join_messages
-from shoal_tasks.wire_tasks import make_task
 from shoal_wire.types import Completion, FinishReason, RolloutGroup
 from tests.support import factories as make
 from tests.support.doubles.worker import InstantWorker
@@ -30,14 +29,8 @@ FIRST = "Guess a number from 1 to 6."
 
 def games(spec: FamilySpec, *texts: str, seed: int = TRAIN_SEED_MIN) -> RolloutGroup:
     """A group of games of one start."""
-    task = make_task(
-        coordinates(spec, seed),
-        question=FIRST,
-        verifier=spec.verifier,
-        verifier_version=spec.verifier_version,
-    )
     return RolloutGroup(
-        task=task,
+        task=make.task_of(spec, seed, FIRST),
         completions=tuple(
             Completion(text=text, num_tokens=3, finish_reason=FinishReason.LENGTH) for text in texts
         ),

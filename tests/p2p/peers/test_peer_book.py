@@ -49,12 +49,6 @@ def test_newest_addresses_come_first_and_the_oldest_go() -> None:
     assert book.get(IDS[1]) is None
 
 
-def test_peer_without_address_is_not_kept() -> None:
-    book = PeerBook()
-    book.note_connected(at(IDS[0]), now_ms=1)
-    assert len(book) == 0
-
-
 @given(
     st.lists(
         st.tuples(

@@ -3,97 +3,61 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
-from shoal_p2p.net.connections import ConnectionInfo, Direction
+from shoal_p2p.net.connections import Direction
 from shoal_p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
 from shoal_p2p.standing.room import STAY_SECONDS, PeerRoom
 from shoal_wire.limits import FULL_PROTOCOL, MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.types import PeerId
+from tests.support.doubles.host import FakeHost
 
 SLOTS = 16
 OF_NETWORK = 4
 CROWD, OTHER = "203.0.113", "198.51.100"
 
 
-class House:
-    """A host with the real gate at its door, and whoever is in it; time is Trio's."""
+class House(FakeHost):
+    """A host with the real gate at its door; it takes half a second to tell a peer to go."""
 
     def __init__(self) -> None:
+        super().__init__(answers={FULL_PROTOCOL: self._is_told})
         self.gate = InboundGate(GateLimits(prefix_connections=OF_NETWORK), trio.current_time())
-        self.inside: dict[PeerId, tuple[str, Direction, float, GateTicket | None]] = {}
         self.told: list[PeerId] = []
-        self.connected: Callable[[PeerId], None] = lambda _peer: None
-        self.disconnected: Callable[[PeerId], None] = lambda _peer: None
-        self.on_full: Callable[[str], None] = lambda _network: None
+        self._tickets: dict[PeerId, GateTicket] = {}
 
-    def add_peer_callbacks(self, *, connected: Any, disconnected: Any) -> None:
-        self.connected, self.disconnected = connected, disconnected
-
-    def set_full_callback(self, callback: Callable[[str], None]) -> None:
-        self.on_full = callback
-
-    def connected_peers(self) -> frozenset[PeerId]:
-        return frozenset(self.inside)
-
-    def connections(self) -> tuple[ConnectionInfo, ...]:
-        now = trio.current_time()
-        return tuple(
-            ConnectionInfo(
-                peer_id=peer_id,
-                address=address,
-                direction=direction,
-                opened_s=now - since,
-                agent="",
-                latency_ms=None,
-            )
-            for peer_id, (address, direction, since, _ticket) in self.inside.items()
-        )
+    async def _is_told(self, peer_id: PeerId, _request: bytes) -> bytes:
+        await trio.sleep(0.5)
+        self.told.append(peer_id)
+        return b""
 
     def come(self, name: str, host: str) -> bool:
         """Return whether a peer that dials from `host` gets in."""
         ticket = self.gate.admit(host, trio.current_time())
         if isinstance(ticket, GateRefusal):
             if ticket is GateRefusal.PREFIX_FULL:
-                self.on_full(prefix_of(host) or "")
+                self._on_full(prefix_of(host) or "")
             return False
         ticket.settled()
-        self.put(name, f"/ip4/{host}/tcp/1", Direction.IN, ticket)
+        self._tickets[PeerId(name)] = ticket
+        self.connect(PeerId(name), address=f"/ip4/{host}/tcp/1")
         return True
 
-    def put(
-        self, name: str, address: str, direction: Direction, ticket: GateTicket | None = None
-    ) -> None:
-        self.inside[PeerId(name)] = (address, direction, trio.current_time(), ticket)
-        self.connected(PeerId(name))
-
-    async def request(self, peer_id: PeerId, protocol_id: str, *_: Any, **__: Any) -> bytes:
-        await trio.sleep(0.5)
-        assert protocol_id == FULL_PROTOCOL
-        self.told.append(peer_id)
-        return b""
-
-    def abort(self, peer_id: PeerId) -> None:
-        if (gone := self.inside.pop(peer_id, None)) is not None:
-            if gone[3] is not None:
-                gone[3].left()
-            self.disconnected(peer_id)
-
-    async def disconnect(self, peer_id: PeerId) -> None:
-        await trio.lowlevel.checkpoint()
-        self.abort(peer_id)
+    def lose(self, peer_id: PeerId) -> None:
+        if (ticket := self._tickets.pop(peer_id, None)) is not None:
+            ticket.left()
+        super().lose(peer_id)
 
 
 @asynccontextmanager
 async def room_of(house: House) -> AsyncIterator[PeerRoom]:
     room = PeerRoom(
-        host=cast("Any", house),
+        host=house,
         max_peers=SLOTS,
         rank=lambda _peer: 0.0,
         is_protected=lambda peer_id: peer_id.startswith("protected"),
@@ -110,9 +74,17 @@ async def test_a_newcomer_of_a_full_network_takes_the_place_of_one_that_has_stay
     house = House()
     async with room_of(house) as room:
         # None of them has come from that network by itself: dialled, or there is but their relay.
-        house.put("relayed", f"/ip4/{CROWD}.81/tcp/1/p2p/Relay/p2p-circuit", Direction.IN)
+        house.connect(
+            PeerId("relayed"),
+            address=f"/ip4/{CROWD}.81/tcp/1/p2p/Relay/p2p-circuit",
+            direction=Direction.IN,
+        )
         for number in range(6):
-            house.put(f"dialled{number}", f"/ip4/{CROWD}.80/tcp/{number}", Direction.OUT)
+            house.connect(
+                PeerId(f"dialled{number}"),
+                address=f"/ip4/{CROWD}.80/tcp/{number}",
+                direction=Direction.OUT,
+            )
         assert house.come("other", f"{OTHER}.1")
         away = house.connected_peers()
         await trio.sleep(0.1)
@@ -167,7 +139,7 @@ async def test_names_of_one_network_keep_nobody_out_and_push_nobody_out(
         while not house.come(name, host):  # noqa: ASYNC110 - it tries again
             await trio.sleep(rng.uniform(0, 8.0))
         await trio.sleep(1.0)
-        if PeerId(name) in house.inside:
+        if PeerId(name) in house.peers:
             waited[name] = trio.current_time() - came_at
         else:
             await honest(name, host)
@@ -181,7 +153,7 @@ async def test_names_of_one_network_keep_nobody_out_and_push_nobody_out(
             nursery.start_soon(honest, f"near{number}", f"{CROWD}.1")
             nursery.start_soon(honest, f"far{number}", f"{OTHER}.{number}")
         await trio.sleep(120.0)
-        of_crowd = [p for p in house.inside if p.startswith(("crowd", "near"))]
+        of_crowd = [p for p in house.peers if p.startswith(("crowd", "near"))]
         assert len(of_crowd) <= OF_NETWORK
         assert all(waited[f"far{number}"] == 1.0 for number in range(3)), "others wait for nothing"
         assert any(name.startswith("near") for name in waited)

@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal_policy.checkpoint.pace import CheckpointPace
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.doubles.clock import SetClock
 
 
 @pytest.mark.parametrize(
@@ -21,7 +14,7 @@ class Clock:
 def test_the_next_one_waits_for_the_clock_and_for_what_the_last_one_took(
     seconds: float, cost: float, wait: float
 ) -> None:
-    clock = Clock()
+    clock = SetClock(100.0)
     pace = CheckpointPace(seconds, clock)
     assert pace.due == (seconds == 0)
     clock.now += seconds
@@ -36,7 +29,7 @@ def test_the_next_one_waits_for_the_clock_and_for_what_the_last_one_took(
 
 
 def test_one_that_failed_is_tried_again_by_the_clock() -> None:
-    clock = Clock()
+    clock = SetClock(100.0)
     pace = CheckpointPace(10.0, clock)
     clock.now += 11
     pace.begin()

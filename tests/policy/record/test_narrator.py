@@ -22,18 +22,12 @@ from shoal_policy.record.progress import RunCounters
 from shoal_settings.schema import Settings
 from tests.policy.record.test_metrics import HELD_OUT
 from tests.policy.record.test_progress import record
+from tests.support.doubles.clock import SetClock
 from tests.support.schemas import check
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def told(
-    clock: Clock, *, terminal: bool, width: int = 200, peers: int | None = None, **how: bool
+    clock: SetClock, *, terminal: bool, width: int = 200, peers: int | None = None, **how: bool
 ) -> tuple[Narrator, io.StringIO]:
     output = io.StringIO()
     console = Console(file=output, force_terminal=terminal, width=width, no_color=True)
@@ -62,7 +56,7 @@ def play(narrator: Narrator, *numbers: int) -> RunCounters:
 
 
 def test_a_log_file_gets_whole_lines_every_few_seconds() -> None:
-    clock = Clock()
+    clock = SetClock()
     made, output = told(clock, terminal=False)
     play(made, 1, 2)
     clock.now = SAY_EVERY_SECONDS
@@ -78,7 +72,7 @@ def test_a_log_file_gets_whole_lines_every_few_seconds() -> None:
 
 
 def test_a_terminal_has_one_line_that_is_redrawn() -> None:
-    clock = Clock()
+    clock = SetClock()
     made, output = told(clock, terminal=True, width=60, peers=1)
     play(made, 1)
     clock.now = 1.0
@@ -96,7 +90,7 @@ def test_a_terminal_has_one_line_that_is_redrawn() -> None:
 
 
 def test_a_supervised_trainer_leaves_the_terminal_to_its_node() -> None:
-    made, output = told(Clock(), terminal=True, supervised=True, peers=3)
+    made, output = told(SetClock(), terminal=True, supervised=True, peers=3)
     play(made, 1)
     assert "\r" not in output.getvalue()
     assert output.getvalue().rstrip().endswith("3 peers")
@@ -107,7 +101,7 @@ def test_a_supervised_trainer_leaves_the_terminal_to_its_node() -> None:
 def test_a_line_fits_its_terminal_and_says_the_same_things_first(
     width: int, supervised: bool
 ) -> None:
-    made, output = told(Clock(), terminal=True, width=width, supervised=supervised, peers=12)
+    made, output = told(SetClock(), terminal=True, width=width, supervised=supervised, peers=12)
     play(made, 1)
     line = re.sub(r"\x1b\[[\d;]*[mK]|\r", "", output.getvalue()).rstrip("\n")
     assert len(line) < width
@@ -146,7 +140,7 @@ def doing(seconds: float, *, done: int = 12) -> Doing:
 
 
 def test_a_phase_that_takes_long_is_told_every_so_often() -> None:
-    clock = Clock()
+    clock = SetClock()
     made, output = told(clock, terminal=False)
     for clock.now in range(61):
         made.hear(doing(clock.now))
@@ -156,14 +150,14 @@ def test_a_phase_that_takes_long_is_told_every_so_often() -> None:
 
 
 def test_a_phase_that_is_short_is_not_told_nor_any_to_a_program() -> None:
-    made, output = told(Clock(), terminal=False)
+    made, output = told(SetClock(), terminal=False)
     made.hear(doing(PHASE_AFTER_SECONDS - 0.1))
     Narrator(Settings(json_output=True), console=Console(file=output)).hear(doing(99.0))
     assert output.getvalue() == ""
 
 
 def test_on_a_terminal_it_is_a_line_that_is_redrawn() -> None:
-    made, output = told(Clock(), terminal=True)
+    made, output = told(SetClock(), terminal=True)
     made.hear(doing(10.0, done=12))
     made.hear(doing(11.0, done=16))
     assert output.getvalue().count("\n") == 0
@@ -171,7 +165,7 @@ def test_on_a_terminal_it_is_a_line_that_is_redrawn() -> None:
 
 
 def test_news_stands_on_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    made, output = told(Clock(), terminal=True, width=60)
+    made, output = told(SetClock(), terminal=True, width=60)
     play(made, 1)
     made.news("learning: it is over")
     assert output.getvalue().endswith("\n")

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from shoal_policy.record.phases import Doing, Phase, Phases
+from tests.support.doubles.clock import SetClock
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def heard() -> tuple[Phases, Clock, list[Doing]]:
-    clock, told = Clock(), list[Doing]()
+def heard() -> tuple[Phases, SetClock, list[Doing]]:
+    clock, told = SetClock(), list[Doing]()
     phases = Phases(clock)
     phases.listen(told.append)
     return phases, clock, told

@@ -11,11 +11,10 @@ import pytest
 
 from shoal.__main__ import main
 from shoal_p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveFile
-from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
+from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_tasks.swarm import starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
-from shoal_tasks.wire_tasks import make_task
 from shoal_wire.digests import batch_id
 from shoal_wire.manifest import SwarmRules, make_manifest
 from shoal_wire.types import RolloutGroup
@@ -51,12 +50,7 @@ def node_dir(tmp_path: Path) -> Path:
 
 def _games(file: str) -> RolloutGroup:
     spec = load_task_file(Path(file))
-    task = make_task(
-        coordinates(spec, TRAIN_SEED_MIN),
-        question=FIRST,
-        verifier=spec.verifier,
-        verifier_version=spec.verifier_version,
-    )
+    task = make.task_of(spec, TRAIN_SEED_MIN, FIRST)
     texts = (join_messages(["x", "1", "2", "3", "4", "5"]), join_messages(["no"]))
     return make.group(texts=texts, of=task)
 

@@ -128,10 +128,6 @@ class FakeHost(Host):
         if self.peers.pop(peer_id, None) is not None:
             self._tell(self._disconnected, peer_id)
 
-    def refuse_newcomer(self, network: str = "") -> None:
-        """Tell `set_full_callback` that a connection was refused for want of a slot."""
-        self._on_full(network)
-
     async def ask(self, peer_id: PeerId, protocol_id: str, payload: bytes) -> bytes:
         """Ask this host as a connected peer would; what its handler raises is the test's."""
         return await self.handlers[protocol_id](peer_id, payload)

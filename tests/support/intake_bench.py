@@ -1,0 +1,78 @@
+"""One node's intake by itself: what it keeps, whom it accuses, how often it wants a thread."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
+from shoal_p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
+from shoal_p2p.intake.turns import QuestionSource
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
+from shoal_wire.verdict import Verdict
+from tests.support import factories as make
+from tests.support.doubles.worker import InstantWorker
+
+
+class IntakeBench:
+    """An intake that takes nothing out of its queue until it is `running`; threads run at once."""
+
+    def __init__(
+        self,
+        manifest: Manifest | None = None,
+        *,
+        questions: QuestionSource | None = None,
+        limits: LedgerLimits | None = None,
+        queue_batches: int = 256,
+        lanes: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        """`options` are those of `Intake`."""
+        self.manifest = manifest or make.swarm()
+        self.fake = InstantWorker()
+        self.kept: list[SignedBatch] = []
+        self.accused: list[tuple[Equivocation, bytes]] = []
+        self.in_threads = 0
+        self.ledger = PublisherLedger(limits)
+        self.intake = Intake(
+            context=make.context(self.manifest, make.fresh_identity().peer_id),
+            questions=questions or self.fake,
+            ledger=self.ledger,
+            receivers=Receivers(keep=self._keep, accuse=self._accuse),
+            wall_ms=lambda: make.NOW_MS,
+            limits=IntakeLimits(queue_batches=queue_batches, lanes=lanes or {}),
+            in_thread=self.in_thread,
+            **options,
+        )
+
+    async def _keep(self, batches: Sequence[SignedBatch]) -> None:
+        self.kept += batches
+
+    async def _accuse(self, pair: Equivocation, envelope: bytes) -> None:
+        self.accused.append((pair, envelope))
+
+    async def in_thread(self, sync_fn: Callable[..., Any], *args: Any, **_how: object) -> Any:
+        """Call it here, and count it."""
+        await trio.lowlevel.checkpoint()
+        self.in_threads += 1
+        return sync_fn(*args)
+
+    async def bring(
+        self, *groups: RolloutGroup, author: make.Author | None = None, by: PeerId | None = None
+    ) -> Verdict:
+        """Judge a batch of a new author, unless one is named, which that author or `by` brings."""
+        author = author or make.Author(self.manifest)
+        raw = author.envelope(author.batch(groups))
+        return await self.intake.validate(raw, author.peer_id, by or author.peer_id)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Take what waits for the buffer out of the queue."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.intake.run)
+            yield
+            nursery.cancel_scope.cancel()
