@@ -16,7 +16,7 @@ from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 from shoal_p2p.net import relay_server
 from shoal_p2p.net.address import host_and_port, is_circuit, parse_peer_address, parse_transport
 from shoal_p2p.net.circuit import HOP, STOP, read_hop, read_stop
-from shoal_p2p.net.connections import ConnectionInfo, Direction
+from shoal_p2p.net.connections import Direction
 from shoal_p2p.net.host import DialError, Libp2pHost
 from shoal_p2p.net.relay_server import RelayLimits, RelayServer
 from shoal_p2p.net.streams import write_message
@@ -25,6 +25,7 @@ from shoal_p2p.peers import outside, relay_client
 from shoal_p2p.peers.outside import Outside, ReachServer
 from shoal_p2p.peers.relay_client import RelayClient, RelayUse, unprompted
 from shoal_wire.types import PeerId
+from tests.support.doubles.host import connection_of
 from tests.support.nodes import (
     PATIENCE_S,
     TestNode,
@@ -202,15 +203,7 @@ def test_who_was_dialled_from_the_port_is_asked_last_whether_it_is_open() -> Non
         )
 
     connections = [
-        ConnectionInfo(
-            peer_id=peer_id,
-            address="/ip4/198.51.100.1/tcp/1",
-            direction=Direction.OUT,
-            opened_s=1.0,
-            agent="",
-            latency_ms=None,
-            local_port=port,
-        )
+        connection_of(peer_id, "/ip4/198.51.100.1/tcp/1", direction=Direction.OUT, local_port=port)
         for peer_id, port in ((dialled, 4001), (other, 50_000))
     ]
     both = [seen(dialled, 4001), seen(other)]

@@ -7,23 +7,17 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_p2p.net.connections import ConnectionInfo, Direction
+from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.peers.skew import skew_of
 from shoal_p2p.peers.witnesses import most_say_so, witnesses
 from shoal_wire.types import PeerId
+from tests.support.doubles.host import connection_of
 
 HOUR_MS = 3_600_000
 
 
 def at(host: str, name: str) -> ConnectionInfo:
-    return ConnectionInfo(
-        peer_id=PeerId(name),
-        address=f"/ip4/{host}/tcp/4001",
-        direction=Direction.IN,
-        opened_s=1.0,
-        agent="",
-        latency_ms=None,
-    )
+    return connection_of(name, f"/ip4/{host}/tcp/4001")
 
 
 @settings(max_examples=50)

@@ -19,13 +19,14 @@ from shoal.__main__ import main
 from shoal_ipc.messages import ControlAction
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.network import SimulatedNetwork
-from shoal_p2p.net.connections import ConnectionInfo, Direction
+from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.host import DialError, Libp2pHost
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard
 from shoal_p2p.standing.room import least_useful
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
+from tests.support.doubles.host import connection_of
 from tests.support.nodes import fresh_identity, open_test_host, until
 from tests.support.peers import SHARED
 from tests.support.running_node import RunningNode
@@ -174,14 +175,7 @@ def test_orders_through_the_command_line(
 
 def seen(name: int, *, opened_s: float, network: int | None = None) -> ConnectionInfo:
     host = "127.0.0.1" if network is None else f"45.0.{network}.1"
-    return ConnectionInfo(
-        peer_id=PeerId(f"p{name}"),
-        address=f"/ip4/{host}/tcp/{name + 1}",
-        direction=Direction.IN,
-        opened_s=opened_s,
-        agent="",
-        latency_ms=None,
-    )
+    return connection_of(f"p{name}", f"/ip4/{host}/tcp/{name + 1}", opened_s=opened_s)
 
 
 class House:

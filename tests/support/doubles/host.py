@@ -157,13 +157,8 @@ class FakeHost(Host):
 
     def connections(self) -> tuple[ConnectionInfo, ...]:
         return tuple(
-            ConnectionInfo(
-                peer_id=peer_id,
-                address=peer.address,
-                direction=peer.direction,
-                opened_s=_now_s() - peer.since_s,
-                agent="",
-                latency_ms=None,
+            connection_of(
+                peer_id, peer.address, direction=peer.direction, opened_s=_now_s() - peer.since_s
             )
             for peer_id, peer in self.peers.items()
         )
@@ -247,6 +242,26 @@ class FakeHost(Host):
     async def _round_trip(self, _peer_id: PeerId) -> float:
         await trio.lowlevel.checkpoint()
         return self.latency_ms
+
+
+def connection_of(
+    peer_id: str,
+    address: str,
+    *,
+    direction: Direction = Direction.IN,
+    opened_s: float = 1.0,
+    local_port: int = 0,
+) -> ConnectionInfo:
+    """Return a connection as a host's `connections` tell of it."""
+    return ConnectionInfo(
+        peer_id=PeerId(peer_id),
+        address=address,
+        direction=direction,
+        opened_s=opened_s,
+        agent="",
+        latency_ms=None,
+        local_port=local_port,
+    )
 
 
 def _now_s() -> float:
