@@ -33,18 +33,6 @@ def test_keys_have_buckets_of_their_own_and_the_oldest_is_forgotten() -> None:
     assert buckets.of("b", 0.0).try_take(1, 0.0)
 
 
-def test_a_debt_is_at_most_a_burst_and_waited_for() -> None:
-    bucket = TokenBucket(Rate(burst=10, per_second=2), now=0.0)
-    bucket.owe(4, 0.0)
-    assert bucket.available(0.0) == 6
-    assert bucket.wait_s(0, 0.0) == 0.0
-    bucket.owe(1e9, 0.0)
-    assert bucket.available(0.0) == -10
-    assert bucket.wait_s(0, 0.0) == 5.0
-    assert not bucket.try_take(1, 5.0)
-    assert bucket.try_take(1, 5.5)
-
-
 def test_a_clock_that_goes_back_earns_nothing() -> None:
     bucket = TokenBucket(Rate(burst=10, per_second=1), now=100.0)
     bucket.take(10, 100.0)
