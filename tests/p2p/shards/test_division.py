@@ -33,7 +33,7 @@ def test_a_path_goes_down_by_halves_and_every_number_has_one_place(bits: int, de
     assert depth_in(with_those_above(path[depth : depth + 1])) == depth
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # nodes see each other: what failed would be spelt out for minutes
 class Node:
     """One member by its rules alone: what it listens to, and where it publishes."""
 
