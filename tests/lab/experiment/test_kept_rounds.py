@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 from collections import defaultdict
@@ -144,6 +145,33 @@ def test_the_real_model(archive: str, begin: str, arms: tuple[str, ...], tmp_pat
     found = differences(runs, combinations(arms, 2), final_heldout)["4/4", "8/0"]
     assert shown(found.spread, 3) in cells[-1]
     assert_p(cells[-1], found.p)
+
+
+@pytest.mark.parametrize(
+    ("page", "begin", "rounds"),
+    [
+        ("train-a-real-model.md", "one node alone", "game/rounds/8-0"),
+        ("train-a-real-model.md", "four nodes that share", "game/rounds/2-2-nodes-4"),
+        ("tasks.md", "three digits by three, with the", "tool/product/rounds/8-0"),
+        ("tasks.md", "three digits by three, without", "tool/product-alone/rounds/8-0"),
+        ("tasks.md", "two digits by one, with the", "tool/small/rounds/8-0"),
+        ("tasks.md", "two digits by one, without", "tool/small-alone/rounds/8-0"),
+    ],
+)
+def test_won_games(page: str, begin: str, rounds: str, tmp_path: Path) -> None:
+    """Games won of 24, mean over nodes, by seed."""
+    unpack(ARCHIVES / "real" / f"{rounds.partition('/')[0]}.tar.xz", tmp_path)
+    won: dict[int, list[float]] = defaultdict(list)
+    for path in sorted((tmp_path / rounds).glob("seed-*.jsonl")):
+        of_seed: dict[int, list[float]] = defaultdict(list)
+        for line in map(json.loads, path.read_text().splitlines()):
+            if line["event"] == "held_out":
+                assert line["held_out/num_items"] == 24
+                of_seed[line["round"]].append(24 * line["held_out/pass@1"])
+        for after, scores in of_seed.items():
+            won[after].append(round(statistics.fmean(scores), 2))
+    told = [", ".join(f"{score:g}" for score in won[after]) for after in (0, 4, 8)]
+    assert row((DOCS / page).read_text(), begin)[1:] == told
 
 
 def late(runs: list[JobRun], arm: str) -> str:
