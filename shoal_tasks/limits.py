@@ -31,8 +31,8 @@ class WorkerLimits:
     request_timeout_seconds: float = 15.0
     """Wall time for one frame of items; then the worker is killed."""
     start_timeout_seconds: float = 180.0
-    """Wall time from spawning a worker to its first answer. Importing takes one or two seconds; with
-    `verifiers` (5,400 modules) 3 to 4 s here, and once 65 s on a busy machine."""
+    """Wall time from spawning a worker to its first answer. Importing takes 1 to 2 s; with
+    `verifiers` (5,400 modules) 3 to 4 s, and once 65 s on a busy machine."""
     process_cpu_seconds: int = 3600
     """Hard processor-time limit of one worker process."""
     recycle_cpu_seconds: int = 1800

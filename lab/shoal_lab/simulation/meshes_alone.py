@@ -60,7 +60,7 @@ class MeshSwarm:
         self.is_quiet = False
         """Nobody publishes any more."""
         self.delays_s: list[float] = []
-        """Of each delivery."""
+        """Delay of each delivery, in seconds."""
         self._rng = random.Random(seed)
         self._data = bytes(data_bytes)
         self._every_s = every_s

@@ -25,7 +25,7 @@ Stream = INetStream
 """A stream of one protocol with one peer, for rooms that do not import py-libp2p."""
 
 AnyStreamError = BaseLibp2pError
-"""What py-libp2p raises where a stream ends or a peer breaks the rules of a layer below."""
+"""Error of py-libp2p where a stream ends or a peer breaks the rules of a layer below."""
 
 _PIECE_BYTES = 64 * 1024
 _MAX_VARINT_BYTES = 5
