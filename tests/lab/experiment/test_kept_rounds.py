@@ -11,25 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from shoal_lab.experiment.reading.comparison import area_by_cpu, compared, ends_of
+from shoal_lab.experiment.reading.comparison import COUNTED, area_by_cpu, compared, ends_of
 from shoal_lab.experiment.reading.measures import (
+    area,
     by_arm,
     differences,
     final_heldout,
     heldout_area,
     over,
     paired_runs,
-    total,
 )
-from shoal_lab.experiment.reading.results import JobRun, mean_over_nodes
-from shoal_lab.significance import Spread, spread
+from shoal_lab.experiment.reading.results import JobRun
+from shoal_lab.significance import Spread, spread, welch
 from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, kept_runs, told_of, unpack
 
 RESULTS = DOCS / "results.md"
-OURS = "4/8 nodes=6"
-"""A node's defaults, in the archives of earlier versions."""
 SHOAL = "4/8 shoal"
-"""The same today."""
+"""A node's defaults."""
 
 
 def section(title: str) -> str:
@@ -64,7 +62,9 @@ def assert_p(cell: str, p: float | None) -> None:
 def test_a_table_at_equal_cost(archive: str, tmp_path: Path) -> None:
     unpack(ARCHIVES / f"{archive}.tar.xz", tmp_path)
     _, made = told_of(tmp_path)
-    assert made in RESULTS.read_text(), f"another table than this:\n{made}"
+    told = RESULTS.read_text()
+    missing = [block for block in made.split("\n\n") if block not in told]
+    assert not missing, "another table than this:\n" + "\n\n".join(missing)
 
 
 def test_what_a_repetition_says(tmp_path: Path) -> None:
@@ -86,48 +86,32 @@ def test_what_a_repetition_says(tmp_path: Path) -> None:
             assert shown(spread(values), 3).replace("+", "") in text
 
 
-def test_the_main_comparison(tmp_path: Path) -> None:
-    runs = kept_runs("table", tmp_path)
-    text = section("The main comparison")
-    arms = list(by_arm(runs))
-    found = [differences(runs, combinations(arms, 2), one) for one in (total, final_heldout)]
-    others = ("4/0", "8/0", "12/0", "8/0 filtered", "24/0")
-    for begin in others:
-        (arm,) = [one for one in arms if one in (begin, f"{begin} nodes=1", f"{begin} nodes=6")]
-        pair = (OURS, arm) if (OURS, arm) in found[0] else (arm, OURS)
-        cells = row(text, f"{begin}:")[2:]
-        for cell, found_by, digits in zip(cells, found, (1, 3), strict=True):
-            one = found_by[pair]
-            sign = 1 if pair[0] == OURS else -1
-            value = Spread(sign * one.spread.mean, one.spread.sd, one.spread.half, 0)
-            assert shown(value, digits) in cell
-            assert_p(cell, one.p)
+def test_separate_processes(tmp_path: Path) -> None:
+    """A swarm counts once, and so do the three lone trainers that were run after it."""
+    unpack(ARCHIVES / "results-processes.tar.xz", tmp_path)
+    cost = json.loads((tmp_path / "cost.json").read_text())
+    text = section("As separate processes")
+    areas: list[list[float]] = []
+    for begin, run, nodes in (("among six", "swarm", 6), ("alone", "alone", 1)):
+        curves = [
+            [_curve(path) for path in tmp_path.glob(f"{run}-{number}/*.jsonl")]
+            for number in range(1, 6)
+        ]
+        areas.append([statistics.fmean(area(*one, 100) for one in nodes_of) for nodes_of in curves])
+        last = [statistics.fmean(heights[-1] for _, heights in nodes_of) for nodes_of in curves]
+        means = [shown(spread(values), 3).lstrip("+") for values in (areas[-1], last)]
+        spent = [one["cpu"] / nodes for name, one in cost.items() if name.startswith(run)]
+        assert row(text, begin)[1:] == [*means, f"{statistics.fmean(spent):.1f}"]
+    gain = statistics.fmean(areas[0]) - statistics.fmean(areas[1])
+    assert f"difference is {gain:+.3f}" in text
+    assert_p(text, welch(*areas))
 
 
-@pytest.mark.parametrize("beside", ["8/0", "8/0 filtered"])
-def test_the_three_checkpoints(beside: str, tmp_path: Path) -> None:
-    """Held-out after 50 and 100 rounds, 4/8 minus the arm, by seed of all three archives."""
-    above: dict[int, list[float]] = {50: [], 100: []}
-    for archive in ("table", "start-21", "start-22"):
-        at = {
-            (run.arm, run.seed, after): score
-            for run in kept_runs(archive, tmp_path)
-            for after, score in zip(run.evaluated, mean_over_nodes(run.held_out), strict=True)
-        }
-        for (arm, seed, after), score in at.items():
-            if arm == OURS and after in above:
-                above[after].append(score - at[beside, seed, after])
-    assert [len(found) for found in above.values()] == [13, 13]
-    told = " | ".join(shown(spread(above[after]), 3) for after in (50, 100))
-    assert f"| {beside} | {told} |" in RESULTS.read_text()
-
-
-@pytest.mark.parametrize(("archive", "gain"), [("start-21", "+46 %"), ("start-22", "+48 %")])
-def test_the_other_checkpoints(archive: str, gain: str, tmp_path: Path) -> None:
-    arms = by_arm(kept_runs(archive, tmp_path))
-    above = over(arms[OURS], total).mean / over(arms["8/0"], total).mean - 1
-    assert f"{above:+.0%}".replace("%", " %") == gain
-    assert gain in " ".join(row(RESULTS.read_text(), "Is it the checkpoint"))
+def _curve(path: Path) -> tuple[list[int], list[float]]:
+    """Return the rounds of the evaluations of one node, and its mean over the counted families."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    heights = [statistics.fmean(line[f"held_out/{name}"] for name in COUNTED) for line in lines]
+    return [line["round"] for line in lines], heights
 
 
 @pytest.mark.parametrize(
