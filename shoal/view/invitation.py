@@ -6,26 +6,33 @@ from collections.abc import Sequence
 from typing import Final
 
 from shoal_ipc.answers.peer import Addresses, Way
-from shoal_wire.invite import Invite, InviteError, encode_invite
+from shoal_wire.invite import MAX_ADDRESSES, Invite, InviteError, encode_invite
 from shoal_wire.types import Digest
 
 _MAX_PUBLIC: Final = 4  # IPv4 and IPv6, TCP alone, with a spare; a guess
 _MAX_PRIVATE: Final = 2  # two networks of one machine; a guess
-_MAX_BOOTSTRAPS: Final = 2  # one may be away
 
 
 def chosen(ways: Sequence[Way]) -> list[Way]:
     """Return the few addresses that go into an invitation, the best first.
 
-    Loopback leads others nowhere: it is named where nothing else is known.
+    Loopback leads others nowhere: it is named where nothing else is known. Bootstraps and relays
+    have the room that is left, each by one address first: some may be away.
     """
     far = [way for way in ways if way.scope != "loopback"] or list(ways)
     own = [way for way in far if way.whose == "self"]
     public = [way for way in own if way.scope == "public"][:_MAX_PUBLIC]
     others = [way for way in own if way.scope != "public"][:_MAX_PRIVATE]
-    bootstraps = [way for way in far if way.whose == "bootstrap"][:_MAX_BOOTSTRAPS]
-    picked = [*public, *others, *bootstraps]
+    own = [*public, *others]
+    doors = [way for way in far if way.whose != "self"]
+    first = {_peer_of(way): way for way in reversed(doors)}
+    doors.sort(key=lambda way: way is not first[_peer_of(way)])
+    picked = [*own, *doors[: MAX_ADDRESSES - len(own)]]
     return [way for way in far if way in picked]
+
+
+def _peer_of(way: Way) -> str:
+    return way.address.rpartition("/p2p/")[2]
 
 
 def encoded(answer: Addresses, ways: Sequence[Way], swarm_key: bytes | None = None) -> str:

@@ -191,3 +191,15 @@ def test_loopback_is_named_only_where_nothing_else_is_known() -> None:
     public = [row("public", n) for n in range(6)]
     boots = [row("public", n, "bootstrap") for n in range(3)]
     assert chosen([*public, *boots, *home, *loopback]) == [*public[:4], *boots[:2], *home[:2]]
+
+
+def test_a_line_names_every_bootstrap_and_relay_that_has_room_by_one_address_first() -> None:
+    def door(whose: Any, peer: str, number: int) -> Way:
+        return Way(address=f"/ip4/192.0.2.{number}/tcp/1/p2p/{peer}", scope="public", whose=whose)
+
+    own = [door("self", "me", number) for number in range(4)]
+    one, again = door("bootstrap", "one", 4), door("bootstrap", "one", 5)
+    two, relay = door("bootstrap", "two", 6), door("relay", "relay", 7)
+    assert chosen([*own[:1], one, again, two, relay]) == [own[0], one, again, two, relay]
+    more = [door("bootstrap", f"b{number}", number) for number in range(8, 12)]
+    assert chosen([*own, one, again, two, relay, *more]) == [*own, one, two, relay, more[0]]

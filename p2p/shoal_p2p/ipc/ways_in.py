@@ -2,7 +2,7 @@
 
 own listening addresses, relays' ─┐
 seen from outside, tried there   ─┼─▶ public before private before loopback,
-bootstraps that answer           ─┘   tried before untried, direct before relayed
+bootstraps that answer, relays   ─┘   tried before untried, direct before relayed
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ def ways_in(
 ) -> tuple[Way, ...]:
     """Return this peer's addresses and those of its bootstraps that answer, the best first.
 
+    A relay through which it is reached is a way too: it may be there when this peer is not.
+
     `ports` are those that `outside` was asked to try.
     """
     tried = _tried(outside, ports)
@@ -39,6 +41,8 @@ def ways_in(
     for address in listens:
         transport = address.rpartition("/p2p/")[0]
         _add(found, address, "self", tried.get(transport, "untried"))
+        if is_circuit(transport):
+            _add(found, transport.removesuffix("/p2p-circuit"), "relay", "reached")
     for seen in bootstraps:
         if seen.latency_ms is not None or seen.full_s is not None:
             _add(found, seen.address, "bootstrap", "reached")

@@ -238,7 +238,7 @@ class Refusals(Versioned):
     """The newest first."""
 
 
-Whose = Literal["self", "bootstrap"]
+Whose = Literal["self", "bootstrap", "relay"]
 Scope = Literal["public", "private", "loopback"]
 """The reach of an address: everybody, its network behind a router, this machine."""
 Tried = Literal["reached", "untried", "failed"]
@@ -252,7 +252,7 @@ class Way:
     address: Name = ""
     """Address with its peer's id."""
     whose: Whose = "self"
-    """`self`, or a `bootstrap` that answers."""
+    """`self`, a `bootstrap` that answers, or a `relay` through which this one is reached."""
     scope: Scope = "private"
     """`public`, `private` (the same network only) or `loopback`."""
     tried: Tried = "untried"
