@@ -155,16 +155,19 @@ def open_fleet(
     keys: dict[str, Any] | None = None,
     proxies: Callable[[list[list[int]]], list[dict[str, int]]] | None = None,
     seed: int = 4,
+    processes: int = PROCESSES,
+    new_questions: bool = False,
 ) -> Iterator[Fleet]:
-    """Run a swarm; `keys` are settings of every node.
+    """Run a swarm in so many processes and one; `keys` are settings of every node.
+    `new_questions`: what a batch asks is new to whoever hears it, as in a swarm that trains.
 
     `proxies` gets the ports by process, the bootstrap's process last, and returns for each process
     through which port to dial which.
     """
     rng = random.Random(seed)
     identities = [rng.randbytes(32).hex() for _ in range(num_nodes)]
-    share = -(-num_nodes // PROCESSES)
-    groups = [identities[i * share : (i + 1) * share] for i in range(PROCESSES)]
+    share = -(-num_nodes // processes)
+    groups = [identities[i * share : (i + 1) * share] for i in range(processes)]
     groups.append([rng.randbytes(32).hex()])
     ports = [free_ports(len(group)) for group in groups]
     through = proxies(ports) if proxies else [{} for _ in groups]
@@ -174,10 +177,11 @@ def open_fleet(
     with contextlib.ExitStack() as stack:
         workers: list[Worker] = []
         for number in reversed(range(len(groups))):
-            is_bootstrap = number == PROCESSES
+            is_bootstrap = number == processes
             config = {
                 "folder": str(folder / f"w{number}"),
                 "seed": seed + number,
+                "new_questions": new_questions,
                 "identities": groups[number],
                 "ports": ports[number],
                 "proxies": through[number],

@@ -13,7 +13,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,7 @@ class Fleet:
         self._arrivals: dict[str, Arrivals] = {}
         self.traffic = Traffic()
         self.rng = random.Random(config["seed"])
-        self.tasks: list[Task] = []
+        self._tasks: Iterator[Task] = iter(())
         self.published: dict[str, tuple[str, float]] = {}
         self.num_told_to_wait = 0
         """Batches of the latest pace that their node took only after a refusal."""
@@ -208,10 +208,14 @@ class Fleet:
             addresses.append(peer.member.host.listen_addrs()[0])
         if not self.config["is_bootstrap"]:
             # The same in every process, and known to the worker that its nodes share: one that
-            # answers for many nodes in turn would be the first thing to be overloaded.
-            rng = random.Random(_TASKS_SEED)
-            self.tasks = await trio.to_thread.run_sync(draw_tasks, rng, _NUM_TASKS)
-            await self._worker.question_digests([coordinates_of(task) for task in self.tasks])
+            # answers for many nodes in turn would be the first thing to be overloaded. Else each
+            # process asks its own questions, of which others hear with the batch.
+            are_new = self.config.get("new_questions", False)
+            rng = random.Random(self.config["seed"] if are_new else _TASKS_SEED)
+            tasks = await trio.to_thread.run_sync(draw_tasks, rng, _NUM_TASKS)
+            self._tasks = itertools.cycle(tasks)
+            if not are_new:
+                await self._worker.question_digests([coordinates_of(task) for task in tasks])
         return addresses
 
     def _settings(self, port: int) -> dict[str, Any]:
@@ -268,7 +272,7 @@ class Fleet:
             request = publish_request(
                 next(self._keys),
                 [
-                    make_group(self.rng.choice(self.tasks), reasoning, self.rng, num_chars=chars)
+                    make_group(next(self._tasks), reasoning, self.rng, num_chars=chars)
                     for _ in range(groups)
                 ],
             )
