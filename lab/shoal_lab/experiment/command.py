@@ -26,6 +26,7 @@ from shoal_lab.experiment.folder import (
     write_config,
 )
 from shoal_lab.experiment.made_by import as_typed
+from shoal_lab.experiment.making.unlike_real import MissingModel
 from shoal_lab.experiment.plan import Experiment
 from shoal_lab.experiment.playing.pool import JobFailed, Pool
 from shoal_lab.experiment.presets import PRESETS
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.fresh:
                 remove(out)
             return run(experiment, out, arguments)
-    except (UsageError, ManifestError) as error:
+    except (UsageError, MissingModel, ManifestError) as error:
         return fail("experiment", str(error)).code
     except (JobFailed, OSError) as error:
         return fail("experiment", str(error), EXIT_FAILED).code

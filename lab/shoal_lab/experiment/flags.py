@@ -151,6 +151,7 @@ def make_experiment(arguments: argparse.Namespace) -> Experiment:
         check_settings(experiment)
     except ValidationError as error:
         raise UsageError(_first_line(error)) from None
+    preset.write_tasks()
     for job in experiment.jobs()[: len(arms)]:
         if (reason := refusal(job)) is not None:
             raise UsageError(f"arm {job.arm.name!r}: {reason}")

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_lab.experiment.arms import hetero, poison, real, results, unlike
+from shoal_lab.experiment.arms import hetero, poison, real, results, unlike, unlike_real
 from shoal_lab.experiment.making.larger_model import make_larger_model
 from shoal_lab.experiment.making.tagged import make_tagged_start
+from shoal_lab.experiment.making.unlike_real import make_gemma, write_questions
 from shoal_lab.experiment.plan import Arm
 
 
@@ -36,6 +37,8 @@ class Preset:
     nodes: int
     prepare: Callable[[], None] = lambda: None
     """Makes what its nodes need, if it is not there yet."""
+    write_tasks: Callable[[], None] = lambda: None
+    """Writes the task files that its settings name."""
 
 
 SPARSE: Final[Mapping[str, Any]] = {
@@ -96,6 +99,16 @@ PRESETS: Final[Mapping[str, Preset]] = {
         quick=Size(seeds=1, rounds=24),
         nodes=results.NODES,
         prepare=lambda: make_larger_model(unlike.LARGER),
+    ),
+    "unlike-real": Preset(
+        title=unlike_real.TITLE,
+        arms=unlike_real.all_arms,
+        base=unlike_real.BASE,
+        full=Size(seeds=3, rounds=12),
+        quick=Size(seeds=1, rounds=8),
+        nodes=unlike_real.NODES,
+        prepare=make_gemma,
+        write_tasks=write_questions,
     ),
     "real": Preset(
         title=real.TITLE,

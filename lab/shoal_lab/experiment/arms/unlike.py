@@ -30,14 +30,18 @@ def all_arms(num_nodes: int) -> tuple[Arm, ...]:
     """Return the mixed swarm alone, naive and at a node's defaults, and a control for each role."""
     naive = {"local": 4, "external": 4, **PUBLISHED}
     return (
-        _arm("unlike 8/0", num_nodes, MODELS, local=8, external=0),
-        _arm("unlike 4/4 naive", num_nodes, MODELS, **naive),
-        _arm(f"unlike {OURS}", num_nodes, MODELS),
-        *(_arm(f"alike 4/8, {role}", num_nodes, {role: model}) for role, model in MODELS.items()),
+        arm_of_roles("unlike 8/0", num_nodes, MODELS, local=8, external=0),
+        arm_of_roles("unlike 4/4 naive", num_nodes, MODELS, **naive),
+        arm_of_roles(f"unlike {OURS}", num_nodes, MODELS),
+        *(
+            arm_of_roles(f"alike 4/8, {role}", num_nodes, {role: model})
+            for role, model in MODELS.items()
+        ),
     )
 
 
-def _arm(name: str, num_nodes: int, models: Mapping[str, str], **settings: Any) -> Arm:
+def arm_of_roles(name: str, num_nodes: int, models: Mapping[str, str], **settings: Any) -> Arm:
+    """Return a swarm whose nodes run these models in turn, each with its role."""
     kinds = [
         NodeSpec(settings={"model": model, **settings}, role=role) for role, model in models.items()
     ]
