@@ -107,8 +107,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
         full=Size(seeds=3, rounds=12),
         quick=Size(seeds=1, rounds=8),
         nodes=unlike_real.NODES,
-        prepare=make_gemma,
-        write_tasks=write_questions,
+        prepare=lambda: make_gemma(unlike_real.GEMMA),
+        write_tasks=lambda: write_questions(unlike_real.TASKS),
     ),
     "real": Preset(
         title=real.TITLE,

