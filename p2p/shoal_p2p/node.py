@@ -117,7 +117,7 @@ class Node:
             await live.start(nursery)
             await nursery.start(self._socket(settings.data_dir / SOCKET_NAME, live.service).run)
             nursery.start_soon(self._watch_manifest, peer, found)
-            nursery.start_soon(_say_who_is_there, peer, settings)
+            nursery.start_soon(say_who_is_there, peer, self._is_training)
             self._on_ready(live)
             await self._stop.wait()
             await self._shut_down(live)
@@ -147,6 +147,10 @@ class Node:
         finally:
             self._trainer_ended.set()
 
+    def _is_training(self) -> bool:
+        trains = not (self._settings.no_trainer or self._settings.no_train)
+        return trains and not self._trainer_ended.is_set()
+
     async def _shut_down(self, live: LiveNode) -> None:
         """The trainer writes its last checkpoint; queued batches are sent; then the host closes."""
         if self._child is not None:
@@ -168,9 +172,8 @@ class Node:
         self._stop.set()
 
 
-async def _say_who_is_there(peer: ListeningPeer, settings: Settings) -> None:
+async def say_who_is_there(peer: ListeningPeer, is_training: Callable[[], bool]) -> None:
     """Say when nobody else is there and when this is over."""
-    trains = "" if settings.no_trainer or settings.no_train else "training alone, and "
     changed = trio.Event()
 
     def note(_peer_id: PeerId) -> None:
@@ -184,7 +187,8 @@ async def _say_who_is_there(peer: ListeningPeer, settings: Settings) -> None:
         solo = peer.discovery.solo
         if solo and alone is not True:
             when = "yet" if alone is None else "any more"
-            log.info("nobody else is here %s: %slooking for peers", when, trains)
+            what = "training alone, and " if is_training() else ""
+            log.info("nobody else is here %s: %slooking for peers", when, what)
         elif not solo and alone is not False:
             count = len(peer.host.connected_peers())
             log.info("connected to %d peer%s", count, "" if count == 1 else "s")

@@ -22,6 +22,7 @@ from shoal_lab.simulation.parts import simulated_parts
 from shoal_p2p.intake.intake import Receivers
 from shoal_p2p.member import Draws, Member
 from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.node import say_who_is_there
 from shoal_p2p.parts import Parts
 from shoal_p2p.peer import ListeningPeer
 from shoal_p2p.peers.hearsay import DIALS_A_PLACE
@@ -90,6 +91,27 @@ def member_of(peer: ListeningPeer) -> Member:
     return Member(
         peer, SWARM, Receivers(keep=nothing, accuse=nothing), draws=Draws(per_s=lambda: 1.0)
     )
+
+
+async def test_a_node_whose_rounds_are_done_does_not_say_that_it_trains(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="shoal_p2p.node")
+    is_training = True
+    async with town(tmp_path) as there:
+        me, other = await there.peer(1), await there.peer(2)
+        there.nursery.start_soon(say_who_is_there, me, lambda: is_training)
+        await trio.sleep(10.0)
+        await meet(me, other)
+        await trio.sleep(10.0)
+        is_training = False
+        await other.host.disconnect(me.peer_id)
+        await trio.sleep(10.0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "nobody else is here yet: training alone, and looking for peers",
+        "connected to 1 peer",
+        "nobody else is here any more: looking for peers",
+    ]
 
 
 def stranger(number: int) -> PeerAddresses:
