@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -35,12 +35,8 @@ class Terminal(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         """Yield what is to be written; here nothing passes that came another way."""
-        for segment in super().render(renderable, options):
-            text = segment.text
-            if segment.control or text.isprintable() or text == "\n":
-                yield segment
-            else:
-                yield Segment(_inert(text), segment.style)
+        segments = map(_without_effect, super().render(renderable, options))
+        yield from segments if self.is_terminal else _without_ends(segments)
 
 
 def styled(*parts: Part) -> Text:
@@ -50,6 +46,27 @@ def styled(*parts: Part) -> Text:
         words, style = (part, "") if isinstance(part, str) else part
         text.append(visible(words), style)
     return text
+
+
+def _without_effect(segment: Segment) -> Segment:
+    if segment.control or segment.text.isprintable() or segment.text == "\n":
+        return segment
+    return Segment(_inert(segment.text), segment.style)
+
+
+def _without_ends(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Yield the same without the blanks at the end of a line, which rich fills up to its width."""
+    blanks = ""
+    for segment in segments:
+        if segment.control or segment.text == "\n":
+            blanks = ""
+            yield segment
+            continue
+        text = blanks + segment.text
+        kept = text.rstrip(" ")
+        blanks = text[len(kept) :]
+        if kept:
+            yield Segment(kept, segment.style)
 
 
 def _inert(text: str) -> str:

@@ -29,3 +29,12 @@ def test_a_sentence_is_one_line_of_a_pipe() -> None:
     file = io.StringIO()
     Terminal(file=file, width=40).print("word " * 30)
     assert file.getvalue().count("\n") == 1
+
+
+def test_no_line_of_a_pipe_ends_in_blanks() -> None:
+    file, table = io.StringIO(), pairs()
+    for name, value in (("address", ADDRESS), ("peers", "3"), ("name", "")):
+        table.add_row(name, value)
+    print_pairs(Terminal(file=file, width=80, no_color=True), table)
+    lines = file.getvalue().splitlines()
+    assert lines == [f"address  {ADDRESS}", "peers    3", "name"]

@@ -99,7 +99,7 @@ def test_a_column_goes_below_only_where_it_must() -> None:
         made.add_row("…def", "/ip4/22", "kubo", "2.0")
         made.print(console)
 
-    assert "…def   /ip4/22   kubo    2.0 " in printed(rows, None, 80)[4]
+    assert "…def   /ip4/22   kubo    2.0" in printed(rows, None, 80)[4]
     assert printed(rows, None, 24)[1:-1] == [
         " peer   agent   ms",
         " ──────────────────",
