@@ -55,6 +55,12 @@ log = logging.getLogger(__name__)
 QUEUE_BATCHES = 256
 """Validated batches that may wait for the buffer; beyond it new ones are ignored and counted."""
 
+WAITING_BATCHES = 32
+"""Validated batches that wait for the buffer while gossip's messages are opened. Beyond it these
+wait themselves, unopened and unread, until gossip's deadline: so who sends them sees that this node
+is behind. Twice `KEPT_BATCHES`. Where 256 waited unseen, 16 nodes at twice what their cores carry
+validated most batches several times in vain (`benchmarks.delivery`, *overload*)."""
+
 QUEUE_BYTES = 32 * 1024 * 1024
 """Bound on their weight, before the last of them."""
 
@@ -159,6 +165,8 @@ class Intake:
         self._patience_s = bounds.patience_s
         self._opener = Opener(in_thread)
         self._queued_bytes = 0
+        self._taken = trio.Event()
+        """Set when batches have left the queue."""
         self._send, self._receive = trio.open_memory_channel[SignedBatch](bounds.queue_batches)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -186,6 +194,8 @@ class Intake:
             taken.append(signed)
             num_bytes += sum(map(weight_of, signed.batch.groups))
         self._queued_bytes -= num_bytes
+        self._taken.set()
+        self._taken = trio.Event()
         return taken
 
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
@@ -195,6 +205,7 @@ class Intake:
         try:
             envelope = open_message(data, author=author, context=context)
             await self._until_open()
+            await self._until_few_wait()
             match envelope.payload_type:
                 case limits.ANNOUNCEMENT_PAYLOAD_TYPE:
                     told = open_announcement(
@@ -274,6 +285,13 @@ class Intake:
             return
         with trio.move_on_after(self._patience_s):
             await self._is_open.wait()
+            return
+        raise Rejected(Reason.BUSY)
+
+    async def _until_few_wait(self) -> None:
+        with trio.move_on_after(self._patience_s):
+            while self.queue_length() >= WAITING_BATCHES:
+                await self._taken.wait()
             return
         raise Rejected(Reason.BUSY)
 
@@ -364,9 +382,8 @@ class Intake:
 
     async def _wait_for_room(self) -> None:
         with trio.move_on_after(_QUEUE_SECONDS):
-            # The buffer takes some a millisecond; a slow disk is what this waits for.
-            while not self._has_room():  # noqa: ASYNC110
-                await trio.sleep(0.05)
+            while not self._has_room():
+                await self._taken.wait()
 
     def _has_room(self) -> bool:
         full = self.queue_length() >= self._send.statistics().max_buffer_size

@@ -112,6 +112,8 @@ class RolloutPool:
         self.restored = trio.Event()
         """Set once what is on disk is in the buffer and known to the ledger."""
         self._copies = Copies(2 * buffer.max_groups)
+        self._turn_groups = self._turn_completions = 0
+        """Taken in since everybody else had a turn."""
         self.groups_received = 0
         self.groups_published = 0
 
@@ -194,6 +196,10 @@ class RolloutPool:
         """Offer groups of a batch to the buffer, some at a time; False if it was withdrawn."""
         share = len(signed.envelope) // max(1, len(signed.batch.groups))
         for step in steps_of(groups):
+            await self._let_others_in(step)
+            if signed.batch_id in self._withdrawn:
+                self._discard(signed.publisher, signed.batch_id)
+                return False
             self._take_in(
                 published_groups(signed, step),
                 share * len(step),
@@ -201,11 +207,20 @@ class RolloutPool:
                 own=own,
                 bringer=bringer,
             )
-            await trio.lowlevel.checkpoint()
-            if signed.batch_id in self._withdrawn:
-                self._discard(signed.publisher, signed.batch_id)
-                return False
         return True
+
+    async def _let_others_in(self, step: Sequence[RolloutGroup]) -> None:
+        """Give everybody else a turn before `step`, if it is too much with what went before.
+
+        Not after each batch: in a loop that is full a turn takes a tenth of a second, and batches
+        came faster than they were kept.
+        """
+        num_completions = sum(len(group.completions) for group in step)
+        self._turn_groups += len(step)
+        self._turn_completions += num_completions
+        if self._turn_groups > GROUPS_A_STEP or self._turn_completions > COMPLETIONS_A_STEP:
+            await trio.lowlevel.checkpoint()
+            self._turn_groups, self._turn_completions = len(step), num_completions
 
     async def _write(self, signed: SignedBatch, bringer: Bringer | None) -> None:
         """Write a batch to disk, in one transaction with what else waits; tell who keeps some."""

@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from shoal_p2p.intake.intake import WAITING_BATCHES
 from shoal_p2p.intake.ledger import Equivocation, LedgerLimits
 from shoal_p2p.intake.validation import Source
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
@@ -203,6 +204,33 @@ async def test_a_full_queue_ignores_and_takes_the_batch_later() -> None:
         assert await bench.judge(envelopes[2]) is Reason.VALID
         await trio.testing.wait_all_tasks_blocked()
     assert [kept.batch.sequence for kept in bench.kept] == [1, 2, 3]
+
+
+async def test_a_message_waits_unopened_while_many_batches_wait_for_the_buffer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """So it costs nothing if it has to come again, and its sender is not read meanwhile."""
+    bench = Bench(queue_batches=256)
+    *first, last = [
+        bench.peer.envelope(bench.peer.batch([make.group(number)]))
+        for number in range(WAITING_BATCHES + 1)
+    ]
+    assert {await bench.judge(raw) for raw in first} == {Reason.VALID}
+    asked = bench.fake.num_asked
+    assert await bench.judge(last) is Reason.BUSY
+    assert bench.fake.num_asked == asked
+    reasons: list[Reason] = []
+
+    async def judge() -> None:
+        reasons.append(await bench.judge(last))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(judge)
+        await trio.sleep(0.5)
+        assert not reasons
+        async with bench.running():
+            await trio.sleep(0.5)
+            assert reasons == [Reason.VALID]
 
 
 async def test_messages_wait_until_it_is_known_what_is_on_disk(

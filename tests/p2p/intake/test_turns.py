@@ -372,7 +372,7 @@ def test_a_slow_worker_bans_no_honest_peer(seed: int, slowness_s: float, num_pee
                     board.judge(judged, signer=author.peer_id, forwarder=forwarder, now=now)
                 await trio.sleep(rng.uniform(0, 2))
 
-        async with trio.open_nursery() as nursery:
+        async with bench.running(), trio.open_nursery() as nursery:
             for author in authors:
                 nursery.start_soon(publish, author)
         for author in authors:
@@ -497,7 +497,7 @@ def test_how_slow_an_own_server_is_costs_no_honest_peer_and_no_other_family(
                 seen[is_there][judged.reason] += 1
                 await trio.sleep(rng.uniform(0, 2))
 
-        async with trio.open_nursery() as nursery:
+        async with bench.running(), trio.open_nursery() as nursery:
             for _ in range(num_peers):
                 nursery.start_soon(publish, make.Author(manifest))
 

@@ -289,6 +289,29 @@ async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> No
         nursery.cancel_scope.cancel()
 
 
+async def test_small_batches_share_a_turn(tmp_path: Path) -> None:
+    """A full loop has ten turns a second, and batches come faster."""
+    turns, taken = itertools.count(), list[int]()
+
+    async def take_turns() -> None:
+        while True:
+            next(turns)
+            await trio.lowlevel.checkpoint()
+
+    class Watching:
+        def notice(self, event: Event) -> None:
+            if isinstance(event, NewGroups):
+                taken.append(next(turns))
+
+    ann = author()
+    async with start(tmp_path) as node, trio.open_nursery() as nursery:
+        node.pool._keepers = (Watching(),)
+        nursery.start_soon(take_turns)
+        await node.pool.keep_all([batch(ann, number, sequence=number) for number in range(1, 17)])
+        nursery.cancel_scope.cancel()
+    assert taken == list(range(taken[0], taken[0] + 16)), "somebody else had a turn between two"
+
+
 class Notes:
     """A keeper that writes down what it is told."""
 
