@@ -126,10 +126,12 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
         except FamilyError as error:
             raise ManifestError(f"swarm {manifest.swarm_name!r}: {error}") from None
         if spec.is_on_a_server and config_digest(spec) not in here:
-            missing.append(f"the OpenEnv server of {spec.name!r} (--task-file)")
+            where = "(--task-file)"
             if spec.name in away:
+                where = f"at {away[spec.name]}, which does not answer"
                 usable.append(replace(spec, path=away[spec.name]))
                 num_away += 1
+            missing.append(f"the OpenEnv server of {spec.name!r} {where}")
         elif spec.is_of_a_file and config_digest(spec) not in here:
             also = " and a judge for it" if spec.is_local else ""
             missing.append(f"the file of {spec.name!r}{also} (--task-file)")
