@@ -57,7 +57,7 @@ $(STAMP): pyproject.toml
 	  || { echo "shoal needs Python 3.11 or newer; try make PYTHON=python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing shoal into $(VENV) (once; some minutes)"
-	@$(INSTALL) -e '.[train,lora,reach]'
+	@$(INSTALL) -e '.[train,lora,math,reach]'
 	@rm -rf $(VENV)/.first && PYTHONDONTWRITEBYTECODE= \
 	  $(BIN)/shoal trainer --alone --model tiny --rounds 1 --data-dir $(VENV)/.first >/dev/null 2>&1 && \
 	  PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import shoal_p2p.process' || true

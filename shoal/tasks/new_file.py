@@ -53,6 +53,10 @@ _MARKS: Final = ("####", "The answer is:", "The answer is", "Answer:")
 """Marks that separate working from answer in data sets, the most telling first."""
 _MATHS: Final = re.compile(r"[-+−]?[$]?[\d.,/]+%?|.*\\[a-zA-Z]+.*", re.DOTALL)
 """A number, or LaTeX."""
+_NO_MATHS: Final = (
+    "Answers are compared as text, so $24 is not 24: pip install 'shoal[math]' first, and "
+    "numbers are compared by value"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,8 @@ class TaskFileKeys:
     """The keys of the task file and their values, in the file's order."""
 
     fields: Mapping[str, Any]
+    note: str = ""
+    """A sentence about a choice that another installation would make otherwise."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -127,9 +133,10 @@ def look_at(data: str, name: str) -> TaskFileKeys:
             answers = [text.rpartition(mark)[2] for text in answers if mark in text]
             break
     is_maths = _share(answers, lambda text: _MATHS.fullmatch(text.strip()) is not None) >= _MOST
-    fields["verifier"] = "math" if is_maths and is_installed("math_verify") else "exact"
+    has_maths = is_installed("math_verify")
+    fields["verifier"] = "math" if is_maths and has_maths else "exact"
     fields["answer_format"] = "tagged"
-    return TaskFileKeys(fields=fields)
+    return TaskFileKeys(fields=fields, note=_NO_MATHS if is_maths and not has_maths else "")
 
 
 def _share(texts: Sequence[str], holds: Callable[[str], bool]) -> float:
@@ -187,6 +194,8 @@ def _show(console: Terminal, path: Path, found: TaskFileKeys, spec: FamilySpec) 
     console.print(f"{path} is written: {rows} rows, the last {held_out} kept for evaluation")
     for key, value in found.fields.items():
         console.print(f"  {key:<14} {visible_name(str(value))}")
+    if found.note:
+        console.print(found.note)
     console.print()
     console.print("next:")
     for words in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,18 @@ def test_a_file_is_written_by_looking(
         **expected,
         "answer_format": "tagged",
     }
+
+
+def test_without_the_verifier_of_numbers_it_says_what_text_would_cost(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("sums.jsonl", [{"question": f"{n}?", "answer": n} for n in range(20)])
+    write("words.jsonl", [{"question": f"{n}?", "answer": f"word {n}"} for n in range(20)])
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    for data, says in (("sums", True), ("words", False)):
+        assert main(["tasks", "new", f"{data}.jsonl"]) == 0
+        assert ("pip install 'shoal[math]'" in capsys.readouterr().out) is says
+        assert read_toml(Path(f"{data}.toml"))["verifier"] == "exact"
 
 
 @pytest.mark.parametrize(
