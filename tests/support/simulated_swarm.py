@@ -370,7 +370,7 @@ def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
             assert not made.failures, made.failures
             made._nursery.cancel_scope.cancel()
 
-    with deterministic(seed), _memoised(), _unflushed(), _spared_collector():
+    with deterministic(seed), memoised(), _unflushed(), _spared_collector():
         trio.run(main, clock=jumping_clock())
     return world[0]
 
@@ -391,7 +391,7 @@ async def _come(world: World, member: Member, at: float) -> None:
 
 
 @contextmanager
-def _memoised() -> Iterator[None]:
+def memoised() -> Iterator[None]:
     """Do once, not once a node, what depends on nothing but its arguments."""
     real = {(module, name): getattr(module, name) for module, name in _PURE}
     try:

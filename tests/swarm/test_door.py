@@ -29,7 +29,7 @@ from shoal_settings.schema import Settings
 from shoal_wire.types import PeerId
 from tests.support import factories as make
 from tests.support.doubles.worker import InstantWorker
-from tests.support.simulated_swarm import EPOCH_MS, _memoised, _unflushed
+from tests.support.simulated_swarm import EPOCH_MS, _unflushed, memoised
 
 SWARM = make.swarm("door")
 JOINED_S = 60.0
@@ -170,7 +170,7 @@ def through_the_door(
             await script(door)
             nursery.cancel_scope.cancel()
 
-    with deterministic(seed), _memoised(), _unflushed():
+    with deterministic(seed), memoised(), _unflushed():
         trio.run(main, clock=jumping_clock())
     return doors[0]
 

@@ -1,0 +1,349 @@
+"""A swarm of rules alone: what ten thousand nodes decide and say, without what it costs them.
+
+    crowd = Crowd(arrivals, seed=1, manifest=…, settings=CrowdSettings())
+    nursery.start_soon(crowd.run)    under `jumping_clock` and `deterministic`
+    await trio.sleep(600)
+    crowd.figures(since=60)
+
+Real are discovery, peer lists, the room for newcomers, the keeper of shards with its division and
+plan, and the mesh. A batch is bytes of the right length that name the number of their groups, and
+judging it takes no time; there are no streams, signatures, SQL, buffers, manifests, standing, gap
+repair or backfill. So what did not come by gossip counts as lost.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import mean
+from typing import Any, cast
+
+import trio
+
+from shoal_lab.simulation.clock import run_now
+from shoal_lab.simulation.gossip import SimulatedGossip
+from shoal_lab.simulation.host import SimulatedHost
+from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
+from shoal_p2p.gossip.rpc import Message, Validate
+from shoal_p2p.gossip.settings import GossipSettings
+from shoal_p2p.intake.intake import BatchAccepted
+from shoal_p2p.intake.validation import Source
+from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.peers import services
+from shoal_p2p.peers.discovery import Discovery, Preferences
+from shoal_p2p.peers.hearsay import Hearsay
+from shoal_p2p.peers.targets import DiscoverySettings
+from shoal_p2p.shards.directory import ShardDirectory
+from shoal_p2p.shards.keeper import (
+    PeerSearch,
+    ShardChoice,
+    ShardKeeper,
+    ShardSettings,
+    ShardTraffic,
+)
+from shoal_p2p.shards.plan import DemandMeter, ShardPlan
+from shoal_p2p.standing.room import PeerRoom, seats_of
+from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import ACCEPT, Verdict
+
+SETTLED_S = 30.0
+"""A delivery is due to who has listened for so long, and goes on for as long."""
+_SLOTS = 256
+_COUNT_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrowdSettings:
+    """Settings that the nodes of a crowd have in common."""
+
+    round_s: float = 60.0
+    groups: int = 1
+    """Published a round."""
+    external: int = 2
+    """Drawn of others a round."""
+    data_bytes: int = 700
+    """Length of a batch."""
+    target_peers: int = 8
+    tick_s: float = 1.0
+    """Seconds between two looks of the shard keeper."""
+    discovery_s: float = 1.0
+    traced: float = 1.0
+    """Share of the batches whose deliveries are noted."""
+    gossip: GossipSettings = field(default_factory=GossipSettings)
+    links: LinkSettings = field(default_factory=LinkSettings)
+
+
+class _Indifferent:
+    """Judges nobody: all are honest here."""
+
+    def on_verdict(self, *_told: object) -> None:
+        """Do nothing."""
+
+    def on_behaviour(self, *_told: object) -> None:
+        """Do nothing."""
+
+    def score(self, _peer_id: PeerId) -> float:
+        """Return that all are alike."""
+        return 0.0
+
+    def is_protected(self, _peer_id: PeerId) -> bool:
+        """Nobody is."""
+        return False
+
+
+class _InstantGossip(SimulatedGossip):
+    """Judges in the moment in which a message arrives, without a task."""
+
+    def _admit(
+        self, peer: PeerId, message: Message, done: Callable[[], None] = lambda: None
+    ) -> None:
+        now = trio.current_time()
+        for event in self._mesh.admit(peer, message, now):
+            if not isinstance(event, Validate):
+                self._perform((event,))
+                continue
+            validator = self._validators.get(message.topics[0])
+            if validator is not None:
+                asked = validator(message.data, message.author, peer)
+                judged: Verdict = run_now(cast(Coroutine[Any, Any, Verdict], asked))
+                self.hops[self._hops_of.get(message.id, 1)] += 1
+                self._perform(self._mesh.judged(peer, message, judged, now))
+        done()
+
+
+class CrowdNode:
+    """One node, or the bootstrap, which listens to nothing where it has no draws."""
+
+    def __init__(self, crowd: Crowd, number: int) -> None:
+        self._crowd = crowd
+        settings, self._rng = crowd.settings, random.Random(f"{crowd.seed}/{number}")
+        address = f"/ip4/10.{number >> 16}.{number >> 8 & 255}.{number & 255}/tcp/4001"
+        identity = identity_from_seed(number.to_bytes(32, "big"))
+        self.host = SimulatedHost(crowd.network, identity, address, max_connections=_SLOTS)
+        self.gossip = _InstantGossip(
+            self.host, self._rng, watch=_Indifferent(), settings=settings.gossip
+        )
+        self.directory, hearsay = ShardDirectory(), Hearsay(self.host)
+        self.discovery = Discovery(
+            host=self.host,
+            hearsay=hearsay,
+            bootstrap=(crowd.address,) if crowd.address else (),
+            fetch_peers=partial(services.fetch_peers, self.host),
+            settings=DiscoverySettings(
+                target_peers=settings.target_peers, backoff_first_s=settings.discovery_s / 2
+            ),
+            preferences=Preferences(counts=self._is_of_swarm),
+            rng=self._rng,
+            wall_ms=lambda: 0,
+        )
+        self.room = PeerRoom(
+            host=self.host,
+            max_peers=seats_of(_SLOTS),
+            rank=lambda _peer: 0.0,
+            is_protected=lambda peer: peer in self._bootstraps,
+            on_let_go=self.discovery.note_full,
+        )
+        self._bootstraps = frozenset(
+            (PeerId(crowd.address.rpartition("/")[2]),) if crowd.address else ()
+        )
+        services.serve_peers(
+            self.host,
+            lambda: self.discovery.book,
+            self.directory,
+            rng=self._rng,
+            on_sent=lambda peer, _request: self._answered(peer),
+        )
+        services.serve_full(self.host, self.discovery.note_full)
+        self._demand = DemandMeter(external=settings.external, oversample=1)
+        self._traffic = ShardTraffic(crowd.manifest)
+        self.keeper = self._keeper(hearsay)
+        self.listens_since: dict[int, float] = {}
+        self.num_heard = 0
+
+    def _keeper(self, hearsay: Hearsay) -> ShardKeeper:
+        crowd, settings, me = self._crowd, self._crowd.settings, self.host.peer_id
+        is_house = not self._bootstraps
+        return ShardKeeper(
+            host=self.host,
+            gossip=self.gossip,
+            manifest=crowd.manifest,
+            choice=ShardChoice(
+                plan=ShardPlan(num_shards=1, rng=self._rng, fixed=1 if is_house else None),
+                traffic=self._traffic,
+                own=None if is_house else crowd.manifest.shard_of(me),
+                wanted_per_s=lambda: self._demand.wanted_per_s,
+                on_change=self._note_shards,
+            ),
+            search=PeerSearch(
+                directory=self.directory,
+                ask=lambda peer, shards: services.fetch_peers(self.host, peer, shards),
+                may_dial=lambda address, said_by: hearsay.may_dial(
+                    address, hearsay.speaker(said_by).source
+                ),
+                keep=self._bootstraps,
+            ),
+            validate=self._validate,
+            settings=ShardSettings(
+                tick_s=settings.tick_s,
+                look_every_s=5 * settings.tick_s,
+                mix_every_s=10 * settings.tick_s,
+                keep_connections=settings.target_peers,
+            ),
+            rng=self._rng,
+        )
+
+    async def run(self) -> None:
+        """Be there, and train."""
+        async with trio.open_nursery() as nursery:
+            for part in (self.room, self.host, self.discovery, self.keeper):
+                await nursery.start(part.run)
+            if self._bootstraps:
+                await self._train()
+
+    async def _train(self) -> None:
+        settings, rounds = self._crowd.settings, 0
+        while True:
+            await trio.sleep(settings.round_s * self._rng.uniform(0.75, 1.25))
+            rounds += 1
+            await self._crowd.publish(self)
+            drawn = rounds * settings.external
+            self._demand.update(trio.current_time(), rounds=rounds, drawn=drawn, used=drawn)
+
+    async def _validate(self, data: bytes, author: PeerId, _forwarder: PeerId) -> Verdict:
+        self.num_heard += 1
+        self._crowd.heard(self, data)
+        self._traffic.accepted(
+            BatchAccepted(
+                publisher=author,
+                sequence=1,
+                previous_sequence=0,
+                num_groups=int.from_bytes(data[:_COUNT_BYTES], "big"),
+                source=Source.GOSSIP,
+            )
+        )
+        return ACCEPT
+
+    def _answered(self, peer: PeerId) -> None:
+        """A peer has asked whom this one knows; the manifest came in the same moment."""
+        for protocol in (PEERS_PROTOCOL, MANIFEST_PROTOCOL):
+            self.room.note_answered(peer, protocol)
+
+    def _is_of_swarm(self, peer: PeerId) -> bool:
+        """Return whether a peer has said what it listens to, as `ListeningPeer.is_of_swarm`."""
+        topics = self.gossip.peer_topics(peer)
+        return bool(topics) or peer in self._bootstraps or not self.gossip.topics()
+
+    def _note_shards(self) -> None:
+        now = trio.current_time()
+        self.listens_since = {
+            shard: self.listens_since.get(shard, now) for shard in self.keeper.shards
+        }
+
+    def listening_to(self, path: Iterable[int]) -> float:
+        """Return since when this node has listened to a shard of `path`; infinite if to none."""
+        return min(self.listens_since.get(shard, float("inf")) for shard in path)
+
+
+@dataclass(slots=True, eq=False)
+class _Traced:
+    """A batch, and who should hear it."""
+
+    at: float
+    path: tuple[int, ...]
+    due: tuple[CrowdNode, ...]
+    heard: dict[CrowdNode, float] = field(default_factory=dict)
+
+
+class Crowd:
+    """A bootstrap, and the nodes that come to it."""
+
+    def __init__(
+        self,
+        arrivals: Sequence[float],
+        *,
+        seed: int,
+        manifest: Manifest,
+        settings: CrowdSettings,
+    ) -> None:
+        """`arrivals` are the seconds at which nodes come, in their order."""
+        self.seed = seed
+        self.settings = settings
+        self.manifest = manifest
+        self.rng = random.Random(seed)
+        self.network = SimulatedNetwork(random.Random(f"{seed}/network"), settings.links)
+        self.address = ""
+        self.house = CrowdNode(self, 0)
+        self.address = f"{self.house.host.address}/p2p/{self.house.host.peer_id}"
+        self._arrivals = arrivals
+        self.nodes: list[CrowdNode] = []
+        self._traced: dict[bytes, _Traced] = {}
+        self._count = 0
+
+    async def run(self) -> None:
+        """Let them come, and be there until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.network.run)
+            nursery.start_soon(self.house.run)
+            for number, at in enumerate(self._arrivals, 1):
+                await trio.sleep_until(at)
+                self.nodes.append(CrowdNode(self, number))
+                nursery.start_soon(self.nodes[-1].run)
+
+    async def publish(self, node: CrowdNode) -> None:
+        """Publish a batch of `node`, noting who is to hear it if it is traced."""
+        settings, now = self.settings, trio.current_time()
+        self._count += 1
+        head = settings.groups.to_bytes(_COUNT_BYTES, "big") + self._count.to_bytes(8, "big")
+        if self.rng.random() < settings.traced:
+            path = self.manifest.path(node.host.peer_id)
+            due = tuple(
+                other
+                for other in self.nodes
+                if other is not node and now - other.listening_to(path) >= SETTLED_S
+            )
+            self._traced[head] = _Traced(now, path, due)
+        await node.gossip.publish(node.keeper.own_topic, head.ljust(settings.data_bytes, b"-"))
+
+    def heard(self, node: CrowdNode, data: bytes) -> None:
+        """Note that a batch has come."""
+        traced = self._traced.get(data[: _COUNT_BYTES + 8])
+        if traced is not None:
+            traced.heard.setdefault(node, trio.current_time())
+
+    def deliveries(self, since: float) -> tuple[int, list[float]]:
+        """Return how many deliveries of batches published since then were due by now, and the
+        delays of those that came."""
+        now, due, delays = trio.current_time(), 0, list[float]()
+        for traced in self._traced.values():
+            if not since <= traced.at <= now - SETTLED_S:
+                continue
+            for node in traced.due:
+                at = traced.heard.get(node)
+                if at is not None:
+                    delays.append(at - traced.at)
+                if at is not None or node.listening_to(traced.path) <= traced.at:
+                    due += 1
+        return due, delays
+
+    def figures(self, since: float) -> dict[str, Any]:
+        """Return what the crowd has done and sent."""
+        due, delays = self.deliveries(since)
+        hops: Counter[int] = Counter()
+        for node in self.nodes:
+            hops.update(node.gossip.hops)
+        delays.sort()
+        ordered = sorted(hops.elements())
+        return {
+            "due": due,
+            "delivered": len(delays) / max(1, due),
+            "delay_s": [round(delays[int(s * (len(delays) - 1))], 3) for s in (0.5, 0.99, 1.0)]
+            if delays
+            else [],
+            "hops_mean": mean(ordered) if ordered else 0.0,
+            "hops_most": ordered[-1] if ordered else 0,
+        }
