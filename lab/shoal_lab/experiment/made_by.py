@@ -74,11 +74,11 @@ def made_by(out: Path, jobs: Sequence[Job], config: Mapping[str, Any]) -> dict[s
 
 def markdown(made: Mapping[str, Any]) -> str:
     """The same as the end of a page."""
-    seeds = ", ".join(map(str, made["seeds"]))
-    code = ", ".join(made["code"])
+    seeds, code = ", ".join(map(str, made["seeds"])), ", ".join(made["code"])
+    which = "" if "--seed-list" in made["command"] else f", seeds {seeds}"
     return (
-        f"Made by `{made['command']}`, seeds {seeds}, by the code of {code}, from rounds whose "
-        f"files, one after the other by name, have SHA-256 `{made['rounds_sha256']}`.\n"
+        f"Made by `{made['command']}`{which}, code of {code}; SHA-256 of the rounds' files, in the "
+        f"order of their names: `{made['rounds_sha256']}`.\n"
         f"{_planned(made)}"
     )
 

@@ -57,7 +57,15 @@ def assert_p(cell: str, p: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "archive", ["results", "results-cost", "results-sparse", "results-mixes", "results-unlike"]
+    "archive",
+    [
+        "results",
+        "results-cost",
+        "results-sparse",
+        "results-mixes",
+        "results-unlike",
+        "results-unlike-real",
+    ],
 )
 def test_a_table_at_equal_cost(archive: str, tmp_path: Path) -> None:
     unpack(ARCHIVES / f"{archive}.tar.xz", tmp_path)
@@ -138,8 +146,6 @@ def test_the_real_model(archive: str, begin: str, arms: tuple[str, ...], tmp_pat
         ("train-a-real-model.md", "four nodes that share", "game/rounds/2-2-nodes-4"),
         ("tasks.md", "three digits by three, with the", "tool/product/rounds/8-0"),
         ("tasks.md", "three digits by three, without", "tool/product-alone/rounds/8-0"),
-        ("tasks.md", "two digits by one, with the", "tool/small/rounds/8-0"),
-        ("tasks.md", "two digits by one, without", "tool/small-alone/rounds/8-0"),
     ],
 )
 def test_won_games(page: str, begin: str, rounds: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_result_names_command_seeds_code_and_the_rounds_it_was_made_of(tmp_pat
     assert found["code"] == sorted([made_by.code_version(), made_by.UNKNOWN])
     text = (tmp_path / "table.md").read_text()
     assert found["rounds_sha256"] in text
-    assert "`shoal experiment results --quick`, seeds 3, 4, by the code of" in text
+    assert "`shoal experiment results --quick`, seeds 3, 4, code of" in text
 
     _played(tmp_path, first, {"event": "round", "reward": 0.6}, made_by.last_line())
     other = write_result(tmp_path, EXPERIMENT, {"totals": {}}, None)["made_by"]
