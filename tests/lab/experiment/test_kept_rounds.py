@@ -58,7 +58,14 @@ def assert_p(cell: str, p: float | None) -> None:
 
 @pytest.mark.parametrize(
     "archive",
-    ["results", "results-cost", "results-sparse", "results-mixes", "results-unlike"],
+    [
+        "results",
+        "results-cost",
+        "results-sparse",
+        "results-mixes",
+        "results-unlike",
+        "results-unlike-real",
+    ],
 )
 def test_a_table_at_equal_cost(archive: str, tmp_path: Path) -> None:
     unpack(ARCHIVES / f"{archive}.tar.xz", tmp_path)
