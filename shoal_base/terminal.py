@@ -67,6 +67,8 @@ def _without_ends(segments: Iterable[Segment]) -> Iterator[Segment]:
         blanks = text[len(kept) :]
         if kept:
             yield Segment(kept, segment.style)
+    if blanks:
+        yield Segment(blanks)  # of a line that goes on, as a prompt's
 
 
 def _inert(text: str) -> str:
