@@ -31,6 +31,11 @@ def parent_of(shard: int) -> int:
     return max(0, (shard - 1) // 2)
 
 
+def lineage(shard: int) -> tuple[int, ...]:
+    """Return `shard` and the shards that hold it, the root last."""
+    return tuple(((shard + 1) >> level) - 1 for level in range(depth_of(shard) + 1))
+
+
 @lru_cache(maxsize=1 << MAX_DEPTH)
 def path_to(bits: int) -> tuple[int, ...]:
     """Return the shards that hold a hash of which `bits` are the first `MAX_DEPTH` bits: the root

@@ -48,6 +48,7 @@ from shoal_p2p.shards.plan import DemandMeter, ShardPlan
 from shoal_p2p.standing.room import PeerRoom, seats_of
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.manifest import Manifest
+from shoal_wire.shard_tree import lineage
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
 
@@ -239,9 +240,11 @@ class CrowdNode:
         return bool(topics) or peer in self._bootstraps or not self.gossip.topics()
 
     def _note_shards(self) -> None:
-        now = trio.current_time()
+        """Note since when each shard is listened to; a half since the whole was."""
+        now, before = trio.current_time(), self.listens_since
         self.listens_since = {
-            shard: self.listens_since.get(shard, now) for shard in self.keeper.shards
+            shard: min(before.get(one, now) for one in lineage(shard))
+            for shard in self.keeper.shards
         }
 
     def listening_to(self, path: Iterable[int]) -> float:

@@ -5,10 +5,10 @@
     how deep those who listen to me lie ─────────────────▶ on which shard I publish
 
 Nobody decides for all: the hash spreads publishers evenly, so every node measures about the same.
-A node that goes deeper listens to both halves of what it had, and stays on the shards above them,
-so it hears whoever has not followed. A publisher goes deeper only after those who listen to it,
-and at once less deep where one of them is. So a batch goes where all hear it; whoever missed one
-nevertheless finds the gap in its publisher's numbers.
+A node that goes deeper listens to as many parts of what it had as its trainer needs. It stays on
+the shards above them, so it hears whoever has not followed. A publisher goes deeper only after
+those who listen to it, and at once less deep where one of them is. So a batch goes where all hear
+it; whoever missed one nevertheless finds the gap in its publisher's numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median_high, median_low
 
-from shoal_wire.shard_tree import MAX_DEPTH, depth_of, first_of, parent_of
+from shoal_wire.shard_tree import MAX_DEPTH, depth_of, parent_of
 
 SPLIT_PER_S = 2.0
 """Groups a second in a shard above which it is divided: with four copies of 3 KB some 24 KB/s, and
@@ -35,7 +35,8 @@ _RISE_S = 60.0
 _SETTLE_S = 15.0
 """Seconds for which a publisher's listeners must be deeper before it follows."""
 _LEFT_BEHIND = 8
-"""One of so many listeners may be left behind: else a single peer could hold a swarm together."""
+"""One listener for so many peers in sight may be left behind: else a single peer could hold a swarm
+together."""
 
 
 class Division:
@@ -48,6 +49,8 @@ class Division:
         self._dense_since = self._sparse_since = math.inf
         self._changed_at = -math.inf
         self._published = 0
+        self._in_sight = 0
+        """Networks whose depth is known."""
         self._deeper_since = math.inf
 
     def tick(
@@ -66,6 +69,7 @@ class Division:
         `quiet_s` tells how long nothing came by the deepest topics.
         """
         self._is_new = self._is_new and load is None
+        self._in_sight = len(others)
         dense = load is not None and load > SPLIT_PER_S and publishers() >= LEAST_PUBLISHERS
         sparse = load is not None and load < MERGE_PER_S
         self._dense_since = min(self._dense_since, now) if dense else math.inf
@@ -93,19 +97,23 @@ class Division:
 
     def publish_at(self, now: float, listeners: Sequence[int]) -> int:
         """Return the depth to publish at; `listeners` are its listeners' depths, one a network."""
+        wanted = self._published
         if listeners:
             ordered = sorted(listeners)
-            wanted = max(ordered[len(ordered) // _LEFT_BEHIND], median_high(ordered) - ABOVE)
-        else:
-            wanted = self._published
+            behind = min(self._in_sight // _LEFT_BEHIND, len(ordered) // 2)
+            wanted = max(ordered[behind], median_high(ordered) - ABOVE)
         if now - self._sparse_since >= _RISE_S:
             wanted = min(wanted, max(0, self.depth - 1))
         if wanted <= self._published:
+            self._published = wanted
+            if listeners:
+                self._deeper_since = math.inf
+            return wanted
+        # Whoever listens one level deeper is subscribed here too: only the last level waits.
+        self._published = wanted - 1
+        self._deeper_since = min(self._deeper_since, now)
+        if now - self._deeper_since >= _SETTLE_S:
             self._published, self._deeper_since = wanted, math.inf
-        else:
-            self._deeper_since = min(self._deeper_since, now)
-            if now - self._deeper_since >= _SETTLE_S:
-                self._published, self._deeper_since = wanted, math.inf
         return self._published
 
 
@@ -138,6 +146,4 @@ def depth_in(shards: Iterable[int]) -> int:
 
 def leaf(shard: int, depth: int) -> int:
     """Return which of the shards of `depth`, counted from 0, holds `shard`, which is deeper."""
-    for _ in range(depth_of(shard) - depth):
-        shard = parent_of(shard)
-    return shard - first_of(depth)
+    return ((shard + 1) >> (depth_of(shard) - depth)) - (1 << depth)

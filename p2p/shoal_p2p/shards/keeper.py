@@ -95,21 +95,27 @@ class ShardTraffic:
         self._manifest = manifest
         self.groups: Counter[int] = Counter()
         """Groups received, counted by the publisher's smallest shard."""
+        self._depth, self._leaves = 0, Counter[int]()
+        """The same by the shards of a depth; a tick would add up thousands."""
         self._heard_at: BoundedDict[PeerId, float] = BoundedDict(_MAX_PUBLISHERS)
 
     def accepted(self, told: BatchAccepted) -> None:
         """Count a valid batch of another node."""
-        self.groups[self._manifest.path(told.publisher)[-1]] += told.num_groups
+        smallest = self._manifest.path(told.publisher)[-1]
+        self.groups[smallest] += told.num_groups
+        if self._manifest.divides:
+            self._leaves[leaf(smallest, self._depth)] += told.num_groups
         self._heard_at.put(told.publisher, trio.current_time())
 
     def by_leaf(self, depth: int) -> Mapping[int, int]:
         """Return the groups of each shard of a depth, the shards counted from 0."""
         if not self._manifest.divides:
             return self.groups
-        found: Counter[int] = Counter()
-        for shard, count in self.groups.items():
-            found[leaf(shard, depth)] += count
-        return found
+        if depth != self._depth:
+            self._depth, self._leaves = depth, Counter()
+            for shard, count in self.groups.items():
+                self._leaves[leaf(shard, depth)] += count
+        return self._leaves
 
     def publishers(self, shards: Container[int], now: float) -> int:
         """Return how many publishers of `shards` were heard lately."""
@@ -268,10 +274,8 @@ class ShardKeeper:
             others=by_network(depths.values()),
             quiet_s=min((now - self._came_at.get(shard, now) for shard in shards), default=0.0),
         )
-        if depth > before + 1:
-            self._plan.begin(1 << depth, now)
-        elif depth > before:
-            self._plan.halve(now)
+        if depth > before:
+            self._plan.divide(depth - before, now)
         elif depth < before:
             self._plan.unite(now)
         if self._choice.own is not None:
@@ -296,8 +300,12 @@ class ShardKeeper:
     # Peers of each shard
 
     def _needed(self) -> set[int]:
-        own = () if self._own is None else (self._own,)
-        return {*self.shards, *own}
+        """Return the shards listened to, that on which this node publishes, and the one on which
+        it will, whose listeners it follows and so has to see."""
+        if self._own is None:
+            return set(self.shards)
+        path = self._manifest.path(self._host.peer_id)
+        return {*self.shards, self._own, path[min(self._division.depth, len(path) - 1)]}
 
     async def _look(self) -> None:
         """Note who is on which shard, look for peers where they are few, let surplus ones go."""

@@ -63,6 +63,10 @@ class _Rate:
             self.seconds = self.seconds * fade + elapsed
         self.last_count = count
 
+    def part(self, parts: int) -> _Rate:
+        """Return the rate of one of so many equal parts."""
+        return _Rate(self.events / parts, self.seconds)
+
     @property
     def per_s(self) -> float:
         return self.events / self.seconds if self.seconds > 0 else 0.0
@@ -133,6 +137,8 @@ class ShardPlan:
         self._leaving: dict[int, float] = {}
         """Exchanged shard → when to leave it."""
         self._rates: dict[int, _Rate] = {}
+        self._aim = 0.0
+        """Groups a second to be heard, by the latest demand."""
         self._ticked: float | None = None
         self._changed_at = -math.inf
         self._surplus_since: float | None = None
@@ -153,19 +159,24 @@ class ShardPlan:
         ]
         return sum(known) / len(known) if known else None
 
-    def halve(self, now: float) -> None:
-        """Each shard has become two: listen to both halves, as far as the limit allows."""
-        joined = [half for shard in self._joined for half in (2 * shard, 2 * shard + 1)]
-        self._renumber(2 * self._num_shards, joined[: self._most()], now)
+    def divide(self, levels: int, now: float) -> None:
+        """Each shard has become 2^levels: listen to as many of these as the demand needs.
+
+        Each part is taken to carry an equal share of the rate, so that neither the number of shards
+        nor the next division waits for a new measurement.
+        """
+        parts, load = 1 << levels, self.load
+        held = [shard * parts + part for shard in self._joined for part in range(parts)]
+        needed = len(self._joined) if load is None else self._enough(load / parts)
+        joined = self._rng.sample(held, min(needed, self._most(), len(held)))
+        rates = {shard: self._rates.get(shard // parts, _Rate()).part(parts) for shard in joined}
+        self._renumber(parts * self._num_shards, joined, now)
+        self._rates = rates
 
     def unite(self, now: float) -> None:
         """Every two shards have become one: listen to those of which a half was listened to."""
         joined = list(dict.fromkeys(shard // 2 for shard in self._joined))
         self._renumber(self._num_shards // 2, joined, now)
-
-    def begin(self, num_shards: int, now: float) -> None:
-        """Listen to one of so many shards, as one that has just come."""
-        self._renumber(num_shards, [self._rng.randrange(num_shards)], now)
 
     def _renumber(self, num_shards: int, joined: list[int], now: float) -> None:
         self._num_shards = num_shards
@@ -186,10 +197,11 @@ class ShardPlan:
     def tick(self, now: float, *, wanted_per_s: float, received: Mapping[int, int]) -> ShardChange:
         """Return what to change; `received` counts the groups heard in each shard so far."""
         before = set(self.shards)
+        self._aim = self._limits.headroom * wanted_per_s
         self._measure(now, received)
         for shard in [s for s, due in self._leaving.items() if due <= now]:
             del self._leaving[shard]
-        target = self._target(now, wanted_per_s)
+        target = self._target(now)
         while len(self._joined) < target:
             self._join_one(now)
         while len(self._joined) > target:
@@ -208,16 +220,15 @@ class ShardPlan:
             rate = self._rates.setdefault(shard, _Rate())
             rate.add(received.get(shard, 0), elapsed, self._limits.memory_s)
 
-    def _target(self, now: float, wanted_per_s: float) -> int:
+    def _target(self, now: float) -> int:
         """Return how many shards to listen to, the exchanged ones not counted."""
         if self._fixed is not None:
             return self._fixed
-        limits, count = self._limits, len(self._joined)
+        limits, count, aim = self._limits, len(self._joined), self._aim
         if count == 0:
             return 1
         if now - self._changed_at < limits.settle_s:
             return count
-        aim = limits.headroom * wanted_per_s
         supply = self._supply()
         if supply < aim:
             self._surplus_since = None
@@ -230,10 +241,14 @@ class ShardPlan:
             if now - self._surplus_since >= limits.patience_s:
                 self._surplus_since = None
                 # At most half at once: a swarm that has just divided itself hears all of it.
-                return max(math.ceil(limits.slack * aim * count / supply), (count + 1) // 2, 1)
+                return max(self._enough(supply / count), (count + 1) // 2)
         else:
             self._surplus_since = None
         return count
+
+    def _enough(self, per_s: float) -> int:
+        """Return how many shards of so many groups a second will do; one if nothing is heard."""
+        return max(1, math.ceil(self._limits.slack * self._aim / per_s)) if per_s else 1
 
     def _supply(self) -> float:
         """Return the groups a second of the shards joined; a new one counts as the mean one."""

@@ -18,7 +18,7 @@ from shoal_p2p.shards.division import (
     with_those_above,
 )
 from shoal_p2p.shards.plan import ShardLimits, ShardPlan
-from shoal_wire.shard_tree import MAX_DEPTH, depth_of, first_of, parent_of, path_to
+from shoal_wire.shard_tree import MAX_DEPTH, depth_of, first_of, lineage, parent_of, path_to
 
 MANY = 1 << MAX_DEPTH
 LIMITS = ShardLimits(rotation_s=200.0)
@@ -29,6 +29,7 @@ def test_a_path_goes_down_by_halves_and_every_number_has_one_place(bits: int, de
     path = path_to(bits)
     assert [depth_of(shard) for shard in path] == list(range(MAX_DEPTH + 1))
     assert [parent_of(shard) for shard in path[1:]] == list(path[:-1])
+    assert lineage(path[depth]) == path[depth::-1]
     assert leaf(path[-1], depth) == path[depth] - first_of(depth) == bits >> (MAX_DEPTH - depth)
     assert depth_in(with_those_above(path[depth : depth + 1])) == depth
 
@@ -88,10 +89,8 @@ class Node:
             others=by_network(depths.values()),
             quiet_s=min((now - self.came_at.get(one, now) for one in shards), default=0.0),
         )
-        if depth > before + 1:
-            self.plan.begin(1 << depth, now)
-        elif depth > before:
-            self.plan.halve(now)
+        if depth > before:
+            self.plan.divide(depth - before, now)
         elif depth < before:
             self.plan.unite(now)
         found: Counter[int] = Counter()
@@ -133,7 +132,7 @@ class Swarm:
     def meet(self) -> None:
         """Each sees some on its own shards and on that on which it publishes, and a few others."""
         for node in self.nodes:
-            wants = {*node.shards, node.own}
+            wants = {*node.shards, node.own, node.path[node.division.depth]}
             near = [o for o in self.nodes if o is not node and not wants.isdisjoint(o.subscribed)]
             far = [o for o in self.nodes if o is not node]
             node.sees = self.rng.sample(near, min(10, len(near)))
@@ -182,6 +181,19 @@ def test_a_swarm_that_grows_divides_itself_and_each_node_hears_a_part() -> None:
     swarm.run(120)
     heard_per_s = (swarm.heard_groups - before) / 120 / len(swarm.nodes)
     assert heard_per_s < 0.6 * 60 / 6
+
+
+def test_one_that_doubles_every_minute_divides_itself_in_time() -> None:
+    swarm = Swarm(1, 16, every_s=8.0, drawn_per_s=2 / 60)
+    for _ in range(200):
+        while len(swarm.nodes) < 16 * 2 ** (swarm.now / 60):
+            swarm.arrive()
+        swarm.run(1)
+    assert sum(swarm.missed.values()) == 0
+    before = swarm.heard_groups
+    swarm.run(10)
+    heard_per_s = (swarm.heard_groups - before) / 10 / len(swarm.nodes)
+    assert heard_per_s < 0.25 * len(swarm.nodes) / 8
 
 
 @pytest.mark.slow

@@ -124,6 +124,24 @@ def test_nodes_do_not_move_in_step() -> None:
     assert len({Swarm([8.0] * 12, seed=seed).run(1) for seed in range(40)}) > 6
 
 
+@pytest.mark.parametrize(("wanted", "expected"), [(0.0, 1), (0.5, 1), (1.0, 2), (4.0, 4)])
+def test_a_divided_shard_leaves_as_many_parts_as_the_demand_needs(
+    wanted: float, expected: int
+) -> None:
+    plan = ShardPlan(num_shards=1, rng=random.Random(1))
+    for now in range(100):
+        plan.tick(float(now), wanted_per_s=wanted, received={0: 8 * now})
+    plan.divide(2, 100.0)
+    assert len(plan.shards) == expected
+    assert plan.load == pytest.approx(2.0)
+
+
+def test_a_silent_swarm_is_heard_by_one_shard() -> None:
+    swarm = Swarm([0.0, 0.0], **NO_ROTATION)
+    assert len(swarm.run(100, wanted=1.0)) == 2
+    assert len(swarm.run(200, wanted=0.0)) == 1
+
+
 @pytest.mark.parametrize(("fixed", "expected"), [(0, 0), (1, 1), (3, 3), (64, 5)])
 def test_a_fixed_number_is_kept_whatever_the_demand(fixed: int, expected: int) -> None:
     swarm = Swarm([8.0] * 5, fixed=fixed, **NO_ROTATION)
