@@ -142,7 +142,7 @@ def test_rounds_end_in_a_clean_exit(stage: Stage) -> None:
 
 @pytest.mark.slow
 def test_a_wrong_model_is_told_and_ends_the_node(stage: Stage) -> None:
-    node = stage.node("wrong", "--model", "/no/such/model")
+    node = stage.process("node", "wrong", "--no-mdns", "--model", "/no/such/model").launch()
     assert node.wait() == 2
     assert "Traceback" not in node.log
     assert "/no/such/model" in node.log
