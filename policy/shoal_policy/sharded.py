@@ -73,8 +73,6 @@ class _SnapshotOrder:
 
 def refuse_unsharded(settings: Settings) -> None:
     """Raise RankError for what a policy in parts does not do."""
-    if settings.lora_rank:
-        raise RankError("--lora-rank: adapters are not sharded; start without FSDP")
     if settings.generator == "vllm":
         raise RankError("--generator vllm: sharded weights are not served; start without FSDP")
     if settings.kl_beta:

@@ -61,10 +61,11 @@ def worst(one: Path, other: Path) -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_two_processes_with_a_part_each_train_as_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [(), ("--lora-rank=4", "--learning-rate=1e-2")], ids=len)
+def test_two_processes_with_a_part_each_train_as_one(tmp_path: Path, more: tuple[str, ...]) -> None:
     one, two, parts = tmp_path / "one", tmp_path / "two", tmp_path / "parts"
-    run(one, 1, "--rounds=3")
-    run(two, 2, "--rounds=3")
+    run(one, 1, "--rounds=3", *more)
+    run(two, 2, "--rounds=3", *more)
     rows, other = recorded(one), recorded(two)
     played = [row for row in rows if row["event"] == "round"]
     assert max(abs(row["loss"]) for row in played) > 1e-4, "no loss, no comparison"
@@ -78,11 +79,13 @@ def test_two_processes_with_a_part_each_train_as_one(tmp_path: Path) -> None:
         for name, value in state.items():
             assert torch.allclose(value, optimizer_of(two)[index][name], atol=1e-4), name
     # Taken up in parts it is the run that was not interrupted, to the bit; and any number may.
-    run(parts, 2, "--rounds=1")
-    run(parts, 2, "--rounds=3")
+    run(parts, 2, "--rounds=1", *more)
+    run(parts, 2, "--rounds=3", *more)
     assert worst(two, parts) == 0
-    run(parts, 1, "--rounds=4")
+    run(parts, 1, "--rounds=4", *more)
     assert [row["round"] for row in recorded(parts) if row["event"] == "round"] == [1, 2, 3, 4]
+    if more:
+        return
     settings = case.settings(parts, "tiny")
     export_model(settings, tmp_path / "out", lambda _step: None)
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
@@ -198,7 +201,7 @@ def test_parts_are_computed_in_the_device_s_type_though_the_host_loaded_them(
     assert all(isinstance(one, DTensor) and one.dtype == torch.float32 for one in weights)
 
 
-@pytest.mark.parametrize("changes", [{"lora_rank": 4}, {"kl_beta": 0.1}, {"generator": "vllm"}])
+@pytest.mark.parametrize("changes", [{"kl_beta": 0.1}, {"generator": "vllm"}])
 def test_what_is_not_dealt_out_is_refused_in_words(changes: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RankError, match="start without FSDP"):
         refuse_unsharded(case.settings(tmp_path, "tiny", **changes))

@@ -104,7 +104,7 @@ class Snapshot:
     """All weights and all of an optimiser's state, of a policy that holds but a part of them."""
 
     weights: dict[str, torch.Tensor]
-    """Weights by the names of the model's own state."""
+    """Weights by the names of the model's own state; of one with adapters these alone."""
     optimizer: dict[str, Any]
     """State of the optimiser, in the form of one process."""
 
@@ -228,7 +228,7 @@ def _write(folder: Path, policy: Policy, state: TrainerState, snapshot: Snapshot
     if policy.adapter is None:
         policy.model.save_pretrained(folder / "model", state_dict=snapshot.weights or None)
     else:
-        save_adapter(policy, folder / "model")
+        save_adapter(policy, folder / "model", snapshot.weights or None)
     policy.tokenizer.save_pretrained(folder / "model")
     torch.save(snapshot.optimizer, folder / "optimizer.pt")
     (folder / "state.json").write_text(json.dumps(_state_to_json(state, policy.name)))

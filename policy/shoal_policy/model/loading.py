@@ -90,6 +90,8 @@ class Policy:
     """Compute in this type while the weights stay float32; None computes in the weights' type."""
     adapter: Any = None
     """peft's view of `model` when LoRA adapters are in it: then only they are trained."""
+    base_mark: str = ""
+    """Fingerprint of the weights that an adapter was put into, taken while all were at hand."""
     shots: Shots = NO_SHOTS
     """Worked examples that stand before its questions."""
     in_root: bool = False

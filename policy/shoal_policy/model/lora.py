@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,10 @@ def _with(policy: Policy, adapter: Any) -> Policy:
     policy.model.eval()
     half = torch.bfloat16 if policy.model.dtype == torch.bfloat16 else None
     return dataclasses.replace(
-        policy, adapter=adapter, autocast_dtype=policy.autocast_dtype or half
+        policy,
+        adapter=adapter,
+        autocast_dtype=policy.autocast_dtype or half,
+        base_mark=fingerprint(policy.model),
     )
 
 
@@ -77,13 +81,18 @@ def is_adapter(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file()
 
 
-def save_adapter(policy: Policy, folder: Path) -> None:
-    """Write the policy's adapter, in peft's format, and the mark of its base."""
+def save_adapter(
+    policy: Policy, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
+) -> None:
+    """Write the policy's adapter, in peft's format, and the mark of its base.
+
+    With `weights` the adapter is taken from there, by the names of the model's own state.
+    """
+    state = weights and {f"base_model.model.{name}": value for name, value in weights.items()}
     # Not the embeddings: asking whether they changed would ask the hub for the original.
-    policy.adapter.save_pretrained(folder, save_embedding_layers=False)
-    (folder / BASE_FILE).write_text(
-        json.dumps({"model": policy.name, "fingerprint": fingerprint(policy.model)})
-    )
+    policy.adapter.save_pretrained(folder, state_dict=state, save_embedding_layers=False)
+    mark = {"model": policy.name, "fingerprint": policy.base_mark}
+    (folder / BASE_FILE).write_text(json.dumps(mark))
 
 
 def load_adapter(policy: Policy, folder: Path) -> Policy:

@@ -22,7 +22,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from shoal_policy.model.loading import ModelError, Policy
+from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import can_pack
 
 _CALL = "shoal_call"
@@ -31,10 +31,8 @@ _CALL = "shoal_call"
 def shard(policy: Policy, mesh: Any, device: torch.device) -> Policy:
     """Deal a policy's weights out, in place, onto the devices of a mesh; each rank calls it.
 
-    All ranks must hold equal weights. Raises ModelError for adapters: there is little to deal.
+    All ranks must hold equal weights. Adapters are dealt out with the frozen layers they are in.
     """
-    if policy.adapter is not None:
-        raise ModelError("--lora-rank: adapters are not sharded; start without FSDP")
     model = policy.model
     can_pack(model, policy.device, 1)  # found out now: it calls the body alone
     _open_forward(model)
@@ -102,14 +100,17 @@ def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
 
 
 def whole_weights(policy: Policy) -> dict[str, torch.Tensor]:
-    """The model's state in one piece, on the host; collective."""
+    """The model's state in one piece, on the host, or its adapters' alone; collective."""
+    state = {
+        name: value
+        for name, value in policy.model.state_dict(keep_vars=True).items()
+        if policy.adapter is None or value.requires_grad
+    }
     known: dict[int, torch.Tensor] = {}
-    for value in policy.model.state_dict(keep_vars=True).values():
+    for value in state.values():
         if id(value) not in known:  # tied ones once
             known[id(value)] = whole_tensor(value.detach()).cpu()
-    return {
-        name: known[id(value)] for name, value in policy.model.state_dict(keep_vars=True).items()
-    }
+    return {name: known[id(value)] for name, value in state.items()}
 
 
 def whole_optimizer(optimizer: Any) -> dict[str, Any]:
@@ -123,9 +124,11 @@ def whole_optimizer(optimizer: Any) -> dict[str, Any]:
 
 
 def deal_weights(policy: Policy, weights: dict[str, torch.Tensor] | None) -> None:
-    """Take the weights that rank 0 has, in place; other ranks pass None. Collective."""
+    """Take the trained weights that rank 0 has, in place; other ranks pass None. Collective."""
     with torch.no_grad():
         for name, weight in policy.model.named_parameters():
+            if not weight.requires_grad:
+                continue
             _part(weight).copy_(_part(_dealt(weight, None if weights is None else weights[name])))
 
 
