@@ -39,8 +39,7 @@ def _round(node: ShoalProcess) -> int:
 def test_a_stopped_trainer_costs_its_node_nothing(stage: Stage) -> None:
     """A slow consumer: the buffer stays bounded, and training goes on afterwards."""
     flags = ("--round-seconds", "0.1")
-    # Of few versions there were never 24 groups: what its publisher leaves behind goes by itself.
-    small = ("--buffer-groups", "24", "--publisher-versions", "4096")
+    small = ("--buffer-bytes", str(24 * 16 * 1024))  # 24 groups
     one = stage.node("one", *small, *flags)
     two = stage.node("two", *flags, bootstrap=one.address)
     before = one.wait_status(lambda s: s["groups_external_used"] >= 1, "training on others")
