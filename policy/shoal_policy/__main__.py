@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal_base.collector import spare_collector
 from shoal_base.extras import missing_for_trainer
+from shoal_base.files import is_full
 from shoal_base.lines import guard_process, say, say_json, say_lines
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
 from shoal_base.node_folders import folders_for
@@ -467,6 +468,16 @@ def _quieten_libraries() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in ("huggingface_hub", "transformers"):  # they print what they log themselves
         logging.getLogger(name).propagate = False
+    hook = threading.excepthook
+
+    def say_of_thread(failed: threading.ExceptHookArgs) -> None:
+        # TensorBoard's raises it again where it is next called; the pause says the rest.
+        if failed.exc_value is not None and is_full(failed.exc_value):
+            log.debug("a thread met a full disk", exc_info=failed.exc_value)
+        else:
+            hook(failed)
+
+    threading.excepthook = say_of_thread
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Sends metrics, beside `metrics.jsonl`, to TensorBoard, Weights & Biases or trackio.
 
-A sink never stops the training: one that fails later is closed with a warning. One that cannot be
+A sink never stops the training: one that fails later is closed with a warning, but where the disk
+is full it only misses what was played meanwhile. One that cannot be
 opened although it was named is the user's to know: one line, and the trainer ends.
 
 Names here are `shoal_settings.schema.LOGS`.
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from shoal_base.files import is_full
 from shoal_base.visible import visible_name
 from shoal_policy.record.earlier_runs import TENSORBOARD_FOLDER, num_earlier_runs
 from shoal_settings.loader import SettingsError
@@ -117,6 +119,8 @@ class MetricSinks:
         try:
             action(self._sinks[name])
         except Exception as error:  # noqa: BLE001 - a broken dashboard must not end a training
+            if is_full(error):  # training waits until there is room, and then there is for this
+                return
             log.warning("no more metrics to %s: %s", name, error)
             self._sinks.pop(name, None)
 
@@ -142,21 +146,23 @@ class _Pace:
 class _TensorBoard:
     """TensorBoard's own files, in the data directory's `tensorboard/`, begun with figures."""
 
-    def __init__(self, settings: Settings, last_round: int) -> None:
+    def __init__(self, settings: Settings, _last_round: int) -> None:
         # Imported by name: torch takes seconds to import, and may be missing here.
         board: Any = importlib.import_module("torch.utils.tensorboard")
-        self._begin = lambda: board.SummaryWriter(
+        self._begin = lambda round_number: board.SummaryWriter(
             settings.data_dir / TENSORBOARD_FOLDER,
             # Hides what an earlier run wrote of rounds that are played again.
-            purge_step=last_round + 1 if last_round else None,
+            purge_step=round_number,
             flush_secs=int(FLUSH_SECONDS),
         )
         self._writer: Any = None
 
     def write(self, round_number: int, figures: Mapping[str, float]) -> None:
-        self._writer = self._writer or self._begin()
+        writer = self._writer or self._begin(round_number)
+        self._writer = None  # one that failed is of no use any more: the next begins another file
         for name, value in figures.items():
-            self._writer.add_scalar(name, value, round_number)
+            writer.add_scalar(name, value, round_number)
+        self._writer = writer
 
     def close(self) -> None:
         if self._writer is not None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from shoal_policy.record import sinks as metric_sinks
 from shoal_policy.record.earlier_runs import TENSORBOARD_FOLDER
-from shoal_policy.record.sinks import MetricSinks, run_name, sink_names
+from shoal_policy.record.sinks import FIRST_EVENTS, MetricSinks, run_name, sink_names
 from shoal_settings.loader import SettingsError
 from shoal_settings.schema import Settings
 
@@ -92,6 +95,35 @@ def test_a_sink_that_breaks_is_left_out_and_the_others_go_on(
     sinks.close()
     assert Working.seen == [1, 2, -1]
     assert caplog.text.count("no more metrics to wandb: offline") == 1
+
+
+def test_a_full_disk_costs_a_sink_what_was_played_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    write, kept = RecordWriter.write, set()
+
+    def write_if_room(writer: object, data: bytes) -> None:
+        step = Event.FromString(data).step
+        if 20 <= step < 40:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(writer, data)
+        kept.add(step)
+
+    monkeypatch.setattr(RecordWriter, "write", write_if_room)
+    monkeypatch.setattr(threading, "excepthook", lambda _failed: None)
+    sinks = MetricSinks(Settings(data_dir=tmp_path, log="tensorboard"), last_round=0)
+    for number in range(1, FIRST_EVENTS):
+        sinks.write({"round": number, "reward": 0.5})
+        time.sleep(0.01)  # a thread of its own writes
+        if number > 40 and number in kept:
+            break
+    sinks.close()
+    assert not caplog.text, "it is not given up"
+    assert {*range(1, 20), number} <= kept
 
 
 def test_a_sink_that_does_not_open_is_one_line(
