@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -171,6 +172,11 @@ def _run(arguments: list[str]) -> int:
         return end.code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except OSError as error:
+        # Wherever a word of the user's is looked up as a file: pathlib raises only this there.
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return fail(name, f"no file can have this name, it is too long: {error.filename}").code
 
 
 def is_installed(module: str) -> bool:

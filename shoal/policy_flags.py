@@ -59,5 +59,6 @@ def chosen_policy(command: str, arguments: argparse.Namespace) -> Policy:
     except (ModelError, CheckpointError) as error:
         raise fail(command, str(error)) from None
     except OSError as error:  # a name that no disk takes, a folder that may not be read
-        why = f"cannot read {arguments.checkpoint or arguments.data_dir} ({error.strerror})"
+        named = arguments.checkpoint or arguments.data_dir or arguments.model
+        why = f"cannot read {named} ({error.strerror})"
         raise fail(command, why) from None
