@@ -7,8 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -135,29 +133,6 @@ def test_files_cannot_be_named_by_a_configuration(tmp_path: Path) -> None:
         pass
 
 
-def test_killed_between_requests() -> None:
-    with SyncTaskWorker(EASY) as worker:
-        requests = right_answers(worker, TASKS)
-        os.kill(pid_of(worker), signal.SIGKILL)
-        assert worker.score(requests) == [ScoreResult(reward=1.0)] * 40
-        assert worker.num_restarts == 1
-
-
-def interrupt_next_request(worker: SyncTaskWorker, action: Callable[[int], None]) -> None:
-    """Stop the worker now, so that the next request stays unanswered, and then ``action``."""
-    pid = pid_of(worker)
-    os.kill(pid, signal.SIGSTOP)
-    threading.Timer(0.2, action, [pid]).start()
-
-
-def test_killed_in_the_middle_of_a_request() -> None:
-    with SyncTaskWorker(EASY) as worker:
-        requests = right_answers(worker, TASKS)
-        interrupt_next_request(worker, lambda pid: os.kill(pid, signal.SIGKILL))
-        assert worker.score(requests) == [ScoreResult(reward=1.0)] * 40
-        assert worker.num_restarts == 1
-
-
 def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored() -> None:
     with SyncTaskWorker(EASY, limits=WorkerLimits(request_timeout_seconds=3.0)) as worker:
         requests = right_answers(worker, TASKS)
@@ -169,34 +144,6 @@ def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored() ->
         os.kill(pid_of(worker), signal.SIGSTOP)
         assert worker.score(requests[:1]) == [ScoreResult(reward=0.0, timed_out=True)]
         assert worker.score(requests[:1]) == [ScoreResult(reward=1.0)]
-
-
-def test_a_worker_is_replaced_when_its_processor_time_is_used_up() -> None:
-    with SyncTaskWorker(EASY, limits=WorkerLimits(recycle_cpu_seconds=0)) as worker:
-        first = pid_of(worker)
-        assert len(worker.questions(TASKS[:1])) == 1
-        assert pid_of(worker) == first
-        assert len(worker.questions(TASKS[:1])) == 1
-        assert pid_of(worker) != first
-        assert not psutil.pid_exists(first)
-
-
-def test_close_leaves_no_process_and_no_descriptor() -> None:
-    before = psutil.Process().num_fds()
-    worker = SyncTaskWorker(EASY)
-    worker.start()
-    pid = pid_of(worker)
-    worker.close()
-    worker.close()
-    assert not psutil.pid_exists(pid)
-    assert psutil.Process().num_fds() == before
-
-
-def test_a_worker_that_cannot_start_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    limits = WorkerLimits(max_restarts=2, max_backoff_seconds=0.01)
-    with pytest.raises(WorkerUnavailable, match="does not start"):
-        SyncTaskWorker(EASY, limits=limits).start()
 
 
 PARENT = """

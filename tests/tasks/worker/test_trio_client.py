@@ -13,14 +13,12 @@ import pytest
 import trio
 import trio.testing
 
-from shoal_tasks.errors import FamilyError, WorkerUnavailable
+from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.families import (
     EASY,
     TRAIN_SEED_MIN,
-    FamilySpec,
     coordinates,
 )
-from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.types import ScoreRequest, ScoreResult
 from shoal_tasks.worker.trio_client import TrioTaskWorker
 from shoal_wire.digests import question_digest
@@ -78,27 +76,6 @@ async def test_cached_digests_need_no_worker() -> None:
     assert worker.known_digests([*TASKS, replace(TASKS[0], index=TASKS[0].index + 77)]) is None
     with pytest.raises(WorkerUnavailable, match="has ended"):
         await worker.questions(TASKS)
-
-
-async def test_killed_worker_is_replaced_and_callers_notice_nothing() -> None:
-    async with running(TrioTaskWorker(EASY)) as worker:
-        before = await worker.questions(TASKS)
-        for _ in range(2):
-            os.kill(pid_of(worker), signal.SIGKILL)
-            assert await worker.questions(TASKS) == before
-        assert worker.num_restarts == 2
-
-
-async def test_a_silent_worker_is_unavailable_for_one_task_and_then_replaced() -> None:
-    limits = WorkerLimits(request_timeout_seconds=3.0)
-    async with running(TrioTaskWorker(EASY, limits=limits)) as worker:
-        stopped = pid_of(worker)
-        os.kill(stopped, signal.SIGSTOP)
-        with pytest.raises(WorkerUnavailable):
-            await worker.question_digests(TASKS[:1])
-        assert not psutil.pid_exists(stopped)
-        assert len(await worker.question_digests(TASKS[:1])) == 1
-        assert pid_of(worker) != stopped
 
 
 async def test_a_caller_waits_no_longer_than_its_patience() -> None:
@@ -159,10 +136,3 @@ async def test_callers_waiting_at_the_end_are_told() -> None:
             nursery.cancel_scope.cancel()
     assert outcomes == ["the task worker has ended"] * 3
     assert not psutil.pid_exists(pid_of(worker))
-
-
-async def test_a_refused_family_ends_the_start() -> None:
-    bad = FamilySpec(name="odd", generator="gcd", config={"no_such_option": 1})
-    with trio.fail_after(60), pytest.RaisesGroup(FamilyError):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(TrioTaskWorker([bad]).run)
