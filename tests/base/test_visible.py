@@ -38,11 +38,6 @@ def test_clean_text_in_any_script_stays_as_it_is(text: str) -> None:
     assert visible(text) == text
 
 
-@given(TEXTS, TEXTS)
-def test_names_that_differ_are_shown_differently(one: str, other: str) -> None:
-    assert (visible_name(one) == visible_name(other)) == (one == other)
-
-
 @given(TEXTS)
 def test_a_name_can_be_read_back(name: str) -> None:
     shown = visible_name(name)

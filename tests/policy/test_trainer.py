@@ -46,12 +46,6 @@ def test_told_to_stop_it_keeps_what_it_has(tmp_path: Path, model: str) -> None:
     assert trainer(tmp_path, model).course.round == 2
 
 
-def test_another_model_is_said_clearly(tmp_path: Path, model: str) -> None:
-    trainer(tmp_path, model, rounds=1).run()
-    with pytest.raises(CheckpointError, match="--no-resume"):
-        trainer(tmp_path, model + "/", rounds=1)
-
-
 def test_a_model_that_cannot_checkpoint_its_layers_is_refused_before_any_round(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

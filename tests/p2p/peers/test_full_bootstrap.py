@@ -16,8 +16,6 @@ from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.refusals import DialError
 from shoal_p2p.node import Node, NodeEnd
 from shoal_p2p.peers.discovery import DiscoverySettings
-from shoal_wire.peers import PeerAddresses
-from shoal_wire.types import PeerId
 from tests.p2p.peers.test_discovery import discovering, fake_host, full, peer
 from tests.support.nodes import fresh_identity, until
 from tests.support.peers import INSTANT, address_of, open_peer
@@ -97,23 +95,6 @@ async def test_a_full_bootstrap_is_left_alone_by_who_has_company(
         else:
             assert max(gaps) <= 8.1, "a bootstrap that returns, or has room, is found soon"
             assert "no bootstrap has answered for 1 min (it may be full)" in caplog.text
-
-
-async def test_who_has_met_nobody_asks_again_soon(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """Of two that come together, the first to ask hears nothing of the second."""
-    host, boot, other = fake_host(), peer(1), peer(2)
-    host.up = {full(boot), full(other)}
-    answers: list[list[PeerAddresses]] = [[], [other]]
-
-    async def fetch(_peer_id: PeerId) -> list[PeerAddresses]:
-        await trio.lowlevel.checkpoint()
-        return answers.pop(0) if answers else []
-
-    async with discovering(host, boot, fetch=fetch):
-        await trio.sleep(6.0)
-        assert other.peer_id in host.peers
 
 
 @pytest.mark.slow
