@@ -33,11 +33,11 @@ from shoal_p2p.intake.validation import Validator
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
 from shoal_p2p.shards.directory import ShardDirectory
-from shoal_p2p.shards.division import Division, by_network, depth_in, leaf, with_those_above
+from shoal_p2p.shards.division import Division, by_network, leaf, with_those_above
 from shoal_p2p.shards.plan import ShardPlan
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
-from shoal_wire.shard_tree import first_of
+from shoal_wire.shard_tree import depth_of, first_of
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 
@@ -257,14 +257,15 @@ class ShardKeeper:
 
     def _divide(self, now: float) -> None:
         """Go deeper in the tree of shards, or less deep, and choose where to publish."""
-        on: dict[PeerId, set[int]] = {}
-        for topic, peers in self._gossip.subscribers().items():
-            if (shard := self._manifest.shard_of_topic(topic)) is not None:
-                for peer_id in peers:
-                    on.setdefault(peer_id, set()).add(shard)
+        on = {
+            shard: peers
+            for topic, peers in self._gossip.subscribers().items()
+            if (shard := self._manifest.shard_of_topic(topic)) is not None
+        }
+        # The deepest comes last, and is the one that counts.
+        deepest = {peer_id: depth_of(shard) for shard in sorted(on) for peer_id in on[shard]}
         depths = {
-            peer_id: (self._host.source_of(peer_id), depth_in(shards))
-            for peer_id, shards in on.items()
+            peer_id: (self._host.source_of(peer_id), depth) for peer_id, depth in deepest.items()
         }
         before, shards = self._division.depth, self.shards
         depth = self._division.tick(
@@ -281,7 +282,10 @@ class ShardKeeper:
         if self._choice.own is not None:
             path = self._manifest.path(self._host.peer_id)
             listeners = by_network(
-                seen for peer_id, seen in depths.items() if path[seen[1]] in on[peer_id]
+                depths[peer_id]
+                for depth, shard in enumerate(path)
+                for peer_id in on.get(shard, ())
+                if deepest[peer_id] == depth
             )
             self._own = path[self._division.publish_at(now, listeners)]
 
