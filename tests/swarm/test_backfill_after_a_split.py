@@ -16,6 +16,7 @@ import trio.testing
 from shoal_p2p.fetch.asker import NoAnswerError
 from shoal_p2p.fetch.backfill import Backfill, BackfillSettings
 from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.intake.validation import Source
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
@@ -63,7 +64,10 @@ class Peers:
 
 
 def backfill(
-    peers: Peers, seed: int, shards: Callable[[], frozenset[int]] = lambda: frozenset({0})
+    peers: Peers,
+    seed: int,
+    shards: Callable[[], frozenset[int]] = lambda: frozenset({0}),
+    wants: Callable[[BatchRef, Source], bool] = lambda _ref, _source: True,
 ) -> Backfill:
     async def nothing(*_: object) -> None:
         await trio.lowlevel.checkpoint()
@@ -79,7 +83,7 @@ def backfill(
     )
     return Backfill(
         means=cast("Any", means),
-        fetch=cast("Any", SimpleNamespace(fetch_listed=nothing, wants=lambda _ref, _source: True)),
+        fetch=cast("Any", SimpleNamespace(fetch_listed=nothing, wants=wants)),
         shards=shards,
         wanted_groups=lambda: 100,
         twins=cast("Any", SimpleNamespace(ask=nothing)),
@@ -240,4 +244,22 @@ async def test_while_nothing_happens_it_hardly_wakes(
         await trio.sleep(20)
         trio.lowlevel.remove_instrument(steps)
         assert steps.count < 20
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_time_of_which_something_is_missing_is_asked_about_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    peers, missing = Peers(), [True]
+    peers.news = lambda _peer_id: True
+    async with trio.open_nursery() as nursery:
+        made = backfill(peers, 1, wants=lambda _ref, _source: missing[0])
+        await nursery.start(made.run)
+        began = trio.current_time()
+        await trio.sleep(600)
+        at, _, window_s = peers.asked[-1]
+        assert window_s >= at - began
+        missing[0] = False
+        await trio.sleep(300)
+        assert peers.asked[-1][2] <= 200
         nursery.cancel_scope.cancel()

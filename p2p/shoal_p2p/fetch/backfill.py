@@ -85,7 +85,7 @@ class Backfill:
         self._twins = twins
         self._settings = settings or BackfillSettings()
         self._heard_at = trio.current_time()
-        """Start of the last round that was answered, of the shards below."""
+        """Start of the last round after which nothing listed was missing, of the shards below."""
         self._heard_shards: frozenset[int] = frozenset()
         self._fresh: dict[PeerId, float] = {}
         """Peers that came and were not asked since, and when each came."""
@@ -176,12 +176,14 @@ class Backfill:
         lately = started_at - self._settings.every_seconds
         came = self._fresh
         usable.sort(key=lambda peer_id: (peer_id not in came, came.get(peer_id, 0.0) < lately))
-        answered = num_new = 0
+        answered = num_new = num_missed = 0
         for peer_id in usable:
             self._fresh.pop(peer_id, None)
             try:
                 window_s = self._window_seconds(peer_id, full=full)
-                num_new += await self._fill_from(peer_id, sorted(shards), window_s)
+                chosen = await self._fill_from(peer_id, sorted(shards), window_s)
+                num_new += len(chosen)
+                num_missed += sum(self._fetch.wants(ref, Source.BACKFILL) for ref in chosen)
                 self._left_at.pop(peer_id, None)
                 answered += 1
             except NoAnswerError:
@@ -191,13 +193,15 @@ class Backfill:
         if not answered:
             return None
         self._stats.backfill_rounds += 1
-        self._heard_at, self._heard_shards = started_at, shards
+        if not num_missed:  # else a node that was behind would never ask about that time again
+            self._heard_at = started_at
+        self._heard_shards = shards
         if full:
             self._fresh.clear()
         return num_new
 
-    async def _fill_from(self, peer_id: PeerId, shards: list[int], window_s: int) -> int:
-        """Ask one peer, and fetch; return how many of the batches that it listed are wanted."""
+    async def _fill_from(self, peer_id: PeerId, shards: list[int], window_s: int) -> list[BatchRef]:
+        """Ask one peer, and fetch; return those of the batches that it listed that were wanted."""
         settings = self._settings
         query = RecentQuery(
             shards=tuple(self._rng.sample(shards, min(MAX_SHARDS_PER_PEER, len(shards)))),
@@ -212,7 +216,7 @@ class Backfill:
         chosen = self._choose(listing.batches)
         await self._fetch.fetch_listed(peer_id, chosen, Source.BACKFILL)
         await self._twins.ask(peer_id)
-        return len(chosen)
+        return chosen
 
     def _window_seconds(self, peer_id: PeerId, *, full: bool) -> int:
         """Return how far back to ask: all at first, later since the last answer, and a while.

@@ -69,6 +69,11 @@ class ChaseRights:
             left.take(1, now)
         return is_left
 
+    def take_back(self, gap: Gap, now: float) -> None:
+        """Pay back a try that nobody has answered."""
+        for left in self._left(gap.publisher, gap.named_by, now):
+            left.take(-1, now)
+
     def mended(self, gap: Gap, now: float) -> None:
         """Pay back what a gap that was one has cost."""
         for left in self._left(gap.publisher, gap.named_by, now):

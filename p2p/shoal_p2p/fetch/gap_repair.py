@@ -82,6 +82,12 @@ class GapWatch:
         self._stats.gaps_given_up += sum(gap.tries > 0 for gap in dropped)
         self._opened.set()
 
+    def take_back(self, gap: Gap) -> None:
+        """Note that nobody has answered: the latest try costs nothing."""
+        if self.gaps.is_open(gap):
+            self.rights.take_back(gap, trio.current_time())
+            gap.tries = max(1, gap.tries - 1)
+
     async def until_due(self) -> None:
         """Wait until a gap is opened, or one that is open is to be asked for."""
         next_due = self.gaps.next_due()
@@ -145,14 +151,19 @@ class GapRepair:
         return True
 
     async def _try(self, gap: Gap, whom: list[PeerId]) -> None:
+        answers: list[bool | None] = []
         try:
             for peer_id in whom:
-                if await self._ask(peer_id, gap):
+                answers.append(await self._ask(peer_id, gap))
+                if answers[-1]:
                     break
         finally:
             self._asking[gap.proven] -= 1
             self._freed.set()
             self._freed = trio.Event()
+        if all(answer is None for answer in answers):
+            # While a swarm is behind nobody has time to answer: the number may exist all the same.
+            self._watch.take_back(gap)
         unwanted = not self._is_wanted(gap.publisher)
         if self._watch.gaps.end_try(gap, at_once=unwanted):
             self._stats.gaps_given_up += 1
@@ -164,8 +175,9 @@ class GapRepair:
         # Its neighbours first, or all who missed it would be at its door; it has it for certain.
         return [*asked, gap.publisher] if gap.publisher in connected else asked
 
-    async def _ask(self, peer_id: PeerId, gap: Gap) -> bool:
-        """Fetch what a peer has of the publisher; return whether the gap is closed, or will be."""
+    async def _ask(self, peer_id: PeerId, gap: Gap) -> bool | None:
+        """Fetch what a peer has of the publisher; return whether the gap is closed, or will be;
+        None without an answer."""
         query = SinceQuery(
             publisher=gap.publisher, after_sequence=gap.after, max_batches=_MAX_LISTED
         )
@@ -180,7 +192,7 @@ class GapRepair:
                 return False
             await self._fetch.fetch_listed(peer_id, listing.batches, Source.GAP)
         except NoAnswerError:
-            return False
+            return None
         wanted = [ref for ref in listing.batches if ref.sequence == gap.sequence]
         return self._ledger.knows(gap.publisher, gap.sequence) or any(
             self._fetch.is_pending(ref.batch_id) for ref in wanted

@@ -125,14 +125,17 @@ class GapTracker:
         """Note that nobody could be asked now: no try, and due again."""
         gap.due = now + self._limits.retry_seconds
 
+    def is_open(self, gap: Gap) -> bool:
+        """Return whether a gap is still one."""
+        gaps = self._gaps.get(gap.publisher)
+        return gaps is not None and gaps.get(gap.sequence) is gap
+
     def end_try(self, gap: Gap, *, at_once: bool = False) -> bool:
         """Note that asking is over; return True if the gap is still open and is given up.
 
         That is after the last try, or `at_once`.
         """
-        gaps = self._gaps.get(gap.publisher)
-        known = None if gaps is None else gaps.get(gap.sequence)
-        if known is not gap or (gap.tries < self._limits.max_tries and not at_once):
+        if not self.is_open(gap) or (gap.tries < self._limits.max_tries and not at_once):
             return False
         self.close(gap.publisher, gap.sequence)
         return True

@@ -13,6 +13,7 @@ from typing import Any, cast
 import trio
 import trio.testing
 
+from shoal_p2p.fetch.asker import NoAnswerError
 from shoal_p2p.fetch.gap_repair import GapRepair, GapWatch
 from shoal_p2p.fetch.means import FetchMeans
 from shoal_p2p.fetch.stats import FetchStats
@@ -50,6 +51,7 @@ class Bench:
             wall_ms=lambda: 0,
             rng=random.Random(2),
         )
+        self.silent_until = 0.0
         self.repair = GapRepair(means=means, fetch=cast("Any", self), watch=self.watch)
 
     def connected_peers(self) -> frozenset[PeerId]:
@@ -64,6 +66,8 @@ class Bench:
     async def ask(self, _peer_id: PeerId, query: SinceQuery, _kind: type[Listing]) -> Listing:
         self.asked[query.publisher] += 1
         await trio.sleep(ANSWER_S)
+        if trio.current_time() < self.silent_until:
+            raise NoAnswerError("timeout")
         if query.publisher not in HONEST:
             return Listing(batches=())
         sequence = query.after_sequence + 1
@@ -147,3 +151,20 @@ async def test_honest_repair_keeps_its_pace_while_strangers_invent_gaps(
         # Per connection two dozen tries and one in four seconds, of one or two questions.
         assert in_vain <= 2 * (24 + 40 / 4) * len(by), told
         assert len(attacked.watch.gaps) < 512
+
+
+async def test_a_gap_outlives_a_time_in_which_nobody_answers(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench = Bench()
+    bench.silent_until = trio.current_time() + 300
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bench.repair.run)
+        bench.hear(HONEST[0], 1, 0, by=NEIGHBOURS[0])
+        bench.hear(HONEST[0], 3, 2, by=NEIGHBOURS[0])
+        await trio.sleep(250)
+        assert not bench.ledger.knows(HONEST[0], 2)
+        await trio.sleep(70)
+        assert bench.ledger.knows(HONEST[0], 2)
+        assert bench.stats.gaps_given_up == 0
+        nursery.cancel_scope.cancel()
