@@ -90,8 +90,11 @@ def figures_of(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_it_sends_what_whole_nodes_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("num_nodes", [100, 300])
+def test_it_sends_what_whole_nodes_send(
+    num_nodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Within 5 %: deliveries, and for each of them messages, gossip's bytes, connections passed.
 
     Whole nodes also ask for what they may have missed, so the bytes of requests are left out.
@@ -117,7 +120,7 @@ def test_it_sends_what_whole_nodes_send(tmp_path: Path, monkeypatch: pytest.Monk
         asked.clear()
 
     node = NodeSettings(round_s=60.0, local=1, external=2, discovery_s=1.0)
-    plan = Plan(honest=100, node=node, arrive_s=60.0, measure_after_s=60.0)
+    plan = Plan(honest=num_nodes, node=node, arrive_s=60.0, measure_after_s=60.0)
     simulate(7, plan, tmp_path, script)
 
     def look(crowd: Crowd) -> None:
@@ -125,6 +128,6 @@ def test_it_sends_what_whole_nodes_send(tmp_path: Path, monkeypatch: pytest.Monk
         hops = [node.gossip.hops for node in crowd.nodes]
         found.append(figures_of(len(delays) / due, hops, crowd.network, sum(asked)))
 
-    played(100, 200, CrowdSettings(data_bytes=data_bytes[0]), look=look)
+    played(num_nodes, 200, CrowdSettings(data_bytes=data_bytes[0]), look=look)
     whole, alone = found
     assert alone == pytest.approx(whole, rel=0.05)
