@@ -316,7 +316,7 @@ LONG = Plan(
     node=NodeSettings(
         round_s=300.0,
         local=1,
-        external=2,
+        external=8,
         tick_s=10.0,
         heartbeat_s=10.0,
     ),
