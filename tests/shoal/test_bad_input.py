@@ -30,7 +30,10 @@ MOST_SHOWN = 3_000
 """Characters of an error: a list of all commands and views is shorter."""
 WITH_SETTINGS = ("node", "join", "bootstrap", "judge", "swarm", "trainer")
 START_NOTHING = "--print-config"
-ARGUMENTS = {"preset": "results", "peer": "x", "shell": "bash", "line": "shoal1x", "view": "id"}
+ARGUMENTS = {
+    **{"preset": "results", "peer": "x", "shell": "bash", "line": "shoal1x", "view": "id"},
+    **{"data": "text", "file": "text"},
+}
 """One that is taken, by the argument's name."""
 WORDS = (
     *("", " ", "x", "-1", "0", "nan", "inf", "1e999", "9" * 400, "1,2", "0x10", "½", "None"),

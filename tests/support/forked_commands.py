@@ -27,7 +27,7 @@ from typing import Any
 from shoal.__main__ import COMMANDS, is_installed, main
 from shoal_base.output import drain_output
 
-SECONDS = 6.0
+SECONDS = 20.0
 """Far longer than a command takes that starts nothing."""
 UNCAUGHT = 98
 """The code of one that an exception ended."""
