@@ -31,8 +31,13 @@ MOST_SHOWN = 3_000
 WITH_SETTINGS = ("node", "join", "bootstrap", "judge", "swarm", "trainer")
 START_NOTHING = "--print-config"
 ARGUMENTS = {
-    **{"preset": "results", "peer": "x", "shell": "bash", "line": "shoal1x", "view": "id"},
-    **{"data": "text", "file": "text"},
+    "preset": "results",
+    "peer": "x",
+    "shell": "bash",
+    "line": "shoal1x",
+    "view": "id",
+    "data": "text",
+    "file": "text",
 }
 """One that is taken, by the argument's name."""
 WORDS = (
