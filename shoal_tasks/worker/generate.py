@@ -1,4 +1,4 @@
-"""Regenerates tasks from coordinates. Imports reasoning_gym: for the worker process only.
+"""Regenerates tasks from coordinates. For the worker process only: generators are reasoning_gym's.
 
 Item i of stream s is made alone, from a random generator seeded with s + i: no earlier item is
 built. One data set per family is kept and re-seeded, because building one can cost a word list.
@@ -26,10 +26,6 @@ from shoal_tasks.worker.equality import check_answers, equality
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.python_reward import PythonReward
 from shoal_tasks.worker.unplotted import without_plotting
-
-with without_plotting():
-    import reasoning_gym.data
-    from reasoning_gym.factory import create_dataset
 
 NUM_ITEMS: Final = 1 << 31
 """Virtual size of every stream: indices are below it."""
@@ -63,7 +59,8 @@ class TaskStream:
     def __init__(self, spec: FamilySpec) -> None:
         """Build the data set. Raises whatever reasoning_gym raises on a bad configuration."""
         self.spec = spec
-        self._dataset = create_dataset(spec.generator, **dict(spec.config), seed=0, size=NUM_ITEMS)
+        create = _library().create_dataset
+        self._dataset = create(spec.generator, **dict(spec.config), seed=0, size=NUM_ITEMS)
 
     def item(self, seed: int, index: int) -> GeneratedItem:
         """Make item ``index`` of stream ``seed``; the same everywhere and always.
@@ -128,8 +125,11 @@ def preload(generators: Iterable[str]) -> None:
     Runs each once with its default configuration (never with one from elsewhere) and keeps the
     library's data files in memory; afterwards no path reaches the file system through them.
     """
-    _keep_data_files()
     wanted = set(generators)
+    if not wanted:
+        return  # a judge, a server, rows: reasoning_gym is most of what a worker's start costs
+    create_dataset = _library().create_dataset
+    _keep_data_files()
     if "intermediate_integration" in wanted:
         import_sympy()
     for name in sorted(wanted):
@@ -137,6 +137,11 @@ def preload(generators: Iterable[str]) -> None:
         for index in range(4):
             entry = dataset[index]
             safe_score(name, entry["answer"] or "P", entry, dataset.score_answer)
+
+
+def _library() -> Any:
+    with without_plotting():
+        return importlib.import_module("reasoning_gym.factory")
 
 
 _INTEGRATION_PACKAGES: Final = (
@@ -171,7 +176,7 @@ def import_sympy() -> None:
 
 
 def _keep_data_files() -> None:
-    folder = Path(str(reasoning_gym.data.__file__)).parent
+    folder = Path(str(importlib.import_module("reasoning_gym.data").__file__)).parent
     texts = {
         path.name: path.read_text(encoding="utf-8")
         for path in folder.iterdir()

@@ -1,4 +1,4 @@
-"""What the worker does not load of reasoning_gym's imports, in a process of its own."""
+"""What the worker does not load until it must, in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import sys
 
 SCRIPT = """
 import sys
-from shoal_tasks.worker.generate import create_dataset
+from shoal_tasks.worker import serving
+from shoal_tasks.worker.generate import _library
+assert "reasoning_gym" not in sys.modules  # most of what a worker's start costs
+create_dataset = _library().create_dataset
 assert not any(name.startswith(("matplotlib", "mpl_toolkits")) for name in sys.modules)
 game = create_dataset("game_of_life", seed=1, size=2)
 assert game.score_answer(game[1]["answer"], game[1]) == 1.0
