@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.tree import ROOT, Tree
+from tests.threats.runs import Runs, open_runs
 
 PAGE = (ROOT / "docs" / "changing.md").read_text(encoding="utf-8")
 
@@ -68,6 +69,7 @@ def changes() -> dict[str, Change]:
 CHANGES = changes()
 SLOWER = {"A debug view"}
 """Its tests import the node."""
+RUN_S = 100
 PARTS = [
     pytest.param(
         title,
@@ -99,6 +101,13 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return Tree(tmp_path_factory.mktemp("tree"))
 
 
+@pytest.fixture(scope="module")
+def runs(tree: Tree) -> Iterator[Runs]:
+    quick = [change for title, change in CHANGES.items() if title not in SLOWER]
+    with open_runs(tree, [name for change in quick for name in change.tests]) as runs:
+        yield runs
+
+
 def test_the_page_has_code_for_what_it_says_it_has() -> None:
     assert set(CHANGES) == {"A strategy word", "A debug view", "A metric"}
 
@@ -107,10 +116,10 @@ def test_the_page_has_code_for_what_it_says_it_has() -> None:
     "title",
     [pytest.param(title, marks=pytest.mark.slow if title in SLOWER else ()) for title in CHANGES],
 )
-def test_a_change_that_is_whole_passes_its_tests(tree: Tree, title: str) -> None:
+def test_a_change_that_is_whole_passes_its_tests(tree: Tree, runs: Runs, title: str) -> None:
     with changed(tree, CHANGES[title]):
-        done = tree.test(*CHANGES[title].tests)
-    assert done.returncode == 0, done.stdout + done.stderr
+        code, said = runs.run(*CHANGES[title].tests, timeout_s=RUN_S)
+    assert code == 0, said
 
 
 @pytest.mark.parametrize("title", SLOWER)
@@ -122,10 +131,12 @@ def test_a_change_whose_tests_are_slow_still_finds_its_places(tree: Tree, title:
 
 
 @pytest.mark.parametrize(("title", "number"), PARTS)
-def test_a_change_without_one_of_its_blocks_fails_them(tree: Tree, title: str, number: int) -> None:
+def test_a_change_without_one_of_its_blocks_fails_them(
+    tree: Tree, runs: Runs, title: str, number: int
+) -> None:
     with changed(tree, CHANGES[title], leave_out=number):
-        done = tree.test(*CHANGES[title].tests)
-    assert done.returncode != 0, f"nothing misses {CHANGES[title].blocks[number]}"
+        code, said = runs.run(*CHANGES[title].tests, timeout_s=RUN_S)
+    assert code not in (0, None), f"nothing misses {CHANGES[title].blocks[number]}: {said}"
 
 
 def test_the_new_word_is_taken_by_the_trainer(tree: Tree) -> None:

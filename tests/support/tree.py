@@ -79,10 +79,3 @@ class Tree:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
-
-    def test(
-        self, *names: str, flags: tuple[str, ...] = (), timeout_s: float = 100
-    ) -> subprocess.CompletedProcess[str]:
-        """Run tests of the copy until one fails."""
-        plain = ("-x", "-p", "no:cacheprovider", "-p", "no:xdist")
-        return self.run("pytest", *plain, *flags, *names, timeout_s=timeout_s)

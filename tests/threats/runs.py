@@ -21,11 +21,11 @@ class Runs:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def run(self, test: str, *, timeout_s: float) -> tuple[int | None, str]:
+    def run(self, *tests: str, timeout_s: float) -> tuple[int | None, str]:
         """Return how pytest ended, None if it had not in time, and what it said."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"arguments": [*_FLAGS, *_QUIET, test], "timeout_s": timeout_s}
+        asked = {"arguments": [*_FLAGS, *_QUIET, *tests], "timeout_s": timeout_s}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         done = json.loads(self._process.stdout.readline())
