@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -17,26 +16,24 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.verdict import Outcome, Reason
 from tests.support import factories as make
 from tests.support.running_node import RunningNode
+from tests.support.task_files import task_file
 
 LONG = "def reward(completions):\n    return [len(completions[0]) / 10]\n"
 SHORT = "def reward(completions):\n    return [1 - len(completions[0]) / 10]\n"
 TEXTS = ("aa", "bbbbb", "cccccccc")
 
 
-def task_file(folder: Path, judge: str) -> Path:
-    folder.mkdir()
+def judged(folder: Path, judge: str) -> Path:
     rows = [{"question": f"Write about {number}"} for number in range(9)]
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    path = task_file(folder, "prose", rows, reward="judge.py", local=True)
     (folder / "judge.py").write_text(judge)
-    path = folder / "prose.toml"
-    path.write_text('name = "prose"\nrows = "rows.jsonl"\nreward = "judge.py"\nlocal = true\n')
     return path
 
 
 @pytest.mark.slow
 def test_what_a_node_shares_reaches_another_with_another_judge(tmp_path: Path) -> None:
     """Before both have met, and afterwards."""
-    files = {name: task_file(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))}
+    files = {name: judged(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))}
     spec = load_task_file(files["a"])
     tasks = [
         make.task_of(spec, seed, f"Write about {seed % 9}")
@@ -64,7 +61,7 @@ def test_what_a_node_shares_reaches_another_with_another_judge(tmp_path: Path) -
 
 
 def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(tmp_path: Path) -> None:
-    files = {name: task_file(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))}
+    files = {name: judged(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))}
     spec = load_task_file(files["a"])
     task = make.task_of(spec, TRAIN_SEED_MIN, f"Write about {TRAIN_SEED_MIN % 9}")
     own = RunningNode(tmp_path / "own", task_file=(str(files["b"]),))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.task_file import load_task_file
+from tests.support.task_files import task_file
 
 GUESS = '''
 class Game:
@@ -32,10 +32,7 @@ class Game:
 def game_file(folder: Path, source: str = GUESS, **fields: object) -> Path:
     """Write an environment and its task file; return the task file."""
     (folder / "game.py").write_text(source)
-    table = {"name": "guess", "environment": "game.py", "max_turns": 8, **fields}
-    path = folder / "guess.toml"
-    path.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items()))
-    return path
+    return task_file(folder, "guess", **{"environment": "game.py", "max_turns": 8, **fields})
 
 
 def game_family(folder: Path, source: str = GUESS, **fields: object) -> FamilySpec:

@@ -17,9 +17,8 @@ from shoal_tasks.data_files import read_records
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import config_digest, coordinates
 from shoal_tasks.task_file import load_task_file
-from shoal_tasks.types import ScoreRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
-from shoal_wire.types import FinishReason
+from tests.support.task_files import score_of, task_file
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -75,18 +74,13 @@ FORMS: dict[str, Callable[[Records, Path], None]] = {
 }
 
 
-def task_file(folder: Path, **fields: object) -> Path:
-    table = {"name": "mine", **fields}
-    path = folder / "mine.toml"
-    path.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items()))
-    return path
-
-
 def test_every_form_of_one_data_set_is_the_same_family(tmp_path: Path) -> None:
     digests = set()
     for name, write in FORMS.items():
         write(GSM8K, tmp_path / name)
-        spec = load_task_file(task_file(tmp_path, rows=name, answer_after="####", verifier="math"))
+        spec = load_task_file(
+            task_file(tmp_path, "mine", rows=name, answer_after="####", verifier="math")
+        )
         digests.add(config_digest(spec))
     assert len(digests) == 1
 
@@ -95,15 +89,13 @@ def test_gsm8k_as_it_is_downloaded_is_scored_by_its_number(tmp_path: Path) -> No
     as_jsonl(GSM8K, tmp_path / "train.jsonl")
     fields = {"rows": "train.jsonl", "verifier": "math", "held_out": 0}
     plain = {"answer_after": "####", "answer_format": "plain", "prompt": "{question} A number:"}
-    spec = load_task_file(task_file(tmp_path, **fields, **plain))
+    spec = load_task_file(task_file(tmp_path, "mine", **fields, **plain))
     expected = {
         0: {"72": 1, "72.": 1, "72 clips": 1, "73": 0, "72 or 73": 0, "72, 73": 0, "clips 72": 0},
         1: {"81,000": 1, "$81000": 1, "81000 dollars.": 1, "81": 0, "81 000": 0},
     }
     asked = {
-        (row, text): ScoreRequest(
-            task=coordinates(spec, (1 << 20) + row), text=text, finish_reason=FinishReason.STOP
-        )
+        (row, text): score_of(coordinates(spec, (1 << 20) + row), text)
         for row, texts in expected.items()
         for text in texts
     }
@@ -118,7 +110,7 @@ def test_an_answer_that_its_own_verifier_does_not_accept_is_refused_with_its_row
 ) -> None:
     good = [{"question": f"{n}?", "answer": str(n)} for n in range(9)]
     as_jsonl([*good, *GSM8K], tmp_path / "train.jsonl")
-    spec = load_task_file(task_file(tmp_path, rows="train.jsonl", verifier="math"))
+    spec = load_task_file(task_file(tmp_path, "mine", rows="train.jsonl", verifier="math"))
     with pytest.raises(FamilyError, match=r"row 10: its own verifier .*answer_after = \"####\""):
         SyncTaskWorker([spec]).start()
 
@@ -126,20 +118,20 @@ def test_an_answer_that_its_own_verifier_does_not_accept_is_refused_with_its_row
 def test_columns_are_named_and_only_a_reward_is_given_the_others(tmp_path: Path) -> None:
     as_parquet([{"problem": "2 + 3?", "gold": 5, "level": 1}], tmp_path / "rows.parquet")
     fields: dict[str, object] = {"rows": "rows.parquet", "question": "problem", "answer": "gold"}
-    spec = load_task_file(task_file(tmp_path, **fields, prompt="Level {level}: {problem}"))
+    spec = load_task_file(task_file(tmp_path, "mine", **fields, prompt="Level {level}: {problem}"))
     assert json.loads(Path(spec.path).read_text()) == {
         "question": "Level 1: 2 + 3?",
         "answer": "5",
     }
     (tmp_path / "reward.py").write_text("def reward(completions, level, **_):\n    return level\n")
-    rewarded = load_task_file(task_file(tmp_path, **fields, reward="reward.py"))
+    rewarded = load_task_file(task_file(tmp_path, "mine", **fields, reward="reward.py"))
     assert json.loads(Path(rewarded.path).read_text())["level"] == 1
 
 
 def test_a_prompt_in_chat_form_is_its_one_user_turn(tmp_path: Path) -> None:
     turn = {"role": "user", "content": "2 + 3?"}
     as_parquet([{"prompt": [turn], "answer": "5"}], tmp_path / "rows.parquet")
-    spec = load_task_file(task_file(tmp_path, rows="rows.parquet", question="prompt"))
+    spec = load_task_file(task_file(tmp_path, "mine", rows="rows.parquet", question="prompt"))
     assert json.loads(Path(spec.path).read_text())["question"] == "2 + 3?"
 
 
@@ -164,7 +156,7 @@ def test_what_cannot_be_read_is_one_line(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(FamilyError, match=said) as caught:
-        load_task_file(task_file(tmp_path, rows=name))
+        load_task_file(task_file(tmp_path, "mine", rows=name))
     assert "\n" not in str(caught.value)
 
 
@@ -174,10 +166,10 @@ def test_a_folder_of_splits_asks_for_one(tmp_path: Path) -> None:
     one = datasets.Dataset.from_list([dict(row) for row in GSM8K])
     datasets.DatasetDict({"train": one, "test": one}).save_to_disk(tmp_path / "both")
     with pytest.raises(FamilyError, match=r"name one, such as .*both/train"):
-        load_task_file(task_file(tmp_path, rows="both"))
-    load_task_file(task_file(tmp_path, rows="both/train", answer_after="####"))
+        load_task_file(task_file(tmp_path, "mine", rows="both"))
+    load_task_file(task_file(tmp_path, "mine", rows="both/train", answer_after="####"))
     with pytest.raises(FamilyError, match="not one that `save_to_disk` wrote"):
-        load_task_file(task_file(tmp_path, rows="."))
+        load_task_file(task_file(tmp_path, "mine", rows="."))
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)

@@ -18,14 +18,15 @@ from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.split import Split
 from shoal_tasks.swarm import specs_of, starting_families, unused_families
 from shoal_tasks.task_file import load_task_file
-from shoal_tasks.types import ScoreRequest, TaskCoordinates
+from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, make_manifest
-from shoal_wire.types import Digest, FinishReason, RolloutGroup
+from shoal_wire.types import Digest, RolloutGroup
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.intake_bench import IntakeBench
+from tests.support.task_files import score_of, task_file
 
 CAPITALS = [{"question": f"Capital of land {n}?", "answer": f"City {n}"} for n in range(20)]
 SUMS = [{"question": "What is 3/4 as a decimal?", "answer": "\\frac{3}{4}"}]
@@ -35,17 +36,11 @@ def write(folder: Path, content: object, **fields: object) -> Path:
     """Write a task file and its rows; return the task file."""
     lines = content if isinstance(content, str) else "\n".join(map(json.dumps, content))  # type: ignore[call-overload]
     (folder / "rows.jsonl").write_text(lines)
-    table = {"name": "mine", "rows": "rows.jsonl", **fields}
-    path = folder / "mine.toml"
-    path.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items()))
-    return path
+    return task_file(folder, "mine", **{"rows": "rows.jsonl", **fields})
 
 
 def rewards(worker: SyncTaskWorker, task: TaskCoordinates, *texts: str) -> list[float]:
-    requests = [
-        ScoreRequest(task=task, text=text, finish_reason=FinishReason.STOP) for text in texts
-    ]
-    results = worker.score(requests)
+    results = worker.score([score_of(task, text) for text in texts])
     assert not any(result.timed_out or result.crashed for result in results)
     return [result.reward for result in results]
 
@@ -128,13 +123,8 @@ def test_answers_equal_as_mathematics(hostile: list[str], tmp_path: Path) -> Non
         task = coordinates(spec, TRAIN_SEED_MIN)
         texts = [f"<answer>{text}</answer>" for text in (*right, *wrong, right[0])]
         assert rewards(worker, task, *texts) == [1.0] * len(right) + [0.0] * len(wrong) + [1.0]
-        requests = [
-            ScoreRequest(
-                task=task, text=f"<answer>{text}</answer>", finish_reason=FinishReason.STOP
-            )
-            for text in (*hostile, right[0])
-        ]
-        *bad, last = worker.score(requests)
+        asked = (f"<answer>{text}</answer>" for text in (*hostile, right[0]))
+        *bad, last = worker.score([score_of(task, text) for text in asked])
     assert last.reward == 1.0
     assert all(result.reward == 0.0 for result in bad)
     assert not canary.exists()

@@ -152,7 +152,7 @@ ANSWER = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(answer=ANSWER | JSON, cut=st.integers(0, 400) | st.none())
 def test_any_answer_is_an_observation_or_a_stated_error(answer: Any, cut: int | None) -> None:
     text = json.dumps(answer)[:cut]
@@ -165,7 +165,7 @@ def test_any_answer_is_an_observation_or_a_stated_error(answer: Any, cut: int | 
         assert isinstance(observation_form(schema([], text=TEXT)).text(found.observation), str)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(given_schema=JSON | DATA, wanted=st.text(max_size=3), message=st.text(max_size=30))
 def test_any_schema_is_used_or_refused(given_schema: Any, wanted: str, message: str) -> None:
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -10,7 +9,14 @@ import pytest
 import trio
 
 from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
-from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
+from shoal_tasks.families import (
+    EASY,
+    GAMES_1,
+    TRAIN_SEED_MIN,
+    FamilySpec,
+    config_digest,
+    coordinates,
+)
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.openenv import identity
 from shoal_tasks.openenv.address import parse_address
@@ -29,21 +35,15 @@ from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
 from tests.support.nodes import until
+from tests.support.task_files import score_of, task_file
 from tests.tasks.openenv.servers import Guess, Wire, seen, served
 
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
 SEED = TRAIN_SEED_MIN
 
 
-def task_file(folder: Path, address: str, **fields: object) -> Path:
-    table = {"name": "guess", "environment": address, **fields}
-    path = folder / "guess.toml"
-    path.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items()))
-    return path
-
-
 def family(folder: Path, address: str, **fields: object) -> FamilySpec:
-    return load_task_file(task_file(folder, address, **fields))
+    return load_task_file(task_file(folder, "guess", environment=address, **fields))
 
 
 def ask(spec: FamilySpec, *messages: str) -> PlayRequest:
@@ -51,8 +51,7 @@ def ask(spec: FamilySpec, *messages: str) -> PlayRequest:
 
 
 def completion(spec: FamilySpec, *messages: str, finish: FinishReason = STOP) -> ScoreRequest:
-    task = coordinates(spec, SEED)
-    return ScoreRequest(task=task, text=join_messages(messages), finish_reason=finish)
+    return score_of(coordinates(spec, SEED), join_messages(messages), finish)
 
 
 def won(worker: SyncTaskWorker, spec: FamilySpec) -> str:
@@ -64,7 +63,7 @@ def won(worker: SyncTaskWorker, spec: FamilySpec) -> str:
 def test_a_game_is_played_and_scored_by_replay(tmp_path: Path) -> None:
     with served(Wire()) as address:
         spec = family(tmp_path, address)
-        with SyncTaskWorker([*EASY[:1], spec]) as worker:
+        with SyncTaskWorker([*GAMES_1, spec]) as worker:
             assert worker.questions([coordinates(spec, SEED)]) == ["Guess a number from 1 to 6."]
             right = won(worker, spec)
             (play,) = worker.play([ask(spec, "no", right)])
@@ -79,7 +78,7 @@ def test_a_game_is_played_and_scored_by_replay(tmp_path: Path) -> None:
             )
             assert [one.reward for one in scored] == pytest.approx([1.0, 0.1, 0.0, 0.0])
             drawn = worker.draw(random.Random(1), 20)
-            assert {task.family for task, _ in drawn} == {"guess", EASY[0].name}
+            assert {task.family for task, _ in drawn} == {"guess", GAMES_1[0].name}
 
 
 def test_the_nodes_client_plays_too(tmp_path: Path) -> None:
@@ -100,7 +99,7 @@ def test_the_nodes_first_question_finds_the_servers_worker_up(tmp_path: Path) ->
     """Its start would be part of what a batch cost, which the signer pays for."""
 
     async def main() -> None:
-        worker = TrioWorker([*EASY[:1], spec])
+        worker = TrioWorker([*GAMES_1, spec])
         async with trio.open_nursery() as nursery:
             await nursery.start(worker.run)
             talk = worker._lanes[spec.lane].conversation
@@ -123,12 +122,12 @@ def test_a_server_that_is_away_does_not_hold_up_a_nodes_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        worker = TrioWorker([*EASY[:1], spec])
+        worker = TrioWorker([*GAMES_1, spec])
         async with trio.open_nursery() as nursery:
             await nursery.start(worker.run)
             with pytest.raises(ServerAway, match="Connection refused"):
                 await worker.question_digests([coordinates(spec, SEED)])
-            assert await worker.question_digests([coordinates(EASY[0], SEED)])
+            assert await worker.question_digests([coordinates(GAMES_1[0], SEED)])
             nursery.cancel_scope.cancel()
 
     with served(Wire()) as address:
@@ -162,7 +161,7 @@ def test_a_family_is_its_environment_not_its_address(tmp_path: Path) -> None:
 
 def test_a_swarm_finds_it_where_the_server_is(tmp_path: Path) -> None:
     with served(Wire()) as address:
-        files = [str(task_file(tmp_path, address))]
+        files = [str(task_file(tmp_path, "guess", environment=address))]
         manifest = make_manifest("mine", starting_families("easy", files))
         alone = make_manifest("mine", starting_families("none", files))
         assert specs_of(manifest, files)[-1].path == address
@@ -171,8 +170,10 @@ def test_a_swarm_finds_it_where_the_server_is(tmp_path: Path) -> None:
         specs_of(alone)
     # Another machine, whose server is away or another environment, works on the rest.
     with served(Wire(metadata={"name": "Guess", "version": "2"})) as address:
-        assert len(specs_of(manifest, [str(task_file(tmp_path, address))])) == len(EASY)
-    files = [str(task_file(tmp_path, "ws://127.0.0.1:9"))]
+        assert len(
+            specs_of(manifest, [str(task_file(tmp_path, "guess", environment=address))])
+        ) == len(EASY)
+    files = [str(task_file(tmp_path, "guess", environment="ws://127.0.0.1:9"))]
     with pytest.raises(
         ManifestError, match=r"'guess' at ws://127\.0\.0\.1:9, which does not answer"
     ):
@@ -204,13 +205,13 @@ def test_a_server_that_goes_costs_only_its_family(
 ) -> None:
     with served(Wire()) as address:
         spec = family(tmp_path, address)
-        worker = SyncTaskWorker([*EASY[:1], spec])
+        worker = SyncTaskWorker([*GAMES_1, spec])
         with worker:
             assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
     with worker:
         drawn = worker.draw(random.Random(1), 20)
-        assert {task.family for task, _ in drawn} == {EASY[0].name}
-        assert {at.family for at, _ in worker.held_out(4)} == {EASY[0].name}
+        assert {task.family for task, _ in drawn} == {GAMES_1[0].name}
+        assert {at.family for at, _ in worker.held_out(4)} == {GAMES_1[0].name}
         assert worker.parts([coordinates(spec, SEED)]) == [Split.AWAY]
         (play,) = worker.play([ask(spec, "x")])
         assert play.done and play.reward == 0.0 and "Connection refused" in play.error
@@ -229,7 +230,7 @@ def test_a_server_that_comes_back_is_used_again_unless_it_is_another(tmp_path: P
     with served(wire) as address:
         spec = family(tmp_path, address)
     port = int(address.rpartition(":")[2])
-    with served(Wire(metadata={"name": "Guess", "version": "2"}), port), SyncTaskWorker(EASY[:1]):
+    with served(Wire(metadata={"name": "Guess", "version": "2"}), port), SyncTaskWorker(GAMES_1):
         pass
     with (
         served(Wire(metadata={"name": "Guess", "version": "2"}), port),
@@ -249,7 +250,7 @@ def test_a_server_that_was_lost_is_taken_back(
     wire = Wire()
     with served(wire) as address:
         spec = family(tmp_path, address)
-        worker = SyncTaskWorker([*EASY[:1], spec])
+        worker = SyncTaskWorker([*GAMES_1, spec])
         with Clocked(worker, spec) as clock:
             assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
     port = int(address.rpartition(":")[2])
@@ -262,7 +263,7 @@ def test_a_server_that_was_lost_is_taken_back(
             clock.now += 2
             assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
             drawn = worker.draw(random.Random(1), 20)
-            assert {task.family for task, _ in drawn} == {"guess", EASY[0].name}
+            assert {task.family for task, _ in drawn} == {"guess", GAMES_1[0].name}
     assert [one.getMessage() for one in caplog.records][-1] == "guess: its server is back"
 
 
@@ -272,16 +273,16 @@ def test_a_server_that_is_away_at_the_start_is_asked_again(
 ) -> None:
     wire = Wire()
     with served(wire) as address:
-        files = [str(task_file(tmp_path, address))]
+        files = [str(task_file(tmp_path, "guess", environment=address))]
         manifest = make_manifest("mine", starting_families("easy", files))
     identity._known.clear()  # another process, which starts while the server is away
     spec = specs_of(manifest, files)[-1]
     assert (spec.name, spec.path) == ("guess", address)
-    worker = SyncTaskWorker([*EASY[:1], spec])
+    worker = SyncTaskWorker([*GAMES_1, spec])
     port = int(address.rpartition(":")[2])
     found = wire if is_the_swarms else Wire(metadata={"name": "Guess", "version": "2"})
     with Clocked(worker, spec) as clock:
-        assert {task.family for task, _ in worker.draw(random.Random(1), 9)} == {EASY[0].name}
+        assert {task.family for task, _ in worker.draw(random.Random(1), 9)} == {GAMES_1[0].name}
         with served(found, port):
             clock.now += AWAY_S + 1
             (play,) = worker.play([ask(spec, "x")])
@@ -311,12 +312,12 @@ def test_a_server_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
     limits = WorkerLimits(request_timeout_seconds=1.0)
     with served(wire) as address:
         spec = family(tmp_path, address)
-        with SyncTaskWorker([*EASY[:1], spec], limits=limits) as worker:
+        with SyncTaskWorker([*GAMES_1, spec], limits=limits) as worker:
             assert worker.play([ask(spec, "x")])[0].error == ""
             hangs.append(True)
             (play,) = worker.play([ask(spec, "x")])
             assert play.error == "its games take too long, or its worker ended"
-            assert worker.questions([coordinates(EASY[0], SEED)])
+            assert worker.questions([coordinates(GAMES_1[0], SEED)])
 
 
 def test_a_server_with_one_place_serves_several_in_turn(tmp_path: Path) -> None:
@@ -404,10 +405,8 @@ def test_a_worker_of_a_server_may_connect_to_nothing_else(tmp_path: Path) -> Non
 def test_a_task_file_says_what_is_wrong(
     tmp_path: Path, fields: dict[str, object], said: str
 ) -> None:
-    with served(Wire()) as address:
-        path = task_file(tmp_path, **{"address": address, **fields})  # type: ignore[arg-type]
-        with pytest.raises(FamilyError, match=said):
-            load_task_file(path)
+    with served(Wire()) as address, pytest.raises(FamilyError, match=said):
+        family(tmp_path, **{"address": address, **fields})  # type: ignore[arg-type]
 
 
 def test_what_is_described_is_asked_of_the_server_itself() -> None:

@@ -32,6 +32,7 @@ from shoal_tasks.worker.user_code import UserCodeError, preload_imports
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
+from tests.support.task_files import score_of
 from tests.tasks.games import GUESS, game_family, game_file
 
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
@@ -52,7 +53,7 @@ def local(spec: FamilySpec) -> EnvironmentTasks:
 
 
 def completion(task: TaskCoordinates, *messages: str, finish: FinishReason = STOP) -> ScoreRequest:
-    return ScoreRequest(task=task, text=join_messages(messages), finish_reason=finish)
+    return score_of(task, join_messages(messages), finish)
 
 
 def won(worker: SyncTaskWorker, spec: FamilySpec, seed: int = SEED) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from shoal_policy.rollouts import Answer, OwnGroup, Question
 from shoal_policy.tasks import GROUP_S, OTHERS_S, TaskSource, Ungraded
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.families import EASY, FamilySpec, config_digest, coordinates
+from shoal_tasks.families import EASY, GAMES_1, FamilySpec, config_digest, coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import spec_to_json
 from shoal_tasks.swarm import specs_of, starting_families
@@ -38,6 +38,7 @@ from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import Completion, FinishReason, Task
 from tests.support import factories as make
+from tests.support.task_files import score_of, task_file
 from tests.tasks.test_documented_family import block
 
 ROWS = [{"question": f"Write about {n}"} for n in range(12)]
@@ -52,18 +53,14 @@ LENGTH = "def reward(completions):\n    return [len(completions[0]) / 10]\n"
 NO_AS = "def reward(completions):\n    return [float('a' not in completions[0])]\n"
 
 
-def task_file(folder: Path, judge: str, **fields: object) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+def prose_file(folder: Path, judge: str, **fields: object) -> Path:
+    path = task_file(folder, "prose", ROWS, **{"reward": "judge.py", "local": True, **fields})
     (folder / "judge.py").write_text(judge)
-    table = {"name": "prose", "rows": "rows.jsonl", "reward": "judge.py", "local": True, **fields}
-    path = folder / "prose.toml"
-    path.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items()))
     return path
 
 
 def family(folder: Path, judge: str, **fields: object) -> FamilySpec:
-    return load_task_file(task_file(folder, judge, **fields))
+    return load_task_file(prose_file(folder, judge, **fields))
 
 
 @pytest.fixture(autouse=True)
@@ -71,12 +68,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def request(spec: FamilySpec, text: str) -> ScoreRequest:
-    return ScoreRequest(task=coordinates(spec, TASK), text=text, finish_reason=FinishReason.STOP)
-
-
 def scored(worker: SyncTaskWorker, spec: FamilySpec, *texts: str) -> list[ScoreResult]:
-    return worker.score([request(spec, text) for text in texts])
+    return worker.score([score_of(coordinates(spec, TASK), text) for text in texts])
 
 
 def prose(tasks: TaskSource) -> Question:
@@ -103,7 +96,7 @@ def test_nodes_with_different_judges_have_one_family_and_scores_of_their_own(
 
 
 def test_a_swarm_takes_each_nodes_own_judge_and_needs_one(tmp_path: Path) -> None:
-    one, other = (task_file(tmp_path / name, LENGTH) for name in "ab")
+    one, other = (prose_file(tmp_path / name, LENGTH) for name in "ab")
     manifest = make_manifest("mine", starting_families("easy", [str(one)]))
     assert "judge.py" not in str(manifest.families[-1])
     found = specs_of(manifest, [str(other)])[-1]
@@ -122,7 +115,7 @@ def test_it_need_not_repeat_itself_and_is_not_asked_before_it_is_needed(tmp_path
         "    N.append(1)\n    LOG.write_text(str(len(N)))\n    return [len(N) % 2]\n"
     )
     spec = family(tmp_path, judge)
-    with SyncTaskWorker([*EASY[:1], spec]) as worker:
+    with SyncTaskWorker([*GAMES_1, spec]) as worker:
         assert not (tmp_path / "log").exists()
         texts = [str(number) for number in range(2 * CHECK_EVERY)]
         assert [one.reward for one in scored(worker, spec, *texts)] == [1.0, 0.0] * CHECK_EVERY
@@ -146,14 +139,14 @@ def test_it_has_the_operators_environment_but_not_shoals_settings(
 
 def test_only_the_judges_worker_is_outside_the_sandbox(tmp_path: Path) -> None:
     spec = family(tmp_path, LENGTH)
-    with SyncTaskWorker([*EASY[:1], spec]) as worker:
+    with SyncTaskWorker([*GAMES_1, spec]) as worker:
         assert worker.report is not None
         assert {"audit_hook", "seccomp"} <= {layer.name for layer in worker.report.layers}
     with SyncTaskWorker([spec]) as worker:
         assert worker.report is not None
         names = {layer.name for layer in worker.report.layers}
         assert names == {"process_group", "rlimits", "no_new_privs", "parent_death"}
-    message: dict[str, Any] = {"families": [spec_to_json(EASY[0]), spec_to_json(spec)]}
+    message: dict[str, Any] = {"families": [spec_to_json(GAMES_1[0]), spec_to_json(spec)]}
     with pytest.raises(FamilyError, match="a judge's worker has no other families"):
         serving._set_up(message, None)
 
@@ -192,7 +185,7 @@ def grade(said: str) -> float | None:
 @pytest.fixture(scope="module")
 def sayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SyncTaskWorker, FamilySpec]]:
     spec = family(tmp_path_factory.mktemp("says"), SAYS)
-    with SyncTaskWorker([*EASY[:1], spec]) as worker:
+    with SyncTaskWorker([*GAMES_1, spec]) as worker:
         yield worker, spec
 
 
@@ -200,7 +193,7 @@ def test_whatever_a_judge_returns_a_group_has_grades_or_teaches_nothing(
     sayer: tuple[SyncTaskWorker, FamilySpec],
 ) -> None:
     worker, spec = sayer
-    tasks = TaskSource(worker, [*EASY[:1], spec])
+    tasks = TaskSource(worker, [*GAMES_1, spec])
     counted = {True: 0, False: 0}
     question = prose(tasks)
 
@@ -230,7 +223,7 @@ def test_a_judge_that_cannot_be_loaded_is_refused_at_the_start(
 ) -> None:
     spec = family(tmp_path, source)
     with pytest.raises(FamilyError, match=said) as caught:
-        SyncTaskWorker([*EASY[:1], spec]).start()
+        SyncTaskWorker([*GAMES_1, spec]).start()
     assert "\n" not in str(caught.value)
 
 
@@ -248,7 +241,7 @@ def test_one_that_hangs_or_dies_costs_its_own_family_for_a_while(
     judge = f"import os, time\ndef reward(completions):\n    if completions[0] == 'x': {does}\n"
     spec = family(tmp_path, f"{judge}    return [1]\n")
     with SyncTaskWorker(
-        [*EASY[:1], spec], limits=WorkerLimits(request_timeout_seconds=0.5)
+        [*GAMES_1, spec], limits=WorkerLimits(request_timeout_seconds=0.5)
     ) as worker:
         graded, lost = scored(worker, spec, "y", "x")
         # What came before it is not graded either: half a group would teach.
@@ -258,7 +251,7 @@ def test_one_that_hangs_or_dies_costs_its_own_family_for_a_while(
         assert again.error == lost.error
         # Its questions need no judge, and others' answers none of its time.
         assert worker.questions([coordinates(spec, TASK)])
-        assert worker.score([request(EASY[0], "x")]) == [ScoreResult(reward=0.0)]
+        assert scored(worker, GAMES_1[0], "x") == [ScoreResult(reward=0.0)]
         # Half a minute later it is asked again.
         monkeypatch.setattr(worker._lanes[spec.lane].conversation, "_clock", lambda: 1e12)
         assert scored(worker, spec, "z") == [ScoreResult(reward=1.0)]
@@ -285,11 +278,8 @@ def test_one_that_burns_its_processor_time_costs_the_group_alone(tmp_path: Path)
 def test_a_task_file_says_what_is_wrong(
     tmp_path: Path, fields: dict[str, object], said: str
 ) -> None:
-    path = task_file(tmp_path, LENGTH, **fields)
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join(line for line in lines if not line.endswith("= null")))
     with pytest.raises(FamilyError, match=said):
-        load_task_file(path)
+        family(tmp_path, LENGTH, **fields)
 
 
 def test_it_is_local_only_where_it_says_so(tmp_path: Path) -> None:
@@ -391,7 +381,7 @@ def others(question: Question, texts: Sequence[str]) -> tuple[Task, list[Complet
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Slow, FamilySpec]]:
     spec = family(tmp_path_factory.mktemp("slow"), LENGTH)
-    with Slow([*EASY[:1], spec]) as worker:
+    with Slow([*GAMES_1, spec]) as worker:
         yield worker, spec
 
 
@@ -405,7 +395,7 @@ def test_each_group_has_the_judges_whole_grades_waits_or_is_dropped_by_its_own_t
 ) -> None:
     worker, spec = slow
     worker.answer_s = answer_s
-    tasks = TaskSource(worker, [*EASY[:1], spec], clock=lambda: worker.now_s)
+    tasks = TaskSource(worker, [*GAMES_1, spec], clock=lambda: worker.now_s)
     question, began_s = prose(tasks), worker.now_s
     groups = [[f"{'x' * n}{number % 10}" for n in range(size)] for number, size in enumerate(sizes)]
     verified = tasks.verify([others(question, texts) for texts in groups])
@@ -432,8 +422,8 @@ def test_a_judge_that_grades_nothing_of_a_group_says_nothing_of_its_publisher(
     )
     spec = family(tmp_path, judge)
     limits = WorkerLimits(request_timeout_seconds=0.5)
-    with SyncTaskWorker([*EASY[:1], spec], limits=limits) as worker:
-        tasks = TaskSource(worker, [*EASY[:1], spec])
+    with SyncTaskWorker([*GAMES_1, spec], limits=limits) as worker:
+        tasks = TaskSource(worker, [*GAMES_1, spec])
         question = prose(tasks)
         asked = [
             others(question, ("0.5", "1")),

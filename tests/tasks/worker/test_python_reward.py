@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,14 @@ from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.rows import parse_rows
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
-from shoal_tasks.types import ScoreRequest, ScoreResult
+from shoal_tasks.types import ScoreResult
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.python_reward import CHECK_EVERY, PythonReward
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.user_code import UserCodeError, preload_imports
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
+from tests.support.task_files import score_of, task_file
 
 ROWS = [{"question": f"Say {n}", "answer": str(n), "level": n % 3} for n in range(12)]
 HEAD = "def reward(completions, **columns):\n"
@@ -35,12 +35,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def family(folder: Path, source: str, **fields: object) -> FamilySpec:
     """Return a family of `ROWS` that is rewarded by `source`."""
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     (folder / "reward.py").write_text(source)
-    table = {"name": "mine", "rows": "rows.jsonl", "reward": "reward.py", **fields}
-    path = folder / "mine.toml"
-    path.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items()))
-    return load_task_file(path)
+    return load_task_file(task_file(folder, "mine", ROWS, **{"reward": "reward.py", **fields}))
 
 
 def scored(
@@ -48,10 +44,7 @@ def scored(
 ) -> list[ScoreResult]:
     limits = WorkerLimits(item_cpu_seconds=0.2, request_timeout_seconds=30.0)
     with SyncTaskWorker([spec], limits=limits) as worker:
-        task = coordinates(spec, TASK)
-        return worker.score(
-            [ScoreRequest(task=task, text=text, finish_reason=finish) for text in texts]
-        )
+        return worker.score([score_of(coordinates(spec, TASK), text, finish) for text in texts])
 
 
 def earned(spec: FamilySpec, *texts: str) -> list[float]:
@@ -199,12 +192,7 @@ def test_two_receivers_give_any_completions_the_same(tmp_path: Path) -> None:
 
         @given(st.lists(st.tuples(st.integers(0, 99), st.text(max_size=50)), max_size=20))
         def both(asked: list[tuple[int, str]]) -> None:
-            requests = [
-                ScoreRequest(
-                    task=coordinates(spec, TASK + row), text=text, finish_reason=FinishReason.STOP
-                )
-                for row, text in asked
-            ]
+            requests = [score_of(coordinates(spec, TASK + row), text) for row, text in asked]
             found = dict(zip(requests, one.score(requests), strict=True))
             assert [found[request] for request in requests[::-1]] == other.score(requests[::-1])
             assert all(0 <= result.reward <= 1 for result in found.values())

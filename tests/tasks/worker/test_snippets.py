@@ -116,76 +116,12 @@ def test_a_program_that_would_take_for_ever_ends(source: str) -> None:
     assert "error: " in said
 
 
-WORDS = st.sampled_from(
-    (
-        *[
-            "a",
-            "b",
-            "f",
-            "i",
-            "x",
-            "print",
-            "len",
-            "range",
-            "sum",
-            "sorted",
-            "str",
-            "int",
-            "zip",
-            "list",
-            "max",
-            "math",
-            "append",
-            "get",
-            "join",
-        ],
-        *[
-            "1",
-            "0",
-            "7",
-            "-1",
-            "2.5",
-            "999",
-            "'ab'",
-            "''",
-            "[]",
-            "{}",
-            "()",
-            "None",
-            "10**5",
-            "1e300",
-        ],
-        *[
-            "+",
-            "-",
-            "*",
-            "**",
-            "//",
-            "/",
-            "%",
-            "<",
-            "==",
-            "in",
-            "not",
-            "and",
-            "or",
-            "if",
-            "else",
-            "for",
-            "while",
-            "def",
-            "return",
-            "break",
-            "=",
-            "+=",
-            ".",
-            ",",
-            ":",
-        ],
-        *["(", ")", "[", "]", "{", "}", "is", "<<"],
-        *("\n", "\n    ", " ", " ", " "),
-    )
-)
+VISIBLE = """
+a b f i x print len range sum sorted str int zip list max math append get join 1 0 7 -1 2.5
+999 'ab' '' [] {} () None 10**5 1e300 + - * ** // / % < == in not and or if else for while def
+return break = += . , : ( ) [ ] { } is <<
+"""
+WORDS = st.sampled_from([*VISIBLE.split(), "\n", "\n    ", " ", " ", " "])
 PARTS = st.sampled_from(
     [
         "a = [i * i for i in range({n})]\n",

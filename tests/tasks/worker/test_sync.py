@@ -21,10 +21,12 @@ from shoal_tasks.families import (
     draw_coordinates,
 )
 from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest, FinishReason
+from tests.support.task_files import score_of, task_file
 
 GCD = next(spec for spec in EASY if spec.generator == "gcd")
 TASKS = [coordinates(GCD, TRAIN_SEED_MIN + offset) for offset in range(40)]
@@ -32,7 +34,7 @@ TASKS = [coordinates(GCD, TRAIN_SEED_MIN + offset) for offset in range(40)]
 
 def right_answers(worker: SyncTaskWorker, tasks: list[TaskCoordinates]) -> list[ScoreRequest]:
     return [
-        ScoreRequest(task=task, text=str(item.answer), finish_reason=FinishReason.STOP)
+        score_of(task, str(item.answer))
         for task, item in zip(tasks, worker.items(tasks), strict=True)
     ]
 
@@ -52,10 +54,8 @@ def test_questions_digests_and_items_agree(worker: SyncTaskWorker) -> None:
 
 def test_rewards_come_in_order(worker: SyncTaskWorker) -> None:
     requests = right_answers(worker, TASKS)
-    requests[3] = ScoreRequest(task=TASKS[3], text="none", finish_reason=FinishReason.STOP)
-    requests[7] = ScoreRequest(
-        task=TASKS[7], text=requests[7].text, finish_reason=FinishReason.LENGTH
-    )
+    requests[3] = score_of(TASKS[3], "none")
+    requests[7] = score_of(TASKS[7], requests[7].text, FinishReason.LENGTH)
     rewards = [result.reward for result in worker.score(requests)]
     assert rewards == [0.0 if position in (3, 7) else 1.0 for position in range(40)]
 
@@ -133,9 +133,14 @@ def test_files_cannot_be_named_by_a_configuration(tmp_path: Path) -> None:
         pass
 
 
-def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored() -> None:
-    with SyncTaskWorker(EASY, limits=WorkerLimits(request_timeout_seconds=3.0)) as worker:
-        requests = right_answers(worker, TASKS)
+def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored(
+    tmp_path: Path,
+) -> None:
+    rows = [{"question": f"{n}?", "answer": f"{n}!"} for n in range(40)]
+    spec = load_task_file(task_file(tmp_path, "rows", rows, held_out=0, answer_format="plain"))
+    tasks = [coordinates(spec, task.seed) for task in TASKS]
+    with SyncTaskWorker([spec], limits=WorkerLimits(request_timeout_seconds=2.0)) as worker:
+        requests = right_answers(worker, tasks)
         stopped = pid_of(worker)
         os.kill(stopped, signal.SIGSTOP)
         assert worker.score(requests) == [ScoreResult(reward=1.0)] * 40
@@ -149,8 +154,8 @@ def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored() ->
 PARENT = """
 import os, sys
 from shoal_tasks.worker.sync import SyncTaskWorker
-from shoal_tasks.families import EASY
-worker = SyncTaskWorker(EASY)
+from shoal_tasks.families import GAMES_1
+worker = SyncTaskWorker(GAMES_1)
 print(worker.start().pid, flush=True)
 os.kill(worker.report.pid, {signal})
 sys.stdin.read()

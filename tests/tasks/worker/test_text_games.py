@@ -16,15 +16,15 @@ from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.text_games import GAMES, TEXT_GAMES, text_game
 from shoal_tasks.turns import join_messages
-from shoal_tasks.types import PlayRequest, ScoreRequest
+from shoal_tasks.types import PlayRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
-from shoal_wire.types import FinishReason
+from tests.support.task_files import score_of
 
 IS_INSTALLED = importlib.util.find_spec("textarena") is not None
 needs_games = pytest.mark.skipif(not IS_INSTALLED, reason="comes with the extra `games`")
-NUM_GAMES = 20
+NUM_GAMES = 8
 WORDS = ("up", "down", "left", "right", "hit", "stand", "continue", "accept", "red")
 
 
@@ -65,12 +65,7 @@ def test_one_of_the_numbers_wins_and_wins_by_score_too() -> None:
     tries = [("continue",) * skipped + ("accept",) for skipped in range(5)]
     with SyncTaskWorker([spec]) as worker:
         plays = worker.play([PlayRequest(task=task, messages=one) for one in tries])
-        scored = worker.score(
-            [
-                ScoreRequest(task=task, text=join_messages(one), finish_reason=FinishReason.STOP)
-                for one in tries
-            ]
-        )
+        scored = worker.score([score_of(task, join_messages(one)) for one in tries])
     rewards = [play.reward for play in plays]
     assert rewards == [result.reward for result in scored]
     assert set(rewards) <= {0.0, 1.0} and sum(rewards) >= 1

@@ -14,7 +14,7 @@ from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
-from shoal_tasks.types import PlayRequest, ScoreRequest
+from shoal_tasks.types import PlayRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.tools import (
     CALCULATOR,
@@ -25,7 +25,7 @@ from shoal_tasks.worker.tools import (
     call_in,
     offer,
 )
-from shoal_wire.types import FinishReason
+from tests.support.task_files import score_of
 
 ROOT = Path(__file__).parents[3]
 BOTH = (CALCULATOR, PYTHON)
@@ -186,13 +186,7 @@ def test_in_the_documented_game_the_tool_makes_the_difference(tmp_path: Path) ->
                 else:
                     near = str(int(left[:2]) * int(right[:2]))
                     messages = [near[:2] + "0" * 3 + str(int(left[-1]) * int(right[-1]))[-1]]
-                played.append(
-                    ScoreRequest(
-                        task=task,
-                        text=join_messages(messages),
-                        finish_reason=FinishReason.STOP,
-                    )
-                )
+                played.append(score_of(task, join_messages(messages)))
             rewards = [result.reward for result in worker.score(played)]
             earned[way] = sum(rewards) / len(rewards)
     assert earned == {"tool": 1.0, "alone": 0.0}

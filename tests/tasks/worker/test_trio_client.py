@@ -14,11 +14,7 @@ import trio
 import trio.testing
 
 from shoal_tasks.errors import WorkerUnavailable
-from shoal_tasks.families import (
-    EASY,
-    TRAIN_SEED_MIN,
-    coordinates,
-)
+from shoal_tasks.families import EASY, GAMES_1, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.types import ScoreRequest, ScoreResult
 from shoal_tasks.worker.trio_client import TrioTaskWorker
 from shoal_wire.digests import question_digest
@@ -26,6 +22,8 @@ from shoal_wire.types import Digest, FinishReason
 
 GCD = next(spec for spec in EASY if spec.generator == "gcd")
 TASKS = [coordinates(GCD, TRAIN_SEED_MIN + offset) for offset in range(60)]
+GAMES = [coordinates(GAMES_1[0], TRAIN_SEED_MIN + offset) for offset in range(60)]
+"""Their worker imports nothing, which most of a start takes."""
 
 
 @asynccontextmanager
@@ -68,61 +66,61 @@ async def test_concurrent_callers_each_get_their_own_answer() -> None:
 
 
 async def test_cached_digests_need_no_worker() -> None:
-    worker = TrioTaskWorker(EASY)
+    worker = TrioTaskWorker(GAMES_1)
     async with running(worker):
-        first = await worker.question_digests(TASKS)
-    assert await worker.question_digests(TASKS) == first
-    assert worker.known_digests(TASKS) == first
-    assert worker.known_digests([*TASKS, replace(TASKS[0], index=TASKS[0].index + 77)]) is None
+        first = await worker.question_digests(GAMES)
+    assert await worker.question_digests(GAMES) == first
+    assert worker.known_digests(GAMES) == first
+    assert worker.known_digests([*GAMES, replace(GAMES[0], index=GAMES[0].index + 77)]) is None
     with pytest.raises(WorkerUnavailable, match="has ended"):
-        await worker.questions(TASKS)
+        await worker.questions(GAMES)
 
 
 async def test_a_caller_waits_no_longer_than_its_patience() -> None:
-    async with running(TrioTaskWorker(EASY, patience_seconds=0.5)) as worker:
+    async with running(TrioTaskWorker(GAMES_1, patience_seconds=0.5)) as worker:
         os.kill(pid_of(worker), signal.SIGSTOP)
         with pytest.raises(WorkerUnavailable, match="in time"):
-            await worker.question_digests(TASKS)
+            await worker.question_digests(GAMES)
 
 
 async def test_a_full_queue_refuses_at_once() -> None:
-    async with running(TrioTaskWorker(EASY, max_waiting=2)) as worker:
+    async with running(TrioTaskWorker(GAMES_1, max_waiting=2)) as worker:
         pid = pid_of(worker)
         os.kill(pid, signal.SIGSTOP)
         answered: list[int] = []
 
         async def ask(position: int) -> None:
-            answered.append(len(await worker.questions(TASKS[position : position + 1])))
+            answered.append(len(await worker.questions(GAMES[position : position + 1])))
 
         async with trio.open_nursery() as nursery:
             for position in range(3):
                 nursery.start_soon(ask, position)
                 await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(WorkerUnavailable, match="queue is full"):
-                await worker.questions(TASKS[9:])
+                await worker.questions(GAMES[9:])
             os.kill(pid, signal.SIGCONT)
         assert answered == [1, 1, 1]
 
 
 async def test_cancelled_callers_do_not_block_the_rest() -> None:
-    async with running(TrioTaskWorker(EASY, max_waiting=4)) as worker:
+    async with running(TrioTaskWorker(GAMES_1, max_waiting=4)) as worker:
         pid = pid_of(worker)
         os.kill(pid, signal.SIGSTOP)
         for _ in range(4):
             with trio.move_on_after(0.01) as scope:
-                await worker.questions(TASKS)
+                await worker.questions(GAMES)
             assert scope.cancelled_caught
         os.kill(pid, signal.SIGCONT)
-        assert len(await worker.questions(TASKS)) == len(TASKS)
+        assert len(await worker.questions(GAMES)) == len(GAMES)
 
 
 async def test_callers_waiting_at_the_end_are_told() -> None:
-    worker = TrioTaskWorker(EASY)
+    worker = TrioTaskWorker(GAMES_1)
     outcomes: list[str] = []
 
     async def ask() -> None:
         try:
-            await worker.questions(TASKS)
+            await worker.questions(GAMES)
         except WorkerUnavailable as error:
             outcomes.append(str(error))
 
