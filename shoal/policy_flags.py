@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.nearby import folder_with
@@ -33,32 +34,75 @@ def policy_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_policy(command: str, arguments: argparse.Namespace) -> Policy:
-    """Load the policy that the flags name. Raises UsageExit, after one line of why.
-
-    Late imports: torch takes seconds, and `--help` needs none of it.
-    """
-    if (missing := missing_for_trainer()) is not None:
-        raise fail(command, missing)
-    from shoal_policy.checkpoint.saving import CheckpointError, latest_checkpoint, load_checkpoint
-    from shoal_policy.model.loading import ModelError, check_device, load_policy
-    from shoal_settings.schema import Settings
-
+    """Load the policy that the flags name. Raises UsageExit, after one line of why."""
     chosen = [name for name in ("model", "checkpoint", "data_dir") if getattr(arguments, name)]
     if len(chosen) > 1:
         raise fail(command, f"--{chosen[0]} and --{chosen[1].replace('_', '-')}: give one of them")
-    try:
-        check_device(arguments.device)
-        if arguments.model:
-            return load_policy(arguments.model, device=arguments.device)
+    if arguments.model:
+        return policy_of_model(command, arguments.model, device=arguments.device)
+    found = arguments.checkpoint
+    if found is None:
         folder = arguments.data_dir or folder_with("checkpoints")
-        found = arguments.checkpoint or latest_checkpoint(folder).path
+        found = newest_checkpoint_in(command, folder)
         if found is None:
             why = f"no checkpoint in {folder}; name a node's --data-dir, or a --model"
             raise fail(command, why, EXIT_NO_NODE)
-        return load_checkpoint(found, Settings(device=arguments.device)).policy
+    return policy_of_checkpoint(command, found, device=arguments.device)
+
+
+def newest_checkpoint_in(command: str, folder: Path) -> Path | None:
+    """Return the newest whole checkpoint of a node; None if it has none. Raises UsageExit."""
+    from shoal_policy.checkpoint.saved import latest_checkpoint
+
+    try:
+        return latest_checkpoint(folder).path
+    except OSError as error:  # a folder that may not be read, a name that no disk takes
+        raise fail(command, f"cannot read {folder} ({error.strerror})") from None
+
+
+def policy_of_model(
+    command: str, model: str, *, device: str = "auto", prompt: str = "auto"
+) -> Policy:
+    """Load a model by its name. Raises UsageExit, after one line of why."""
+    from shoal_settings.early import refusal_of_model
+
+    _refuse(command, device)
+    if (why := refusal_of_model(model)) is not None:
+        raise fail(command, why)
+    from shoal_policy.model.loading import ModelError, check_device, load_policy
+
+    try:
+        check_device(device)
+        return load_policy(model, device=device, prompt=prompt)
+    except ModelError as error:
+        raise fail(command, str(error)) from None
+    except OSError as error:  # a name that no disk takes
+        raise fail(command, f"cannot read {model} ({error.strerror})") from None
+
+
+def policy_of_checkpoint(command: str, path: Path, *, device: str = "auto") -> Policy:
+    """Load a checkpoint. Raises UsageExit, after one line of why."""
+    from shoal_policy.checkpoint.saved import CheckpointError, read_state
+    from shoal_settings.schema import Settings
+
+    _refuse(command, device)
+    try:
+        read_state(path)
+
+        from shoal_policy.checkpoint.saving import load_checkpoint
+        from shoal_policy.model.loading import ModelError, check_device
+    except CheckpointError as error:
+        raise fail(command, str(error)) from None
+    try:
+        check_device(device)
+        return load_checkpoint(path, Settings(device=device)).policy
     except (ModelError, CheckpointError) as error:
         raise fail(command, str(error)) from None
-    except OSError as error:  # a name that no disk takes, a folder that may not be read
-        named = arguments.checkpoint or arguments.data_dir or arguments.model
-        why = f"cannot read {named} ({error.strerror})"
-        raise fail(command, why) from None
+
+
+def _refuse(command: str, device: str) -> None:
+    """Refuse what needs no torch to be refused: importing it takes seconds."""
+    from shoal_settings.early import refusal_of_device
+
+    if (why := missing_for_trainer() or refusal_of_device(device)) is not None:
+        raise fail(command, why)

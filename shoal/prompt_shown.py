@@ -7,10 +7,17 @@ from typing import Any
 
 from shoal_base.extras import missing_for_trainer
 from shoal_base.node_folders import folders_for
+from shoal_settings.early import refusal_of_model
 from shoal_settings.exits import fail
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.spec import AnswerFormat
 from shoal_tasks.worker.sync import SyncTaskWorker
+
+
+def refuse_model(model: str) -> None:
+    """Raise UsageExit where no tokenizer can be loaded by this name, before a question is made."""
+    if (why := missing_for_trainer() or refusal_of_model(model)) is not None:
+        raise fail("tasks", why)
 
 
 def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) -> dict[str, Any]:
@@ -18,8 +25,6 @@ def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) ->
 
     Raises UsageExit where the model cannot be used.
     """
-    if (missing := missing_for_trainer()) is not None:
-        raise fail("tasks", missing)
     # Late: torch takes seconds to import, and only this view needs it.
     from shoal_policy.model.loading import ModelError, PromptFormat, load_reader
     from shoal_policy.model.prompting import encode_prompt

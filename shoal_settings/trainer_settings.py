@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import ValidationInfo, field_validator
 
@@ -20,6 +21,15 @@ API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 
 DEVICES: Final = ("auto", "cpu", "cuda", "mps", "xpu", "meta")
 """Torch's devices that `device` may name. `meta` holds no numbers and is refused by the trainer."""
+
+
+def device_named(value: str) -> str:
+    """Return a device's name as it is. Raises ValueError if it is none of torch's."""
+    name, colon, number = value.partition(":")
+    numbered = not colon or (name != "auto" and number.isascii() and number.isdigit())
+    if name not in DEVICES or not numbered:
+        raise ValueError("must be auto, cpu, cuda (or one card: cuda:0), mps or xpu")
+    return value
 
 
 class TrainerSettings(NodeSettings):
@@ -238,16 +248,17 @@ class TrainerSettings(NodeSettings):
     @field_validator("device")
     @classmethod
     def _a_device(cls, value: str) -> str:
-        name, colon, number = value.partition(":")
-        numbered = not colon or (name != "auto" and number.isascii() and number.isdigit())
-        if name not in DEVICES or not numbered:
-            raise ValueError("must be auto, cpu, cuda (or one card: cuda:0), mps or xpu")
-        return value
+        return device_named(value)
 
     @field_validator("base_url")
     @classmethod
     def _of_a_server(cls, value: str) -> str:
-        if not re.match(r"https?://[^/\s]+", value):
+        try:
+            parts = urlsplit(value)
+            is_right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # brackets without an end, a port that is no number
+            is_right = False
+        if not is_right or re.search(r"\s", parts.netloc):
             raise ValueError("must begin with http:// or https:// and a host")
         return value
 

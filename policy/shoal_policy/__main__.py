@@ -31,6 +31,7 @@ from shoal_base.node_folders import folders_for
 from shoal_base.output import end_with_the_reader, outlive_the_terminal
 from shoal_base.private import private
 from shoal_policy.record.phases import Phases
+from shoal_settings.early import early_refusal
 from shoal_settings.exits import (
     EXIT_DIVERGED,
     EXIT_FAILED,
@@ -186,16 +187,23 @@ class Supervision:
 
 def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: Path | None) -> int:
     from shoal_policy.record.earlier_runs import StartOverError
+    from shoal_tasks.swarm import families_here
 
     _quieten_libraries()
     try:
         served = settings.no_train and settings.generator == "openai"
         if (missing := missing_for_trainer(served=served)) is not None:
             raise SettingsError(missing)
+        if export is not None:
+            return _export(settings, export)
+        if not supervision.by_node:  # a node looks before it starts a trainer
+            if (why := early_refusal(settings)) is not None:
+                raise SettingsError(why)
+            families_here(settings.task_file)
         if settings.no_train:
             with _only_trainer(settings, stop):
                 return _generate_only(settings, stop, supervision)
-        return _run_policy(settings, stop, supervision, export)
+        return _run_policy(settings, stop, supervision)
     except (ManifestError, SettingsError, StartOverError) as error:
         return _end(str(error), EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE)
     except SystemExit as end:
@@ -211,12 +219,24 @@ def _end(why: str, code: int) -> int:
     return fail("trainer", why, code).code
 
 
-def _run_policy(
-    settings: Settings, stop: StopFlag, supervision: Supervision, export: Path | None
-) -> int:
+def _export(settings: Settings, folder: Path) -> int:
+    from shoal_policy.checkpoint.saved import CheckpointError, checkpoint_to_export
+
+    try:
+        found = checkpoint_to_export(settings.data_dir, folder)
+        # Late: torch takes seconds to import.
+        from shoal_policy.checkpoint.export import export_model
+
+        export_model(settings, found, folder, partial(say, error=True))
+    except CheckpointError as error:
+        return _end(str(error), EXIT_FAILED)
+    say(f"exported {found.name} to {folder}")
+    return EXIT_OK
+
+
+def _run_policy(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
     # Late: torch takes seconds to import, and a wrong flag should be told at once.
-    from shoal_policy.checkpoint.export import export_model
-    from shoal_policy.checkpoint.saving import CheckpointError
+    from shoal_policy.checkpoint.saved import CheckpointError
     from shoal_policy.distributed import RankError
     from shoal_policy.model.loading import ModelError
     from shoal_policy.record.earlier_runs import StartOverError
@@ -225,17 +245,13 @@ def _run_policy(
 
     phases = Phases()
     try:
-        if export is not None:
-            steps = partial(say, error=True)
-            say(f"exported {export_model(settings, export, steps).name} to {export}")
-            return EXIT_OK
         return _run_ranks(settings, stop, supervision, phases)
     except DivergedError as error:
         return _end(str(error), EXIT_DIVERGED)
     except (ManifestError, SettingsError, StartOverError, ImportError):
         raise
     except Exception as error:
-        if export is None and not phases.has_answered and (why := refusal_of(error, settings)):
+        if not phases.has_answered and (why := refusal_of(error, settings)):
             log.debug("refused", exc_info=True)
             return _end(why, EXIT_USAGE)
         if isinstance(error, ModelError | CheckpointError | RankError | ServerAway):

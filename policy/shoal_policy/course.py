@@ -15,12 +15,8 @@ from typing import Any
 
 import torch
 
-from shoal_policy.checkpoint.saving import (
-    CheckpointError,
-    TrainerState,
-    latest_checkpoint,
-    load_checkpoint,
-)
+from shoal_policy.checkpoint.saved import CheckpointError, TrainerState, latest_checkpoint
+from shoal_policy.checkpoint.saving import load_checkpoint
 from shoal_policy.held import THIS_PROCESS, WeightAccess
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy

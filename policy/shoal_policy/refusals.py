@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from shoal_policy.checkpoint.saving import CheckpointError
+from shoal_policy.checkpoint.saved import CheckpointError
 from shoal_policy.distributed import RankError
 from shoal_policy.model.loading import ModelError
 from shoal_policy.model.memory import free_bytes, gibibytes, is_out_of_memory

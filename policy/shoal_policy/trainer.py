@@ -16,7 +16,8 @@ from dataclasses import asdict
 from typing import Any
 
 from shoal_policy.checkpoint.pace import CheckpointPace
-from shoal_policy.checkpoint.saving import CheckpointError, NoRoomError, save_checkpoint
+from shoal_policy.checkpoint.saved import CheckpointError, NoRoomError
+from shoal_policy.checkpoint.saving import save_checkpoint
 from shoal_policy.course import Course, begin_or_resume, take_back
 from shoal_policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from shoal_policy.generation.local import NonFiniteError

@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 
 from shoal.layout import print_wrapped
-from shoal.prompt_shown import prompt_of
+from shoal.prompt_shown import prompt_of, refuse_model
 from shoal.tasks.model_play import play_by_model
 from shoal.tasks.play import play
 from shoal_base.extras import missing_for_tasks
@@ -104,6 +104,8 @@ def main(argv: Sequence[str]) -> int:
             _play(_choose(listed, arguments.family).spec, arguments)
         else:
             chosen = _choose(listed, arguments.family)
+            if arguments.model is not None:
+                refuse_model(arguments.model)
             sample = _sample(chosen, arguments.seed)
             if arguments.model is not None:
                 question = sample["sample"]["question"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from shoal.policy_flags import newest_checkpoint_in, policy_of_checkpoint, policy_of_model
 from shoal.tasks.play import end_line, require_game, show
-from shoal_base.extras import missing_for_trainer
 from shoal_base.terminal import Terminal
 from shoal_settings.exits import fail
 from shoal_tasks.families import FamilySpec, coordinates
@@ -28,8 +28,6 @@ def play_by_model(
 ) -> None:
     """Show a game as it is played. Raises UsageExit: the model cannot be used, or it is no game."""
     require_game(spec)
-    if (missing := missing_for_trainer()) is not None:
-        raise fail("tasks", missing)
     with Terminal(stderr=True).status("loading the model"):
         policy = _policy(model, prompt)
     # Late: torch takes seconds to import, and only this needs it.
@@ -98,20 +96,12 @@ class _Shown:
 
 def _policy(name: str, prompt: str) -> Policy:
     """Load a model, a checkpoint, or the newest checkpoint of a node's folder."""
-    from shoal_policy.checkpoint.saving import CheckpointError, latest_checkpoint, load_checkpoint
-    from shoal_policy.model.loading import ModelError, load_policy
-    from shoal_settings.schema import Settings
-
-    try:
-        folder: Path | None = Path(name)
-        if (Path(name) / "checkpoints").is_dir():
-            folder = latest_checkpoint(Path(name)).path
-            if folder is None:
-                raise fail("tasks", f"{name} has no checkpoint yet")
-        if folder is not None and (folder / "state.json").is_file():
-            return load_checkpoint(folder, Settings()).policy
-        return load_policy(name, device="auto", dtype="auto", prompt=prompt)
-    except (ModelError, CheckpointError) as error:
-        raise fail("tasks", str(error)) from None
-    except OSError as error:
-        raise fail("tasks", f"cannot read {name} ({error.strerror})") from None
+    path = Path(name)
+    if (path / "checkpoints").is_dir():
+        newest = newest_checkpoint_in("tasks", path)
+        if newest is None:
+            raise fail("tasks", f"{name} has no checkpoint yet")
+        path = newest
+    if (path / "state.json").is_file():
+        return policy_of_checkpoint("tasks", path)
+    return policy_of_model("tasks", name, prompt=prompt)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal_base.extras import missing_for_trainer
+from shoal.policy_flags import policy_of_model
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible
@@ -55,8 +55,6 @@ def main(argv: Sequence[str]) -> int:
     """Run `shoal tasks try`; return the exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        if (missing := missing_for_trainer()) is not None:
-            raise fail("tasks try", missing)
         try:
             (spec,) = load_task_files([arguments.file])
         except FamilyError as error:
@@ -85,18 +83,15 @@ def _tried(
 
     Tells `told` the number of the row that is answered now, and how many there are.
     """
+    policy = policy_of_model("tasks try", arguments.model, prompt=arguments.prompt)
     # Late: torch takes seconds to import, and `--help` needs none of it.
     from shoal_policy.generation.local import generate
     from shoal_policy.generation.seam import Asking, ThisProcess
-    from shoal_policy.model.loading import ModelError, PromptFormat, load_policy
+    from shoal_policy.model.loading import PromptFormat
     from shoal_policy.shots import AUTO, shots_of
     from shoal_policy.tasks import TaskSource
     from shoal_wire.types import SamplingParams
 
-    try:
-        policy = load_policy(arguments.model, device="auto", dtype="auto", prompt=arguments.prompt)
-    except ModelError as error:
-        raise fail("tasks try", str(error)) from None
     sampling = SamplingParams(
         temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=arguments.max_new_tokens
     )

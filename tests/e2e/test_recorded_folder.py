@@ -169,7 +169,8 @@ def test_a_judges_records_are_read(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_the_checkpoint_is_loaded_and_saved_as_it_was(node_dir: Path, tmp_path: Path) -> None:
-    from shoal_policy.checkpoint.saving import latest_checkpoint, load_checkpoint, save_checkpoint
+    from shoal_policy.checkpoint.saved import latest_checkpoint
+    from shoal_policy.checkpoint.saving import load_checkpoint, save_checkpoint
     from shoal_policy.record.progress import RunCounters
     from shoal_settings.schema import Settings
 

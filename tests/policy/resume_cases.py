@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from shoal_policy.checkpoint.saving import latest_checkpoint
+from shoal_policy.checkpoint.saved import latest_checkpoint
 from shoal_policy.record.metrics import METRICS_FILE
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import FamilySpec, coordinates

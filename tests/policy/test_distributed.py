@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from shoal_policy.checkpoint.saving import latest_checkpoint
+from shoal_policy.checkpoint.saved import latest_checkpoint
 from shoal_policy.distributed import RankError, Ranks, join
 from shoal_policy.generation.local import SampledCompletion, generate
 from shoal_policy.update.rows import TrainingRow

@@ -15,7 +15,7 @@ import torch
 
 from shoal_policy import trainer as trainer_module
 from shoal_policy.checkpoint import saving
-from shoal_policy.checkpoint.saving import CheckpointError, NoRoomError, latest_checkpoint
+from shoal_policy.checkpoint.saved import CheckpointError, NoRoomError, latest_checkpoint
 from shoal_policy.generate_only import Author, GenerateOnly
 from shoal_policy.generation.talk import PlayGames
 from shoal_policy.record import pause

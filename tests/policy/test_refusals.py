@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 from shoal_base import extras
 from shoal_policy import trainer as trainer_module
 from shoal_policy.__main__ import main
-from shoal_policy.checkpoint.saving import CheckpointError
+from shoal_policy.checkpoint.saved import CheckpointError
 from shoal_policy.distributed import RankError
 from shoal_policy.model import loading, memory
 from shoal_policy.model.from_settings import refuse_wrong_model

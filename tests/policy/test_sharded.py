@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
 from shoal_policy.checkpoint.export import export_model
-from shoal_policy.checkpoint.saving import latest_checkpoint
+from shoal_policy.checkpoint.saved import checkpoint_to_export, latest_checkpoint
 from shoal_policy.distributed import RankError, Ranks, join
 from shoal_policy.generation.local import generate
 from shoal_policy.model.from_settings import fresh_policy
@@ -87,7 +87,8 @@ def test_two_processes_with_a_part_each_train_as_one(tmp_path: Path, more: tuple
     if more:
         return
     settings = case.settings(parts, "tiny")
-    export_model(settings, tmp_path / "out", lambda _step: None)
+    found = checkpoint_to_export(parts, tmp_path / "out")
+    export_model(settings, found, tmp_path / "out", lambda _step: None)
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
     assert all(torch.equal(exported[name], value) for name, value in weights(parts).items())
 

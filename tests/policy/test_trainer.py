@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal_policy.checkpoint.saving import CheckpointError
+from shoal_policy.checkpoint.saved import CheckpointError
 from shoal_policy.model.loading import ModelError
 from shoal_policy.node.link import NodeLink
 from shoal_policy.record.metrics import METRICS_FILE

@@ -26,6 +26,13 @@ DECLARED = "cuda: Optional[str] = {cuda}\nhip: Optional[str] = {hip}\n"
         ({"model": "./there"}, "this folder has no config.json"),
         ({"model": "there"}, "this folder has no config.json"),
         ({"model": "quantised"}, "take the model as it was before, with --lora-rank 16"),
+        ({"model": "adapter"}, "it holds adapters, not a model"),
+        ({"model": "gone.gguf"}, "no such file"),
+        ({"model": ""}, "--model is empty"),
+        ({"model": "a model"}, "no such folder"),
+        ({"dtype": "float16"}, "--dtype float16 cannot be trained: use bfloat16"),
+        ({"dtype": "float16", "resume": True}, "--dtype float16 cannot be trained"),
+        ({"device": "abacus"}, "must be auto, cpu, cuda"),
         ({"model": "tinny"}, "there is no model 'tinny' (did you mean 'tiny'?)"),
         ({"model": "smolm2"}, "(did you mean 'smollm2'?)"),
         ({"log": "nowhere"}, "--log nowhere: it is not installed: pip install nowhere"),
@@ -35,6 +42,8 @@ def test_what_needs_no_model_to_be_refused(settings: dict[str, Any], said: str) 
     Path("there").mkdir()
     Path("quantised").mkdir()
     Path("quantised/config.json").write_text('{"quantization_config": {"bits": 4}}')
+    Path("adapter").mkdir()
+    Path("adapter/adapter_config.json").write_text("{}")
     refused = early_refusal(Settings.model_construct(**{**Settings().model_dump(), **settings}))
     assert refused is not None
     assert said in refused
@@ -86,7 +95,10 @@ def test_a_device_is_one_of_four(device: str) -> None:
     assert case.loaded("node", ["--device", "cuda:12"]).settings.device == "cuda:12"
 
 
-@pytest.mark.parametrize("url", ["nonsense", "ftp://a/v1", "http://", "http:///v1"])
+@pytest.mark.parametrize(
+    "url",
+    ["nonsense", "ftp://a/v1", "http://", "http:///v1", "http://[::1", "http://a:b", "http://a b"],
+)
 def test_a_servers_address_has_a_host(url: str) -> None:
     assert "must begin with http://" in case.error_of("node", ["--base-url", url])
 

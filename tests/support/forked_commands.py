@@ -1,16 +1,18 @@
 """Runs `shoal` commands from standard input, each in a fork, which saves them the imports.
 
     python -m tests.support.forked_commands
-        {"argv", "env", "files": {name: hex}} a line ─▶ {"code", "out", "err"} a line
+        {"argv", "env", "files": {name: hex}, "torchless"} a line ─▶ {"code", "out", "err"} a line
 
 A command has a folder of its own, no standard input and `SECONDS`; then it is killed, and its code
-is null. One that starts a process of its own would outlive that, so ask for none that does.
+is null. With `torchless`, one that imports torch ends with `TORCH`. One that starts a process of
+its own would outlive that, so ask for none that does.
 Surrogates in words stand for bytes that are no text, as in what a shell hands over.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.abc
 import json
 import os
 import shutil
@@ -21,8 +23,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 
 from shoal.__main__ import COMMANDS, is_installed, main
 from shoal_base.output import drain_output
@@ -31,6 +35,8 @@ SECONDS = 20.0
 """Far longer than a command takes that starts nothing."""
 UNCAUGHT = 98
 """The code of one that an exception ended."""
+TORCH = 97
+"""The code of one that began to import torch, and was not to."""
 _MAX_BYTES = 200_000
 _LATE = ("shoal_p2p.live_command", "shoal_p2p.judge.live_command", "shoal_bootstrap.live_command")
 """The modules that commands import when their flags are right."""
@@ -56,9 +62,12 @@ def open_forks(environment: Mapping[str, str] | None = None) -> Iterator[Run]:
             argv: Sequence[str],
             env: Mapping[str, str] | None = None,
             files: Mapping[str, bytes] | None = None,
+            *,
+            torchless: bool = False,
         ) -> dict[str, Any]:
             held = {name: content.hex() for name, content in (files or {}).items()}
-            lines.write(json.dumps({"argv": argv, "env": env or {}, "files": held}) + "\n")
+            case = {"argv": argv, "env": env or {}, "files": held, "torchless": torchless}
+            lines.write(json.dumps(case) + "\n")
             lines.flush()
             answer: dict[str, Any] = json.loads(answers.readline())
             return answer
@@ -86,9 +95,12 @@ def _run(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
     work = folder / "work"
     work.mkdir(parents=True)
     for name, content in case["files"].items():
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_bytes(bytes.fromhex(content))
     child = os.fork()
     if child == 0:
+        if case["torchless"]:
+            sys.meta_path.insert(0, _NoTorch())
         _become(work, folder, case["argv"], case["env"])
     code = _wait(child)
     return {"code": code, "out": _read(folder / "out"), "err": _read(folder / "err")}
@@ -122,6 +134,19 @@ def _become(work: Path, folder: Path, argv: Sequence[str], env: dict[str, str]) 
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+class _NoTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Ends the process where torch is imported, and lets it look whether torch is installed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path) if name == "torch" else None
+        if spec is not None:
+            spec.loader = self
+        return spec
+
+    def exec_module(self, module: ModuleType) -> NoReturn:
+        os._exit(TORCH)
 
 
 def _wait(child: int) -> int | None:

@@ -20,6 +20,7 @@ from shoal_lab.experiment.plan import (
 )
 from shoal_lab.experiment.presets import PRESETS, REAL, REMOVED, Preset
 from shoal_lab.experiment.tune import RATES
+from shoal_settings.early import refusal_of_device, refusal_of_model
 from shoal_settings.groups import choices_of
 from shoal_settings.loader import PLAYS, is_small
 from shoal_settings.parser import Parser, path
@@ -279,6 +280,9 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
             made = getattr(Settings.model_validate({key: value}), key)
         except ValidationError as error:
             raise UsageError(_first_line(error)) from None
+        refuse = {"model": refusal_of_model, "device": refusal_of_device}.get(key)
+        if refuse is not None and (why := refuse(made)) is not None:
+            raise UsageError(why)
         found[key] = list(made) if isinstance(made, tuple) else made
     return found
 

@@ -7,27 +7,25 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from shoal_policy.checkpoint.saving import CheckpointError, latest_checkpoint, load_checkpoint
+from shoal_policy.checkpoint.saved import CheckpointError
+from shoal_policy.checkpoint.saving import load_checkpoint
 from shoal_policy.model.lora import merged
 from shoal_settings.schema import Settings
 
 
-def export_model(settings: Settings, folder: Path, tell: Callable[[str], None]) -> Path:
-    """Write model and tokenizer to `folder`, LoRA adapters merged; return the checkpoint used.
+def export_model(
+    settings: Settings, found: Path, folder: Path, tell: Callable[[str], None]
+) -> None:
+    """Write a checkpoint's model and tokenizer to a new `folder`, LoRA adapters merged.
 
     `tell` hears each step before it begins: with a big model each takes minutes.
 
     ``AutoModelForCausalLM.from_pretrained(folder)`` loads the result. Raises CheckpointError when
-    there is no good checkpoint, or `folder` exists or cannot be written; nothing is left then.
+    the checkpoint cannot be read or `folder` cannot be written; nothing is left then.
     """
-    found = latest_checkpoint(settings.data_dir)
-    if found.path is None:
-        raise CheckpointError(f"no checkpoint in {settings.data_dir} to export")
-    if folder.exists():
-        raise CheckpointError(f"{folder} exists already; name a new folder to export to")
-    tell(f"reading {found.path.name}")
+    tell(f"reading {found.name}")
     on_host = settings.model_copy(update={"device": "cpu"})
-    policy = load_checkpoint(found.path, on_host).policy
+    policy = load_checkpoint(found, on_host).policy
     temporary = folder.with_name(f"{folder.name}.tmp-{secrets.token_hex(4)}")
     try:
         whole = merged(policy)
@@ -39,4 +37,3 @@ def export_model(settings: Settings, folder: Path, tell: Callable[[str], None]) 
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(f"cannot write {folder}: {error.strerror or error}") from error
-    return found.path

@@ -17,77 +17,42 @@ become durable in one rename (exactly once, see docs/architecture.md).
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from shoal_base.files import is_full, sync
+from shoal_policy.checkpoint.saved import (
+    FORMAT_VERSION,
+    TEMPORARY,
+    CheckpointError,
+    NoRoomError,
+    TrainerState,
+    cause_of,
+    fault_of,
+    newest_first,
+    numbered,
+    read_state,
+    sha256_of,
+    state_to_json,
+)
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.model.lora import is_adapter, load_adapter, save_adapter
 from shoal_policy.model.writing import failures_as_os_errors
 from shoal_policy.update.grpo import optimizer_of
 from shoal_settings.schema import Settings
 
-FORMAT_VERSION = 1
 KEEP = 2
 """Complete checkpoints kept: the newest and one to fall back on."""
 
-_NAME = re.compile(r"round-(\d{6,})(?:\.(\d+))?")
-_TEMPORARY = re.compile(r"round-\d{6,}(?:\.\d+)?\.tmp-.*")
-_CHUNK_BYTES = 1 << 20  # read at once of a file whose digest is taken; no result depends on it
 _LEAST_BYTES = 1 << 16
 """Free bytes below which a failed write is taken for a full disk: torch does not say why."""
-
-
-class CheckpointError(Exception):
-    """A checkpoint cannot be written or read. The text is one line and names the file."""
-
-
-class NoRoomError(CheckpointError):
-    """A checkpoint cannot be written because the disk is full; what was there before is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerState:
-    """A trainer's state beyond weights and optimiser.
-
-    No random state is in it: each round draws from seeds of its own (`shoal_policy.round.config`).
-    """
-
-    round: int
-    """Rounds completed."""
-    policy_version: int
-    """Updates the policy has received."""
-    consumed_ids: tuple[str, ...] = ()
-    """Group ids, hex, whose effect this checkpoint contains and that the node may not know of."""
-    counters: Mapping[str, Any] = field(default_factory=dict)
-    """Anything else that must survive; JSON values."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """A checkpoint that was passed over, and why."""
-
-    path: Path
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latest:
-    """The newest complete checkpoint, if any, and what was newer but unusable."""
-
-    path: Path | None
-    skipped: tuple[Skipped, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,29 +110,9 @@ def save_checkpoint(
             raise NoRoomError(f"{what}: no space left on the disk") from error
         if not isinstance(error, OSError):
             raise
-        raise CheckpointError(f"{what}: {_cause(error)}") from error
+        raise CheckpointError(f"{what}: {cause_of(error)}") from error
     _prune(root, final, keep)
     return final
-
-
-def latest_checkpoint(directory: Path) -> Latest:
-    """Find the newest checkpoint whose every byte is as it was written.
-
-    Reads all of it. Corrupt and partial ones are skipped and named, never deleted here.
-    """
-    root = directory / "checkpoints"
-    skipped = []
-    for path in _newest_first(root):
-        reason = _fault(path, hashes=True)
-        if reason is None:
-            break
-        skipped.append(Skipped(path=path, reason=reason))
-    else:
-        path = None
-    if root.is_dir():
-        leftovers = sorted(entry for entry in root.iterdir() if _TEMPORARY.fullmatch(entry.name))
-        skipped += [Skipped(path=entry, reason="interrupted while writing") for entry in leftovers]
-    return Latest(path=path, skipped=tuple(skipped))
 
 
 def load_checkpoint(path: Path, settings: Settings) -> LoadedCheckpoint:
@@ -177,16 +122,10 @@ def load_checkpoint(path: Path, settings: Settings) -> LoadedCheckpoint:
     The policy's name is the one it was saved under. Raises CheckpointError.
     """
     try:
-        document = json.loads((path / "state.json").read_text())
-        if document.get("format_version") != FORMAT_VERSION:
-            raise CheckpointError(
-                f"{path.name} has format {document.get('format_version')!r}; "
-                f"this program reads {FORMAT_VERSION}"
-            )
-        state = _state_from_json(document)
+        state, name = read_state(path)
         policy = _load_policy(
             path / "model",
-            document["model_name"],
+            name,
             device=settings.device,
             dtype=settings.dtype,
             prompt=settings.prompt,
@@ -196,7 +135,7 @@ def load_checkpoint(path: Path, settings: Settings) -> LoadedCheckpoint:
     except CheckpointError:
         raise
     except Exception as error:  # unpickling damaged bytes raises anything at all
-        raise CheckpointError(f"cannot read {path.name}: {_cause(error)}") from error
+        raise CheckpointError(f"cannot read {path.name}: {cause_of(error)}") from error
     return LoadedCheckpoint(policy=policy, optimizer=optimizer, state=state)
 
 
@@ -231,11 +170,11 @@ def _write(folder: Path, policy: Policy, state: TrainerState, snapshot: Snapshot
         save_adapter(policy, folder / "model", snapshot.weights or None)
     policy.tokenizer.save_pretrained(folder / "model")
     torch.save(snapshot.optimizer, folder / "optimizer.pt")
-    (folder / "state.json").write_text(json.dumps(_state_to_json(state, policy.name)))
+    (folder / "state.json").write_text(json.dumps(state_to_json(state, policy.name)))
     files = {}
     for file in _files(folder):
         files[file.relative_to(folder).as_posix()] = {
-            "sha256": _sha256(file),
+            "sha256": sha256_of(file),
             "size": file.stat().st_size,
         }
         sync(file)
@@ -251,7 +190,7 @@ def _prune(root: Path, saved: Path, keep: int) -> None:
     Anything newer than `saved` is a later state that could not be read; it is left for people.
     Failing to delete is no error: the next save tries again.
     """
-    paths = list(_newest_first(root))
+    paths = list(newest_first(root))
     num_kept = 0
     for path in paths[paths.index(saved) :]:
         if num_kept >= keep:
@@ -261,7 +200,7 @@ def _prune(root: Path, saved: Path, keep: int) -> None:
                 path.rename(doomed)
             except OSError:
                 continue
-        elif _fault(path, hashes=False) is None:
+        elif fault_of(path, hashes=False) is None:
             num_kept += 1
     _remove_leftovers(root)
 
@@ -269,13 +208,13 @@ def _prune(root: Path, saved: Path, keep: int) -> None:
 def _remove_leftovers(root: Path) -> None:
     """Delete what interrupted writes have left: only one trainer writes here."""
     for entry in list(root.iterdir()) if root.is_dir() else ():
-        if _TEMPORARY.fullmatch(entry.name):
+        if TEMPORARY.fullmatch(entry.name):
             shutil.rmtree(entry, ignore_errors=True)
 
 
 def _check_room(root: Path, round_: int) -> None:
     """Raise NoRoomError where one as big as the newest would not fit: nothing is written then."""
-    newest = next(_newest_first(root), None)
+    newest = next(newest_first(root), None)
     needed = sum(file.stat().st_size for file in _files(newest)) if newest is not None else 0
     free = _free_bytes(root)
     if needed > free:
@@ -297,84 +236,12 @@ def _free_bytes(root: Path) -> int:
         return 1 << 62
 
 
-def _newest_first(root: Path) -> Iterator[Path]:
-    found = []
-    for entry in root.iterdir() if root.is_dir() else ():
-        match = _NAME.fullmatch(entry.name)
-        if match:
-            found.append((int(match[1]), int(match[2] or 0), entry))
-    return (entry for _, _, entry in sorted(found, reverse=True))
-
-
 def _free_name(root: Path, round_: int) -> Path:
     """A name that sorts after every checkpoint of the same round."""
-    taken = [
-        int(match[2] or 0)
-        for entry in root.iterdir()
-        if (match := _NAME.fullmatch(entry.name)) and int(match[1]) == round_
-    ]
+    taken = [number for each, number, _ in numbered(root) if each == round_]
     name = final_name(round_)
     return root / (f"{name}.{max(taken) + 1}" if taken else name)
 
 
-def _fault(path: Path, *, hashes: bool) -> str | None:
-    """Why a checkpoint is not complete, or None. With `hashes` every byte is read."""
-    try:
-        manifest = json.loads((path / "manifest.json").read_text())
-        files = manifest["files"]
-        if "model/config.json" not in files and "model/adapter_config.json" not in files:
-            return "its manifest lacks model/config.json"
-        for name in ("state.json", "optimizer.pt"):
-            if name not in files:
-                return f"its manifest lacks {name}"
-        for name, entry in files.items():
-            file = path / name
-            if file.stat().st_size != entry["size"]:
-                return f"{name} has {file.stat().st_size} bytes instead of {entry['size']}"
-            if hashes and _sha256(file) != entry["sha256"]:
-                return f"{name} was changed or damaged"
-    except FileNotFoundError as error:
-        return f"{Path(error.filename).relative_to(path).as_posix()} is missing"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"unreadable: {_cause(error)}"
-    return None
-
-
-def _state_to_json(state: TrainerState, model_name: str) -> dict[str, Any]:
-    return {
-        "format_version": FORMAT_VERSION,
-        "model_name": model_name,
-        "round": state.round,
-        "policy_version": state.policy_version,
-        "consumed_ids": list(state.consumed_ids),
-        "counters": dict(state.counters),
-    }
-
-
-def _state_from_json(document: dict[str, Any]) -> TrainerState:
-    return TrainerState(
-        round=int(document["round"]),
-        policy_version=int(document["policy_version"]),
-        consumed_ids=tuple(map(str, document["consumed_ids"])),
-        counters=document["counters"],
-    )
-
-
 def _files(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.rglob("*") if entry.is_file())
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _cause(error: Exception) -> str:
-    """One line; a full disk in plain words, whichever library met it."""
-    text = str(error).strip().splitlines()
-    if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
-        return "no space left on the disk"
-    return text[0] if text else type(error).__name__

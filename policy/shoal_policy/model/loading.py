@@ -11,27 +11,24 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.utils import HFValidationError, validate_repo_id  # type: ignore[attr-defined]
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from shoal_base.files import expanded
 from shoal_policy.model.examples import NO_SHOTS, Shots
-from shoal_policy.model.gguf import MOST_LAYERS, GgufError, converted, gguf_file, lacks_weights
+from shoal_policy.model.gguf import GgufError, converted, gguf_file, lacks_weights
 from shoal_policy.model.logit_form import LogitForm, form_of
 from shoal_policy.model.memory import free_bytes, gibibytes, training_bytes
 from shoal_policy.tiny import embedded_folder
-from shoal_settings.early import quantised
+from shoal_settings.early import quantised, refusal_of_model
 from shoal_wire.types import Digest
 
 ANSWER_TOKEN = "<ans>"
@@ -41,8 +38,6 @@ ANSWER_TOKEN = "<ans>"
 disable_progress_bar()
 
 _NO_POSITION_LIMIT = 1 << 30  # more than any sequence has
-_CONFIGS = ("config.json", "adapter_config.json")
-"""A folder with neither holds nothing that loads; what is wrong with the second is told later."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -216,11 +211,6 @@ def check_model(
     check_device(device)
     _pick_dtype(dtype)
     source, local = _resolve(model)
-    if (Path(source) / "adapter_config.json").is_file():
-        raise ModelError(
-            f"cannot use model {model!r}: it holds adapters, not a model "
-            "(`shoal trainer --export` merges a run's)"
-        )
     try:
         config = AutoConfig.from_pretrained(source, local_files_only=local)
     except Exception as error:  # as in load_policy
@@ -328,44 +318,16 @@ def _resolve(model: str) -> tuple[str, bool]:
         if not (embedded / "config.json").is_file():
             raise ModelError(f"the embedded model {model!r} is missing from this installation")
         return str(embedded), True
-    if not model.strip():
-        raise ModelError("cannot load a model without a name: --model is empty")
-    folder = expanded(model)
-    if folder.is_dir():
-        if not any((folder / name).is_file() for name in _CONFIGS):
-            raise ModelError(f"cannot load model {model!r}: this folder has no config.json")
-        _check_depth(model, folder / _CONFIGS[0])
+    if (why := refusal_of_model(model)) is not None:
+        raise ModelError(why)
+    if (folder := expanded(model)).is_dir():
         return str(folder), True
     try:
         if (file := gguf_file(model)) is not None:
             return str(converted(model, file, partial(_check_convertible, model))), True
     except GgufError as error:
         raise ModelError(f"cannot load model {model!r}: {error}") from error
-    if model.startswith(("/", ".", "~")) or not _could_be_of_a_hub(model):
-        raise ModelError(f"cannot load model {model!r}: no such folder")
     return model, False
-
-
-def _check_depth(model: str, file: Path) -> None:
-    """Raise ModelError where a folder's configuration has more layers than anybody could build."""
-    try:
-        known = json.loads(file.read_text())
-    except (OSError, ValueError, RecursionError):
-        return  # the loader says what is wrong with it
-    inner = known.values() if isinstance(known, dict) else ()
-    for part in (known, *inner):
-        for name, value in part.items() if isinstance(part, dict) else ():
-            is_count = isinstance(value, int) and re.fullmatch(r"(n|num)_(\w+_)?layers?", name)
-            if is_count and value > MOST_LAYERS:
-                raise ModelError(f"cannot use model {model!r}: {name} is {value:,}")
-
-
-def _could_be_of_a_hub(model: str) -> bool:
-    try:
-        validate_repo_id(model)
-    except HFValidationError:
-        return False
-    return True
 
 
 def _unloadable(model: str, *, local: bool, error: Exception) -> ModelError:

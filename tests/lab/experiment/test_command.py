@@ -156,7 +156,8 @@ def test_worker_processes_play_jobs_and_say_in_one_line_which_cannot_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    flags = [*SMALL[:9], "--arm", "2/0", "--arm", f"1/0,model={tmp_path / 'none'}", "--jobs", "1"]
+    (tmp_path / "config.json").write_text("{}")
+    flags = [*SMALL[:9], "--arm", "2/0", "--arm", f"1/0,model={tmp_path}", "--jobs", "1"]
     flags += ["--arm", "8/0,local=1", *SMALL[-6:], "--out", str(out)]
     assert main(flags) == 1
     said = capsys.readouterr().err.strip().splitlines()

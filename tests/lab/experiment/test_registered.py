@@ -117,7 +117,8 @@ def test_a_result_states_the_hash_of_its_plan_and_what_was_added(tmp_path: Path)
 
 def test_the_command_writes_its_plan_before_anything_is_played(tmp_path: Path) -> None:
     """An arm that cannot be played ends the command: the plan stands already."""
-    arms = ["--arm", f"1/0,model={tmp_path / 'none'}"]
+    (tmp_path / "config.json").write_text("{}")
+    arms = ["--arm", f"1/0,model={tmp_path}"]
     assert (
         main([*SMALL[:9], *arms, *SMALL[-6:], "--jobs", "0", "--out", str(tmp_path / "out")]) == 1
     )

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from shoal_policy.__main__ import main
 from shoal_policy.checkpoint.export import export_model
-from shoal_policy.checkpoint.saving import CheckpointError
+from shoal_policy.checkpoint.saved import CheckpointError, checkpoint_to_export
 from shoal_policy.trainer import Trainer
 from tests.policy import training_cases as case
 
@@ -28,7 +28,7 @@ def test_the_folder_holds_what_was_trained(
     data_dir.mkdir()
     settings = case.settings(data_dir, model, lora_rank=rank, learning_rate=0.05)
     with pytest.raises(CheckpointError, match="no checkpoint"):
-        export_model(settings, tmp_path / "out", print)
+        checkpoint_to_export(data_dir, tmp_path / "out")
     trainer = Trainer(settings, case.surroundings(), seed=1)
     trainer.run()
     out = tmp_path / "out"
@@ -56,7 +56,8 @@ def test_adapters_are_added_in_float32_whatever_the_model_is_in(tmp_path: Path) 
     settings = case.settings(data_dir, model, **changes)
     trainer = Trainer(settings, case.surroundings(), seed=1)
     trainer.run()
-    export_model(settings, tmp_path / "out", lambda _step: None)
+    found = checkpoint_to_export(data_dir, tmp_path / "out")
+    export_model(settings, found, tmp_path / "out", lambda _step: None)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     assert loaded.dtype == torch.float32
     start = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).float().eval()

@@ -12,14 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from shoal_policy.checkpoint.saving import (
-    CheckpointError,
-    LoadedCheckpoint,
-    TrainerState,
-    latest_checkpoint,
-    load_checkpoint,
-    save_checkpoint,
-)
+from shoal_policy.checkpoint.saved import CheckpointError, TrainerState, latest_checkpoint
+from shoal_policy.checkpoint.saving import LoadedCheckpoint, load_checkpoint, save_checkpoint
 from shoal_policy.generation.local import generate
 from shoal_policy.model.loading import Policy
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update

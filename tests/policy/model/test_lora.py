@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from shoal_policy.checkpoint.saving import CheckpointError, latest_checkpoint
+from shoal_policy.checkpoint.saved import CheckpointError, latest_checkpoint
 from shoal_policy.generation.local import generate
 from shoal_policy.model import lora
 from shoal_policy.model.loading import Policy

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_policy.checkpoint.saving import latest_checkpoint
+from shoal_policy.checkpoint.saved import latest_checkpoint
 from shoal_policy.model.loading import ModelError
 from shoal_policy.record.earlier_runs import (
     StartOverError,

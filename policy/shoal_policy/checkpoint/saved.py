@@ -1,0 +1,187 @@
+"""Checkpoints as they lie on the disk: found, checked and named. No tensors.
+
+What a command refuses for a folder is refused from here, before torch is imported.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FORMAT_VERSION = 1
+
+_NAME = re.compile(r"round-(\d{6,})(?:\.(\d+))?")
+TEMPORARY = re.compile(r"round-\d{6,}(?:\.\d+)?\.tmp-.*")
+_CHUNK_BYTES = 1 << 20  # read at once of a file whose digest is taken; no result depends on it
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be written or read. The text is one line and names the file."""
+
+
+class NoRoomError(CheckpointError):
+    """A checkpoint cannot be written because the disk is full; what was there before is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerState:
+    """A trainer's state beyond weights and optimiser.
+
+    No random state is in it: each round draws from seeds of its own (`shoal_policy.round.config`).
+    """
+
+    round: int
+    """Rounds completed."""
+    policy_version: int
+    """Updates the policy has received."""
+    consumed_ids: tuple[str, ...] = ()
+    """Group ids, hex, whose effect this checkpoint contains and that the node may not know of."""
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    """Anything else that must survive; JSON values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A checkpoint that was passed over, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """The newest complete checkpoint, if any, and what was newer but unusable."""
+
+    path: Path | None
+    skipped: tuple[Skipped, ...]
+
+
+def latest_checkpoint(directory: Path) -> Latest:
+    """Find the newest checkpoint whose every byte is as it was written.
+
+    Reads all of it. Corrupt and partial ones are skipped and named, never deleted here.
+    """
+    root = directory / "checkpoints"
+    skipped = []
+    for path in newest_first(root):
+        reason = fault_of(path, hashes=True)
+        if reason is None:
+            break
+        skipped.append(Skipped(path=path, reason=reason))
+    else:
+        path = None
+    if root.is_dir():
+        leftovers = sorted(entry for entry in root.iterdir() if TEMPORARY.fullmatch(entry.name))
+        skipped += [Skipped(path=entry, reason="interrupted while writing") for entry in leftovers]
+    return Latest(path=path, skipped=tuple(skipped))
+
+
+def checkpoint_to_export(directory: Path, folder: Path) -> Path:
+    """Return a run's newest checkpoint, for a `folder` that is not there yet.
+
+    Raises CheckpointError.
+    """
+    found = latest_checkpoint(directory).path
+    if found is None:
+        raise CheckpointError(f"no checkpoint in {directory} to export")
+    if folder.exists():
+        raise CheckpointError(f"{folder} exists already; name a new folder to export to")
+    return found
+
+
+def read_state(path: Path) -> tuple[TrainerState, str]:
+    """Return a checkpoint's state and the name of its model. Raises CheckpointError."""
+    try:
+        document = json.loads((path / "state.json").read_text())
+        if document.get("format_version") != FORMAT_VERSION:
+            raise CheckpointError(
+                f"{path.name} has format {document.get('format_version')!r}; "
+                f"this program reads {FORMAT_VERSION}"
+            )
+        return _state_from_json(document), document["model_name"]
+    except CheckpointError:
+        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise CheckpointError(f"{path} is no checkpoint: it has no state.json") from None
+    except Exception as error:  # damaged bytes may hold any JSON, or none
+        raise CheckpointError(f"cannot read {path.name}: {cause_of(error)}") from error
+
+
+def newest_first(root: Path) -> Iterator[Path]:
+    """Return the checkpoints in a folder, whole or not, by their names."""
+    return (path for _, _, path in sorted(numbered(root), reverse=True))
+
+
+def numbered(root: Path) -> list[tuple[int, int, Path]]:
+    """Return round, number among those of the same round, and path of each checkpoint."""
+    names = [
+        (_NAME.fullmatch(path.name), path) for path in (root.iterdir() if root.is_dir() else ())
+    ]
+    return [(int(match[1]), int(match[2] or 0), path) for match, path in names if match]
+
+
+def fault_of(path: Path, *, hashes: bool) -> str | None:
+    """Why a checkpoint is not complete, or None. With `hashes` every byte is read."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+        files = manifest["files"]
+        if "model/config.json" not in files and "model/adapter_config.json" not in files:
+            return "its manifest lacks model/config.json"
+        for name in ("state.json", "optimizer.pt"):
+            if name not in files:
+                return f"its manifest lacks {name}"
+        for name, entry in files.items():
+            file = path / name
+            if file.stat().st_size != entry["size"]:
+                return f"{name} has {file.stat().st_size} bytes instead of {entry['size']}"
+            if hashes and sha256_of(file) != entry["sha256"]:
+                return f"{name} was changed or damaged"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).relative_to(path).as_posix()} is missing"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"unreadable: {cause_of(error)}"
+    return None
+
+
+def state_to_json(state: TrainerState, model_name: str) -> dict[str, Any]:
+    """Return what `state.json` holds."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "model_name": model_name,
+        "round": state.round,
+        "policy_version": state.policy_version,
+        "consumed_ids": list(state.consumed_ids),
+        "counters": dict(state.counters),
+    }
+
+
+def _state_from_json(document: dict[str, Any]) -> TrainerState:
+    return TrainerState(
+        round=int(document["round"]),
+        policy_version=int(document["policy_version"]),
+        consumed_ids=tuple(map(str, document["consumed_ids"])),
+        counters=document["counters"],
+    )
+
+
+def sha256_of(file: Path) -> str:
+    """Return a file's digest in hex. Raises OSError."""
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def cause_of(error: Exception) -> str:
+    """Return an error in one line; a full disk in plain words, whichever library met it."""
+    text = str(error).strip().splitlines()
+    if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
+        return "no space left on the disk"
+    return text[0] if text else type(error).__name__
