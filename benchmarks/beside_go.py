@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Child, Goal, Options, Report, at_most, main, median, note
-from benchmarks.swarm_fleet import free_ports, open_fleet
+from benchmarks.swarm_fleet import held_ports, open_fleet
 
 NODES = 8
 EVERY_S = 1.0
@@ -111,8 +111,7 @@ def _library() -> Path | None:
 
 
 def _kubo(seconds: float, *, library: Path) -> dict[str, float]:
-    ports = free_ports(NODES)
-    with tempfile.TemporaryDirectory(prefix="kubo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kubo-") as folder, held_ports(NODES) as ports:
         peers = [
             Child(
                 "beside_go_peer",

@@ -169,12 +169,12 @@ def open_fleet(
     share = -(-num_nodes // processes)
     groups = [identities[i * share : (i + 1) * share] for i in range(processes)]
     groups.append([rng.randbytes(32).hex()])
-    ports = [free_ports(len(group)) for group in groups]
-    through = proxies(ports) if proxies else [{} for _ in groups]
     meeting_id = identity_from_seed(bytes.fromhex(groups[-1][0])).peer_id
-    address = f"/ip4/127.0.0.1/tcp/{ports[-1][0]}/p2p/{meeting_id}"
     common = {"swarm_name": "bench-swarm"}
     with contextlib.ExitStack() as stack:
+        ports = [stack.enter_context(held_ports(len(group))) for group in groups]
+        through = proxies(ports) if proxies else [{} for _ in groups]
+        address = f"/ip4/127.0.0.1/tcp/{ports[-1][0]}/p2p/{meeting_id}"
         workers: list[Worker] = []
         for number in reversed(range(len(groups))):
             is_bootstrap = number == processes
@@ -205,19 +205,24 @@ def open_fleet(
 
 
 _PORTS = range(20_000, 32_000)
-"""Ports that no system gives to outgoing connections by default: what is free here stays free but
-for another program that asks for the same number."""
+"""Ports that no system gives to outgoing connections by default."""
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago."""
-    sockets: list[socket.socket] = []
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        if len(sockets) == count:
-            break
-        with contextlib.suppress(OSError):
-            sockets.append(socket.create_server(("127.0.0.1", port)))
-    ports: list[int] = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
+@contextlib.contextmanager
+def held_ports(count: int) -> Iterator[list[int]]:
+    """Draw free ports, on which nobody but a listener that reuses addresses can listen, as a node
+    does, until the context ends."""
+    with contextlib.ExitStack() as stack:
+        ports: list[int] = []
+        for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+            if len(ports) == count:
+                break
+            holder = stack.enter_context(socket.socket())
+            try:
+                holder.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            # Only now: set before, it would let this bind a port that another run holds.
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            ports.append(port)
+        yield ports
