@@ -125,10 +125,11 @@ class ShardPlan:
         fixed: int | None = None,
         limits: ShardLimits | None = None,
     ) -> None:
-        """`fixed` is a number of shards to keep to, 0 included; None chooses by demand."""
+        """`fixed` is a number of shards to keep to, 0 included, or all there are where they are
+        fewer; None chooses by demand."""
         self._limits = limits or ShardLimits()
         self._num_shards = num_shards
-        self._fixed = None if fixed is None else min(fixed, num_shards)
+        self._fixed = fixed
         self._rng = rng
         self._order = list(range(num_shards))
         rng.shuffle(self._order)
@@ -167,8 +168,12 @@ class ShardPlan:
         """
         parts, load = 1 << levels, self.load
         held = [shard * parts + part for shard in self._joined for part in range(parts)]
-        needed = len(self._joined) if load is None else self._enough(load / parts)
-        joined = self._rng.sample(held, min(needed, self._most(), len(held)))
+        if self._fixed is not None:
+            needed = self._fixed
+        else:
+            needed = len(self._joined) if load is None else self._enough(load / parts)
+            needed = min(needed, self._limits.max_shards)
+        joined = self._rng.sample(held, min(needed, len(held)))
         rates = {shard: self._rates.get(shard // parts, _Rate()).part(parts) for shard in joined}
         self._renumber(parts * self._num_shards, joined, now)
         self._rates = rates
@@ -185,9 +190,6 @@ class ShardPlan:
         self._order = [shard for shard in self._order if shard not in joined] + joined
         self._joined, self._leaving, self._rates = dict.fromkeys(joined, now), {}, {}
         self._changed_at, self._surplus_since = now, None
-
-    def _most(self) -> int:
-        return self._limits.max_shards if self._fixed is None else max(1, self._fixed)
 
     def rate(self, shard: int) -> float:
         """Return the groups heard a second in `shard`, lately."""
@@ -223,7 +225,7 @@ class ShardPlan:
     def _target(self, now: float) -> int:
         """Return how many shards to listen to, the exchanged ones not counted."""
         if self._fixed is not None:
-            return self._fixed
+            return min(self._fixed, self._num_shards)
         limits, count, aim = self._limits, len(self._joined), self._aim
         if count == 0:
             return 1

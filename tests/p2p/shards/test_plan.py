@@ -142,6 +142,24 @@ def test_a_silent_swarm_is_heard_by_one_shard() -> None:
     assert len(swarm.run(200, wanted=0.0)) == 1
 
 
+@given(st.integers(0, 20), st.lists(st.booleans(), max_size=8))
+def test_a_fixed_number_is_kept_however_shards_divide_and_unite(
+    fixed: int, deeper: list[bool]
+) -> None:
+    plan = ShardPlan(num_shards=1, rng=random.Random(1), fixed=fixed)
+    number = 1
+    for now, is_deeper in enumerate([True, *deeper]):
+        plan.tick(100.0 + now, wanted_per_s=0.0, received={})
+        assert len(plan.shards) == min(fixed, number)
+        if is_deeper:
+            plan.divide(1, 100.5 + now)
+            number *= 2
+            assert len(plan.shards) == min(fixed, number) or fixed > number // 2
+        elif number > 1:
+            plan.unite(100.5 + now)
+            number //= 2
+
+
 @pytest.mark.parametrize(("fixed", "expected"), [(0, 0), (1, 1), (3, 3), (64, 5)])
 def test_a_fixed_number_is_kept_whatever_the_demand(fixed: int, expected: int) -> None:
     swarm = Swarm([8.0] * 5, fixed=fixed, **NO_ROTATION)
