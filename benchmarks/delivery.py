@@ -88,7 +88,11 @@ def _case(
         tempfile.TemporaryDirectory(prefix="shoal-") as folder,
         make_proxies() as proxies,
         open_fleet(
-            Path(folder), num_nodes=nodes, proxies=proxies if name == "faulty" else None
+            Path(folder),
+            num_nodes=nodes,
+            # All hear everything, also after the swarm has divided itself.
+            keys={"subscribe_shards": "64"},
+            proxies=proxies if name == "faulty" else None,
         ) as fleet,
     ):
         _settle(fleet)

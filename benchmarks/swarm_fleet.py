@@ -170,7 +170,7 @@ def open_fleet(
     groups = [identities[i * share : (i + 1) * share] for i in range(processes)]
     groups.append([rng.randbytes(32).hex()])
     meeting_id = identity_from_seed(bytes.fromhex(groups[-1][0])).peer_id
-    common = {"swarm_name": "bench-swarm", "subscribe_shards": "64"}
+    common = {"swarm_name": "bench-swarm"}
     with contextlib.ExitStack() as stack:
         ports = [stack.enter_context(held_ports(len(group))) for group in groups]
         through = proxies(ports) if proxies else [{} for _ in groups]
