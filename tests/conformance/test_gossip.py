@@ -8,7 +8,7 @@ from shoal_p2p.gossip.interface import OversizeError
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_wire.verdict import Reason
 from tests.conformance.talkers import Talker, connect, mesh
-from tests.conformance.worlds import QUICK, World
+from tests.conformance.worlds import World
 from tests.support.nodes import until
 
 TOPIC = "/shoal/test/0"
@@ -236,7 +236,3 @@ async def test_the_counters_say_what_has_happened(world: World) -> None:
         "held_back": [0, 0, 0],
     }.items():
         assert [s.pubsub.get(name, 0) for s in stats] == counts, name
-
-
-def test_the_real_deadline_of_a_validator_is_two_seconds() -> None:
-    assert QUICK.validator_deadline_s == GossipSettings().validator_deadline_s == 2.0

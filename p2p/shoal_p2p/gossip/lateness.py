@@ -5,7 +5,8 @@
 
 Clocks may differ by any amount: only the growth over an author's own least counts, as in LEDBAT
 (RFC 6817). The median over authors decides, so that an author that lies about its clock moves
-nothing by itself.
+nothing by itself. What waits for its verdict is late already: else a node would learn that it is
+behind only when it has caught up.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId
 
 _MAX_AUTHORS = 512
+_MAX_WAITING = 4096
 _LEAST_AUTHORS = 3
 """Least number of authors: with fewer one of them would decide alone."""
 _LATELY_S = 20.0
@@ -41,6 +43,16 @@ class Lateness:
 
     def __init__(self) -> None:
         self._authors: BoundedDict[PeerId, _Author] = BoundedDict(_MAX_AUTHORS)
+        self._waiting: BoundedDict[tuple[PeerId, float], None] = BoundedDict(_MAX_WAITING)
+        """Messages whose verdict is awaited."""
+
+    def waits(self, author: PeerId, sent_s: float) -> None:
+        """Note a message that is to be judged; `judged` ends that, whatever its verdict."""
+        self._waiting.put((author, sent_s), None)
+
+    def judged(self, author: PeerId, sent_s: float) -> None:
+        """Note that a message waits no longer."""
+        self._waiting.pop((author, sent_s), None)
 
     def arrived(self, author: PeerId, sent_s: float, now: float) -> None:
         """Note a valid message that its author sent at `sent_s` of its own clock, in seconds."""
@@ -64,8 +76,17 @@ class Lateness:
         """Return how many seconds late messages are that were sent lately, and since then by this
         node's clock; None where too few were heard to say."""
         since = max(sent_since, now - _LATELY_S)
-        found = [one.late_s for one in self._authors.values() if one.at - one.late_s >= since]
-        return median(found) if len(found) >= _LEAST_AUTHORS else None
+        found = {
+            author: one.late_s
+            for author, one in self._authors.items()
+            if one.at - one.late_s >= since
+        }
+        for author, sent_s in self._waiting:
+            known = self._authors.get(author)
+            if known is not None and known.base_s + sent_s >= since:
+                so_far = now - sent_s - known.base_s
+                found[author] = max(so_far, found.get(author, 0.0))
+        return median(found.values()) if len(found) >= _LEAST_AUTHORS else None
 
 
 def sent_s_of(number: int) -> float | None:

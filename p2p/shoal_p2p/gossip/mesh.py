@@ -272,6 +272,8 @@ class Mesh:
             self._blame.see(message.id, now)
             return []
         self._judging.add(message.id)
+        if message.sent_s is not None:
+            self._lateness.waits(message.author, message.sent_s)
         self._blame.copied(message.id, peer, now)
         return [*self._announce_large(peer, message), Validate(peer, message)]
 
@@ -291,6 +293,8 @@ class Mesh:
     ) -> list[Event]:
         """Turn a verdict into what gossipsub does with the message. The one place."""
         self._judging.discard(message.id)
+        if message.sent_s is not None:
+            self._lateness.judged(message.author, message.sent_s)
         self._account(forwarder, message.author, message, judged, now)
         self._wants.came(forwarder, message.id)
         if judged.reason not in OVERLOAD:

@@ -162,7 +162,6 @@ class Intake:
         self._receivers = receivers
         self._wall_ms = wall_ms
         self._is_open = is_open
-        self._patience_s = bounds.patience_s
         self._opener = Opener(in_thread)
         self._queued_bytes = 0
         self._taken = trio.Event()
@@ -199,7 +198,7 @@ class Intake:
         return taken
 
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
-        """Gossip's validator: judge one message and queue it if it is valid."""
+        """Judge one message, and queue it if it is valid. Gossip's deadline bounds its waits."""
         context, now_ms = self._context, self._wall_ms()
         work_s, signed = 0.0, None
         try:
@@ -281,19 +280,12 @@ class Intake:
         return self._send.statistics().current_buffer_used
 
     async def _until_open(self) -> None:
-        if self._is_open is None or self._is_open.is_set():
-            return
-        with trio.move_on_after(self._patience_s):
+        if self._is_open is not None and not self._is_open.is_set():
             await self._is_open.wait()
-            return
-        raise Rejected(Reason.BUSY)
 
     async def _until_few_wait(self) -> None:
-        with trio.move_on_after(self._patience_s):
-            while self.queue_length() >= WAITING_BATCHES:
-                await self._taken.wait()
-            return
-        raise Rejected(Reason.BUSY)
+        while self.queue_length() >= WAITING_BATCHES:
+            await self._taken.wait()
 
     async def _open_fetched(
         self, raw: bytes, publisher: PeerId, provider: PeerId | None

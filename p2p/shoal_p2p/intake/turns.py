@@ -43,7 +43,8 @@ AT_ONCE = 2
 MAX_WAITING = 16
 """Batches of one side of a network."""
 MAX_WAITING_S = 1.8
-"""Bound on their cost together, beside the first: gossip waits two seconds for a verdict."""
+"""Bound on their cost together, beside the first. A guess, well under gossip's deadline for a
+verdict."""
 
 _WASTED_HALF_LIFE_S = 60.0
 _MOST_WASTED_S = 7.0

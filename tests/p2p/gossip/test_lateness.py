@@ -52,6 +52,24 @@ def test_less_than_half_of_the_authors_can_make_nobody_late(
     assert found is not None and found < 0.1
 
 
+@given(CLOCKS, st.lists(st.floats(0, 19), min_size=9, max_size=9), st.integers(0, 8))
+def test_what_waits_for_its_verdict_is_late_already(
+    clocks: list[float], ages: list[float], num_strangers: int
+) -> None:
+    lateness = Lateness()
+    heard(lateness, clocks, [0.0] * 9, 100.0)
+    sent = [120.0 - age - 0.1 + clock for age, clock in zip(ages, clocks, strict=True)]
+    for author, sent_s in zip(AUTHORS, sent, strict=True):
+        lateness.waits(author, sent_s)
+    for number in range(num_strangers):
+        lateness.waits(PeerId(f"stranger {number}"), 0.0)
+    found = lateness.late_s(120.0)
+    assert found is not None and math.isclose(found, sorted(ages)[4], abs_tol=0.05)
+    for author, sent_s in zip(AUTHORS, sent, strict=True):
+        lateness.judged(author, sent_s)
+    assert lateness.late_s(120.0) == 0.0
+
+
 def test_a_message_that_was_dropped_is_late_and_a_strangers_does_not_count() -> None:
     lateness = Lateness()
     heard(lateness, [0.0] * 9, [0.0] * 9, 100.0)

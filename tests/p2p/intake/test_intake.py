@@ -217,7 +217,9 @@ async def test_a_message_waits_unopened_while_many_batches_wait_for_the_buffer(
     ]
     assert {await bench.judge(raw) for raw in first} == {Reason.VALID}
     asked = bench.fake.num_asked
-    assert await bench.judge(last) is Reason.BUSY
+    with trio.move_on_after(3600) as wait:
+        await bench.judge(last)
+    assert wait.cancelled_caught
     assert bench.fake.num_asked == asked
     reasons: list[Reason] = []
 
@@ -254,14 +256,6 @@ async def test_messages_wait_until_it_is_known_what_is_on_disk(
         is_open.set()
     assert reasons == [Reason.EQUIVOCATION]
     assert len(bench.accused) == 1
-
-
-async def test_who_waits_too_long_for_the_disk_is_put_off_and_blamed_for_nothing(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    bench = Bench(is_open=trio.Event())
-    assert await bench.judge(bench.peer.envelope()) is Reason.BUSY
-    assert trio.current_time() < 2.0, "under gossip's own deadline"
 
 
 async def test_a_relay_takes_an_announcement_for_its_batch() -> None:
