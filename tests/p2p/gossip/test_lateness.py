@@ -38,16 +38,25 @@ def test_clocks_that_are_wrong_by_any_amount_change_nothing(
         assert math.isclose(found, fresh[4], abs_tol=0.02)
 
 
-@given(CLOCKS, st.lists(st.floats(-1e9, 1e9), min_size=4, max_size=4))
+@given(
+    CLOCKS,
+    st.lists(st.floats(0, 25) | st.floats(-1e9, 1e9), min_size=4, max_size=4),
+    st.lists(st.booleans(), min_size=4, max_size=4),
+)
 @settings(max_examples=200)
 def test_less_than_half_of_the_authors_can_make_nobody_late(
-    clocks: list[float], claims: list[float]
+    clocks: list[float], claims: list[float], waiting: list[bool]
 ) -> None:
+    """Neither by what they say of a message that was judged nor of one that waits."""
     lateness = Lateness()
     for now in (100.0, 101.0):
         heard(lateness, clocks, [0.0] * 9, now)
-    for liar, claim in zip(AUTHORS, claims, strict=False):
-        lateness.arrived(liar, claim, 102.0)
+    for liar, clock, late_s, waits in zip(AUTHORS, clocks, claims, waiting, strict=False):
+        sent_s = 102.0 - 0.1 - late_s + clock
+        if waits:
+            lateness.waits(liar, sent_s)
+        else:
+            lateness.arrived(liar, sent_s, 102.0)
     found = lateness.late_s(102.0)
     assert found is not None and found < 0.1
 
