@@ -1,7 +1,8 @@
 """docs/changing.md followed to the letter, in a copy of the tree: it works, and only whole.
 
 Each of the page's changes that has code is applied block by block. The tests that its section names
-pass then, and with any one block left out they fail.
+pass then, and with any one block left out they fail; that is tried by the slow suite, as mutations
+of the product are.
 """
 
 from __future__ import annotations
@@ -75,7 +76,6 @@ PARTS = [
         title,
         number,
         id=f"{title}, {block.path} ({number})",
-        marks=pytest.mark.slow if title in SLOWER else (),
     )
     for title, change in CHANGES.items()
     for number, block in enumerate(change.blocks)
@@ -130,6 +130,7 @@ def test_a_change_whose_tests_are_slow_still_finds_its_places(tree: Tree, title:
                 ast.parse(tree.read(block.path), block.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("title", "number"), PARTS)
 def test_a_change_without_one_of_its_blocks_fails_them(
     tree: Tree, runs: Runs, title: str, number: int
