@@ -217,7 +217,9 @@ def test_the_real_command_is_the_supervised_trainer() -> None:
 FAILS = "import sys; print('ValueError: odd', file=sys.stderr); raise SystemExit(1)"
 
 
-async def test_its_last_words_are_passed_on_and_kept(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_its_last_words_are_passed_on_logged_and_kept(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     slow = ChildPolicy(first_backoff_seconds=600, max_backoff_seconds=600)
     child = Watched(FAILS, policy=slow)
     async with running(child):
@@ -226,14 +228,8 @@ async def test_its_last_words_are_passed_on_and_kept(capfd: pytest.CaptureFixtur
         await until(lambda: child.next_start_s is not None)
         assert child.next_start_s is not None
         assert 299 < child.next_start_s <= 600
-    assert capfd.readouterr().err == "ValueError: odd\n"
-
-
-async def test_it_says_what_ended_it_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    child = Watched(FAILS)
-    async with running(child):
-        await until(lambda: child.state is ChildState.WAITING)
         await until(lambda: bool(caplog.records))
+    assert capfd.readouterr().err == "ValueError: odd\n"
     assert "the trainer ended (exit code 1): ValueError: odd; next start" in caplog.text
 
 

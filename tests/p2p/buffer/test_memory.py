@@ -71,12 +71,3 @@ def _bytes_of(buffer: ReplayBuffer) -> int:
         total += sys.getsizeof(thing)
         waiting += gc.get_referents(thing)
     return total
-
-
-def test_a_full_pool_of_single_groups_takes_a_newcomer() -> None:
-    buffer = ReplayBuffer(limits(max_groups=300), random.Random(1))
-    for number in range(2000):
-        assert buffer.insert(entry(number, f"p{number}"), 0.0) == "stored"
-    stats = buffer.stats(0.0, max_publishers=1000)
-    assert (stats.groups, stats.evicted, len(stats.publishers)) == (300, 1700, 300)
-    assert PeerId("p1999") in {item.peer_id for item in stats.publishers}

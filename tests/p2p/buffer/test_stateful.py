@@ -315,4 +315,4 @@ class BufferMachine(RuleBasedStateMachine):
 
 
 TestBuffer = BufferMachine.TestCase
-TestBuffer.settings = settings(max_examples=150, stateful_step_count=40)
+TestBuffer.settings = settings(max_examples=60, stateful_step_count=40)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_p2p.fair import Path
@@ -29,6 +29,7 @@ def honest_path(number: int) -> Path:
     return (f"honest {number}", "signed", "itself")
 
 
+@settings(max_examples=40)
 @given(
     said=names,
     num_honest=honest,
@@ -57,6 +58,7 @@ def test_places(
     assert tree.held(("attacker",)) <= room - num_honest * share
 
 
+@settings(max_examples=40)
 @given(said=names, num_honest=honest, seed=st.integers(0, 1 << 16))
 def test_draws(said: list[tuple[str, int]], num_honest: int, seed: int) -> None:
     """A draw comes to the attacker's network as often as to any other."""
@@ -72,6 +74,7 @@ def test_draws(said: list[tuple[str, int]], num_honest: int, seed: int) -> None:
     assert abs(drawn["attacker"] - 400 / (num_honest + 1)) <= 50
 
 
+@settings(max_examples=40)
 @given(said=names, num_honest=honest, turns=st.integers(1, 300))
 def test_turns(said: list[tuple[str, int]], num_honest: int, turns: int) -> None:
     """While all want more, no network has had over one turn more than another."""
@@ -90,6 +93,7 @@ def test_turns(said: list[tuple[str, int]], num_honest: int, turns: int) -> None
     assert had["attacker"] <= -(-turns // (num_honest + 1))
 
 
+@settings(max_examples=40)
 @given(said=names, num_honest=honest, num_seats=st.integers(1, 20), rng=st.randoms())
 def test_seats(
     said: list[tuple[str, int]], num_honest: int, num_seats: int, rng: random.Random
@@ -113,6 +117,7 @@ def test_seats(
         held.append(found[0])
 
 
+@settings(max_examples=40)
 @given(said=names, takes=st.lists(st.tuples(st.integers(0, 199), st.floats(0, 5)), max_size=300))
 def test_rates(said: list[tuple[str, int]], takes: list[tuple[int, float]]) -> None:
     """A network's names together take no more than its burst and what has flowed in since."""

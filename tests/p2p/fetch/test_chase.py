@@ -22,21 +22,6 @@ def gap(publisher: PeerId, named_by: PeerId, *, proven: bool = False) -> Gap:
     return Gap(publisher=publisher, sequence=5, after=3, named_by=named_by, proven=proven, due=0.0)
 
 
-def test_a_publisher_whose_gaps_are_nothing_loses_the_right_to_be_chased() -> None:
-    rights = ChaseRights(LIMITS)
-    assert [rights.pay(gap(ANN, ANN), 0.0) for _ in range(4)] == [True] * 3 + [False]
-    assert not rights.has(ANN, PeerId("bob"), 0.0), "by whomever its batches come"
-    assert rights.has(ANN, ANN, 101.0)
-
-
-def test_a_thousand_names_over_one_connection_get_no_more_than_it_has() -> None:
-    rights = ChaseRights(LIMITS)
-    eve = PeerId("eve")
-    paid = sum(rights.pay(gap(PeerId(f"name{n}"), eve), 0.0) for n in range(1000))
-    assert paid == 9
-    assert rights.has(ANN, PeerId("bob"), 0.0)
-
-
 def test_gaps_that_are_mended_cost_nothing_and_strangers_cannot_use_up_what_the_proven_have() -> (
     None
 ):
@@ -59,7 +44,7 @@ def test_gaps_that_are_mended_cost_nothing_and_strangers_cannot_use_up_what_the_
         max_size=300,
     )
 )
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_what_is_named_in_vain_is_bounded_by_publisher_and_by_connection(
     events: list[tuple[int, int, bool, float]],
 ) -> None:

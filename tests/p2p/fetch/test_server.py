@@ -301,7 +301,7 @@ any_networks = given(
 @any_networks
 @example(num_names=[25, 25], num_asks=4, late_s=8)
 @example(num_names=[1, 1], num_asks=4, late_s=0)
-@settings(max_examples=10)
+@settings(max_examples=3)
 def test_however_many_names_and_networks_ask_another_network_keeps_its_share(
     num_names: list[int], num_asks: int, late_s: int
 ) -> None:
@@ -326,7 +326,7 @@ def test_the_same_of_four_times_as_many_swarms(
     ),
     st.floats(0, 2),
 )
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_whatever_is_asked_for_the_asker_stays_within_what_peers_give_for_nothing(
     asks: list[tuple[float, int]], delay_s: float
 ) -> None:

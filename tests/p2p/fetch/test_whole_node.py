@@ -42,24 +42,6 @@ def external(node: LiveNode) -> int:
     return node.buffer.stats(trio.current_time()).groups
 
 
-async def test_a_newcomer_holds_what_was_shared_before_it_came(tmp_path: Path) -> None:
-    big = big_groups(10, 150_000)
-    async with running(tmp_path / "old") as old, running(tmp_path / "other", old) as other:
-        for number in range(5):
-            await share(old, [make.group(number)], b"%d" % number)
-        await share(old, big, b"big")
-        await until(lambda: external(other) == 5 + len(big))
-        async with running(tmp_path / "new", other) as new:
-            await until(lambda: external(new) == 5 + len(big))
-            view = await new.views.fetch({})
-            # Gossip still remembers some of them; whichever way they came, it was once.
-            assert sum(view.batches.values()) == 6
-            # Its trainer draws them, and it gives them on.
-            leased = new.pool.lease("trainer", 99, lease_seconds=60.0)
-            assert len(leased) == 5 + len(big)
-            await until(lambda: len(new.exchange.shelf) == 6)
-
-
 async def test_a_node_that_ends_at_once_has_handed_on_its_last_big_batch(tmp_path: Path) -> None:
     async with running(tmp_path / "stays") as stays:
         big = big_groups(0, 600_000)

@@ -120,17 +120,6 @@ def verdicts(node: TestNode) -> Counter[Reason]:
     return Counter(node.gossip.stats().verdicts)
 
 
-async def test_a_peer_that_repeats_itself_pays() -> None:
-    async with swarm(2) as nodes, AsyncExitStack() as stack:
-        host = await stack.enter_async_context(open_test_host())
-        await host.dial(nodes[0].address)
-        mouth = Author(host, nodes[0])
-        for _ in range(10):
-            await mouth.say([b"%d" % number for number in range(20)], 1)
-        await until(lambda: nodes[0].watch.blamed[host.peer_id])  # type: ignore[attr-defined]
-        assert set(blamed(nodes)) == {host.peer_id}
-
-
 async def test_who_waits_for_us_to_judge_what_it_brought_breaks_no_promise() -> None:
     few = GossipSettings(limits=GossipLimits(max_validating_per_peer=2))
     async with open_test_swarm(1, settings=few) as (node,), open_test_host() as other:

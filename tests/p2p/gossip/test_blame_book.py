@@ -51,11 +51,6 @@ def test_our_own_trouble_and_what_is_useful_is_nobodys_waste(reason: Reason) -> 
     assert (waste.of_forwarder == 0) == (own_trouble or first_time)
 
 
-def test_a_quota_is_broken_by_who_signs_not_by_who_forwards() -> None:
-    assert judged(book(), Reason.OVER_QUOTA, by="a").of_forwarder == OVER_QUOTA
-    assert judged(book(), Reason.OVER_QUOTA).of_forwarder == 0.0
-
-
 def test_a_batch_in_a_second_message_is_its_authors_doing_once() -> None:
     of = book()
     assert judged(of, Reason.VALID, key=b"1", by="f") == Waste()
@@ -63,12 +58,6 @@ def test_a_batch_in_a_second_message_is_its_authors_doing_once() -> None:
     assert judged(of, Reason.DUPLICATE, key=b"2", by="g") == Waste(of_author=SECOND_MESSAGE)
     assert judged(of, Reason.DUPLICATE, key=b"2", by="h") == Waste(), "paid for already"
     assert judged(of, Reason.DUPLICATE, key=b"2", by="h") == Waste(of_forwarder=JUDGED)
-
-
-def test_what_was_fetched_before_it_was_heard_of_is_nobodys_fault() -> None:
-    of = book()
-    assert judged(of, Reason.DUPLICATE, key=b"1") == Waste()
-    assert judged(of, Reason.DUPLICATE, key=b"2").of_author == SECOND_MESSAGE
 
 
 def test_it_is_bounded_and_forgets_by_age() -> None:
@@ -98,7 +87,7 @@ def test_what_was_seen_is_forgotten_by_age_and_by_number() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("ABCDE"), st.integers(0, 6), st.floats(0, 30)), max_size=200)
 )
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_who_never_repeats_itself_never_pays(events: list[tuple[str, int, float]]) -> None:
     """Any peers, any messages, any times: a peer pays for its second copy and not before."""
     of, sent, now = book(), Counter[tuple[str, int]](), 0.0
@@ -114,7 +103,7 @@ def test_who_never_repeats_itself_never_pays(events: list[tuple[str, int, float]
         st.tuples(st.sampled_from("ABCD"), st.sampled_from("PQ"), st.integers(1, 3)), max_size=60
     )
 )
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_whoever_plays_with_an_authors_messages_the_honest_author_is_not_blamed(
     events: list[tuple[str, str, int]],
 ) -> None:

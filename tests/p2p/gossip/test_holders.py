@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shoal_p2p.gossip.rpc import Validate
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT
@@ -23,30 +25,24 @@ def brought(bench: Bench) -> Validate:
     return event
 
 
-def test_who_brings_a_copy_while_it_is_judged_gets_none() -> None:
+@pytest.mark.parametrize(
+    ("who", "says", "beats", "goes_to"),
+    [
+        (B, "a copy", 0, [C]),
+        (B, "a copy", 2, [C]),  # judging may take longer than a heartbeat
+        (C, "an offer", 0, [B]),
+        (B, "another message", 0, [B, C]),
+    ],
+)
+def test_who_has_shown_that_it_has_what_is_judged_gets_none(
+    who: PeerId, says: str, beats: int, goes_to: list[PeerId]
+) -> None:
     bench = meshed(A, B, C)
     event = brought(bench)
-    bench.say(B, messages=[event.message])
-    assert judge(bench, event) == [C]
-
-
-def test_judging_may_take_longer_than_a_heartbeat() -> None:
-    bench = meshed(A, B, C)
-    event = brought(bench)
-    bench.say(B, messages=[event.message])
-    bench.beat(2)
-    assert judge(bench, event) == [C]
-
-
-def test_who_offers_it_while_it_is_judged_gets_none() -> None:
-    bench = meshed(A, B, C)
-    event = brought(bench)
-    bench.say(C, ihave=[(event.message.topics[0], [event.message.id])])
-    assert judge(bench, event) == [B]
-
-
-def test_a_copy_of_one_message_says_nothing_of_another() -> None:
-    bench = meshed(A, B, C)
-    event = brought(bench)
-    bench.say(B, messages=[said(2, author=ELSEWHERE)])
-    assert sorted(judge(bench, event)) == [B, C]
+    if says == "an offer":
+        bench.say(who, ihave=[(event.message.topics[0], [event.message.id])])
+    else:
+        copy = event.message if says == "a copy" else said(2, author=ELSEWHERE)
+        bench.say(who, messages=[copy])
+    bench.beat(beats)
+    assert sorted(judge(bench, event)) == goes_to

@@ -23,7 +23,7 @@ def heard(
 
 
 @given(CLOCKS, st.lists(st.floats(0, 30), min_size=9, max_size=9))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_clocks_that_are_wrong_by_any_amount_change_nothing(
     clocks: list[float], late: list[float]
 ) -> None:

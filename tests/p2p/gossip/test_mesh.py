@@ -206,23 +206,6 @@ def test_subscriptions_are_bounded() -> None:
 # Messages
 
 
-def test_what_is_accepted_goes_to_the_mesh_but_not_back() -> None:
-    bench = meshed(A, B, C)
-    events = bench.bring(A, said(author=C))
-    assert reasons(events) == [(A, C, Reason.VALID)]
-    assert forwarded(events) == [(B, said(author=C).id)]
-
-
-@pytest.mark.parametrize("reason", [Reason.BAD_FIELD, Reason.TOO_OLD, Reason.BUSY])
-def test_what_is_not_accepted_goes_nowhere(reason: Reason) -> None:
-    bench = meshed(A, B)
-    events = bench.bring(A, said(), verdict(reason))
-    assert reasons(events) == [(A, C, reason)]
-    assert forwarded(events) == []
-    again = of(Validate, bench.bring(B, said()))
-    assert len(again) == (reason is Reason.BUSY), "another copy only after our own trouble"
-
-
 def test_copies_are_judged_once() -> None:
     bench = meshed(A, B)
     events = bench.say(A, messages=[said()] * 8) + bench.say(B, messages=[said()])
@@ -461,7 +444,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.lists(STEPS, max_size=40))
 def test_whatever_is_said_what_is_sent_has_somebody_to_send_it_to(steps: list) -> None:
     bench, here, waiting, number = Bench(), set[PeerId](), list[Validate](), 0

@@ -45,7 +45,7 @@ def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
     assert cache.frame(key(5)) is None
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     steps=st.lists(st.one_of(st.none(), st.tuples(st.integers(0, 20), st.integers(0, 3000)))),
 )

@@ -152,7 +152,7 @@ async def test_the_queue_for_the_buffer_is_bounded_by_what_it_holds() -> None:
     assert QUEUE_BYTES < held < QUEUE_BYTES + 2 * weight_of(group)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     calls=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9_000_000), st.booleans())),
 )

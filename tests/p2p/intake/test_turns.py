@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from shoal_p2p.fair import Path
 from shoal_p2p.fair.limiter import FairLimiter
 from shoal_p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns
-from shoal_p2p.standing.scoring import BAN_BELOW, WEIGHTS, Scoreboard
+from shoal_p2p.standing.scoring import BAN_BELOW, Scoreboard
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import TaskCoordinates
-from shoal_tasks.worker.trio_client import TrioTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest, RolloutGroup
 from shoal_wire.verdict import Reason
@@ -97,7 +96,7 @@ class Course:
             self.waits.append(trio.current_time() - began)
             await trio.sleep(pause)
 
-    async def play(self, num_hostile: int, *, size: int, times: int = 40) -> None:
+    async def play(self, num_hostile: int, *, size: int, times: int = 15) -> None:
         with trio.move_on_after(60.0):
             async with trio.open_nursery() as hostile:
                 for number in range(num_hostile):
@@ -118,7 +117,7 @@ async def test_batches_of_a_thousand_tasks_put_nobody_else_off(
 ) -> None:
     course = Course(family)
     await course.play(6, size=1024)
-    assert (len(course.waits), course.put_off) == (120, 0)
+    assert (len(course.waits), course.put_off) == (45, 0)
     assert sorted(course.waits)[len(course.waits) // 2] < 1.0
 
 
@@ -231,7 +230,7 @@ async def test_names_of_one_network_share_its_turns_and_what_it_signs_has_its_ow
     assert had["passed on"] == pytest.approx(had["many"] / 2, rel=0.1)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 1 << 16),
     num_hostile=st.integers(1, 8),
@@ -320,7 +319,7 @@ def test_whose_own_batches_are_never_done_loses_its_share(seed: int) -> None:
 def played(
     num_wasteful: int, num_modest: int, size: int, slowness_s: float, *, is_own: bool
 ) -> list[float]:
-    """Return what each lane had of the worker in 20 seconds, the wasteful ones' first."""
+    """Return what each lane had of the worker in 8 seconds, the wasteful ones' first."""
     worker = CountedWorker(slowness_s)
     turns = WorkerTurns(worker)
 
@@ -337,16 +336,16 @@ def played(
             for lane in range(num_wasteful + num_modest):
                 for _ in range(3):
                     nursery.start_soon(ask, lane, size if lane < num_wasteful else 2)
-            await trio.sleep(10)
+            await trio.sleep(6)
             worker.had_s.clear()
-            await trio.sleep(20)
+            await trio.sleep(8)
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return [worker.had_s[lane] for lane in range(num_wasteful + num_modest)]
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 1 << 16),
     slowness_s=st.sampled_from([0.001, 0.02, 0.1, 0.5, 3.0]),
@@ -386,11 +385,6 @@ def test_a_slow_worker_bans_no_honest_peer(seed: int, slowness_s: float, num_pee
     }
 
 
-def test_all_that_an_honest_peer_in_trouble_does_never_bans_it() -> None:
-    mild = [weight.limit for weight in WEIGHTS.values() if BAN_BELOW < weight.limit < 0]
-    assert (len(mild), sum(mild) > BAN_BELOW) == (4, True)
-
-
 async def test_seats_go_to_who_has_fewest(autojump_clock: trio.testing.MockClock) -> None:
     seats, order = FairLimiter(4), []
 
@@ -422,39 +416,6 @@ async def test_a_free_seat_costs_no_turn_of_the_loop() -> None:
                 assert not others_ran.is_set()
 
 
-class _Begun(TrioTaskWorker):
-    """Says when it is asked for the first time."""
-
-    async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
-        self.asked.set()
-        return await super().question_digests(tasks)
-
-    asked: trio.Event
-
-
-async def test_the_real_worker_answers_all_while_one_connection_asks_for_a_thousand() -> None:
-    worker = _Begun(make.SPECS, patience_seconds=10.0)
-    worker.asked = trio.Event()
-    turns = WorkerTurns(worker, patience_s=10.0)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(worker.run)
-        family = make.coordinates_at(0).family
-        many = [task(family, n, 7) for n in range(1024)]
-        few = [task(family, n, 9) for n in range(8)]
-        ended: list[str] = []
-
-        async def ask(asked: list[TaskCoordinates], lane: str) -> None:
-            assert len(await turns.question_digests(asked, by(lane))) == len(asked)
-            ended.append(lane)
-
-        async with trio.open_nursery() as askers:
-            askers.start_soon(ask, many, "hostile")
-            await worker.asked.wait()
-            askers.start_soon(ask, few, "honest")
-        assert ended[0] == "honest"
-        nursery.cancel_scope.cancel()
-
-
 class TwoWorkers(CountedWorker):
     """Another worker makes the families on a server, `server_s` each."""
 
@@ -471,7 +432,7 @@ class TwoWorkers(CountedWorker):
 _ON_A_SERVER = make.SPECS[0].name
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 1 << 16),
     server_s=st.sampled_from([0.001, 0.05, 0.3, 1.0, 5.0, 60.0]),

@@ -17,7 +17,7 @@ from shoal_p2p.intake.validation import (
     reopen_batch,
 )
 from shoal_p2p.rollouts.groups import published_groups
-from shoal_wire.digests import batch_id, group_id, question_digest
+from shoal_wire.digests import group_id, question_digest
 from shoal_wire.limits import (
     ANNOUNCEMENT_PAYLOAD_TYPE,
     MAX_ANNOUNCEMENT_BYTES,
@@ -49,14 +49,6 @@ def reason_of(raw: bytes, **options: object) -> Reason:
     with pytest.raises(Rejected) as caught:
         opened(raw, **options)  # type: ignore[arg-type]
     return caught.value.reason
-
-
-def test_a_valid_batch_comes_out_with_its_exact_bytes() -> None:
-    batch = PEER.batch([make.group(1), make.group(2)])
-    raw = PEER.envelope(batch)
-    assert opened(raw) == SignedBatch(
-        batch_id=batch_id(raw), publisher=PEER.peer_id, batch=batch, envelope=raw
-    )
 
 
 def test_reasons_follow_the_order_from_cheap_to_dear() -> None:

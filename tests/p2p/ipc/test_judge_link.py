@@ -111,14 +111,6 @@ async def test_a_judge_that_is_away_is_named_once_and_found_again(
         client.close()
 
 
-async def test_a_node_without_a_judge_says_so(tmp_path: Path) -> None:
-    async with open_peer(Node, tmp_path / "node"):
-        client = NodeClient(tmp_path / "node" / SOCKET_NAME, timeout_seconds=20.0)
-        with pytest.raises(NodeRefused, match="no judge"):
-            await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
-        client.close()
-
-
 SWARM = make.swarm()
 LIAR = make.fresh_identity()
 QUESTION = Challenge(

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from shoal.__main__ import main
+from shoal_p2p.standing.guard import REPUTATION_FILE
 from tests.support.nodes import fresh_identity
 from tests.support.running_node import RunningNode
 
@@ -145,3 +146,32 @@ def test_programs_hear_the_summary_alone_however_they_asked_for_json(
     one, two = pair
     code, text = run(capsys, "ping", one.address, "--count", "1", "--data-dir", str(two.data_dir))
     assert (code, json.loads(text)["answered"]) == (0, 1)
+
+
+def test_orders_about_a_peer_take_the_end_that_tables_print(
+    pair: tuple[RunningNode, RunningNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = pair
+    peer, stranger = one.node.member.peer_id, fresh_identity().peer_id
+    _, answer = as_json(capsys, two, "ping", peer[-10:], "--count", "1")
+    assert answer["peer_id"] == peer
+    for order, action, is_blocked, is_protected in (
+        (["block"], "block", True, False),
+        (["protect"], "protect", False, True),
+        (["protect", "--off"], "unprotect", False, False),
+        (["unblock"], "unblock", False, False),
+    ):
+        for name in (stranger, f"…{peer[-10:]}"):
+            code, answer = as_json(capsys, two, *order, name)
+            row = answer["peer"]
+            assert (code, answer["action"]) == (0, action)
+            assert (row["blocked"], row["protected"]) == (is_blocked, is_protected)
+        assert row["peer_id"] == peer
+        kept = json.loads((two.data_dir / REPUTATION_FILE).read_text())
+        assert kept["blocked"] == sorted([peer, stranger]) * is_blocked
+    at = ["--data-dir", str(two.data_dir)]
+    assert main(["debug", "block", "zzzz", *at]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and peer[-10:] in said
+    code, text = run(capsys, "ping", "zzzz", "--count", "9", *at)
+    assert (code, text.count("is not a peer id"), peer[-10:] in text) == (1, 1, True)

@@ -18,6 +18,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.views import MOVED
+from shoal_ipc.client import NodeRefused
 from shoal_p2p.parts import wall_ms
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_wire.types import RolloutGroup
@@ -270,6 +271,11 @@ def test_no_node_is_exit_code_3_and_a_hint_where_one_is(
     assert f"no node is running in {empty}" in error
     assert str(node.data_dir) in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_a_node_without_a_judge_says_so(node: RunningNode) -> None:
+    with pytest.raises(NodeRefused, match="no judge"):
+        node.trainer.call(m.JudgeAsk(), m.JudgeChallenge)  # type: ignore[attr-defined]
 
 
 def test_the_last_numbers_of_a_node_that_has_ended(

@@ -185,17 +185,6 @@ async def test_requests_sent_at_once_are_answered_in_order(tmp_path: Path) -> No
             assert json.loads(reply.body.json) == {"options": {"n": number}}
 
 
-async def test_a_request_in_many_pieces_is_one_request(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        wire = await connect(node)
-        frame = encode_frame(encode_ipc(m.IpcFrame(request_id=5, body=hello())))
-        for byte in frame:
-            await wire.stream.send_all(bytes([byte]))
-        reply = await wire.receive()
-        assert reply is not None
-        assert isinstance(reply.body, m.HelloReply)
-
-
 @pytest.mark.parametrize(
     "body",
     [

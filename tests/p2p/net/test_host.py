@@ -93,24 +93,6 @@ async def test_slots_return_when_connections_end() -> None:
             await until(lambda: host.is_connected(newcomer.peer_id))
 
 
-async def test_random_bytes_on_the_port_touch_nobody() -> None:
-    async with open_test_host() as host, open_test_host() as friend:
-        await friend.dial(host.listen_addrs()[0])
-        host.set_request_handler(ECHO, echo, max_request_bytes=100)
-        for size in (1, 100, 70_000):
-            stream = await trio.open_tcp_stream("127.0.0.1", port_of(host))
-            try:
-                await stream.send_all(os.urandom(size))
-                await stream.send_eof()
-                while await read_available(stream):
-                    pass
-            except (trio.BrokenResourceError, OSError):
-                pass  # cut off while writing
-            await stream.aclose()
-        answer = await friend.request(host.peer_id, ECHO, b"still here", max_response_bytes=100)
-        assert answer == b"still here"
-
-
 # Silence
 
 
@@ -125,16 +107,6 @@ async def test_half_open_peer_is_cut() -> None:
         r.pull_cable()
         await until(lambda: not host.connections())
         assert gone == [peer.peer_id]
-
-
-async def test_lively_peer_is_kept() -> None:
-    async with open_test_host(swarm=FAST) as host, open_test_host() as peer:
-        gone: list[PeerId] = []
-        host.add_peer_callbacks(disconnected=gone.append)
-        await host.dial(peer.listen_addrs()[0])
-        (connection,) = cast("Any", host.libp2p_host).get_network().get_connections()
-        await until(lambda: connection.muxed_conn._ping_id > 5)
-        assert not gone
 
 
 async def test_returning_peer_replaces_its_half_open_connection(
@@ -190,17 +162,6 @@ async def fill(muxed: Any) -> None:
 
 
 # Requests
-
-
-async def test_request_of_many_megabytes() -> None:
-    size = 9_000_000
-    async with open_test_host() as one, open_test_host() as two:
-        one.set_request_handler(ECHO, echo, max_request_bytes=size)
-        await two.dial(one.listen_addrs()[0])
-        payload = os.urandom(size)
-        answer = await two.request(one.peer_id, ECHO, payload, max_response_bytes=size, timeout=30)
-        assert answer == payload
-        assert await two.request(one.peer_id, ECHO, b"", max_response_bytes=0) == b""
 
 
 # Addresses

@@ -93,7 +93,7 @@ def test_who_says_nothing_is_asked_at_every_interval() -> None:
     assert len(peer.pinged_at) >= 600 / SETTINGS.ping_interval_s - 1
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     says_at=st.lists(st.floats(0, 200), max_size=40),
     answers_until=st.sampled_from([0.0, 1.0, 30.0, 75.0, 1e9]),

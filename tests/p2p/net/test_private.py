@@ -114,19 +114,6 @@ async def test_stream_arrives_whole_in_any_pieces(piece: int) -> None:
     assert heard == sent
 
 
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (GREETING, "the peer has no swarm key, this node has one"),
-        (HELLO, "another swarm key"),
-    ],
-    ids=["clear", "another"],
-)
-async def test_strangers_show_at_the_first_bytes(data: bytes, says: str) -> None:
-    with pytest.raises(WrongSwarmKeyError, match=says):
-        await PrivateStream(Bytes(data, 1000), KEY).read(1)
-
-
 @pytest.mark.parametrize("piece", [1, 7, 1000])
 async def test_a_peer_with_a_key_shows_where_there_is_none(piece: int) -> None:
     with pytest.raises(WrongSwarmKeyError, match="this node has no swarm key"):
@@ -226,16 +213,6 @@ async def test_stranger_is_refused_before_any_handshake_and_both_are_told(
         said = f"refused a connection from 127.0.0.1: {of_member.says}; {of_member.do}"
         assert caplog.messages == [said]
         assert "--swarm-key FILE" in said
-
-
-async def test_a_crowd_of_strangers_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    async with open_test_host(swarm=private(KEY)) as member, open_test_host() as stranger:
-        with caplog.at_level(logging.WARNING):
-            for _ in range(5):
-                with pytest.raises(DialError):
-                    await stranger.dial(member.listen_addrs()[0], timeout=5)
-            await until(lambda: sum(member.refused_connections().values()) == 5)
-        assert caplog.text.count("refused a connection") == 1
 
 
 # The list

@@ -193,4 +193,4 @@ class Shares(RuleBasedStateMachine):
 
 
 TestShares = Shares.TestCase
-TestShares.settings = settings(max_examples=100, stateful_step_count=40)
+TestShares.settings = settings(max_examples=40, stateful_step_count=40)

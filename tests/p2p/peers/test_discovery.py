@@ -130,20 +130,10 @@ async def test_bootstraps_dead_for_hours_are_tried_and_told_at_a_sensible_rate(
                 times = host.dial_times(full(boot))
                 assert times[-1] > 6 * 3600 - 61, "and it is still trying"
             host.up.add(full(second))
-            await trio.sleep(90)
+            await trio.sleep(1800)
             assert host.peers.keys() == {second.peer_id}
-            assert caplog.records[-1].getMessage() == "a bootstrap answers again"
-
-
-async def test_one_bootstrap_that_answers_is_no_news(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    host, dead, good = fake_host(), peer(1), peer(2)
-    host.up.add(full(good))
-    with caplog.at_level(logging.INFO, logger="shoal_p2p.peers.discovery"):
-        async with discovering(host, dead, good):
-            await trio.sleep(3600)
-    assert not caplog.records
+            said = caplog.records[-1].getMessage()
+            assert said == "a bootstrap answers again", "one that is dead beside it is no news"
 
 
 async def test_strangers_to_the_swarm_are_no_reason_to_stop_looking(
@@ -345,7 +335,7 @@ async def test_dials_a_few_at_a_time(autojump_clock: trio.testing.MockClock) -> 
     async with discovering(host, *map(peer, range(1, 4)), settings=settings) as discovery:
         for n in range(4, 60):
             discovery.add_peer(peer(n), TargetKind.EXCHANGE)
-        await trio.sleep(300)
+        await trio.sleep(120)
         assert host.most_dialling == 4
         assert {dial.address for dial in host.dials} == {full(peer(n)) for n in range(1, 60)}
 
@@ -461,20 +451,6 @@ async def test_second_address_is_tried_soon(autojump_clock: trio.testing.MockClo
         discovery.add_peer(both, TargetKind.MDNS)
         await trio.sleep(5.6)
         assert both.peer_id in host.peers
-
-
-async def test_peer_that_dialled_us_is_redialled_when_lost(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    host, guest = fake_host(), peer(1)
-    host.up = {full(guest)}
-    async with discovering(host) as discovery:
-        host.connect(guest.peer_id, address=guest.addresses[0], announced=guest.addresses)
-        await trio.sleep(2)
-        assert [info.kind for info in discovery.snapshot()] == [TargetKind.INBOUND]
-        host.lose(guest.peer_id)
-        await trio.sleep(1)
-        assert guest.peer_id in host.peers
 
 
 # Saved peers

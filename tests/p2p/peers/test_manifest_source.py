@@ -211,16 +211,6 @@ async def test_who_has_a_manifest_starts_at_once_while_its_bootstrap_is_down(
         assert trio.current_time() - started < 2.0
 
 
-async def test_a_bootstrap_that_is_up_wins_over_the_manifest_kept(tmp_path: Path) -> None:
-    save_manifest(tmp_path, manifest_of_settings(Settings(swarm_name="mine")))
-    async with pair(THEIRS, tmp_path) as (source, host, address):
-        await host.dial(address)
-        found = await source.find()
-        if not found.confirmed:  # slower than a start waits: then it wins a moment later
-            assert await source.watch(found) == THEIRS
-        assert load_manifest(tmp_path) == THEIRS
-
-
 @asynccontextmanager
 async def invited(
     serves: Manifest, wanted: Manifest, tmp_path: Path

@@ -66,40 +66,6 @@ def announce(seed: int, swarm: str) -> subprocess.Popen[bytes]:
     )
 
 
-@needs_multicast
-async def test_two_processes_of_one_swarm_find_each_other() -> None:
-    swarm = os.urandom(32).hex()
-    seeds = {kind: int.from_bytes(os.urandom(1), "big") for kind in ("same", "other")}
-    seeds["other"] = seeds["same"] ^ 0xFF
-    found: list[PeerAddresses] = []
-    mdns = Mdns(
-        peer_id=fresh_identity().peer_id,
-        addresses=("/ip4/127.0.0.1/tcp/4000",),
-        swarm=swarm,
-        interfaces=LOOPBACK,
-        on_found=found.append,
-    )
-    stranger, friend = announce(seeds["other"], "ff" * 32), announce(seeds["same"], swarm)
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(mdns.run)
-            await until(lambda: found, patience_s=40)
-            assert mdns.running
-            friend_id = identity_from_seed(bytes([seeds["same"]]) * 32).peer_id
-            assert {peer.peer_id for peer in found} == {friend_id}
-            assert found[0].addresses == ("/ip4/127.0.0.1/tcp/4001",)
-            assert friend.stdout is not None
-            with trio.fail_after(40):
-                line = await trio.to_thread.run_sync(friend.stdout.readline)
-            assert line.decode().strip() == mdns._peer_id
-            nursery.cancel_scope.cancel()
-        assert not mdns.running
-    finally:
-        for process in (stranger, friend):
-            process.kill()
-            process.wait()
-
-
 def names_alone(count: int) -> Iterator[bytes]:
     """Packets that speak of services of ours, and say nothing of them."""
 
@@ -117,16 +83,18 @@ def names_alone(count: int) -> Iterator[bytes]:
 
 @needs_multicast
 async def test_names_that_nobody_answers_for_hold_up_no_honest_one() -> None:
+    """Nor is a peer of another swarm found, though it was there first."""
     found: list[PeerAddresses] = []
+    swarm, seed = os.urandom(32).hex(), int.from_bytes(os.urandom(1), "big")
     mdns = Mdns(
         peer_id=fresh_identity().peer_id,
         addresses=("/ip4/127.0.0.1/tcp/4000",),
+        swarm=swarm,
         interfaces=LOOPBACK,
         on_found=found.append,
     )
-    seed = int.from_bytes(os.urandom(1), "big")
     friend_id = identity_from_seed(bytes([seed]) * 32).peer_id
-    friend: subprocess.Popen[bytes] | None = None
+    others = [announce(seed ^ 0xFF, "ff" * 32)]
     async with trio.open_nursery() as nursery:
         await nursery.start(mdns.run)
         await until(lambda: mdns.running, patience_s=40)
@@ -140,13 +108,16 @@ async def test_names_that_nobody_answers_for_hold_up_no_honest_one() -> None:
                 sender.sendto(packet, ("224.0.0.251", 5353))
                 await trio.sleep(0.005)
         try:
-            friend = announce(seed, "ff" * 32)
-            await until(lambda: any(one.peer_id == friend_id for one in found), patience_s=40)
+            others.append(announce(seed, swarm))
+            await until(lambda: found, patience_s=40)
+            assert {one.peer_id for one in found} == {friend_id}
+            assert found[0].addresses == ("/ip4/127.0.0.1/tcp/4001",)
         finally:
-            if friend is not None:
-                friend.kill()
-                friend.wait()
+            for process in others:
+                process.kill()
+                process.wait()
             nursery.cancel_scope.cancel()
+    assert not mdns.running
 
 
 async def test_machine_without_multicast_is_one_log_line(

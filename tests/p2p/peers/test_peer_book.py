@@ -108,17 +108,6 @@ def _row_of(book: PeerBook, peer_id: PeerId) -> dict[str, object]:
     }
 
 
-def test_saves_and_loads(tmp_path: Path) -> None:
-    path = tmp_path / "peers.json"
-    assert read_kept(path, PeerBook.from_json) is None
-    book = PeerBook()
-    book.note_connected(at(IDS[0], 1, 2), now_ms=5)
-    path.write_text(book.to_json())
-    kept = read_kept(path, PeerBook.from_json)
-    assert kept is not None and kept.ranked() == book.ranked()
-    assert [file.name for file in tmp_path.iterdir()] == ["peers.json"]
-
-
 @pytest.mark.parametrize(
     "content",
     [

@@ -81,8 +81,8 @@ async def open_hidden(
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("key", [None, b"k" * 32])
-async def test_two_hidden_nodes_exchange_through_a_relay(key: bytes | None) -> None:
+async def test_two_hidden_nodes_exchange_through_a_relay() -> None:
+    key = b"k" * 32
     async with (
         open_relay_host(key=key) as (relay, server),
         open_hidden(relay, key=key) as one,
@@ -122,24 +122,6 @@ async def test_a_hidden_node_tells_its_way_through_the_relay_and_not_the_relays_
         told = set(two.peer_addresses(one.node.peer_id))
         assert told == {a.rpartition("/p2p/")[0] for a in one.node.host.listen_addrs()}
         assert any(map(is_circuit, told))
-
-
-async def test_cutting_a_circuit_leaves_the_relay_and_other_circuits_alone() -> None:
-    async with (
-        open_relay_host() as (relay, server),
-        open_hidden(relay) as one,
-        open_hidden(relay) as two,
-        open_hidden(relay) as three,
-    ):
-        for other in (two, three):
-            await other.node.host.dial(one.circuit)
-            await until(lambda other=other: one.node.host.is_connected(other.node.peer_id))
-        assert server.num_circuits == 2
-        one.node.host.abort(two.node.peer_id)
-        await until(lambda: not two.node.host.is_connected(one.node.peer_id))
-        await until(lambda: server.num_circuits == 1)
-        assert one.node.host.is_connected(relay.peer_id)
-        assert await three.node.host.ping(one.node.peer_id) > 0
 
 
 async def test_relay_that_goes_takes_its_addresses_with_it() -> None:
@@ -383,24 +365,6 @@ async def test_a_peer_that_is_no_relay_of_ours_opens_no_circuit_to_us() -> None:
         answer = await read_stop(stream)
         assert answer.status == pb.Status.PERMISSION_DENIED
         await until(lambda: len(one.node.host.connections()) == 2)
-
-
-@pytest.mark.parametrize(
-    "junk",
-    [b"\xff" * 20, b"\xff\xff\xff\xff\x7f", b"\x02\x08\x01", b"\x04\x08\x01\x12\x00", b""],
-)
-async def test_junk_is_survived_by_a_relay(junk: bytes) -> None:
-    async with open_relay_host() as (relay, server), open_test_host() as bad:
-        await bad.dial(relay.listen_addrs()[0])
-        stream = await bad.libp2p_host.new_stream(
-            relay.libp2p_host.get_id(),
-            [TProtocol(HOP)],
-        )
-        if junk:
-            await stream.write(junk)
-        await stream.close()
-        assert await bad.ping(relay.peer_id) > 0
-        assert server.num_circuits == 0
 
 
 def test_circuit_addresses() -> None:

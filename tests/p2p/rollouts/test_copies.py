@@ -18,7 +18,7 @@ from tests.support.local_node import LocalNode, open_local_node, wall_ms
 
 MANIFEST = make.swarm()
 ME = make.fresh_identity()
-SCHEDULES, STEPS, COPIERS = 60, 14, 3
+SCHEDULES, STEPS, COPIERS = 20, 14, 3
 TRAINER = "trainer"
 
 
@@ -146,7 +146,7 @@ STEP_NAMES = (
 
 
 async def test_what_a_copier_withdraws_is_taken_from_the_author(tmp_path: Path) -> None:
-    """Over 60 schedules of 14 steps, each with restarts in it."""
+    """Over 20 schedules of 14 steps, each with restarts in it."""
     for seed in range(SCHEDULES):
         schedule, folder = Schedule(random.Random(seed), 10 * seed), tmp_path / str(seed)
         await trio.Path(folder).mkdir()

@@ -63,12 +63,6 @@ def test_signal_is_what_was_trained_on() -> None:
     )
 
 
-def test_before_anything_is_learnt_there_is_no_share() -> None:
-    ledger = LearningLedger(ME)
-    assert ledger.lately(NOW_MS).others_signal_share is None
-    assert (ledger.publishers(NOW_MS), ledger.families()) == ((), ())
-
-
 def test_lately_is_ten_minutes_and_an_hour() -> None:
     ledger = LearningLedger(ME)
     ledger.take(1, [group(), group()], now_ms=NOW_MS)
@@ -131,7 +125,7 @@ def test_families_are_of_own_questions_at_first_and_lately() -> None:
     assert family.reward == pytest.approx((401 - FAMILY_GROUPS) / 400, abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_whatever_a_trainer_tells_it_stays_within_its_bounds(seed: int) -> None:
     rng = random.Random(seed)
     ledger, number, now_ms = LearningLedger(ME), 1, NOW_MS
@@ -180,7 +174,7 @@ def test_a_damaged_file_is_refused_whole(text: str) -> None:
 def test_what_is_left_is_what_there_was(tmp_path: Path) -> None:
     """Read from disk, a ledger says what the node said when it trained last."""
     rng, tried = random.Random(7), 0
-    for case in range(200):
+    for case in range(40):
         ledger, now_ms, received = LearningLedger(ME), NOW_MS, 0
         for number in range(1, rng.randint(1, 30)):
             now_ms += rng.choice([1000, MINUTE, 20 * MINUTE, 300 * MINUTE])
@@ -193,7 +187,7 @@ def test_what_is_left_is_what_there_was(tmp_path: Path) -> None:
         for me in (ME, ""):  # a node that was killed has left no status that says who it was
             assert left_in(folder, me) == ledger.view(ledger.last_ms)
         tried += 1
-    assert tried == 200
+    assert tried == 40
 
 
 def test_of_an_older_ledger_it_has_to_be_known_whose_it_is(tmp_path: Path) -> None:
@@ -224,16 +218,6 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
     again = LearningLedger(ME)
     await kept(path, again)
     assert (again.round, row(again, ANN).trained) == (7, 1)
-
-
-async def test_a_damaged_one_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / LEDGER_FILE
-    path.write_bytes(b"\xff\x00 nonsense")
-    ledger = LearningLedger(ME)
-    await kept(path, ledger)
-    assert ledger.round == 0
-    assert not path.exists()
-    assert "kept as" in caplog.text
 
 
 async def test_a_round_is_on_disk_within_twenty_seconds_and_who_came_within_a_minute(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -17,7 +15,7 @@ from shoal_p2p.fetch.shelf import Shelf
 from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.rollouts import pool as pool_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
-from shoal_p2p.store.store import StoreCore, StoreError, StoreFault
+from shoal_p2p.store.store import StoreError, StoreFault
 from shoal_wire.digests import batch_id as id_of
 from shoal_wire.digests import group_id
 from shoal_wire.types import GroupId, PeerId, SignedBatch
@@ -208,28 +206,6 @@ async def test_a_full_disk_keeps_others_groups_in_memory(
         assert [type(event) for event in notes.events] == [NewGroups], "others cannot have it"
 
 
-async def test_batches_kept_together_share_a_transaction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    transactions: list[int] = []
-    run = StoreCore._transaction
-
-    def counted(core: StoreCore, calls: Sequence[Any], **how: Any) -> list[Any]:
-        transactions.append(len(calls))
-        return run(core, calls, **how)
-
-    ann = author()
-    batches = [batch(ann, number, sequence=number) for number in range(1, 9)]
-    async with start(tmp_path) as node:
-        monkeypatch.setattr(StoreCore, "_transaction", counted)
-        await node.pool.keep_all(batches)
-        assert sum(transactions) == 8
-        assert len(transactions) <= 2, "one had begun when the others came"
-        assert [entry.group.batch_id for entry in node.buffer.residents()] == [
-            signed.batch_id for signed in batches
-        ]
-
-
 async def test_what_is_withdrawn_while_others_are_kept_is_not_written(tmp_path: Path) -> None:
     ann, bob, notes = author(), author(), Notes()
     first, second = batch(ann, 1, sequence=5), batch(ann, 2, sequence=5)
@@ -289,29 +265,6 @@ async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> No
         nursery.cancel_scope.cancel()
 
 
-async def test_small_batches_share_a_turn(tmp_path: Path) -> None:
-    """A full loop has ten turns a second, and batches come faster."""
-    turns, taken = itertools.count(), list[int]()
-
-    async def take_turns() -> None:
-        while True:
-            next(turns)
-            await trio.lowlevel.checkpoint()
-
-    class Watching:
-        def notice(self, event: Event) -> None:
-            if isinstance(event, NewGroups):
-                taken.append(next(turns))
-
-    ann = author()
-    async with start(tmp_path) as node, trio.open_nursery() as nursery:
-        node.pool._keepers = (Watching(),)
-        nursery.start_soon(take_turns)
-        await node.pool.keep_all([batch(ann, number, sequence=number) for number in range(1, 17)])
-        nursery.cancel_scope.cancel()
-    assert taken == list(range(taken[0], taken[0] + 16)), "somebody else had a turn between two"
-
-
 class Notes:
     """A keeper that writes down what it is told."""
 
@@ -369,28 +322,19 @@ async def test_one_keepers_fault_costs_the_others_nothing(
     assert "Broken did not take NewGroups" in caplog.text
 
 
-async def test_pruning_leaves_what_is_still_of_use(tmp_path: Path) -> None:
-    ann = author()
-    async with start(tmp_path) as node:
-        for number in range(3):
-            await node.receive(batch(ann, number))
-        await node.pool._prune()
-        assert len((await node.store.load()).batch_ids) == 3
-        assert len(external_ids(node)) == 3
-
-
-async def test_an_own_batch_stays_on_disk_as_long_as_its_groups_are_shown(
+async def test_a_batch_stays_on_disk_as_long_as_its_groups_are_here_or_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "_SERVED_MS", 0)
     async with start(tmp_path) as node:
         own = await node.outbox.accept(make.publish([make.group(7)]))
         node.pool.keep_own(own.signed)
+        await node.receive(batch(author(), 1))
         with trio.fail_after(20):
             await node.outbox.drained()
         monkeypatch.setattr(node.store, "wall_ms", lambda: wall_ms() + 1000)
         await node.pool._prune()
-        assert len((await node.store.load()).batch_ids) == 1
+        assert len((await node.store.load()).batch_ids) == 2
         node.buffer.expire(trio.current_time() + 3600.0)
         assert own_ids(node) == []
         await node.pool._prune()

@@ -69,7 +69,7 @@ def test_it_holds_no_more_bytes_than_its_bound_whatever_the_groups_weigh() -> No
     assert all(c.text.endswith("x…") for c in newest.group.group.completions)
 
 
-@settings(max_examples=100)
+@settings(max_examples=25)
 @given(
     sizes=st.lists(
         st.tuples(st.integers(0, 6), st.integers(1, 64), st.integers(0, 32_000), st.booleans()),

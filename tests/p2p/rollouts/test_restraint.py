@@ -59,7 +59,7 @@ class Line:
 )
 @example([2.0, 4.0, 4.0, 4.0], 2.125)
 @example([5.0, 5.0, 5.0, 5.0], 2.2)
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_whoever_publishes_how_fast_messages_are_late_by_seconds_and_the_swarm_is_busy(
     every_s: list[float], overload: float
 ) -> None:

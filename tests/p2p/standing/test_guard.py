@@ -15,7 +15,6 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.__main__ import main
 from shoal_ipc.messages import ControlAction
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.network import SimulatedNetwork
@@ -28,8 +27,6 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
 from tests.support.doubles.host import connection_of
 from tests.support.nodes import fresh_identity, open_test_host, until
-from tests.support.peers import SHARED
-from tests.support.running_node import RunningNode
 
 HEAVY = verdict(Reason.BAD_SIGNATURE)
 
@@ -141,35 +138,6 @@ class Aged:
         return getattr(self._host, name)
 
 
-def debug(node: RunningNode, capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    code = main(["debug", *arguments, "--data-dir", str(node.data_dir), "--json"])
-    out = capsys.readouterr().out
-    return code, json.loads(out) if out else None
-
-
-def test_orders_through_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    peer = fresh_identity().peer_id
-    with RunningNode(tmp_path / "node", parts=SHARED) as node:
-        code, answer = debug(node, capsys, "scores")
-        assert (code, answer["scores"]) == (0, [])
-        code, answer = debug(node, capsys, "block", peer)
-        assert (code, answer["action"], answer["peer"]["blocked"]) == (0, "block", True)
-        assert peer in (node.data_dir / REPUTATION_FILE).read_text()
-        code, answer = debug(node, capsys, "protect", peer)
-        assert (answer["peer"]["blocked"], answer["peer"]["protected"]) == (False, True)
-        code, answer = debug(node, capsys, "protect", peer, "--off")
-        assert (answer["action"], answer["peer"]["protected"]) == ("unprotect", False)
-        code, answer = debug(node, capsys, "unblock", peer)
-        assert code == 0
-        code, answer = debug(node, capsys, "block", "somebody")
-        assert (code, answer) == (1, None)
-        debug(node, capsys, "block", peer)
-        assert main(["debug", "scores", "--data-dir", str(node.data_dir)]) == 0
-        assert "blocked" in capsys.readouterr().out
-
-
 # Newcomers and who was here before
 
 
@@ -272,22 +240,6 @@ def test_no_course_of_arrivals_puts_an_idle_newcomer_in_the_place_of_merit(
             continue
         left = [house.rank[PeerId(f"p{n}")] for n in house.opened]
         assert min(left) >= house.rank[PeerId(f"p{gone}")], f"merit went before less: {before}"
-
-
-async def test_what_is_counted_has_had_its_consequences(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who waits for a count in another thread, as tests and views do, looks at points next."""
-    stranger = fresh_identity().peer_id
-    at_the_count: list[float] = []
-    async with guarded(tmp_path) as (_host, guard):
-
-        def count(*_judged: object, **_signer: object) -> None:
-            at_the_count.append(guard.reputation.score(stranger, trio.current_time()))
-
-        monkeypatch.setattr(guard.verdicts, "count", count)
-        guard.on_verdict(stranger, stranger, HEAVY)
-    assert at_the_count == [pytest.approx(-20.0, abs=0.1)]
 
 
 async def test_a_new_ban_is_on_disk_within_twenty_seconds_and_points_within_a_minute(

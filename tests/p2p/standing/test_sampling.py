@@ -103,7 +103,7 @@ def test_how_good_others_are_changes_nothing_for_anybody(perfect: int) -> None:
     assert standings.weight(BOB, 0.0) == 1.0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_beginners_that_are_right_once_in_thirty_do_not_condemn_each_other(seed: int) -> None:
     rng = random.Random(seed)
     standings = SamplingStandings()

@@ -62,20 +62,6 @@ class Gate:
         assert await trio.to_thread.run_sync(self.entered.wait, 10)
 
 
-async def test_concurrent_reservations_each_get_their_own_number(tmp_path: Path) -> None:
-    sequences: list[int] = []
-
-    async def reserve(store: Store, number: int) -> None:
-        own = await store.reserve_own(b"%d" % number, sealed)
-        assert own.envelope == sealed(own.sequence)
-        sequences.append(own.sequence)
-
-    async with running(tmp_path) as store, trio.open_nursery() as nursery:
-        for number in range(100):
-            nursery.start_soon(reserve, store, number)
-    assert sorted(sequences) == list(range(1, 101))
-
-
 async def test_waiting_requests_share_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
