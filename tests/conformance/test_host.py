@@ -49,13 +49,6 @@ async def is_refused(one: Host, other: Host) -> None:
 # Who it is and where it listens
 
 
-async def test_it_is_who_its_identity_says(world: World) -> None:
-    identity = fresh_identity()
-    host = world.make_host(identity=identity)
-    assert host.identity is identity
-    assert host.peer_id == identity.peer_id
-
-
 async def test_started_means_that_every_address_can_be_dialled(world: World) -> None:
     host = world.make_host()
     assert host.listen_addrs() == ()
@@ -317,14 +310,6 @@ async def test_a_ban_cuts_off_and_refuses_both_ways(world: World) -> None:
     one.unban(two.peer_id)
     assert not one.is_banned(two.peer_id)
     await connect(two, one)
-
-
-async def test_who_is_banned_before_it_comes_does_not_get_in(world: World) -> None:
-    one, two = await world.hosts(2)
-    calls = Calls(one)
-    one.ban(two.peer_id, seconds=60)
-    await is_refused(two, one)
-    assert calls.connected == []
 
 
 async def test_a_longer_ban_stays_and_any_ban_ends(world: World) -> None:

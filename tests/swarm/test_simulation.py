@@ -243,23 +243,19 @@ def replayed(seed: int, folder: Path) -> str:
     return simulate(seed, plan, folder, short).trace
 
 
-def test_a_node_hears_that_it_listens_to_another_shard_and_asks_what_was_said_there(
+def test_a_seed_is_one_run_and_another_seed_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: set[int] = set()
-    note = Backfill.note_shards
+    told, note = set[int](), Backfill.note_shards
 
     def noted(backfill: Backfill) -> None:
         told.add(id(backfill))
         note(backfill)
 
-    monkeypatch.setattr(Backfill, "note_shards", noted)
-    replayed(5, tmp_path)
-    assert len(told) >= 6, "each of the honest"
-
-
-def test_a_seed_is_one_run_and_another_seed_another(tmp_path: Path) -> None:
-    here = replayed(5, tmp_path / "here")
+    with monkeypatch.context() as patch:
+        patch.setattr(Backfill, "note_shards", noted)
+        here = replayed(5, tmp_path / "here")
+    assert len(told) >= 6, "each of the honest hears of the shard that it listens to"
     assert replayed(6, tmp_path / "other") != here
     there = subprocess.run(
         [sys.executable, "-c", REPLAY, "5", str(tmp_path / "there")],

@@ -14,7 +14,7 @@ from shoal_p2p.gossip.rpc import Forward, SendRpc, Validate
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import Reason, verdict
+from shoal_wire.verdict import ACCEPT, Reason, verdict
 from tests.p2p.gossip.bench import (
     ME,
     TOPIC,
@@ -417,6 +417,20 @@ def test_who_wastes_is_charged_by_the_second_after_a_grace() -> None:
         bench.now += pause.seconds
         charged += charges(bench.mesh.paused(A, pause, bench.now))
     assert charged == [(A, Cause.FLOOD)] * 9
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_who_brings_dear_messages_waits_and_pays_if_they_are_its_own(own: bool) -> None:
+    flood = replace(GossipLimits().flood, work_per_second=2.0, grace_s=0.2)
+    bench = meshed(A, settings=GossipSettings(limits=GossipLimits(flood=flood)))
+    dear, charged = replace(ACCEPT, work_s=0.1), []
+    for number in range(60):
+        while (pause := bench.mesh.pause(A, bench.now)) is not None:
+            bench.now += pause.seconds
+            charged += charges(bench.mesh.paused(A, pause, bench.now))
+        assert 0.1 * number <= flood.work_burst + 2.0 * bench.now + 0.1
+        bench.bring(A, said(number, author=A if own else PeerId(f"author {number}")), dear)
+    assert set(charged) == ({(A, Cause.FLOOD)} if own else set())
 
 
 # Whatever is said

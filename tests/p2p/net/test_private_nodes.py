@@ -103,20 +103,6 @@ def _addr(peer: Any) -> Any:
     return PeerAddresses(peer_id=peer.member.peer_id, addresses=(transport,))
 
 
-async def test_only_peers_with_the_key_join(tmp_path: Path) -> None:
-    key = tmp_path / "swarm.key"
-    await trio.Path(key).write_text(format_swarm_key(b"k" * 32))
-    async with running(BootstrapPeer, tmp_path / "boot", swarm_key=str(key)) as boot:
-        at = (address_of(boot),)
-        async with (
-            running(Node, tmp_path / "friend", bootstrap=at, swarm_key=str(key)) as friend,
-            running(Node, tmp_path / "stranger", admitted=False, bootstrap=at) as stranger,
-        ):
-            await until(lambda: any(friend.member.gossip.mesh().values()))
-            assert stranger.member.discovery.solo
-            assert sum(boot.member.host.refused_connections().values())
-
-
 @pytest.mark.parametrize(("mine", "theirs", "bar"), CASES, ids=str)
 async def test_who_cannot_join_is_told_why_at_once_and_by_the_doctor(
     mine: str, theirs: str, bar: Bar, tmp_path: Path, caplog: pytest.LogCaptureFixture
