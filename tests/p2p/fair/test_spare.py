@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_p2p.fair.buckets import Rate
@@ -26,6 +26,7 @@ def test_after_the_wait_it_may_take_and_not_before(
     assert rate.wait_s(asker, now + wait_s / 2) == pytest.approx(wait_s / 2, abs=1e-9)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 30), st.floats(0, 0.2)), min_size=1, max_size=300))
 def test_who_has_taken_nothing_never_waits_for_networks_that_keep_to_it(
     asks: list[tuple[int, float]],

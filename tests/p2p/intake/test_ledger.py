@@ -140,7 +140,7 @@ def test_a_publisher_gets_no_more_than_burst_and_rate(steps: list[tuple[float, i
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 40), st.floats(0, 4)), max_size=120))
-@settings(max_examples=300)
+@settings(max_examples=40)
 def test_what_others_bring_of_a_publisher_is_not_its_doing(
     events: list[tuple[bool, int, float]],
 ) -> None:

@@ -103,6 +103,26 @@ async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_par
     assert entry.addresses == (TRUE,), "hearsay is not written down"
 
 
+async def test_an_address_that_a_peer_has_answered_at_stays_first_while_it_is_away(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    net = Net()
+    net.up.add(f"{TRUE}/p2p/{HONEST}")
+    async with discovering(net) as discovery:
+        discovery.add_peer(said(HONEST, TRUE), TargetKind.EXCHANGE)
+        await trio.sleep(1)
+        net.up.clear()
+        net.lose(HONEST)
+        await trio.sleep(1)
+        for number in range(20):
+            address = f"/ip4/203.0.{number}.5/tcp/22"
+            discovery.add_peer(said(HONEST, address), TargetKind.MDNS)
+            target = discovery._targets.get(HONEST)
+            assert target is not None
+            assert target.addresses[0] == TRUE
+            assert len(target.addresses) <= MAX_ADDRS_PER_PEER
+
+
 async def test_a_name_that_is_forgotten_and_heard_of_again_is_where_the_book_has_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -120,7 +120,7 @@ async def test_who_was_answered_makes_room_at_once_and_the_protected_never(
         assert house.come("new", f"{CROWD}.99")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_names_of_one_network_keep_nobody_out_and_push_nobody_out(
     seed: int, autojump_clock: trio.testing.MockClock
 ) -> None:

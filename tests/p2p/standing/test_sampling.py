@@ -7,7 +7,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_p2p.standing.sampling import FLOOR, HALF_LIFE_SECONDS, SamplingStandings
@@ -139,6 +139,7 @@ def test_the_next_name_of_a_source_begins_where_its_last_ones_ended() -> None:
     assert standings.weight(NEW, 0.0, "bad") == 1.0, "it counts for itself by now"
 
 
+@settings(max_examples=50)
 @given(
     reports=st.lists(
         st.tuples(
