@@ -261,18 +261,6 @@ async def test_a_flood_of_announcements_stays_within_its_bounds(tmp_path: Path) 
         await until(lambda: len(victim.heard()) == len(groups))
 
 
-@pytest.mark.parametrize("size", [0, 1 << 40])
-async def test_an_announced_size_beyond_the_swarms_cap_is_rejected(
-    tmp_path: Path, size: int
-) -> None:
-    async with opened(tmp_path) as (victim, _honest, false):
-        await false.announce(bytes(100), num_bytes=size)
-        await until(lambda: victim.verdicts)
-        expected = Reason.OVERSIZE_PAYLOAD if size else Reason.BAD_FIELD
-        assert victim.blamed(false.peer_id) == [expected]
-        assert false.asked == []
-
-
 # Listings
 
 EAGER = replace(QUICK, backfill=replace(QUICK.backfill, first_peers=1))

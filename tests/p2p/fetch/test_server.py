@@ -22,7 +22,7 @@ from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.fetch.server import RolloutServer, ServeLimits
 from shoal_p2p.fetch.shelf import Shelf
 from shoal_p2p.fetch.stats import FetchStats
-from shoal_p2p.net.host import Libp2pHost, RequestError, RequestFailure
+from shoal_p2p.net.host import Libp2pHost, RequestError
 from shoal_p2p.net.request import RequestLimits, write_frame
 from shoal_wire.limits import MAX_ANSWER_BYTES, MAX_CHUNK_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
@@ -43,7 +43,6 @@ from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason, Verdict
 from tests.support import factories as make
 from tests.support.exchange_nodes import NO_BACKFILL, ExchangeNode, big_groups, open_node
-from tests.support.network import is_reset
 from tests.support.nodes import open_test_host
 
 ASKER = PeerId("asker")
@@ -409,29 +408,6 @@ async def served(
 async def open_stream(stranger: Libp2pHost, node: ExchangeNode) -> Any:
     library = cast("Any", stranger.libp2p_host)
     return await library.new_stream(ID.from_base58(node.peer_id), [TProtocol(SERVED)])
-
-
-async def test_a_request_that_does_not_parse_resets_the_stream(tmp_path: Path) -> None:
-    async with served(tmp_path) as (node, stranger):
-        for raw in (b"\xff\xff\xff", b"", bytes(4096)):
-            with pytest.raises(RequestError) as raised:
-                await stranger.request(
-                    node.peer_id, SERVED, raw, max_response_bytes=MAX_ANSWER_BYTES
-                )
-            assert raised.value.failure is RequestFailure.RESET
-        assert node.blamed(stranger.peer_id) == [Reason.BAD_REQUEST] * 3
-        stream = await open_stream(stranger, node)
-        await stream.write((1 << 31).to_bytes(4, "big"))
-        assert await is_reset(stream)
-        # The node goes on.
-        own = await node.share(1)
-        raw = await stranger.request(
-            node.peer_id,
-            SERVED,
-            encode_query(WholeQuery(batch_ids=(own.batch_id,))),
-            max_response_bytes=MAX_ANSWER_BYTES,
-        )
-        assert decode_answer(raw) == Envelopes(envelopes=(own.envelope,))
 
 
 @pytest.mark.parametrize("reads", [True, False])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,25 +31,6 @@ async def refused(client: NodeClient, body: m.Body) -> NodeRefused:
 async def fill(node: LocalNode, *numbers: int) -> None:
     author = make.Author(node.manifest, now_ms=wall_ms())
     await node.receive(author.signed(author.batch([make.group(n) for n in numbers])))
-
-
-async def test_a_published_batch_is_on_disk_in_the_buffer_and_on_its_way(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        client = node.client()
-        request = make.publish([make.group(1), make.group(2)], key=b"first")
-        reply = await ask(client, request, m.PublishReply)
-        assert (reply.sequence, reply.is_new) == (1, True)
-        with trio.fail_after(20):
-            await node.outbox.drained()
-        assert len(node.gossip.published) == 1
-        assert node.buffer.stats(trio.current_time()).own_groups == 2
-        again = await ask(client, request, m.PublishReply)
-        assert again == m.PublishReply(sequence=1, batch_id=reply.batch_id, is_new=False)
-        assert node.pool.groups_published == 2
-        # Own groups are the trainer's already: an old one that asks for them gets none.
-        own = await ask(client, m.Sample(num_local=5), m.SampleReply)
-        assert own == m.SampleReply(groups=(), ready_local=0, ready_external=0)
-        client.close()
 
 
 NUL = make.group(1, ("7", "\0"))
@@ -156,20 +136,4 @@ async def test_a_bad_request_is_a_refusal(tmp_path: Path, body: m.Body, said: st
         client = node.client()
         assert said in str(await refused(client, body))
         assert (await ask(client, m.Report(groups=()), m.Done)).count == 0
-        client.close()
-
-
-async def test_reports_and_status_reach_the_views(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        await fill(node, 1)
-        client = node.client()
-        reply = await ask(client, m.Sample(num_external=1), m.SampleReply)
-        published = reply.groups[0].published
-        report = m.GroupReport(
-            group_id=published.group_id, publisher=published.publisher, rewards=(0.0, 1.0)
-        )
-        await ask(client, m.Report(groups=(report,)), m.Done)
-        assert [recent.rewards for recent in node.recent.after(0, limit=9)] == [(0.0, 1.0)]
-        await ask(client, m.TrainerStatus(json=json.dumps({"round": 7})), m.Done)
-        assert node.link.status == {"round": 7}
         client.close()

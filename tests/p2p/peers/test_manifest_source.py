@@ -18,7 +18,7 @@ from shoal_p2p.peers.manifest_source import ManifestSource, manifest_of_settings
 from shoal_p2p.peers.peer_book import PeerBook
 from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError
-from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
+from shoal_wire.limits import MANIFEST_PROTOCOL
 from shoal_wire.manifest import Manifest, TaskFamily, make_manifest
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -184,20 +184,6 @@ async def test_a_peer_tells_whom_it_knows_but_not_the_asker() -> None:
                 found = await services.fetch_peers(asker, server.peer_id)
         assert [peer.peer_id for peer in found] == [third.peer_id, remembered]
         assert found[1].addresses == ("/ip4/192.0.2.7/tcp/4001",)
-
-
-@pytest.mark.parametrize("answer", [b"\xff\xff", b"\x0a\x02hi"])
-async def test_nonsense_instead_of_peers_is_nobody(answer: bytes) -> None:
-    async def nonsense(_peer: PeerId, _request: bytes) -> bytes:
-        return answer
-
-    async with open_test_host() as server, open_test_host() as asker:
-        server.set_request_handler(PEERS_PROTOCOL, nonsense, max_request_bytes=10)
-        await asker.dial(server.listen_addrs()[0])
-        assert await services.fetch_peers(asker, server.peer_id) == []
-    async with open_test_host() as silent, open_test_host() as asker:
-        await asker.dial(silent.listen_addrs()[0])
-        assert await services.fetch_peers(asker, silent.peer_id) == []
 
 
 async def test_who_has_a_manifest_starts_at_once_while_its_bootstrap_is_down(

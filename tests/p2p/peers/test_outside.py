@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 import trio
 
-from shoal_p2p.net.host import RequestError, RequestFailure
 from shoal_p2p.peers.outside import ReachServer, ask_outside, wall_ms
 from shoal_wire.reach import (
-    REACH_PROTOCOL,
     ReachReply,
     decode_reach_reply,
     encode_reach_reply,
-    encode_reach_request,
 )
 from tests.support.network import port_of
 from tests.support.nodes import open_test_host, until
@@ -70,16 +66,6 @@ async def test_where_a_peer_got_in_it_tells_who_asks_it_for_peers() -> None:
         told = two.peer_addresses(one.peer_id)
         assert told == tuple(f"/ip4/127.0.0.1/tcp/{p}" for p in (port, port_of(one)))
         await listener.aclose()
-
-
-async def test_malformed_questions_are_reset() -> None:
-    async with open_test_host() as one, open_test_host() as two:
-        ReachServer(host=two).serve()
-        await one.dial(two.listen_addrs()[0])
-        for junk in (b"\xff\xff", encode_reach_request([0])):
-            with pytest.raises(RequestError) as caught:
-                await one.request(two.peer_id, REACH_PROTOCOL, junk, max_response_bytes=1024)
-            assert caught.value.failure is RequestFailure.RESET
 
 
 async def test_a_peer_without_the_protocol_says_nothing() -> None:

@@ -40,16 +40,6 @@ def test_rewards_come_with_the_group_whenever_they_are_known() -> None:
     assert [recent.rewards for recent in ring.after(0, limit=10)] == [None, (0.0, 1.0)]
 
 
-def test_it_holds_only_the_latest() -> None:
-    ring, ann = RecentRollouts(capacity=3), make.Author()
-    made = groups(ann, 5)
-    for group in made:
-        ring.add(group)
-    assert [recent.number for recent in ring.after(0, limit=10)] == [3, 4, 5]
-    ring.verified(made[0].group_id, [1.0])
-    assert [recent.rewards for recent in ring.after(0, limit=10)] == [None] * 3
-
-
 def test_it_holds_no_more_bytes_than_its_bound_whatever_the_groups_weigh() -> None:
     """Megabytes of text that were a few hundred bytes on the wire."""
     ring, ann = RecentRollouts(), make.Author()
