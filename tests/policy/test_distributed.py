@@ -30,7 +30,7 @@ FLAGS = (
     *(
         "--alone",
         "--model=tiny",
-        "--local=5",
+        "--local=3",
         "--external=0",
         "--rounds=2",
         "--seed=5",

@@ -116,27 +116,6 @@ def test_told_to_stop_while_it_waits_for_its_node_it_ends(
 
 
 @pytest.mark.usefixtures("shared_worker")
-@pytest.mark.parametrize(
-    ("bad", "said"),
-    [
-        ("--model=/no/such/folder", "no such folder"),
-        ("--model=checkpoints/21/gone", "no such folder"),
-        ("--model=a model", "no such folder"),
-        ("--device=abacus", "abacus"),
-        ("--rounds=many", "rounds"),
-    ],
-)
-def test_what_it_cannot_use_is_one_line_and_exit_code_2(
-    model: str, bad: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(flags(model, "--alone", bad)) == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("shoal trainer: ")
-    assert said in lines[0]
-
-
-@pytest.mark.usefixtures("shared_worker")
 def test_a_node_whose_trainer_crashed_does_not_start_over_twice(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -183,11 +183,11 @@ def test_rounds_with_something_in_them_are_taken() -> None:
         assert case.loaded("trainer", flags).settings.completions
 
 
-@pytest.mark.parametrize("field", list(Settings.model_fields))
 @pytest.mark.parametrize("value", ["nonsense", "-1", "1.5", "1e999", "9" * 5000, "true"])
-def test_no_error_has_the_words_of_pydantic(field: str, value: str) -> None:
-    try:
-        case.loaded("node", (), {f"SHOAL_{public_name(field).upper()}": value})
-    except SettingsError as error:
-        line = str(error)
-        assert "Input should" not in line and "parse" not in line and "pydantic" not in line
+def test_no_error_has_the_words_of_pydantic(value: str) -> None:
+    for field in Settings.model_fields:
+        try:
+            case.loaded("node", (), {f"SHOAL_{public_name(field).upper()}": value})
+        except SettingsError as error:
+            line = str(error)
+            assert "Input should" not in line and "parse" not in line and "pydantic" not in line

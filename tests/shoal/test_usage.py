@@ -135,6 +135,16 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
         ("judge repot", "no command 'repot' (did you mean 'report'?)"),
         ("completion bsh", "no shell 'bsh' (did you mean 'bash'?)"),
         ("experiment results --set rouns=3", "rouns"),
+        ("node --local many", "local"),
+        ("node --listen localhost:4001", "multiaddress"),
+        ("bootstrap --bootstrap /ip4/127.0.0.1/tcp/4001", "/p2p/ID"),
+        ("node --announce 203.0.113.7:4001", "multiaddress"),
+        ("node --announce /ip4/0.0.0.0/tcp/4001", "address and port that they see"),
+        ("bootstrap --announce /ip4/203.0.113.7/tcp/0", "address and port that they see"),
+        ("trainer --learning-rate 0", "--learning-rate"),
+        ("swarm --nodes 0", "nodes"),
+        ("node --config absent.toml", "absent.toml"),
+        ("debug status --config absent.toml", "absent.toml"),
     ],
 )
 def test_a_slip_is_one_line_that_says_what_was_meant(
@@ -186,47 +196,6 @@ def test_of_a_node_that_has_ended_it_is_said_how_to_see_its_last_numbers(
     assert run("debug", "peers", "--data-dir", str(folder)) == 3
     line = one_line(capsys)
     assert line.endswith(f"debug status --last --data-dir '{folder}'"), line
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (("node", "--local", "many"), "local"),
-        (("node", "--rounds=-1"), "rounds"),
-        (("node", "--listen", "localhost:4001"), "multiaddress"),
-        (("node", "--bootstrap", "/ip4/127.0.0.1/tcp/4001"), "/p2p/ID"),
-        (("bootstrap", "--bootstrap", "/ip4/127.0.0.1/tcp/4001"), "/p2p/ID"),
-        (("node", "--announce", "203.0.113.7:4001"), "multiaddress"),
-        (("node", "--announce", "/ip4/0.0.0.0/tcp/4001"), "address and port that they see"),
-        (("bootstrap", "--announce", "/ip4/203.0.113.7/tcp/0"), "address and port that they see"),
-        (("node", "--tasks", "hard"), "easy"),
-        (("trainer", "--learning-rate", "0"), "--learning-rate"),
-        (("swarm", "--nodes", "0"), "nodes"),
-        (("node", "--config", "absent.toml"), "absent.toml"),
-        (("debug", "status", "--config", "absent.toml"), "absent.toml"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_a_bad_value_is_one_line_and_exit_code_2(
-    argv: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*argv) == 2
-    line = one_line(capsys)
-    assert line.startswith(f"shoal {argv[0]}: ")
-    assert said in line
-
-
-@pytest.mark.parametrize("command", SETTING_COMMANDS)
-def test_a_bad_key_in_a_file_or_a_variable_is_one_line(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("shoal.toml").write_text("learning_rat = 1")
-    assert run(command) == 2
-    assert "did you mean 'learning_rate'" in one_line(capsys)
-    Path("shoal.toml").unlink()
-    monkeypatch.setenv("SHOAL_ROUNDZ", "1")
-    assert run(command) == 2
-    assert "SHOAL_ROUNDZ" in one_line(capsys)
 
 
 @pytest.mark.parametrize("command", SETTING_COMMANDS)
