@@ -87,9 +87,6 @@ def test_lines_for_programs(tmp_path: Path, log: logging.Logger) -> None:
 
 
 def test_what_ends_the_process_stands_in_the_file(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ZeroDivisionError),
-        log_to_file(tmp_path / "a.log", LogLines("node")),
-    ):
+    with pytest.raises(ZeroDivisionError), log_to_file(tmp_path / "a.log", LogLines("node")):
         _ = 1 / 0
     assert "ZeroDivisionError" in (tmp_path / "a.log").read_text()

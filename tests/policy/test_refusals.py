@@ -91,10 +91,7 @@ def test_a_checkpoint_of_another_format(model: str, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("missing", extras.TRAINER)
 def test_an_installation_without_a_trainers_libraries(
-    model: str,
-    missing: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    model: str, missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(extras, "is_installed", lambda module: module != missing)
     line = refused(capsys, *flags(model))

@@ -23,12 +23,7 @@ import trio
 from shoal_ipc import messages as m
 from shoal_p2p.intake.validation import ValidationContext
 from shoal_p2p.net.identity import Identity
-from shoal_tasks.families import (
-    EASY,
-    TRAIN_SEED_MIN,
-    FamilySpec,
-    coordinates,
-)
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, coordinates
 from shoal_tasks.swarm import families_of, rules_of
 from shoal_tasks.types import (
     Play,

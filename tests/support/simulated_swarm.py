@@ -122,11 +122,7 @@ class World(Observer):
         """Addresses of members."""
         self.members = [
             self._member(f"{kind}{number}", kind, folder)
-            for kind, count in (
-                ("bootstrap", 1),
-                ("honest", plan.honest),
-                ("liar", plan.liars),
-            )
+            for kind, count in (("bootstrap", 1), ("honest", plan.honest), ("liar", plan.liars))
             for number in range(count)
         ]
         self._kind_of = {member.peer_id: member.kind for member in self.members}
@@ -205,11 +201,7 @@ class World(Observer):
         await self._nursery.start(self._live, member, node)
 
     async def _live(
-        self,
-        member: Member,
-        node: SimulatedNode,
-        *,
-        task_status: Any = trio.TASK_STATUS_IGNORED,
+        self, member: Member, node: SimulatedNode, *, task_status: Any = trio.TASK_STATUS_IGNORED
     ) -> None:
         with trio.CancelScope() as member.scope:
             member.node = node

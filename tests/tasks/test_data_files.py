@@ -119,10 +119,7 @@ def test_columns_are_named_and_only_a_reward_is_given_the_others(tmp_path: Path)
     as_parquet([{"problem": "2 + 3?", "gold": 5, "level": 1}], tmp_path / "rows.parquet")
     fields: dict[str, object] = {"rows": "rows.parquet", "question": "problem", "answer": "gold"}
     spec = load_task_file(task_file(tmp_path, "mine", **fields, prompt="Level {level}: {problem}"))
-    assert json.loads(Path(spec.path).read_text()) == {
-        "question": "Level 1: 2 + 3?",
-        "answer": "5",
-    }
+    assert json.loads(Path(spec.path).read_text()) == {"question": "Level 1: 2 + 3?", "answer": "5"}
     (tmp_path / "reward.py").write_text("def reward(completions, level, **_):\n    return level\n")
     rewarded = load_task_file(task_file(tmp_path, "mine", **fields, reward="reward.py"))
     assert json.loads(Path(rewarded.path).read_text())["level"] == 1

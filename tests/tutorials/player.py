@@ -90,8 +90,4 @@ def _do(step: Step, terminal: Terminal, own: Own, page: Path, patience_s: float)
 def _environment(home: Path) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "PYTHON"))}
     clone_of = home / "shoal"
-    return kept | {
-        "HOME": str(home),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": python_path(clone_of),
-    }
+    return kept | {"HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": python_path(clone_of)}

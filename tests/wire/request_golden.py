@@ -36,10 +36,7 @@ SHARDS = (0, 7, 300)
 PEER_LIST = (
     PeerAddresses(
         peer_id=PEERS[0],
-        addresses=(
-            "/ip4/192.0.2.1/tcp/4001",
-            f"/ip4/192.0.2.9/tcp/1/p2p/{PEERS[1]}/p2p-circuit",
-        ),
+        addresses=("/ip4/192.0.2.1/tcp/4001", f"/ip4/192.0.2.9/tcp/1/p2p/{PEERS[1]}/p2p-circuit"),
         shards=SHARDS,
     ),
     PeerAddresses(peer_id=PEERS[1], addresses=("/ip6/::1/tcp/4001",)),

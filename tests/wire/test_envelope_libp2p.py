@@ -11,13 +11,7 @@ from libp2p.peer.envelope import Envelope as LibEnvelope
 from libp2p.peer.envelope import make_unsigned, unmarshal_envelope
 from libp2p.peer.id import ID
 
-from shoal_wire.envelope import (
-    open_envelope,
-    peer_id_of,
-    public_key_message,
-    seal,
-    signed_bytes,
-)
+from shoal_wire.envelope import open_envelope, peer_id_of, public_key_message, seal, signed_bytes
 from shoal_wire.limits import BATCH_PAYLOAD_TYPE, ENVELOPE_DOMAIN
 from tests.wire import wire_samples as sample
 

@@ -157,10 +157,7 @@ def test_families_that_peers_would_refuse_do_not_start_a_swarm(
         (lambda made: made.ClearField("families"), "0 task families"),
         (lambda made: made.families.extend(list(made.families)), "twice"),
         (lambda made: setattr(made, "swarm_name", ""), "swarm_name"),
-        (
-            lambda made: made.families.extend([pb.TaskFamily()]),
-            "family name",
-        ),
+        (lambda made: made.families.extend([pb.TaskFamily()]), "family name"),
         (lambda made: setattr(made, "swarm_name", "x" * 300_000), "bytes is over"),
     ],
     ids=["no schema", "newer", "no families", "twice", "no name", "empty family", "too long"],

@@ -12,12 +12,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_wire.compression import (
-    CorruptFrameError,
-    OversizeFrameError,
-    compress,
-    decompress,
-)
+from shoal_wire.compression import CorruptFrameError, OversizeFrameError, compress, decompress
 
 CAP = 100_000
 MAGIC = b"\x28\xb5\x2f\xfd"

@@ -264,11 +264,7 @@ ROWS = [
             Reason.BAD_COUNT,
             groups(*[FULL_GROUP] * (MAX_COMPLETIONS_PER_BATCH // 64 + 1)),
         ),
-        (
-            "too many groups",
-            Reason.BAD_COUNT,
-            groups(*[make.group()] * (MAX_GROUPS_PER_BATCH + 1)),
-        ),
+        ("too many groups", Reason.BAD_COUNT, groups(*[make.group()] * (MAX_GROUPS_PER_BATCH + 1))),
         ("NUL in text", Reason.BAD_COMPLETION, answer("4\0002")),
         ("empty text", Reason.BAD_COMPLETION, answer("")),
         ("long text", Reason.BAD_COMPLETION, answer("é" * 16_385, num_tokens=9)),

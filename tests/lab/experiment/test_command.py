@@ -53,11 +53,7 @@ def test_a_wrong_flag_is_one_line_and_code_2(
 
 @pytest.mark.parametrize(
     ("flags", "seeds"),
-    [
-        ("--seeds 2", (1, 2)),
-        ("--seeds 2 --first-seed 11", (11, 12)),
-        ("--seed-list 9,3", (9, 3)),
-    ],
+    [("--seeds 2", (1, 2)), ("--seeds 2 --first-seed 11", (11, 12)), ("--seed-list 9,3", (9, 3))],
 )
 def test_seeds_can_be_chosen(flags: str, seeds: tuple[int, ...]) -> None:
     made = make_experiment(parser().parse_args(["results", *flags.split()]))

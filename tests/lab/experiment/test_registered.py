@@ -49,11 +49,7 @@ def test_the_plan_says_all_that_decides_the_experiment(tmp_path: Path) -> None:
     assert found["base"] == experiment.base
     assert list(found["arms"]) == [arm.name for arm in experiment.arms]
     (silo,) = found["arms"]["8/0"]
-    assert silo == {
-        "nodes": 6,
-        "settings": {"local": 8, "external": 0},
-        "behaviour": "honest",
-    }
+    assert silo == {"nodes": 6, "settings": {"local": 8, "external": 0}, "behaviour": "honest"}
     assert "finished_jobs_before" not in found
 
 

@@ -195,11 +195,7 @@ def test_a_trickle_from_many_networks_hardly_lowers_anybodys_ceiling() -> None:
 
 def candidate(network: str, given: float) -> Candidate:
     return Candidate(
-        family="sums",
-        publisher=PeerId(network),
-        signal=given,
-        network=network,
-        connection=network,
+        family="sums", publisher=PeerId(network), signal=given, network=network, connection=network
     )
 
 

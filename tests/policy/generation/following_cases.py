@@ -49,12 +49,7 @@ def stir(policy: Policy, seed: int) -> None:
 
 
 def follower(
-    policy: Policy,
-    server: VllmServer,
-    folder: Path,
-    *,
-    seconds: float = 20.0,
-    at_once: int = 4,
+    policy: Policy, server: VllmServer, folder: Path, *, seconds: float = 20.0, at_once: int = 4
 ) -> Following:
     http = InferenceServer(
         server.base_url,

@@ -93,9 +93,7 @@ def test_a_server_that_has_restarted_is_given_the_weights_again(tmp_path: Path) 
         assert len(groups) == 2 and off(policy, groups) < 1e-4
 
 
-def test_answers_of_older_weights_do_not_pass_for_those_given_in_the_middle(
-    tmp_path: Path,
-) -> None:
+def test_answers_of_older_weights_do_not_pass_for_those_given_in_the_middle(tmp_path: Path) -> None:
     policy, restarts = adapted(), False
 
     def fate(handler: Handler, request: dict[str, Any]) -> bool:

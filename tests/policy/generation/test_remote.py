@@ -82,10 +82,7 @@ def hangs_up(handler: Handler, _request: dict[str, Any]) -> bool:
 def test_it_asks_as_told_and_reads_what_is_said() -> None:
     with ModelServer() as server:
         groups = generator(server, api_key="k").answer([question(1), question(2, tagged=True)])
-        assert [group.question.text for group in groups] == [
-            "what is 1 + 1?",
-            "what is 2 + 2?",
-        ]
+        assert [group.question.text for group in groups] == ["what is 1 + 1?", "what is 2 + 2?"]
         answers = [answer for group in groups for answer in group.answers]
         assert len(answers) == 6
         assert len({answer.text for answer in answers}) > 1

@@ -358,9 +358,7 @@ def test_others_games_are_read_as_own_ones(tasks: TaskSource) -> None:
         ]
         for answer, play in zip(group.answers, tasks.play(requests), strict=True):
             completion = Completion(
-                text=answer.text,
-                num_tokens=answer.num_tokens,
-                finish_reason=answer.finish_reason,
+                text=answer.text, num_tokens=answer.num_tokens, finish_reason=answer.finish_reason
             )
             read = game_reading(policy, completion, play.observations, 7)
             honest = all(
@@ -431,9 +429,7 @@ class Game:
 """Says nothing, and is over whatever is said first."""
 
 
-def test_a_game_that_is_over_at_once_and_messages_that_are_empty(
-    tmp_path: Path,
-) -> None:
+def test_a_game_that_is_over_at_once_and_messages_that_are_empty(tmp_path: Path) -> None:
     policy = replace(policy_of("tiny"), eos_ids=frozenset({2, *range(5, 30)}))
     spec = game_family(tmp_path, QUICK, max_turns=3)
     with SyncTaskWorker([spec]) as worker:

@@ -85,8 +85,7 @@ def test_known_start_log_probabilities_are_not_computed_again(
     plain = train_groups()
     known = [
         dataclasses.replace(
-            group,
-            start_logprobs=[own_logprobs(policy, list(group.prompt_ids), ids) for ids in IDS],
+            group, start_logprobs=[own_logprobs(policy, list(group.prompt_ids), ids) for ids in IDS]
         )
         for group in plain
     ]

@@ -35,13 +35,7 @@ from shoal_tasks.families import PRESETS
 from shoal_tasks.prompts import answer_text
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import group_id
-from shoal_wire.types import (
-    Completion,
-    FinishReason,
-    PeerId,
-    PublishedGroup,
-    RolloutGroup,
-)
+from shoal_wire.types import Completion, FinishReason, PeerId, PublishedGroup, RolloutGroup
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.support import factories as make
@@ -210,12 +204,7 @@ REWARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, 0.1]), min_size=2, max_size=6
     lengths=st.randoms(use_true_random=False),
 )
 def test_no_group_of_others_weighs_more_than_an_own_one_can(
-    theirs: list[float],
-    own: int,
-    loss: str,
-    scale: str,
-    strategy: str,
-    lengths: random.Random,
+    theirs: list[float], own: int, loss: str, scale: str, strategy: str, lengths: random.Random
 ) -> None:
     """A hundred groups: the sum over tokens of |advantage| × weight, beside the largest own."""
     chosen = parse_strategy(strategy)

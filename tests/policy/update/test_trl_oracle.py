@@ -182,10 +182,7 @@ BY_LOSS = {
 VARIANTS = {
     f"{name} {'old given' if given_old else 'own old'}": Variant(config=config, given_old=given_old)
     for given_old in (False, True)
-    for name, config in {
-        **BY_LOSS,
-        "temperature": grpo(temperature=0.7),
-    }.items()
+    for name, config in {**BY_LOSS, "temperature": grpo(temperature=0.7)}.items()
 }
 
 

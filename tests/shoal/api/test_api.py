@@ -75,8 +75,7 @@ def test_what_one_publishes_another_draws_verifies_and_acknowledges_once(
     right = [one._tasks.expected([question.task])[0] or "" for question in questions]
     mine = [
         shoal.Group(
-            question,
-            [f"<answer>{answer}</answer>" if question.tagged else answer, "no", cut],
+            question, [f"<answer>{answer}</answer>" if question.tagged else answer, "no", cut]
         )
         for question, answer in zip(questions, right, strict=True)
     ]

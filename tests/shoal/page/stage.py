@@ -72,9 +72,7 @@ class Stage:
     def open(self, width: int = 1366, scheme: str = "light", place: str = "") -> Any:
         """Open the page in a window of its own."""
         context = self.browser.new_context(
-            viewport={"width": width, "height": 768},
-            color_scheme=scheme,
-            reduced_motion="reduce",
+            viewport={"width": width, "height": 768}, color_scheme=scheme, reduced_motion="reduce"
         )
         page = context.new_page()
         page.said = []  # what the browser complained of

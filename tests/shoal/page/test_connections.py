@@ -187,9 +187,7 @@ async def test_whoever_comes_and_goes_a_browser_gets_in(
             await one.aclose()
 
 
-async def test_who_takes_nothing_of_its_answer_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_who_takes_nothing_of_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_OF_ONE", 1)
     monkeypatch.setattr(server, "WAIT_S", 0.2)
     monkeypatch.setattr(server, "_STUCK_MS", 600_000)  # not the kernel ends it

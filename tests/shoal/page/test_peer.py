@@ -37,12 +37,7 @@ def asked(peer: PagePeer, *, state: str) -> Any:
 
 
 def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
-    peer = PagePeer(
-        "node",
-        tmp_path,
-        program="shoal",
-        is_looked_at=lambda: True,
-    )
+    peer = PagePeer("node", tmp_path, program="shoal", is_looked_at=lambda: True)
     with answering_node(tmp_path, ANSWERS):
         up = asked(peer, state="up")
         assert up["peer_id"] == ME and FRIEND in [one["peer_id"] for one in up["publishers"]]

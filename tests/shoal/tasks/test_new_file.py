@@ -52,12 +52,7 @@ def test_a_file_is_written_by_looking(
     assert main(["tasks", "new", "data.jsonl"]) == 0
     assert "20 rows, the last 2 kept for evaluation" in capsys.readouterr().out
     found = read_toml(Path("data.toml"))
-    assert found == {
-        "name": "data",
-        "rows": "data.jsonl",
-        **expected,
-        "answer_format": "tagged",
-    }
+    assert found == {"name": "data", "rows": "data.jsonl", **expected, "answer_format": "tagged"}
 
 
 def test_without_the_verifier_of_numbers_it_says_what_text_would_cost(

@@ -67,12 +67,7 @@ class MemoryNetwork:
         def make_worker(families: Sequence[FamilySpec], _patience_s: float) -> Worker:
             return worker or InstantWorker(families)
 
-        return simulated_parts(
-            self.net,
-            worker=make_worker,
-            wall_ms=wall_ms,
-            rng=self._rng,
-        )
+        return simulated_parts(self.net, worker=make_worker, wall_ms=wall_ms, rng=self._rng)
 
 
 @asynccontextmanager

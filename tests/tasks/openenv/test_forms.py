@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.openenv.address import parse_address
-from shoal_tasks.openenv.forms import (
-    NotAnActionError,
-    action_form,
-    observation_form,
-    stated,
-)
+from shoal_tasks.openenv.forms import NotAnActionError, action_form, observation_form, stated
 from shoal_tasks.openenv.messages import (
     EnvironmentRaisedError,
     NoPlaceError,
@@ -182,9 +177,6 @@ def test_what_is_sent() -> None:
         "type": "reset",
         "data": {"seed": 7, "episode_id": "shoal-7"},
     }
-    assert json.loads(step_message({"m": "\ud800é"})) == {
-        "type": "step",
-        "data": {"m": "\ud800é"},
-    }
+    assert json.loads(step_message({"m": "\ud800é"})) == {"type": "step", "data": {"m": "\ud800é"}}
     with pytest.raises(NotAnActionError):
         step_message({"n": float("inf")})

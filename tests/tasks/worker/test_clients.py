@@ -24,10 +24,7 @@ TASKS = [coordinates(EASY[0], TRAIN_SEED_MIN + offset) for offset in range(3)]
 TEXTS = [f"{task.family} {task.seed}" for task in TASKS]
 SCORES = [ScoreRequest(task=task, text="1", finish_reason=FinishReason.STOP) for task in TASKS[:1]]
 LIMITS = WorkerLimits(
-    request_timeout_seconds=1.0,
-    start_timeout_seconds=2.0,
-    max_restarts=3,
-    max_backoff_seconds=0.01,
+    request_timeout_seconds=1.0, start_timeout_seconds=2.0, max_restarts=3, max_backoff_seconds=0.01
 )
 
 Ask = tuple[str, Sequence[Any]]

@@ -433,10 +433,4 @@ def test_a_judge_that_grades_nothing_of_a_group_says_nothing_of_its_publisher(
             others(question, ("0.5", "1")),
         ]
         found = tasks.verify(asked)
-    assert found == [
-        [0.5, 1.0],
-        Ungraded.FAILED,
-        [0.0, 0.0],
-        [0.0, 0.0, 0.0],
-        Ungraded.WAITS,
-    ]
+    assert found == [[0.5, 1.0], Ungraded.FAILED, [0.0, 0.0], [0.0, 0.0, 0.0], Ungraded.WAITS]

@@ -13,13 +13,7 @@ import psutil
 import pytest
 
 from shoal_tasks.errors import FamilyError, GenerationError, UnknownFamily, WorkerUnavailable
-from shoal_tasks.families import (
-    EASY,
-    TRAIN_SEED_MIN,
-    FamilySpec,
-    coordinates,
-    draw_coordinates,
-)
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, coordinates, draw_coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
@@ -133,9 +127,7 @@ def test_files_cannot_be_named_by_a_configuration(tmp_path: Path) -> None:
         pass
 
 
-def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored(
-    tmp_path: Path,
-) -> None:
+def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored(tmp_path: Path) -> None:
     rows = [{"question": f"{n}?", "answer": f"{n}!"} for n in range(40)]
     spec = load_task_file(task_file(tmp_path, "rows", rows, held_out=0, answer_format="plain"))
     tasks = [coordinates(spec, task.seed) for task in TASKS]

@@ -19,9 +19,7 @@ REQUESTS = st.lists(
     st.builds(
         ScoreRequest,
         task=st.builds(
-            coordinates,
-            st.sampled_from(EASY[:2]),
-            st.integers(TRAIN_SEED_MIN, TRAIN_SEED_MIN + 1),
+            coordinates, st.sampled_from(EASY[:2]), st.integers(TRAIN_SEED_MIN, TRAIN_SEED_MIN + 1)
         ),
         text=st.sampled_from(["3", "03", "3 "]),
         finish_reason=st.sampled_from(FinishReason),

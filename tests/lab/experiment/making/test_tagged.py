@@ -61,9 +61,7 @@ def loaded(model: str | Path) -> Policy:
     return load_policy(str(model), device="cpu", dtype="auto", seed=1)
 
 
-def test_the_tagged_families_ask_what_easy_asks_and_hold_out_what_it_holds_out(
-    start: Path,
-) -> None:
+def test_the_tagged_families_ask_what_easy_asks_and_hold_out_what_it_holds_out(start: Path) -> None:
     assert [name.removesuffix("_tagged") for name in FAMILIES] == [spec.name for spec in EASY]
     for path in files_of(start):
         spec = load_task_file(Path(path))

@@ -35,13 +35,7 @@ from shoal_wire.rules import is_held_out
 from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 
-BASE = {
-    "model": "tiny",
-    "device": "cpu",
-    "completions": 4,
-    "eval_every": 2,
-    "eval_per_family": 1,
-}
+BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 2, "eval_per_family": 1}
 QUESTIONS = [name for name, specs in PRESETS.items() if not specs[0].is_environment]
 """The presets whose questions are held out by their texts."""
 CLOCKS = ("step_time", "cpu_seconds", "seconds_generate", "seconds_update", "held_out/seconds")
@@ -247,9 +241,7 @@ def test_no_question_of_an_evaluation_is_trained_on_in_a_whole_run(
     assert not any(is_held_out(question_digest(text)) for text in texts)
 
 
-def test_each_round_says_its_cpu_seconds_and_what_is_remembered_is_charged(
-    shared: Workers,
-) -> None:
+def test_each_round_says_its_cpu_seconds_and_what_is_remembered_is_charged(shared: Workers) -> None:
     lines: list[dict[str, Any]] = []
     one = job(uniform_arm("2/2", 2, local=2, external=2))
     play(one, shared, lines.append)

@@ -39,11 +39,7 @@ def test_a_nodes_defaults_are_compared_with_all_and_others_with_their_rival() ->
     attacked = ["clean: none", "clean: default", "mark 25%: none", "mark 25%: default"]
     assert pairs_of(attacked) == [(attacked[2], attacked[0]), (attacked[3], attacked[1])]
     unlike = [SILO, "models 8/0, dense", "models 4/4, dense", "models 4/4, sparse"]
-    assert pairs_of(unlike) == [
-        (unlike[1], SILO),
-        (unlike[2], unlike[1]),
-        (unlike[3], SILO),
-    ]
+    assert pairs_of(unlike) == [(unlike[1], SILO), (unlike[2], unlike[1]), (unlike[3], SILO)]
     mixed = [f"unlike {OURS}, strong", f"unlike {OURS}, weak", "8/0, weak", "alike, strong"]
     assert pairs_of(mixed) == [(mixed[0], mixed[3]), (mixed[1], mixed[2])]
     assert pairs_of(["4/4", "4/0"]) == []
