@@ -15,19 +15,12 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
 from tests.support.running_node import RunningNode
 from tests.support.schemas import check
-from tests.support.shared_workers import one_worker_for
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     with RunningNode(tmp_path_factory.mktemp("node"), inline_tasks=True) as running:
         yield running
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_workers() -> Iterator[None]:
-    with one_worker_for("shoal.publish", "shoal.answer"):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ from tests.policy.round.test_games import fresh_policy, rounds
 from tests.support.processes import wait_for
 from tests.support.running_node import RunningNode
 from tests.support.schemas import check
-from tests.support.shared_workers import one_worker_for
 from tests.tasks.games import game_file
 
 GAME = """
@@ -42,12 +41,6 @@ TYPED = "a\na\n" + "b\na\n" + "b\n\n" + "\n"
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return game_file(tmp_path_factory.mktemp("game"), GAME, name="say", max_turns=3)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_workers() -> Iterator[None]:
-    with one_worker_for("shoal.answer"):
-        yield
 
 
 @pytest.fixture(scope="module")

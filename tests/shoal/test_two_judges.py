@@ -23,7 +23,7 @@ SHORT = "def reward(completions):\n    return [1 - len(completions[0]) / 10]\n"
 TEXTS = ("aa", "bbbbb", "cccccccc")
 
 
-def judged(folder: Path, judge: str) -> Path:
+def with_judge(folder: Path, judge: str) -> Path:
     rows = [{"question": f"Write about {number}"} for number in range(9)]
     path = task_file(folder, "prose", rows, reward="judge.py", local=True)
     (folder / "judge.py").write_text(judge)
@@ -33,7 +33,9 @@ def judged(folder: Path, judge: str) -> Path:
 @pytest.mark.slow
 def test_what_a_node_shares_reaches_another_with_another_judge(tmp_path: Path) -> None:
     """Before both have met, and afterwards."""
-    files = {name: judged(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))}
+    files = {
+        name: with_judge(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))
+    }
     spec = load_task_file(files["a"])
     tasks = [
         make.task_of(spec, seed, f"Write about {seed % 9}")
@@ -61,7 +63,9 @@ def test_what_a_node_shares_reaches_another_with_another_judge(tmp_path: Path) -
 
 
 def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(tmp_path: Path) -> None:
-    files = {name: judged(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))}
+    files = {
+        name: with_judge(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))
+    }
     spec = load_task_file(files["a"])
     task = make.task_of(spec, TRAIN_SEED_MIN, f"Write about {TRAIN_SEED_MIN % 9}")
     own = RunningNode(tmp_path / "own", task_file=(str(files["b"]),))

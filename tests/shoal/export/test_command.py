@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,6 @@ from shoal_wire.digests import batch_id
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support.schemas import check
-from tests.support.shared_workers import one_worker_for
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_workers() -> Iterator[None]:
-    with one_worker_for("shoal.export.command"):
-        yield
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,9 @@ from shoal_wire.digests import batch_id
 from shoal_wire.manifest import SwarmRules, make_manifest
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
-from tests.support.shared_workers import one_worker_for
 from tests.tasks.games import game_file
 
 FIRST = "Guess a number from 1 to 6."
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_workers() -> Iterator[None]:
-    with one_worker_for("shoal.export.command"):
-        yield
 
 
 @pytest.fixture

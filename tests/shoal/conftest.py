@@ -1,9 +1,9 @@
-"""A task worker for all commands of a room: each would start its own, for 1.5 s of CPU."""
+"""One task worker of the same families for all commands: each would start its own, for a second."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import cache
 
 import pytest
@@ -12,9 +12,8 @@ from shoal_tasks.families import FamilySpec
 from shoal_tasks.worker.sync import SyncTaskWorker
 
 
-@contextmanager
-def one_worker_for(*modules: str) -> Iterator[None]:
-    """Let the commands of these modules share a worker of the same families."""
+@pytest.fixture(scope="session", autouse=True)
+def shared_workers() -> Iterator[None]:
     with ExitStack() as stack:
 
         @cache
@@ -22,8 +21,8 @@ def one_worker_for(*modules: str) -> Iterator[None]:
             return stack.enter_context(SyncTaskWorker(families))
 
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for module in modules:
+        for module in ("answer", "export.command", "prompt_shown", "publish", "tasks.command"):
             patch.setattr(
-                f"{module}.SyncTaskWorker", lambda given: nullcontext(started(tuple(given)))
+                f"shoal.{module}.SyncTaskWorker", lambda given: nullcontext(started(tuple(given)))
             )
         yield
