@@ -101,7 +101,6 @@ def test_a_bootstrap_goes_on_without_who_reads_it(tmp_path: Path) -> None:
     "command",
     [
         "node --print-config",
-        "--help",
         "tasks",
         pytest.param("bootstrap --help", marks=pytest.mark.slow),
         pytest.param("trainer --print-config", marks=pytest.mark.slow),

@@ -198,23 +198,6 @@ def test_every_shared_batch_goes_out_exactly_once(tmp_path: Path) -> None:
     assert seeds == sorted(seeds)
 
 
-def test_groups_in_the_trainers_hands_are_not_drawn_again_after_a_break(tmp_path: Path) -> None:
-    manifest = make.swarm()
-    with NodeThread(tmp_path, manifest=manifest) as node:
-        node.call(_fill, node.node, make.Author(manifest, now_ms=wall_ms()), 0, 4)
-        link = NodeLink(client := node.node.client())
-        first = {item.published.group_id for item in link.sample(2)}
-        assert len(first) == 2
-        client.close()  # the node gives the leases back; the trainer is about to train on them
-        second = {item.published.group_id for item in link.sample(4)}
-        assert len(second) == 2
-        assert not first & second
-        # What the trainer gave back meanwhile is free for it to draw again.
-        link.end_leases(released=tuple(first))
-        client.close()
-        assert {item.published.group_id for item in link.sample(4)} == first
-
-
 def test_a_hello_that_is_read_late_takes_nothing_from_a_later_connection(tmp_path: Path) -> None:
     manifest = make.swarm()
     with NodeThread(tmp_path, manifest=manifest) as node:

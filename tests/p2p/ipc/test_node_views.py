@@ -134,7 +134,9 @@ def test_status_tells_a_person_that_it_is_alone(
     assert "1 batches wait for a peer" in said
 
 
-def test_draws_against_contributions(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_buffer_by_publisher_and_draws_against_contributions(
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
+) -> None:
     view = shown(node, capsys, "buffer")
     assert view["own"] == {
         "contributed": QUESTIONS,
@@ -142,10 +144,15 @@ def test_draws_against_contributions(node: RunningNode, capsys: pytest.CaptureFi
         "trained": 5,
         "ratio": round(1 / QUESTIONS, 3),
     }
-    (peer,) = [row for row in view["publishers"] if not row["own"]]
+    rows = {row["own"]: row for row in view["publishers"]}
+    own, peer = rows[True], rows[False]
+    assert own["groups"] == view["own_groups"] == QUESTIONS
+    assert own["oldest_s"] >= own["newest_s"] >= 0
+    assert peer["groups"] == view["leased"] == 1
     assert (peer["received"], peer["share"], peer["draws"], peer["useful"]) == (1, 1.0, 1, 1.0)
     assert view["silent"] == 0
-    assert f"contributed {QUESTIONS}, drawn 1" in text(node, capsys, "buffer")
+    said = text(node, capsys, "buffer")
+    assert f"contributed {QUESTIONS}, drawn 1" in said and "this node" in said
 
 
 def test_rollouts_without_their_texts(node: RunningNode) -> None:
@@ -207,15 +214,6 @@ def test_peers_and_topics_of_a_node_alone(
     ]
     assert "peers: none" in text(node, capsys, "peers")
     assert topic in text(node, capsys, "topics")
-
-
-def test_the_buffer_by_publisher(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
-    view = shown(node, capsys, "buffer")
-    rows = {row["own"]: row for row in view["publishers"]}
-    assert rows[True]["groups"] == view["own_groups"] == QUESTIONS
-    assert rows[False]["groups"] == rows[False]["draws"] == view["leased"] == 1
-    assert rows[True]["oldest_s"] >= rows[True]["newest_s"] >= 0
-    assert "this node" in text(node, capsys, "buffer")
 
 
 def test_rollouts_show_question_answers_sender_and_reward(

@@ -87,7 +87,7 @@ async def handshakes(host: Libp2pHost, count: int) -> None:
 
 async def test_slots_return_when_connections_end() -> None:
     async with open_test_host(swarm=SwarmSettings(max_connections=4)) as host:
-        await handshakes(host, 10)
+        await handshakes(host, 6)
         async with open_test_host() as newcomer:
             await newcomer.dial(host.listen_addrs()[0])
             await until(lambda: host.is_connected(newcomer.peer_id))

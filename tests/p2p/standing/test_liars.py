@@ -194,19 +194,6 @@ async def test_a_fresh_node_that_learns_is_drawn_again(tmp_path: Path) -> None:
         assert share(drawn, ["beginner"]) > 0.05
 
 
-async def test_in_a_swarm_of_beginners_nobody_is_told_from_a_liar(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        swarm = Swarm(node, random.Random(5))
-        await swarm.start()
-        names = [f"beginner-{number}" for number in range(5)]
-        for name in names:
-            await swarm.publish(name, right(0.0), 200)
-        drawn, trained = await swarm.play(right(0.0), rounds=20)
-        assert trained.total() == 0
-        for name in names:
-            assert share(drawn, [name]) > 0.1
-
-
 async def test_a_hundred_names_of_a_liar_get_no_more_than_its_connection(tmp_path: Path) -> None:
     async with open_local_node(tmp_path) as node:
         swarm = Swarm(node, random.Random(6))

@@ -77,19 +77,6 @@ class TestOwnBatches:
         assert waiting.batch_id == batch_id(second.envelope)
         assert set(stored(core)) == {first.batch_id, second.batch_id}
 
-    def test_the_same_key_is_the_same_batch(self, path: Path) -> None:
-        core = opened(path)
-        first = reserve(core, b"a")
-        again = reserve(core, b"a")
-        assert first.is_new
-        assert not again.is_new
-        assert (again.sequence, again.batch_id, again.envelope) == (
-            first.sequence,
-            first.batch_id,
-            first.envelope,
-        )
-        assert len(stored(core)) == 1
-
     def test_a_key_outlives_its_batch(self, path: Path) -> None:
         core = opened(path)
         first = reserve(core, b"a")
@@ -197,22 +184,6 @@ class TestGroupCommit:
 
 
 class TestFullDisk:
-    def test_it_refuses_and_works_again_when_there_is_space(self, path: Path) -> None:
-        core = opened(path, limits=StoreLimits(max_unsent_bytes=300_000))
-        kept = reserve(core, b"a")
-        (pages,) = core._db.execute("PRAGMA page_count").fetchone()
-        core._db.execute(f"PRAGMA max_page_count = {pages + 8}")
-        with pytest.raises(StoreError) as refused:
-            reserve(core, b"b", num_bytes=200_000)
-        assert refused.value.fault is StoreFault.FULL
-        assert refused.value.retryable
-        assert stored(core) == [kept.batch_id]
-        core._db.execute("PRAGMA max_page_count = 1000000")
-        later = reserve(core, b"b", num_bytes=200_000)
-        assert later.is_new
-        core.close()
-        assert stored(opened(path)) == [kept.batch_id, later.batch_id]
-
     def test_what_fits_is_stored_beside_what_does_not(self, path: Path) -> None:
         core = opened(path)
         (pages,) = core._db.execute("PRAGMA page_count").fetchone()

@@ -91,22 +91,6 @@ async def test_waiting_requests_share_a_commit(
     assert sizes == [(1, True), (8, False), (3, True)]
 
 
-async def test_a_caller_goes_on_only_after_its_commit(tmp_path: Path) -> None:
-    gate = Gate()
-    returned = []
-
-    async def reserve(store: Store) -> None:
-        returned.append(await store.reserve_own(b"a", gate.seal))
-
-    async with running(tmp_path) as store, trio.open_nursery() as nursery:
-        nursery.start_soon(reserve, store)
-        await gate.wait_entered()
-        await trio.testing.wait_all_tasks_blocked()
-        assert returned == []
-        gate.open()
-    assert [own.is_new for own in returned] == [True]
-
-
 async def test_stopping_finishes_the_commit_in_hand_and_refuses_the_rest(tmp_path: Path) -> None:
     store = make(tmp_path)
     gate = Gate()
