@@ -115,30 +115,26 @@ def other_kind(_size: int) -> Callable[[Query], Awaitable[Answer | bytes]]:
     return say(Envelopes(envelopes=(b"x",)))
 
 
-@pytest.mark.parametrize(
-    ("answers", "reason"),
-    [
-        (garbage, Reason.WRONG_OBJECT),
-        (short, Reason.MALFORMED_ANSWER),
-        (endless, Reason.MALFORMED_ANSWER),
-        (no_answer, Reason.MALFORMED_ANSWER),
-        (too_long, Reason.MALFORMED_ANSWER),
-        (other_kind, Reason.MALFORMED_ANSWER),
-    ],
-)
-async def test_a_lying_provider_is_blamed_and_another_one_asked(
-    tmp_path: Path, answers: Callable[[int], Callable[[Query], Awaitable[Answer]]], reason: Reason
-) -> None:
-    async with opened(tmp_path) as (victim, honest, false):
+LIES = {
+    garbage: Reason.WRONG_OBJECT,
+    **dict.fromkeys((short, endless, no_answer, too_long, other_kind), Reason.MALFORMED_ANSWER),
+}
+
+
+async def test_a_lying_provider_is_blamed_and_another_one_asked(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (victim, honest, _):
         await victim.host.dial(honest.address)
-        batch = big_batch(false)
-        false.answer(answers(len(batch.envelope)))
-        await announce_held_by(honest, false, batch)
-        await until(lambda: victim.counts()["batches"]["pull"] == 1)
-        assert victim.blamed(false.peer_id) == [reason]
+        for number, (answers, reason) in enumerate(LIES.items(), start=1):
+            async with open_false_provider(victim.manifest) as false:
+                await false.meet(victim.address, victim.peer_id)
+                batch = big_batch(false)
+                false.answer(answers(len(batch.envelope)))
+                await announce_held_by(honest, false, batch)
+                await until(lambda number=number: victim.counts()["batches"]["pull"] == number)
+                assert victim.blamed(false.peer_id) == [reason], answers
+                # Once, and then no more for a long while.
+                assert len(false.asked) == (2 if answers is garbage else 1)
         assert victim.blamed(honest.peer_id) == []
-        # Once, and then no more for a long while.
-        assert len(false.asked) == (2 if answers is garbage else 1)
 
 
 async def test_a_stalling_provider_is_left_for_another(tmp_path: Path) -> None:
