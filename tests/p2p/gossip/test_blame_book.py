@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,22 +32,22 @@ SIGNERS_ALONE = {
 """Rejects that who forwards a message could not have foreseen."""
 
 
-@pytest.mark.parametrize("reason", sorted(set(Reason) - {Reason.VALID, Reason.DUPLICATE}))
-def test_a_forwarder_wastes_only_what_it_could_have_checked(reason: Reason) -> None:
-    could_check = verdict(reason).outcome is Outcome.REJECT and reason not in SIGNERS_ALONE
-    assert judged(book(), reason) == Waste(of_forwarder=JUDGED if could_check else 0.0)
-    own = judged(book(), reason, by="a")
-    assert own.of_forwarder in (0.0, COPY, JUDGED, OVER_QUOTA)
-    if could_check or reason is Reason.OVER_QUOTA:
-        assert own.of_forwarder >= JUDGED
+def test_a_forwarder_wastes_only_what_it_could_have_checked() -> None:
+    for reason in sorted(set(Reason) - {Reason.VALID, Reason.DUPLICATE}):
+        could_check = verdict(reason).outcome is Outcome.REJECT and reason not in SIGNERS_ALONE
+        assert judged(book(), reason) == Waste(of_forwarder=JUDGED if could_check else 0.0)
+        own = judged(book(), reason, by="a")
+        assert own.of_forwarder in (0.0, COPY, JUDGED, OVER_QUOTA)
+        if could_check or reason is Reason.OVER_QUOTA:
+            assert own.of_forwarder >= JUDGED, reason
 
 
-@pytest.mark.parametrize("reason", list(Reason))
-def test_our_own_trouble_and_what_is_useful_is_nobodys_waste(reason: Reason) -> None:
-    waste = judged(book(), reason, by="a")
-    own_trouble = reason in OVERLOAD or reason is Reason.LEFT_TOPIC
-    first_time = reason in (Reason.VALID, Reason.DUPLICATE)
-    assert (waste.of_forwarder == 0) == (own_trouble or first_time)
+def test_our_own_trouble_and_what_is_useful_is_nobodys_waste() -> None:
+    for reason in Reason:
+        waste = judged(book(), reason, by="a")
+        own_trouble = reason in OVERLOAD or reason is Reason.LEFT_TOPIC
+        first_time = reason in (Reason.VALID, Reason.DUPLICATE)
+        assert (waste.of_forwarder == 0) == (own_trouble or first_time), reason
 
 
 def test_a_batch_in_a_second_message_is_its_authors_doing_once() -> None:
