@@ -159,6 +159,7 @@ def test_orders_about_a_peer_take_the_end_that_tables_print(
         (["block"], "block", True, False),
         (["protect"], "protect", False, True),
         (["protect", "--off"], "unprotect", False, False),
+        (["block"], "block", True, False),
         (["unblock"], "unblock", False, False),
     ):
         for name, peer_id in ((f"…{peer[-10:]}", peer), (stranger, stranger)):
