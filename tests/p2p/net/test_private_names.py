@@ -8,6 +8,7 @@ of another.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -56,6 +57,7 @@ def names_in(tree: ast.AST, *, stored_only: bool) -> Iterator[str]:
                     yield name
 
 
+@functools.cache
 def defined_by(owner: type) -> set[str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
     return {name for name in names_in(tree, stored_only=True) if is_private(name)}
