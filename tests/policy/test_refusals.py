@@ -31,11 +31,6 @@ SETTINGS = Settings(model="big", device="cpu")
 pytestmark = pytest.mark.usefixtures("as_it_was", "shared_worker")
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    return case.model_folder(tmp_path)
-
-
 def flags(model: str, *more: str) -> list[str]:
     small = (
         "--local=2 --external=0 --completions=2 --max-new-tokens=4 --rounds=1 --alone --log=none"

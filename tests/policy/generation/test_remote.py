@@ -21,17 +21,11 @@ from shoal_policy.generation.requests import InferenceServer, ServerRefusedError
 from shoal_policy.rollouts import Question
 from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason, SamplingParams
-from tests.policy import training_cases as case
 from tests.policy.model_server import Fate, Handler, ModelServer
 from tests.support import factories as make
 from tests.support.local_node import NodeThread
 
 SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=5)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return case.model_folder(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(autouse=True)

@@ -29,11 +29,6 @@ peft = pytest.importorskip("peft")
 IDS = torch.tensor([[1, 7, 9, 20, 5], [1, 30, 8, 8, 2]])
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return case.model_folder(tmp_path_factory.mktemp("model"))
-
-
 def adapted(architecture: str) -> Policy:
     return add_adapter(tiny_models.policy(architecture), 2, seed=3)
 

@@ -81,20 +81,6 @@ def test_a_game_is_played_and_scored_by_replay(tmp_path: Path) -> None:
             assert {task.family for task, _ in drawn} == {"guess", GAMES_1[0].name}
 
 
-def test_the_nodes_client_plays_too(tmp_path: Path) -> None:
-    async def main() -> None:
-        worker = TrioWorker([spec])
-        async with trio.open_nursery() as nursery:
-            await nursery.start(worker.run)
-            (play,) = await worker.play([ask(spec, "x")])
-            assert play.observations == ("Wrong.",)
-            nursery.cancel_scope.cancel()
-
-    with served(Wire()) as address:
-        spec = family(tmp_path, address)
-        trio.run(main)
-
-
 def test_the_nodes_first_question_finds_the_servers_worker_up(tmp_path: Path) -> None:
     """Its start would be part of what a batch cost, which the signer pays for."""
 

@@ -107,10 +107,8 @@ def test_a_game_has_so_many_turns_and_no_more(tmp_path: Path) -> None:
 
 
 def test_the_reward_range_is_mapped(tmp_path: Path) -> None:
-    spec = game_family(tmp_path, reward_range=[-1, 1])
-    with SyncTaskWorker([spec]) as worker:
-        found = worker.score([completion(coordinates(spec, SEED), "x", finish=LENGTH)])
-        assert [result.reward for result in found] == [0.5]
+    games = local(game_family(tmp_path, reward_range=[-1, 1]))
+    assert games.score(SEED, 0, "x", LENGTH) == 0.5
 
 
 def test_the_nodes_client_plays_too(tmp_path: Path) -> None:

@@ -209,19 +209,10 @@ def test_whatever_a_judge_returns_a_group_has_grades_or_teaches_nothing(
     assert min(counted.values()) > CASES // 10, counted
 
 
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        ("def reward(completions:\n", r"judge\.py, line 1: "),
-        ("x = 1\n", r"judge\.py has no function 'reward'"),
-        ("import no_such_thing\n", "line 1: cannot import no_such_thing"),
-        ("\nraise OSError('no')\n", "line 2: OSError: no"),
-    ],
-)
-def test_a_judge_that_cannot_be_loaded_is_refused_at_the_start(
-    tmp_path: Path, source: str, said: str
-) -> None:
-    spec = family(tmp_path, source)
+def test_a_judge_that_cannot_be_loaded_is_refused_at_the_start(tmp_path: Path) -> None:
+    """As a reward is, whose tests go through all that may be wrong."""
+    spec = family(tmp_path, "import no_such_thing\n")
+    said = r"judge\.py, line 1: cannot import no_such_thing"
     with pytest.raises(FamilyError, match=said) as caught:
         SyncTaskWorker([*GAMES_1, spec]).start()
     assert "\n" not in str(caught.value)
@@ -231,7 +222,6 @@ def test_a_judge_that_cannot_be_loaded_is_refused_at_the_start(
     ("does", "why"),
     [
         ("time.sleep(600)", "it takes too long"),
-        ("os._exit(1)", "or its worker ended"),
         ("os.kill(os.getpid(), 9)", "or its worker ended"),
     ],
 )
