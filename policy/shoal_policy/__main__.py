@@ -365,30 +365,26 @@ def _with_tasks(
     if manifest is None:
         return EXIT_OK
     families = specs_of(manifest, settings.task_file)
-    narrator = Narrator(settings, supervised=supervision.by_node, peers=PeerCount(client))
+    narrator = Narrator(settings, peers=PeerCount(client))
     phases.listen(narrator.hear)
     worker = SyncTaskWorker(families)  # started by its first question
-    try:
-        runner = make(
-            _unless_started_over(settings, supervision.node_run),
-            Surroundings(
-                tasks=TaskSource(worker, families),
-                link=link,
-                rules=manifest.rules,
-                should_stop=stop,
-                phases=phases,
-            ),
-            seed=_seed(settings, client.peer_id if client else None),
-            on_round=narrator,
-            on_news=narrator.news,
-        )
-        if not settings.resume:
-            note_started_over(settings.data_dir, supervision.node_run)
-        spare_collector()
-        with worker:
-            runner.run()
-    finally:
-        narrator.close()
+    runner = make(
+        _unless_started_over(settings, supervision.node_run),
+        Surroundings(
+            tasks=TaskSource(worker, families),
+            link=link,
+            rules=manifest.rules,
+            should_stop=stop,
+            phases=phases,
+        ),
+        seed=_seed(settings, client.peer_id if client else None),
+        on_round=narrator,
+    )
+    if not settings.resume:
+        note_started_over(settings.data_dir, supervision.node_run)
+    spare_collector()
+    with worker:
+        runner.run()
     if not supervision.by_node:
         narrator.say_if_all_was_played()
     return EXIT_OK

@@ -1,8 +1,7 @@
 """Tells a person, or a program, how rounds go.
 
-One line that is redrawn where a terminal is at hand, a line every few seconds where not (a log
-file, or a node's trainer, whose terminal the node writes on too), a JSON object a round with
-`--json`: the same object as in `metrics.jsonl`.
+A line every few seconds, or with `--json` a JSON object a round: the same object as in
+`metrics.jsonl`.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
-from rich.control import Control
-from rich.segment import ControlType
 from rich.text import Text
 
 from shoal_base.lines import say_json
@@ -32,7 +29,6 @@ from shoal_settings.schema import Settings
 log = logging.getLogger(__name__)
 
 SAY_EVERY_SECONDS = 2.0  # a log stays readable; a guess
-DRAW_EVERY_SECONDS = 0.1  # faster than that nobody reads
 SPARE = ("start", "pace", "external reward", "share")
 """Parts that a line goes without, one after the other, until it fits the terminal."""
 KEEP_EVERY_SECONDS = 60.0
@@ -50,19 +46,16 @@ class Narrator:
         self,
         settings: Settings,
         *,
-        supervised: bool = False,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
         peers: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`supervised`: a node writes on the same terminal. `peers`: how many it has, if known."""
+        """`peers` returns how many peers its node has, None where that is not known."""
         self._settings = settings
         self._console = console or Terminal(file=sys.stdout, soft_wrap=True)
-        self._redraws = self._console.is_terminal and not supervised
         self._clock = clock
         self._peers = peers
         self._next = self._next_kept = float("-inf")
-        self._open = False
         self._pace: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         """Tokens and seconds of the latest rounds."""
         self._groups: deque[tuple[int, int]] = deque(maxlen=WINDOW)
@@ -85,30 +78,17 @@ class Narrator:
             log.info("%s", self._line(record, progress), extra=IN_FILE_ALONE)
         if self._clock() < self._next and not is_last:
             return
-        self._next = self._clock() + (DRAW_EVERY_SECONDS if self._redraws else SAY_EVERY_SECONDS)
-        self._show(self._line(record, progress))
-        if is_last:
-            self.close()
+        self._next = self._clock() + SAY_EVERY_SECONDS
+        self._console.print(self._line(record, progress))
 
     def hear(self, doing: Doing) -> None:
         """Tell of a phase that takes long, if it is time to."""
         if self._settings.json_output or doing.seconds < PHASE_AFTER_SECONDS:
             return
-        if not self._redraws and self._clock() < self._next_phase:
+        if self._clock() < self._next_phase:
             return
         self._next_phase = self._clock() + PHASE_EVERY_SECONDS
-        self._show(Text(str(doing)))
-
-    def news(self, line: str) -> None:
-        """Tell at once what is not told of by a round."""
-        self.close()
-        log.warning("%s", line)
-
-    def close(self) -> None:
-        """Leave the redrawn line as it is; what follows starts on one of its own."""
-        if self._open:
-            self._console.print()
-            self._open = False
+        self._console.print(Text(str(doing)))
 
     def say_if_all_was_played(self) -> None:
         """Say why nothing was told, where an earlier run has played all rounds that are wanted."""
@@ -126,14 +106,6 @@ class Narrator:
             events.insert(place, ("held_out", held_out_metrics(held_out)))
         for kind, figures in events:
             say_json({"event": kind, "schema_version": 1, **figures})
-
-    def _show(self, line: Text) -> None:
-        if not self._redraws:
-            self._console.print(line)
-            return
-        self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
-        self._console.print(line, end="")
-        self._open = True
 
     def _line(self, record: RoundRecord, progress: RunCounters) -> Text:
         """Return the line of a round, no wider than the terminal: one that wraps breaks words."""

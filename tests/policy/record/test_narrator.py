@@ -27,12 +27,12 @@ from tests.support.schemas import check
 
 
 def told(
-    clock: SetClock, *, terminal: bool, width: int = 200, peers: int | None = None, **how: bool
+    clock: SetClock, *, terminal: bool, width: int = 200, peers: int | None = None
 ) -> tuple[Narrator, io.StringIO]:
     output = io.StringIO()
     console = Console(file=output, force_terminal=terminal, width=width, no_color=True)
     made = Narrator(
-        Settings(rounds=9, external=4), console=console, clock=clock, peers=lambda: peers, **how
+        Settings(rounds=9, external=4), console=console, clock=clock, peers=lambda: peers
     )
     return made, output
 
@@ -71,37 +71,9 @@ def test_a_log_file_gets_whole_lines_every_few_seconds() -> None:
     assert "\x1b" not in output.getvalue()
 
 
-def test_a_terminal_has_one_line_that_is_redrawn() -> None:
-    clock = SetClock()
-    made, output = told(clock, terminal=True, width=60, peers=1)
-    play(made, 1)
-    clock.now = 1.0
-    play(made, 2)
-    made.close()
-    text = output.getvalue()
-    assert text.count("\n") == 1
-    assert text.endswith("\n")
-    assert text.count("\r\x1b[2K") == 2
-    last = text.rsplit("\x1b[2K", 1)[1]
-    assert "2/9" in last
-    assert "…" in last, "cut to the width: a line that wraps cannot be redrawn"
-    made.close()
-    assert output.getvalue() == text
-
-
-def test_a_supervised_trainer_leaves_the_terminal_to_its_node() -> None:
-    made, output = told(SetClock(), terminal=True, supervised=True, peers=3)
-    play(made, 1)
-    assert "\r" not in output.getvalue()
-    assert output.getvalue().rstrip().endswith("3 peers")
-
-
-@pytest.mark.parametrize("supervised", [False, True])
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
-def test_a_line_fits_its_terminal_and_says_the_same_things_first(
-    width: int, supervised: bool
-) -> None:
-    made, output = told(SetClock(), terminal=True, width=width, supervised=supervised, peers=12)
+def test_a_line_fits_its_terminal_and_says_the_same_things_first(width: int) -> None:
+    made, output = told(SetClock(), terminal=True, width=width, peers=12)
     play(made, 1)
     line = re.sub(r"\x1b\[[\d;]*[mK]|\r", "", output.getvalue()).rstrip("\n")
     assert len(line) < width
@@ -154,19 +126,3 @@ def test_a_phase_that_is_short_is_not_told_nor_any_to_a_program() -> None:
     made.hear(doing(PHASE_AFTER_SECONDS - 0.1))
     Narrator(Settings(json_output=True), console=Console(file=output)).hear(doing(99.0))
     assert output.getvalue() == ""
-
-
-def test_on_a_terminal_it_is_a_line_that_is_redrawn() -> None:
-    made, output = told(SetClock(), terminal=True)
-    made.hear(doing(10.0, done=12))
-    made.hear(doing(11.0, done=16))
-    assert output.getvalue().count("\n") == 0
-    assert output.getvalue().endswith("round 1: answering, 16 of 32, ~11 s left")
-
-
-def test_news_stands_on_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    made, output = told(SetClock(), terminal=True, width=60)
-    play(made, 1)
-    made.news("learning: it is over")
-    assert output.getvalue().endswith("\n")
-    assert caplog.messages == ["learning: it is over"]
