@@ -17,14 +17,12 @@ from urllib.parse import parse_qsl
 
 from shoal.page.board import Board
 from shoal.page.files import static_files
-from shoal.page.history import MAX_POINTS
 from shoal.page.peer import PagePeer
 from shoal.view.health import Healthy
 from shoal_base.visible import visible_name
 from shoal_ipc.answers.form import to_json
 
 _GROUP_ID: Final = re.compile(r"[0-9a-f]{1,128}")
-_POINTS: Final = re.compile(r"[0-9]{1,8}")
 
 Asked = dict[str, str]
 """The parameters of a request, the last of each name."""
@@ -72,11 +70,8 @@ class Pages:
         return _json(self._board.state())
 
     def _history(self, asked: Asked) -> PageReply:
-        if (peer := self._peer(asked)) is None:
-            return _nothing("no such peer")
-        points = asked.get("points", "")
-        most = min(int(points), MAX_POINTS) if _POINTS.fullmatch(points) else MAX_POINTS
-        return _json(peer.curves(most))
+        peer = self._peer(asked)
+        return _nothing("no such peer") if peer is None else _json(peer.curves())
 
     def _group(self, asked: Asked) -> PageReply:
         peer, group_id = self._peer(asked), asked.get("id", "")

@@ -146,15 +146,15 @@ class History:
         self._held_out_families = families
         self.version += 1
 
-    def shown(self, max_points: int = MAX_POINTS) -> dict[str, Any]:
-        """Return the curves as JSON values, each of at most so many points.
+    def shown(self) -> dict[str, Any]:
+        """Return the curves as JSON values, each of at most `MAX_POINTS`.
 
         `x` are rounds; a curve has None where it has no value. `held_out` is pass@1 and each
         family's, as pairs of round and share; `held_out_items` and `held_out_of_family` say of how
         many questions, 0 where that is not known.
         """
         columns = self._columns
-        places = _stretches(len(self._rounds), max(4, min(max_points, MAX_POINTS)))
+        places = _stretches(len(self._rounds), MAX_POINTS)
         shown: dict[str, list[float | None]] = {name: [] for name in columns}
         x: list[float] = []
         for first, last in places:
@@ -168,7 +168,7 @@ class History:
             "rows": len(self._rounds),
             "x": x,
             "series": shown,
-            "held_out": {name: _spread(self._held_out[name], max_points) for name in names},
+            "held_out": {name: list(self._held_out[name]) for name in names},
             "held_out_items": self._held_out_items,
             "held_out_of_family": self._of_family(),
         }
@@ -197,11 +197,6 @@ def _extremes(values: array[float]) -> list[float | None]:
     if known.index(greatest) < known.index(least):
         pair.reverse()
     return [round(value, 5) for value in pair]
-
-
-def _spread(marks: list[tuple[float, float]], max_points: int) -> list[tuple[float, float]]:
-    step = max(1, math.ceil(len(marks) / max(1, max_points)))
-    return marks[::-1][::step][::-1]
 
 
 def _number(value: Any) -> float:

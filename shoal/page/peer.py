@@ -54,7 +54,7 @@ class PagePeer:
         self._asking = FolderFollower(folder)
         self._history = History(folder / METRICS_FILE)
         self._history_lock = threading.Lock()
-        self._curves: tuple[tuple[int, int], dict[str, Any]] | None = None
+        self._curves: tuple[int, dict[str, Any]] | None = None
         self._known: tuple[ShownPeer, LatestAnswers] | None = None
         self._ended = threading.Event()
         self.shown: Block = {}
@@ -88,12 +88,12 @@ class PagePeer:
             if self._history.refresh():
                 self.rows = self._history.version
 
-    def curves(self, max_points: int) -> dict[str, Any]:
+    def curves(self) -> dict[str, Any]:
         """Return the run's curves, thinned."""
         with self._history_lock:
-            which = (self._history.version, max_points)
-            if self._curves is None or self._curves[0] != which:
-                self._curves = (which, self._history.shown(max_points))
+            version = self._history.version
+            if self._curves is None or self._curves[0] != version:
+                self._curves = (version, self._history.shown())
             return self._curves[1]
 
     def _ask(self) -> Block:

@@ -55,7 +55,7 @@ function loadCurves(peer) {
     return;
   }
   [curvesOf, curvesAt, curvesRows] = [peer.name, Date.now(), peer.rows];
-  ask("/api/history", { peer: peer.name, points: 2000 }).then(
+  ask("/api/history", { peer: peer.name }).then(
     (history) => chosen?.name === peer.name && curves(history, chosen),
     () => {},
   );
