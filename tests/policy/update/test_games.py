@@ -69,13 +69,16 @@ def own_logprobs(policy: Policy, group: TrainGroup) -> Any:
         return [logprobs(policy.model, group, i).tolist() for i in range(len(group.completions))]
 
 
-def test_only_what_the_policy_said_is_counted() -> None:
+@pytest.mark.parametrize(
+    "policy", [POLICY, replace(POLICY, logit_form=None)], ids=["packed", "padded"]
+)
+def test_only_what_the_policy_said_is_counted(policy: Policy) -> None:
     group = game()
-    stats = update(POLICY, Recorder(POLICY), [group], GrpoConfig(max_completion_tokens=60))
+    stats = update(policy, Recorder(policy), [group], GrpoConfig(max_completion_tokens=60))
     assert stats.num_tokens == sum(len(said or ()) for said in group.said or ()) == 20
-    said = [value for row in own_logprobs(POLICY, group) for value in row]
+    said = [value for row in own_logprobs(policy, group) for value in row]
     others = replace(group, external=True)
-    external = update(POLICY, Recorder(POLICY), [others], GrpoConfig(max_completion_tokens=60))
+    external = update(policy, Recorder(policy), [others], GrpoConfig(max_completion_tokens=60))
     assert external.external.logprob_mean == pytest.approx(sum(said) / len(said), abs=1e-5)
 
 
