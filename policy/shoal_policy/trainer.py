@@ -93,7 +93,7 @@ class Trainer:
             is_game=lambda family: around.tasks.max_turns(family) > 0,
         )
         self._metrics = _metrics_file(settings, course)
-        self._sinks = MetricSinks(settings, last_round=course.round)
+        self._sinks = MetricSinks(settings)
         self._watched = Watched(around.tasks, on_news=on_news)
         self._watch = RollbackWatch()
         self._pause = RunPause(

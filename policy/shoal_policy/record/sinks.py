@@ -14,6 +14,7 @@ import importlib.util
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -69,8 +70,8 @@ def _installed(name: str) -> bool:
 class MetricSinks:
     """All sinks of a run."""
 
-    def __init__(self, settings: Settings, *, last_round: int) -> None:
-        """Open what `settings.log` names; figures after `last_round` will be written again.
+    def __init__(self, settings: Settings) -> None:
+        """Open what `settings.log` names.
 
         Raises SettingsError, one line, for a sink that does not open.
         """
@@ -79,7 +80,7 @@ class MetricSinks:
         """The pace of each kind of event."""
         for name in sink_names(settings.log):
             try:
-                self._sinks[name] = _OPENERS[name](settings, last_round)
+                self._sinks[name] = _OPENERS[name](settings)
             # The packages are not ours: whatever they raise, the user reads one line.
             except Exception as error:
                 self.close()
@@ -146,7 +147,7 @@ class _Pace:
 class _TensorBoard:
     """TensorBoard's own files, in the data directory's `tensorboard/`, begun with figures."""
 
-    def __init__(self, settings: Settings, _last_round: int) -> None:
+    def __init__(self, settings: Settings) -> None:
         # Imported by name: torch takes seconds to import, and may be missing here.
         board: Any = importlib.import_module("torch.utils.tensorboard")
         self._begin = lambda round_number: board.SummaryWriter(
@@ -202,8 +203,8 @@ def run_name(data_dir: Path) -> str:
     return "-".join("".join(c if c.isalnum() else "-" for c in part).strip("-") for part in parts)
 
 
-_OPENERS: Mapping[str, Callable[[Settings, int], Sink]] = {
+_OPENERS: Mapping[str, Callable[[Settings], Sink]] = {
     "tensorboard": _TensorBoard,
-    "wandb": lambda settings, _last: _Dashboard("wandb", settings),
-    "trackio": lambda settings, _last: _Dashboard("trackio", settings),
+    "wandb": partial(_Dashboard, "wandb"),
+    "trackio": partial(_Dashboard, "trackio"),
 }

@@ -88,7 +88,7 @@ def test_sinks_take_the_first_rounds_and_then_some(
 
     monkeypatch.setattr(sinks, "_installed", lambda name: True)
     monkeypatch.setattr(sinks, "_OPENERS", {"wandb": lambda *_: Sink()})
-    made = sinks.MetricSinks(Settings(data_dir=tmp_path, log="wandb"), last_round=0)
+    made = sinks.MetricSinks(Settings(data_dir=tmp_path, log="wandb"))
     for number in range(1, 6001):
         made.write({"round": number, "reward": 0.5})
         now += 0.05  # the toy's pace: five minutes

@@ -27,12 +27,12 @@ def test_tensorboard_holds_what_was_written(
     # Files of one second sort by the process's count of them, as text: 10 comes before 9.
     monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
     settings = Settings(data_dir=tmp_path, log="auto")
-    first = MetricSinks(settings, last_round=0)
+    first = MetricSinks(settings)
     assert first.names == ("tensorboard",)
     for number in (1, 2, 3):
         first.write({"round": number, "reward": 0.25 * number, "completions/mean_length": None})
     first.close()
-    resumed = MetricSinks(settings, last_round=2)
+    resumed = MetricSinks(settings)
     resumed.write({"round": 3, "reward": 0.5})
     resumed.write({"round": 3, "held_out/pass@1": 0.125})
     resumed.close()
@@ -53,7 +53,7 @@ def test_weights_and_biases_takes_a_run_offline(
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    sinks = MetricSinks(Settings(data_dir=tmp_path, log="wandb"), last_round=0)
+    sinks = MetricSinks(Settings(data_dir=tmp_path, log="wandb"))
     sinks.write({"round": 1, "reward": 0.5})
     sinks.close()
     (run,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
@@ -89,7 +89,7 @@ def test_a_sink_that_breaks_is_left_out_and_the_others_go_on(
     monkeypatch.setattr(metric_sinks, "_installed", lambda name: True)
     openers = {"wandb": lambda *_: Broken(), "trackio": lambda *_: Working()}
     monkeypatch.setattr(metric_sinks, "_OPENERS", openers)
-    sinks = MetricSinks(Settings(data_dir=tmp_path, log="wandb,trackio"), last_round=0)
+    sinks = MetricSinks(Settings(data_dir=tmp_path, log="wandb,trackio"))
     for number in (1, 2):
         sinks.write({"round": number, "reward": 0.5})
     sinks.close()
@@ -115,7 +115,7 @@ def test_a_full_disk_costs_a_sink_what_was_played_meanwhile(
 
     monkeypatch.setattr(RecordWriter, "write", write_if_room)
     monkeypatch.setattr(threading, "excepthook", lambda _failed: None)
-    sinks = MetricSinks(Settings(data_dir=tmp_path, log="tensorboard"), last_round=0)
+    sinks = MetricSinks(Settings(data_dir=tmp_path, log="tensorboard"))
     for number in range(1, FIRST_EVENTS):
         sinks.write({"round": number, "reward": 0.5})
         time.sleep(0.01)  # a thread of its own writes
@@ -135,7 +135,7 @@ def test_a_sink_that_does_not_open_is_one_line(
     monkeypatch.setattr(metric_sinks, "_installed", lambda name: True)
     monkeypatch.setattr(metric_sinks, "_OPENERS", {"wandb": refuse})
     with pytest.raises(SettingsError, match=r"^log = 'wandb': wandb: no key$"):
-        MetricSinks(Settings(data_dir=tmp_path, log="wandb"), last_round=0)
+        MetricSinks(Settings(data_dir=tmp_path, log="wandb"))
 
 
 def test_a_run_keeps_its_name_over_restarts(tmp_path: Path) -> None:
