@@ -1,11 +1,10 @@
 """Spaces a node's own batches further apart while messages arrive late. Pure.
 
-    late ─▶ silence until what is late has come, then twice as far apart
+    late ─▶ twice as far apart, once in the time in which that shows
     in time again ─▶ closer together, little by little, until nothing holds them back
 
 Every publisher sees the same lateness and slows down in proportion to what it sends, so a swarm
-that makes twice what it can carry comes to rest at what it carries. Without the silence the
-backlog of the first seconds stayed, and each look at it halved the pace anew.
+that makes twice what it can carry comes to rest at what it carries.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Restraint:
         if late_s >= LATE_S:
             gap_s = 2 * max(self._gap_s, self._latest_s, _FIRST_GAP_S / 2)
             self._gap_s = min(gap_s, MOST_GAP_S)
-            # Nothing is sent until the backlog of now is gone.
+            # What is sent until the backlog of now is gone tells nothing of the new pace.
             self.judged_since = now + min(late_s, _MOST_BACKLOG_S)
         elif late_s <= EASED_S and self._gap_s:
             self._gap_s *= math.exp(-elapsed / _EASE_S)
@@ -86,5 +85,4 @@ class Restraint:
         return self._left_s(now) <= _SOON_S
 
     def _left_s(self, now: float) -> float:
-        due = max(self._sent_at + self._gap_s, self.judged_since)
-        return max(0.0, due - now) if self._gap_s else 0.0
+        return max(0.0, self._sent_at + self._gap_s - now) if self._gap_s else 0.0

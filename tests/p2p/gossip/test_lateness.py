@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_p2p.gossip.lateness import Lateness, sent_s_of
 from shoal_wire.types import PeerId
+from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
+from tests.p2p.gossip.bench import A, Bench, said
 
 AUTHORS = [PeerId(f"author {number}") for number in range(9)]
 CLOCKS = st.lists(st.floats(-1e6, 1e6), min_size=9, max_size=9)
@@ -110,3 +113,27 @@ def test_a_number_is_a_clock_where_it_could_be_one() -> None:
     assert sent_s_of(1_790_000_000_500_000_000) == 1_790_000_000.5
     assert sent_s_of(7) is None
     assert sent_s_of((1 << 64) - 1) is None
+
+
+@pytest.mark.parametrize("judged", [ACCEPT, verdict(Reason.TOO_OLD)])
+def test_a_mesh_is_behind_while_verdicts_are_awaited_and_not_when_they_came(
+    judged: Verdict,
+) -> None:
+    bench = Bench()
+    bench.join()
+    bench.meet(A)
+    for author in AUTHORS[:5]:
+        bench.bring(A, said(1, author=author)._replace(sent_s=bench.now))
+    bench.now += 5.0
+    asked = [said(2, author=author)._replace(sent_s=bench.now) for author in AUTHORS[:5]]
+    bench.say(A, messages=asked)
+    bench.now += 3.0
+    late_s = bench.mesh.late_s(bench.now, bench.now - 4.0)
+    assert late_s is not None and math.isclose(late_s, 3.0, abs_tol=0.02)
+    for message in asked:
+        bench.mesh.judged(A, message, judged, bench.now)
+    bench.now += 5.0
+    for author in AUTHORS[:5]:
+        bench.bring(A, said(3, author=author)._replace(sent_s=bench.now))
+    late_s = bench.mesh.late_s(bench.now, bench.now - 20.0)
+    assert late_s is not None and late_s < 0.1
