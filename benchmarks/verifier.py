@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 from benchmarks.harness import Options, Report, at_least, main, note
 from shoal_tasks.families import EASY, PAPER, TRAIN_SEED_MIN, AnswerFormat, FamilySpec, coordinates
-from shoal_tasks.generators import TEXT_EVALUATING
 from shoal_tasks.types import ScoreRequest, TaskCoordinates, TaskItem
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
@@ -25,15 +24,10 @@ REPEATS, QUICK_REPEATS = 3, 1
 GOAL_PER_SECOND = 200.0
 """A round of 8 groups of 8 completions should be verified in a third of a second."""
 
-REPLACED = tuple(
-    FamilySpec(name=f"{generator}_default", generator=generator)
-    for generator in sorted(TEXT_EVALUATING - {"binary_matrix"})
-)
-
 
 def measure(options: Options) -> Report:
     """Score right and wrong completions of every family through one real worker."""
-    families = (*EASY, *PAPER, *REPLACED)
+    families = (*EASY, *PAPER)
     num_tasks = QUICK_TASKS if options.quick else TASKS
     repeats = QUICK_REPEATS if options.quick else REPEATS
     results: dict[str, dict[str, float]] = {}

@@ -1,9 +1,9 @@
 """The reasoning_gym 0.1.25 generators a family may use, from reading every scorer listed.
 
 reasoning_gym's own `score_answer` passes the completion to `eval` or to sympy's parser for nine
-datasets: a completion is then a program that runs with the scorer's rights. For those nine
-`safe_scorers` has replacements that never evaluate. Anything not listed here is refused: a family
-comes from a swarm's manifest, so from somebody else.
+datasets: a completion is then a program that runs with the scorer's rights. The one of them that
+presets use has a replacement in `safe_scorers` that never evaluates. Anything not listed here is
+refused: a family comes from a swarm's manifest, so from somebody else.
 """
 
 from __future__ import annotations
@@ -56,19 +56,7 @@ REVIEWED_SCORER: Final = frozenset(
 )
 """Scored by their own method, which parses numbers with `int`, `float` or `Decimal` only."""
 
-TEXT_EVALUATING: Final = frozenset(
-    {
-        "binary_matrix",
-        "countdown",
-        "intermediate_integration",
-        "n_queens",
-        "polynomial_multiplication",
-        "puzzle24",
-        "simple_integration",
-        "spiral_matrix",
-        "string_insertion",
-    }
-)
+TEXT_EVALUATING: Final = frozenset({"binary_matrix"})
 """The library's scorer evaluates the completion. Never called: `safe_scorers` has another."""
 
 SAFE_REPLACEMENT: Final = TEXT_EVALUATING | {"propositional_logic", "spell_backward"}

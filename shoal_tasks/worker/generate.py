@@ -6,11 +6,9 @@ built. One data set per family is kept and re-seeded, because building one can c
 
 from __future__ import annotations
 
-import contextlib
 import decimal
 import importlib
 import importlib.metadata
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -130,8 +128,6 @@ def preload(generators: Iterable[str]) -> None:
         return  # a judge, a server, rows: reasoning_gym is most of what a worker's start costs
     create_dataset = _library().create_dataset
     _keep_data_files()
-    if "intermediate_integration" in wanted:
-        import_sympy()
     for name in sorted(wanted):
         dataset = create_dataset(name, seed=1, size=4)
         for index in range(4):
@@ -142,37 +138,6 @@ def preload(generators: Iterable[str]) -> None:
 def _library() -> Any:
     with without_plotting():
         return importlib.import_module("reasoning_gym.factory")
-
-
-_INTEGRATION_PACKAGES: Final = (
-    "assumptions",
-    "calculus",
-    "concrete",
-    "core",
-    "functions",
-    "integrals",
-    "logic",
-    "matrices",
-    "ntheory",
-    "polys",
-    "series",
-    "sets",
-    "simplify",
-    "solvers",
-    "strategies",
-    "utilities",
-)
-
-
-def import_sympy() -> None:
-    """Import what sympy's integration imports on demand: later there is no disk to import from."""
-    for package in _INTEGRATION_PACKAGES:
-        folder = importlib.import_module(f"sympy.{package}")
-        for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
-            if not {"tests", "benchmarks", "benchmark"} & set(module.name.split(".")):
-                # Some need a package that is not installed; integration does without them.
-                with contextlib.suppress(ImportError):
-                    importlib.import_module(module.name)
 
 
 def _keep_data_files() -> None:

@@ -37,7 +37,7 @@ from shoal_tasks.swarm import installed_version
 from shoal_tasks.text_games import TEXT_GAMES
 from shoal_tasks.worker.answering import RequestAnswerer
 from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
-from shoal_tasks.worker.generate import import_sympy, preload
+from shoal_tasks.worker.generate import preload
 from shoal_tasks.worker.open_env import ServerPlayer, places_of, socket_addresses
 from shoal_tasks.worker.text_arena import preload_games
 from shoal_tasks.worker.user_code import preload_imports
@@ -103,7 +103,6 @@ def _set_up(message: Message, parent_pid: int | None) -> RequestAnswerer:
     if versions.get(MATH_VERIFY):
         from shoal_tasks.worker.math_answers import warm_up
 
-        import_sympy()
         warm_up()
     guard = AuditGuard(socket_addresses(places.values()))
     gc.collect()

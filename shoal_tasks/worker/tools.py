@@ -23,13 +23,12 @@ nothing here may depend on the machine, the clock or chance, and what a call giv
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_tasks.scorers.expressions import ExpressionError, evaluate, parse_expression
+from shoal_tasks.worker.calculator import calculate
 from shoal_tasks.worker.snippets import run_snippet
 
 CALCULATOR: Final = "calculator"
@@ -37,17 +36,6 @@ PYTHON: Final = "python"
 
 MAX_CALL_CHARS: Final = 4000
 """Longest argument of a call: more than a model says in one message of a game."""
-_MAX_NUMBER: Final = 10**200
-"""Bound of every number on the way to a result."""
-_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
-    "abs": abs,
-    "factorial": math.factorial,
-    "gcd": math.gcd,
-    "max": max,
-    "min": min,
-    "round": round,
-    "sqrt": math.sqrt,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,77 +115,6 @@ def _from_json(text: str, names: Sequence[str]) -> ToolCall | None:
     if not isinstance(arguments, str | int | float):
         return None
     return ToolCall(name=name, argument=str(arguments), is_tagged=False)
-
-
-class _Arithmetic:
-    """Numbers as Python has them; see `shoal_tasks.scorers.expressions.Algebra`."""
-
-    def number(self, number: float) -> float:
-        return _bounded(number)
-
-    def name(self, name: str) -> float:
-        if name == "pi":
-            return math.pi
-        raise ExpressionError(f"no name {name[:20]}")
-
-    def negative(self, value: float) -> float:
-        return -value
-
-    def join(self, operator: str, left: float, right: float) -> float:
-        match operator:
-            case "+":
-                return _bounded(left + right)
-            case "-":
-                return _bounded(left - right)
-            case "*":
-                return _bounded(left * right)
-            case "^":
-                return self.power(left, right)
-        if right == 0:
-            raise ExpressionError("division by zero")
-        if operator == "%":
-            return _bounded(left % right)
-        is_whole = isinstance(left, int) and isinstance(right, int) and left % right == 0
-        return _bounded(left // right if is_whole or operator == "//" else left / right)
-
-    def power(self, base: float, exponent: float) -> float:
-        if exponent == 0.5 and base >= 0:
-            return math.sqrt(base)
-        # A machine's library decides the last digit of other powers.
-        if not isinstance(exponent, int) or not isinstance(base, int) or exponent < 0:
-            raise ExpressionError("a power must be of whole numbers")
-        if abs(base) > 1 and exponent * abs(base).bit_length() > 2 * _MAX_NUMBER.bit_length():
-            raise ExpressionError("number too long")
-        return _bounded(base**exponent)
-
-    def call(self, name: str, arguments: list[float]) -> float:
-        if name not in _FUNCTIONS:
-            raise ExpressionError(f"no function {name[:20]}")
-        if name == "factorial" and arguments[0] > 120:
-            raise ExpressionError("number too long")
-        if name == "round" and not all(one in range(20) for one in arguments[1:]):
-            raise ExpressionError("round does not take this")
-        try:
-            return _bounded(_FUNCTIONS[name](*arguments))
-        except (TypeError, ValueError, OverflowError):
-            raise ExpressionError(f"{name} does not take this") from None
-
-
-def _bounded(number: float) -> float:
-    if not abs(number) < _MAX_NUMBER:
-        raise ExpressionError("number too long")
-    return number
-
-
-def calculate(expression: str) -> str:
-    """Return the value of an expression as text, or an error in one line."""
-    try:
-        value = evaluate(parse_expression(expression), _Arithmetic())
-    except ExpressionError as error:
-        return f"error: {error}"
-    except (OverflowError, ValueError, ZeroDivisionError):
-        return "error: not a number"
-    return str(value)
 
 
 TOOLS: Final[Mapping[str, Tool]] = {

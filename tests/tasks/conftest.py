@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from shoal_tasks.worker.sync import SyncTaskWorker
-from tests.tasks.families import ALL_FAMILIES, EVALUATED_FAMILIES
+from tests.tasks.families import ALL_FAMILIES
 
 
 @pytest.fixture(scope="session")
 def worker() -> Iterator[SyncTaskWorker]:
-    with SyncTaskWorker(ALL_FAMILIES + EVALUATED_FAMILIES) as running:
+    with SyncTaskWorker(ALL_FAMILIES) as running:
         yield running

@@ -10,8 +10,7 @@ from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
 from shoal_tasks.types import ScoreRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
-from tests.tasks.families import ALL_FAMILIES, EVALUATED_FAMILIES
-from tests.tasks.honest_answers import solved
+from tests.tasks.families import ALL_FAMILIES
 
 # Costly to parse, and at times even right: they need only be answered.
 COSTLY_FORMULAS = ["¬" * 500 + "P", "(" * 250 + "P" + ")" * 250, "∧".join(["P"] * 250)]
@@ -66,7 +65,7 @@ def hostile_answers(canary: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("spec", ALL_FAMILIES + EVALUATED_FAMILIES, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", ALL_FAMILIES, ids=lambda spec: spec.name)
 def test_hostile_texts_score_nothing_and_cost_nothing(
     worker: SyncTaskWorker, spec: FamilySpec, tmp_path: Path
 ) -> None:
@@ -74,8 +73,6 @@ def test_hostile_texts_score_nothing_and_cost_nothing(
     task = coordinates(spec, TRAIN_SEED_MIN + 99)
     item = worker.items([task])[0]
     honest = item.answer or str(item.metadata["example_answer"])
-    if "integrand" in item.metadata:
-        honest = solved({"answer": honest, "metadata": item.metadata})
     wrap = "<answer>{}</answer>" if spec.answer_format == "tagged" else "{}"
     texts = [wrap.format(answer) for answer in hostile_answers(canary)]
     texts += hostile_answers(canary)

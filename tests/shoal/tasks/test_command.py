@@ -93,9 +93,9 @@ def test_a_family_shows_a_sample_and_what_completions_earn(
 
 
 def test_a_generator_is_shown_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tasks", "spiral_matrix"]) == 0
+    assert main(["tasks", "rotate_matrix"]) == 0
     text = capsys.readouterr().out
-    assert "list of elements in spiral order" in text
+    assert "rotate" in text
     assert "<answer>" in text
     assert " 1.00  " in text
     assert " 0.00  " in text

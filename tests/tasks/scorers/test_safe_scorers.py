@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import re
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,142 +14,143 @@ from reasoning_gym.factory import create_dataset
 
 from shoal_tasks.answers import GARBAGE_SCORE
 from shoal_tasks.generators import SAFE_REPLACEMENT
-from shoal_tasks.scorers.literals import parse_literal, rows_of
 from shoal_tasks.scorers.logic import all_that_is_said, models, says_something
 from shoal_tasks.scorers.safe_scorers import (
     _SCORERS,
     safe_score,
+    score_binary_matrix,
     score_propositional_logic,
     score_spell_backward,
 )
-from tests.tasks.honest_answers import ANSWERS, honest_answers
 
 ITEMS = 300
 
-SAMPLE = {
-    "countdown": 8,
-    "intermediate_integration": 1,
-    "polynomial_multiplication": 4,
-    "puzzle24": 8,
-    "simple_integration": 3,
-}
-"""Answers of an item in the short test, where the library calls sympy for every one of them."""
-
-VERDICTS = {
-    "binary_matrix": {0.0, 0.1, 1.0},
-    "countdown": {0.01, 0.05, 1.0},
-    "intermediate_integration": {0.0, 1.0},
-    "n_queens": {0.0, 0.5, 1.0},
-    "polynomial_multiplication": {0.0, 1.0},
-    "puzzle24": {0.01, 1.0},
-    "simple_integration": {0.0, 1.0},
-    "spiral_matrix": {0.0, 0.1, 1.0},
-    "string_insertion": {0.0, 0.1, 1.0},
-}
-
-
-@pytest.mark.parametrize("generator", sorted(ANSWERS))
-def test_replacements_agree_with_the_library(generator: str) -> None:
-    answers = SAMPLE.get(generator)
-    compare(generator, items=60 if answers is None else 25, answers=answers)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("generator", sorted(ANSWERS))
-def test_replacements_agree_with_the_library_at_length(generator: str) -> None:
-    compare(generator, items=1000, answers=None)
+Entry = dict[str, Any]
+MALFORMED = (
+    "",
+    " ",
+    "I do not know.",
+    "The answer is 24",
+    "```python\n[[1]]\n```",
+    "[",
+    "]",
+    "()",
+    "[]",
+    "[[]]",
+    "-",
+    "None",
+    "1 +",
+    "+ 1",
+    "(1 + 2",
+    "1 + 2)",
+    "\\boxed{7}",
+    "⊥",
+    "x^2",
+    "2x",
+    "a = 1",
+    "1/0",
+    "'",
+    "f(",
+    "1, 2",
+)
 
 
-def compare(generator: str, *, items: int, answers: int | None) -> None:
-    """Score honest answers to `items` items both ways; `answers` bounds them per item."""
-    dataset = create_dataset(generator, seed=3, size=items)
+def _lists(rows: list[list[Any]]) -> Iterator[str]:
+    yield str(rows)
+    yield str(rows).replace(" ", "")
+    yield "[" + ",\n ".join(map(str, rows)) + "]"
+    yield "[" + ", ".join(f"{row}," for row in rows) + "]"
+    yield str(tuple(tuple(row) for row in rows))
+    yield str([[str(cell) for cell in row] for row in rows])
+    yield str(["".join(map(str, row)) for row in rows])
+    yield str([" ".join(map(str, row)) for row in rows])
+    yield ", ".join(map(str, rows))
+    yield ",\n".join(map(str, rows))
+    yield "\n".join(map(str, rows))
+    yield f"{rows}  # the matrix"
+    yield f"answer = {rows}"
+    yield f"The answer is {rows}"
+    yield f"```\n{rows}\n```"
+    yield str(rows)[:-1]
+    yield str(rows)[1:]
+    yield str(rows).replace(",", "")
+    yield str(rows[0])
+
+
+def _grid(entry: Entry, rows: list[list[Any]], rng: random.Random) -> Iterator[str]:
+    right: str = entry["answer"]
+    wrong = [list(row) for row in rows]
+    spot = rng.randrange(len(wrong))
+    wrong[spot] = wrong[spot][1:] + wrong[spot][:1]
+    for matrix in (rows, wrong):
+        yield "\n".join(" ".join(map(str, row)) for row in matrix)
+        yield from _lists(matrix)
+    yield right.replace(" ", "  ")
+    yield right.replace(" ", "")
+    yield right.replace("\n", "\r\n")
+    yield " ".join(right.split())
+    yield f"```\n{right}\n```"
+
+
+def _binary_matrix(entry: Entry, rng: random.Random) -> Iterator[str]:
+    rows: list[list[int]] = entry["metadata"]["solution"]
+    yield from _grid(entry, rows, rng)
+    yield str([[float(cell) for cell in row] for row in rows])
+    yield str(rows).replace("0", "00", 1)
+    yield str(rows).replace("1", "+1", 1)
+    yield str(rows).replace("1", "-1", 1)
+
+
+def honest_answers(entry: Entry, rng: random.Random) -> list[str]:
+    """Distinct answers to one item, as they reach a scorer: stripped and not empty."""
+    found = (*_binary_matrix(entry, rng), *MALFORMED)
+    return list(dict.fromkeys(answer.strip() for answer in found if answer.strip()))
+
+
+def test_the_replacement_agrees_with_the_library() -> None:
+    dataset = create_dataset("binary_matrix", seed=3, size=ITEMS)
     rng = random.Random(1)
     seen: Counter[float] = Counter()
-    for index in range(items):
+    for index in range(ITEMS):
         entry = dataset[index]
-        found = honest_answers(generator, entry, rng)
-        for answer in found if answers is None else rng.sample(found, answers):
+        for answer in honest_answers(entry, rng):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)  # of the library's own eval
                 theirs = dataset.score_answer(answer, entry)
-            ours = safe_score(generator, answer, entry, unreachable)
-            assert agree(ours, theirs, answer, entry), (answer, ours, theirs, entry)
+            ours = safe_score("binary_matrix", answer, entry, unreachable)
+            # What the library gives to any text at all is worth nothing here: it need not be equal.
+            assert max(ours, GARBAGE_SCORE) == max(theirs, GARBAGE_SCORE), (answer, ours, entry)
             seen[ours] += 1
     # Every verdict must have been exercised, or the agreement says little.
-    assert set(seen) == VERDICTS[generator]
-    assert min(seen.values()) >= items / 5, seen
-
-
-def agree(ours: float, theirs: float, answer: str, entry: dict[str, Any]) -> bool:
-    integrand = entry["metadata"].get("integrand")
-    if integrand is not None and ours == 1.0 and theirs == 0.0:
-        # A right answer with decimals is right to the library only where its rounding is lucky.
-        return re.search(r"[0-9]\.[0-9]", answer) is not None
-    if integrand == "0" and answer in ("diff(0)", "1/0") and theirs == 1.0:
-        # Where the integrand is 0 the library takes what has no value, and the question handed
-        # back: the derivative of either is 0 to sympy. Here neither is an answer.
-        return ours == 0.0
-    # What the library gives to any text at all is worth nothing here: it need not be the same.
-    return max(ours, GARBAGE_SCORE) == max(theirs, GARBAGE_SCORE)
+    assert set(seen) == {0.0, 0.1, 1.0}
+    assert min(seen.values()) >= ITEMS / 5, seen
 
 
 def test_every_replacement_is_there() -> None:
-    assert set(_SCORERS) | {"propositional_logic"} == SAFE_REPLACEMENT
+    assert set(_SCORERS) == SAFE_REPLACEMENT
 
 
 def unreachable(_answer: str, _entry: object) -> float:
     raise AssertionError("reached the library")
 
 
-def test_powers_of_zero_are_what_they_are_to_the_library() -> None:
-    dataset = create_dataset("polynomial_multiplication", seed=3, size=1)
-    for expected, answers in {
-        "0": ("(0)**2", "0*x", "0**0", "0**-1", "sqrt((0)**2)"),
-        "1": ("0**0", "0**1", "sqrt(1)"),
-    }.items():
-        entry = {**dataset[0], "answer": expected}
-        for answer in answers:
-            ours = safe_score("polynomial_multiplication", answer, entry, unreachable)
-            assert ours == dataset.score_answer(answer, entry), (answer, expected)
-
-
-def test_an_antiderivative_is_right_where_its_values_are_too_small_for_all_digits() -> None:
-    dataset = create_dataset("intermediate_integration", seed=3, size=150)
-    integrand = "(12*x - 8)*exp(-6*x**2 + 8*x - 10)"
-    entry = dataset[148]
-    assert entry["metadata"]["integrand"] == integrand
-    for answer, right in (("-exp(-6*x**2 + 8*x - 10) + C", 1.0), ("exp(8*x - 6*x**2 - 10)", 0.0)):
-        assert safe_score("intermediate_integration", answer, entry, unreachable) == right
-
-
-@pytest.mark.parametrize("generator", sorted(ANSWERS))
-def test_the_library_runs_what_the_replacement_does_not(generator: str, tmp_path: Path) -> None:
-    # Why there are replacements at all; if this fails one day, they can go.
+def test_the_library_runs_what_the_replacement_does_not(tmp_path: Path) -> None:
+    # Why there is a replacement at all; if this fails one day, it can go.
     canary = tmp_path / "canary"
     payload = f"__import__('pathlib').Path({str(canary)!r}).write_text('x')"
-    dataset = create_dataset(generator, seed=0, size=1)
+    dataset = create_dataset("binary_matrix", seed=0, size=1)
     dataset.score_answer(payload, dataset[0])
     assert canary.exists()
     canary.unlink()
-    for text in (payload, f"[{payload}]", f"1 + {payload}", f"sqrt({payload})"):
-        assert safe_score(generator, text, dataset[0], unreachable) <= GARBAGE_SCORE
+    for text in (payload, f"[{payload}]", f"[[{payload}]]"):
+        assert safe_score("binary_matrix", text, dataset[0], unreachable) == 0.0
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("generator", sorted(ANSWERS))
-def test_what_sympy_would_work_out_for_you_is_no_answer(generator: str) -> None:
-    dataset = create_dataset(generator, seed=0, size=5)
-    for index in range(5):
-        entry = dataset[index]
-        stated = entry["metadata"].get("polynomial_expr") or entry["metadata"].get("integrand", "1")
-        for text in (f"expand({stated})", f"Integral({stated}, x)", f"integrate({stated})"):
-            assert safe_score(generator, text, entry, unreachable) <= GARBAGE_SCORE
-
-
 @pytest.mark.parametrize("text", ["[" * 5000, "(" * 5000 + ")" * 5000, "[[0]," * 900, "9" * 5000])
-def test_literal_reader_gives_up_on_nonsense(text: str) -> None:
-    assert rows_of(parse_literal(text)) is None
+def test_nonsense_is_no_matrix(text: str) -> None:
+    entry = {"answer": "0 1\n" * 2000}
+    assert score_binary_matrix(text, entry) == 0.0
 
 
 def test_spell_backward_agrees_with_the_library_but_for_its_rounding() -> None:

@@ -177,10 +177,10 @@ def test_a_killed_parent_takes_the_worker_along(signal_first: int) -> None:
 
 
 def test_a_task_that_is_only_too_slow_here_is_no_verdict() -> None:
-    # Each task takes a search of a hundred milliseconds and more.
-    puzzle = FamilySpec(name="p", generator="puzzle24")
-    with SyncTaskWorker([puzzle], limits=WorkerLimits(item_cpu_seconds=0.005)) as worker:
+    # Each task takes a hundred milliseconds and more.
+    huge = FamilySpec(name="h", generator="binary_matrix", config={"min_n": 400, "max_n": 400})
+    with SyncTaskWorker([huge], limits=WorkerLimits(item_cpu_seconds=0.005)) as worker:
         restarts = worker.num_restarts
         with pytest.raises(WorkerUnavailable, match="too long"):
-            worker.question_digests([coordinates(puzzle, seed) for seed in range(8)])
+            worker.question_digests([coordinates(huge, seed) for seed in range(8)])
         assert worker.num_restarts == restarts
