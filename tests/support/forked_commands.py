@@ -99,7 +99,7 @@ def _run(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
         (work / name).write_bytes(bytes.fromhex(content))
     child = os.fork()
     if child == 0:
-        if case["torchless"]:
+        if case.get("torchless"):
             sys.meta_path.insert(0, _NoTorch())
         _become(work, folder, case["argv"], case["env"])
     code = _wait(child)
