@@ -38,6 +38,7 @@ def chosen_policy(command: str, arguments: argparse.Namespace) -> Policy:
     chosen = [name for name in ("model", "checkpoint", "data_dir") if getattr(arguments, name)]
     if len(chosen) > 1:
         raise fail(command, f"--{chosen[0]} and --{chosen[1].replace('_', '-')}: give one of them")
+    _refuse(command, arguments.device)
     if arguments.model:
         return policy_of_model(command, arguments.model, device=arguments.device)
     found = arguments.checkpoint
@@ -88,11 +89,11 @@ def policy_of_checkpoint(command: str, path: Path, *, device: str = "auto") -> P
     _refuse(command, device)
     try:
         read_state(path)
-
-        from shoal_policy.checkpoint.saving import load_checkpoint
-        from shoal_policy.model.loading import ModelError, check_device
     except CheckpointError as error:
         raise fail(command, str(error)) from None
+    from shoal_policy.checkpoint.saving import load_checkpoint
+    from shoal_policy.model.loading import ModelError, check_device
+
     try:
         check_device(device)
         return load_checkpoint(path, Settings(device=device)).policy
