@@ -103,11 +103,12 @@ async def test_recent_batches_are_listed_newest_first_within_what_was_asked() ->
     old = desk.put(1)
     desk.now_ms += 60_000
     ids = [desk.put(number) for number in range(2, 6)]
-    size = len(desk.envelopes[ids[0]])
     newest = ids[::-1]
+    three = sum(len(desk.envelopes[batch_id]) for batch_id in newest[:3])
     assert await desk.listed(RECENT) == [*newest, old]
     assert await desk.listed(replace(RECENT, max_batches=2)) == newest[:2]
-    assert await desk.listed(replace(RECENT, max_bytes=3 * size + 2)) == newest[:3]
+    assert await desk.listed(replace(RECENT, max_bytes=three)) == newest[:3]
+    assert await desk.listed(replace(RECENT, max_bytes=three - 1)) == newest[:2]
     assert await desk.listed(replace(RECENT, max_age_seconds=59)) == newest
     assert await desk.listed(replace(RECENT, shards=(7,))) == []
     # Nobody needs its own.
