@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import importlib
 import json
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from shoal.api.groups import Group, LeasedGroup, SwarmError
 from shoal.api.swarm import Swarm
@@ -65,7 +66,95 @@ class TrlReader:
     eos_id: int
 
 
-class Rollouts:
+class Sharing(ABC):
+    """A trainer's place in a swarm, whichever of TRL's trainers it is."""
+
+    def __init__(self, swarm: Swarm) -> None:
+        self._swarm = swarm
+        self.num_external = 0
+        """Groups of others that the trainer was given."""
+
+    @abstractmethod
+    def _do(self, call: Callable[..., T], *given: Any, **named: Any) -> T:
+        """Make a call of the swarm, when no other one is under way."""
+
+    @abstractmethod
+    def _trained_on(self) -> list[GroupId]:
+        """Groups of others that no checkpoint has yet."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Acknowledge what was trained on: a checkpoint has it."""
+
+    def end(self) -> None:  # noqa: B027 - leases may end by themselves
+        """Give back what will not be trained on; what is left ends with the connection."""
+
+    def begin(self, path: Path, step: int) -> None:
+        """Tell the node again what the checkpoint has that a training goes on from."""
+        try:
+            state = json.loads(path.read_text())
+            groups = [GroupId(bytes.fromhex(one)) for one in state["groups"]]
+            is_older = state["step"] <= step
+        except (OSError, ValueError, LookupError, TypeError):
+            return
+        if is_older:
+            self._do(self._swarm.acknowledge, groups)
+
+    def note(self, path: Path, step: int) -> None:
+        """Write which groups of others the checkpoint of a step is about to have."""
+        self._do(self._note, path, step, self._trained_on())
+
+    def _note(self, path: Path, step: int, groups: Sequence[GroupId]) -> None:
+        self._swarm.publish([])  # waits for the disk: no round in a checkpoint is made again
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ids = [one.hex() for one in (*self._swarm.unconfirmed, *groups)]
+        write_atomically(path, json.dumps({"step": step, "groups": ids}).encode())
+
+    def _publish(
+        self, groups: Sequence[Group], args: Any, *, author: str, version: int, top_k: int = 0
+    ) -> None:
+        """Publish what of the groups peers accept; `args` are the trainer's."""
+        rules = self._swarm.rules
+        fit = [[c for c in one.answers if check_completion(c, rules) is None] for one in groups]
+        self._swarm.publish(
+            [
+                Group(group.question, answers[: rules.max_completions])
+                for group, answers in zip(groups, fit, strict=True)
+                if len(answers) >= rules.min_completions
+            ],
+            author=author,
+            version=version,
+            round_number=version + 1,
+            sampling=SamplingParams(
+                temperature=args.temperature,
+                top_p=args.top_p,
+                top_k=top_k,
+                max_new_tokens=args.max_completion_length,
+            ),
+            wait=False,
+        )
+
+
+def read_of_another(
+    reads: TrlReader, group: LeasedGroup, rewards: Sequence[float], room: int
+) -> list[tuple[Reading, float]]:
+    """Return a group of another as the tokenizer reads it; none where nothing can be learnt.
+
+    Only completions that it reads as the same text, whole, are taken. A question in a peer's own
+    words is not: TRL's tokenizer would take special tokens from it.
+    """
+    if group.source.group.task.inline is not None:
+        return []
+    tagged = group.question.tagged
+    read = [
+        (reading, reward)
+        for completion, reward in zip(group.answers, rewards, strict=True)
+        if (reading := own_reading(cast(Policy, reads), completion, tagged, room))
+    ]
+    return read if has_signal([reward for _, reward in read]) else []
+
+
+class Rollouts(Sharing):
     """Shares a `GRPOTrainer`'s completions with a swarm, and gives it groups of others.
 
     It is the trainer's `rollout_func`, its method `reward` the reward, `dataset` the prompts.
@@ -88,7 +177,8 @@ class Rollouts:
             prompt: Makes a prompt of a question; the chat of `Swarm.messages` if None.
             author: The model's name, told to peers; by the model's configuration if empty.
         """
-        self._swarm, self._external, self._author = swarm, external, author
+        super().__init__(swarm)
+        self._external, self._author = external, author
         self._prompt: Callable[[Question], Prompt] = prompt or swarm.messages
         self._questions: dict[str, Question] = {}
         self._pending: list[GroupId] = []
@@ -101,8 +191,6 @@ class Rollouts:
         """Groups of others that are drawn for the next batch while TRL trains on this one."""
         self._ready: deque[_Scored] = deque()
         self._has_begun = False
-        self.num_external = 0
-        """Groups of others that were trained on."""
 
     def dataset(self, count: int, *, seed: int | None = None) -> Any:
         """Return `count` questions of the swarm as a `datasets.Dataset` with a column `prompt`."""
@@ -165,13 +253,8 @@ class Rollouts:
         trainer.add_callback(settling(self, path))
         self.begin(path, trainer.state.global_step)
 
-    def begin(self, path: Path, step: int) -> None:
-        """Tell the node again what the checkpoint has that a training goes on from."""
-        self._do(confirm, self._swarm, path, step)
-
-    def note(self, path: Path, step: int) -> None:
-        """Write which groups the checkpoint of a step is about to have."""
-        self._do(note_groups, self._swarm, path, step, self._pending)
+    def _trained_on(self) -> list[GroupId]:
+        return self._pending
 
     def settle(self) -> None:
         """Acknowledge what was trained on: a checkpoint has it."""
@@ -207,30 +290,16 @@ class Rollouts:
         ]
 
     def _share(self, groups: Sequence[Group], trainer: Any) -> None:
-        """Publish what of the groups peers accept."""
-        rules, args = self._swarm.rules, trainer.args
-        fit = [
-            Group(group.question, [c for c in group.answers if check_completion(c, rules) is None])
-            for group in groups
-        ]
+        """Publish what of the groups peers accept, while TRL computes."""
         config = getattr(trainer.model, "config", None)
+        named = public_model_name(getattr(config, "_name_or_path", ""))
         publish = partial(
-            self._swarm.publish,
-            [
-                Group(group.question, group.completions[: rules.max_completions])
-                for group in fit
-                if len(group.completions) >= rules.min_completions
-            ],
-            author=self._author or public_model_name(getattr(config, "_name_or_path", "")) or "trl",
+            self._publish,
+            groups,
+            trainer.args,
+            author=self._author or named or "trl",
             version=trainer.state.global_step,
-            round_number=trainer.state.global_step + 1,
-            sampling=SamplingParams(
-                temperature=args.temperature,
-                top_p=args.top_p,
-                top_k=max(0, args.top_k or 0),
-                max_new_tokens=args.max_completion_length,
-            ),
-            wait=False,
+            top_k=max(0, trainer.args.top_k or 0),
         )
         self._later.append(self._calls.submit(publish))
 
@@ -273,23 +342,9 @@ class Rollouts:
     def _rows(
         self, group: LeasedGroup, rewards: Sequence[float], size: int, trainer: Any
     ) -> list[_Row]:
-        """Return a group of another as `size` rows; none where there is nothing to learn from.
-
-        Only completions that the tokenizer reads as the same text, whole, are taken. A question in
-        a peer's own words is not: TRL's tokenizer would take special tokens from it.
-        """
-        if group.source.group.task.inline is not None:
-            return []
-        reads = _reads(trainer)
-        room = trainer.max_completion_length
-        read = [
-            (reading, reward)
-            for completion, reward in zip(group.answers, rewards, strict=True)
-            if (
-                reading := own_reading(cast(Policy, reads), completion, group.question.tagged, room)
-            )
-        ]
-        if not has_signal([reward for _, reward in read]):
+        """Return a group of another as `size` rows; none where there is nothing to learn from."""
+        read = read_of_another(_reads(trainer), group, rewards, trainer.max_completion_length)
+        if not read:
             return []
         chosen = _with_signal(read, size)
         (prompt_ids,), _, _ = trainer._tokenize_prompts([self._prompt(group.question)])
@@ -359,41 +414,7 @@ def _key(prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
 
 
-def note_groups(swarm: Swarm, path: Path, step: int, groups: Sequence[GroupId]) -> None:
-    """Write which groups of others the checkpoint of a step is about to have."""
-    swarm.publish([])  # waits for the disk: no round in a checkpoint is made again
-    path.parent.mkdir(parents=True, exist_ok=True)
-    ids = [one.hex() for one in (*swarm.unconfirmed, *groups)]
-    write_atomically(path, json.dumps({"step": step, "groups": ids}).encode())
-
-
-def confirm(swarm: Swarm, path: Path, step: int) -> None:
-    """Tell the node again which groups the checkpoint has that a training goes on from."""
-    try:
-        state = json.loads(path.read_text())
-        if state["step"] <= step:
-            swarm.acknowledge([GroupId(bytes.fromhex(one)) for one in state["groups"]])
-    except (OSError, ValueError, LookupError, TypeError):
-        return
-
-
-class Settles(Protocol):
-    """An object that acknowledges groups from other nodes when checkpoints are written."""
-
-    def begin(self, path: Path, step: int) -> None:
-        """Tell the node again what the checkpoint has that a training goes on from."""
-
-    def note(self, path: Path, step: int) -> None:
-        """Write which groups the checkpoint of a step is about to have."""
-
-    def settle(self) -> None:
-        """Acknowledge these groups: the checkpoint has them."""
-
-    def end(self) -> None:
-        """Give back what will not be trained on."""
-
-
-def settling(rollouts: Settles, path: Path) -> Any:
+def settling(rollouts: Sharing, path: Path) -> Any:
     """Return the callback of `transformers` that settles groups as checkpoints are written."""
     base: Any = importlib.import_module("transformers").TrainerCallback
 

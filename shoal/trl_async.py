@@ -15,27 +15,34 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar
 
 import httpx
 
 from shoal.api.groups import Group, LeasedGroup, SwarmError
 from shoal.api.swarm import Swarm
-from shoal.trl import STATE_FILE, TrlReader, completion_of_ids, confirm, note_groups, settling
-from shoal_policy.choice.advantage import group_advantages, has_signal
-from shoal_policy.model.loading import Policy, load_reader
+from shoal.trl import (
+    STATE_FILE,
+    Sharing,
+    TrlReader,
+    completion_of_ids,
+    read_of_another,
+    settling,
+)
+from shoal_policy.choice.advantage import group_advantages
+from shoal_policy.model.loading import load_reader
 from shoal_policy.model.prompting import encode_prompt
-from shoal_policy.model.reading import own_reading
 from shoal_policy.rollouts import Question, public_model_name
-from shoal_wire.rules import check_completion
-from shoal_wire.types import Completion, GroupId, SamplingParams
+from shoal_wire.types import GroupId
 
 _AT_ONCE: Final = 4
 """Questions in one request to the server."""
 _PAUSE_S: Final = 1.0
 """Pause after a request that failed, and between looks at a full queue."""
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +64,7 @@ class _Taken(queue.Queue[Any]):
         return sample
 
 
-class AsyncRollouts:
+class AsyncRollouts(Sharing):
     """Shares an `AsyncGRPOTrainer`'s completions with a swarm, and gives it groups of others.
 
     It is the trainer's `rollout_worker`; `callback` is one of its `callbacks`, `dataset` its
@@ -81,7 +88,8 @@ class AsyncRollouts:
         """
         if args.temperature != 1.0:
             raise SwarmError("a server tells log-probabilities at temperature 1: leave it at 1.0")
-        self._swarm, self._model, self._args, self._external = swarm, model, args, external
+        super().__init__(swarm)
+        self._model, self._args, self._external = model, args, external
         self._author = author or public_model_name(model) or "trl"
         reader = load_reader(model)
         self._prompts = reader
@@ -95,8 +103,6 @@ class AsyncRollouts:
         self._version = self._number = 0
         self._heard = time.monotonic()
         self._fault = ""
-        self.num_external = 0
-        """Groups of others that TRL's queue was given."""
 
     def dataset(self, count: int) -> Any:
         """Return so many prompts: TRL wants a data set, and takes an epoch's length from it."""
@@ -127,26 +133,19 @@ class AsyncRollouts:
         if not self._thread.is_alive() or time.monotonic() - self._heard > stale_after_s:
             raise SwarmError(self._fault or f"no answer from the server for {stale_after_s:.0f} s")
 
-    def begin(self, path: Path, step: int) -> None:
-        """Tell the node again what the checkpoint has that a training goes on from."""
+    def _do(self, call: Callable[..., T], *given: Any, **named: Any) -> T:
         with self._lock:
-            confirm(self._swarm, path, step)
+            return call(*given, **named)
 
-    def note(self, path: Path, step: int) -> None:
-        """Write which groups the checkpoint of a step is about to have."""
-        with self._lock:
-            note_groups(self._swarm, path, step, list(self.rollout_buffer.taken))
+    def _trained_on(self) -> list[GroupId]:
+        return list(self.rollout_buffer.taken)
 
     def settle(self) -> None:
         """Acknowledge what TRL has taken: a checkpoint has it."""
-        taken = list(self.rollout_buffer.taken)
-        with self._lock:
-            self._swarm.acknowledge(taken)
+        taken = self._trained_on()
+        self._do(self._swarm.acknowledge, taken)
         for one in taken:
             del self.rollout_buffer.taken[one]
-
-    def end(self) -> None:
-        """Do nothing: the leases of what TRL has left in the queue end with the connection."""
 
     def _run(self) -> None:
         try:
@@ -163,8 +162,7 @@ class AsyncRollouts:
 
     def _fill(self) -> None:
         """Give TRL the samples of some own groups, and of as many of others."""
-        with self._lock:
-            questions = self._swarm.tasks(_AT_ONCE)
+        questions = self._do(self._swarm.tasks, _AT_ONCE)
         version = self._version
         for samples in self._own(questions, version):
             self._put(samples)
@@ -179,8 +177,8 @@ class AsyncRollouts:
                 self.num_external += 1
                 self._put(samples)
             else:
-                with self._lock:
-                    self._swarm.acknowledge([group])  # nothing to learn from: not drawn again
+                # Nothing can be learnt from it: it is not drawn again.
+                self._do(self._swarm.acknowledge, [group])
 
     def _own(self, questions: Sequence[Question], version: int) -> Iterator[list[Any]]:
         """Answer questions by the server, share the answers, and yield each group's samples."""
@@ -200,9 +198,8 @@ class AsyncRollouts:
             mine = choices[at * size : (at + 1) * size]
             answers = [completion_of_ids(self._reads, one["token_ids"]) for one in mine]
             groups.append(Group(question, answers))
-        with self._lock:
-            self._share(groups, version)
-            rewards = self._swarm.verify(groups)
+        self._do(self._publish, groups, args, author=self._author, version=version)
+        rewards = self._do(self._swarm.verify, groups)
         for at, earned in enumerate(rewards):
             mine = choices[at * size : (at + 1) * size]
             rows = [
@@ -214,16 +211,8 @@ class AsyncRollouts:
 
     def _of_another(self, group: LeasedGroup, rewards: Sequence[float]) -> list[Any]:
         """Return a group of another as samples; none where there is nothing to learn from."""
-        if group.source.group.task.inline is not None:
-            return []  # in a peer's own words: see `shoal.trl`
-        room = self._args.max_completion_length
-        reads = cast(Policy, self._reads)
-        read = [
-            (reading, reward)
-            for completion, reward in zip(group.answers, rewards, strict=True)
-            if (reading := own_reading(reads, completion, group.question.tagged, room))
-        ]
-        if not has_signal([reward for _, reward in read]):
+        read = read_of_another(self._reads, group, rewards, self._args.max_completion_length)
+        if not read:
             return []
         # What is not better than its group sets the others' advantages and is not trained on.
         advantages = group_advantages([reward for _, reward in read])
@@ -299,34 +288,6 @@ class AsyncRollouts:
     def _prompt_ids(self, question: Question) -> list[int]:
         return encode_prompt(
             self._prompts, question.text, tagged=question.tagged, system=question.system
-        )
-
-    def _share(self, groups: Sequence[Group], version: int) -> None:
-        """Publish what of the groups peers accept."""
-        rules, args = self._swarm.rules, self._args
-        fit = [
-            Group(one.question, [c for c in one.answers if check_completion(c, rules) is None])
-            for one in groups
-        ]
-        self._swarm.publish(
-            [
-                Group(
-                    one.question,
-                    cast(Sequence[Completion], one.completions)[: rules.max_completions],
-                )
-                for one in fit
-                if len(one.completions) >= rules.min_completions
-            ],
-            author=self._author,
-            version=version,
-            round_number=version + 1,
-            sampling=SamplingParams(
-                temperature=args.temperature,
-                top_p=args.top_p,
-                top_k=0,
-                max_new_tokens=args.max_completion_length,
-            ),
-            wait=False,
         )
 
     def _put(self, samples: Sequence[Any]) -> None:

@@ -5,22 +5,34 @@ The thread is always the same one, since the task worker ends with the thread th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from shoal.api.groups import Group, LeasedGroup
 from shoal.api.joining import connect
 from shoal.api.swarm import Swarm
-from shoal_policy.rollouts import Question
-from shoal_wire.types import GroupId
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _awaited(
+    method: Callable[Concatenate[Swarm, P], T],
+) -> Callable[Concatenate[AsyncSwarm, P], Coroutine[Any, Any, T]]:
+    """Return a method that does in the thread what one of `Swarm` does."""
+
+    @functools.wraps(method)
+    async def call(self: AsyncSwarm, /, *given: P.args, **named: P.kwargs) -> T:
+        done = functools.partial(method, self.swarm, *given, **named)
+        found: T = await anyio.to_thread.run_sync(self._run, done)
+        return found
+
+    return call
 
 
 class AsyncSwarm:
@@ -34,37 +46,13 @@ class AsyncSwarm:
         """The blocking one: for its properties, which do not wait."""
         self._run = run
 
-    async def status(self) -> dict[str, Any]:
-        """Do as `Swarm.status`."""
-        return await self._do(self.swarm.status)
-
-    async def tasks(self, count: int, *, seed: int | None = None) -> list[Question]:
-        """Do as `Swarm.tasks`."""
-        return await self._do(partial(self.swarm.tasks, count, seed=seed))
-
-    async def publish(self, groups: Sequence[Group], **told: Any) -> bool:
-        """Do as `Swarm.publish`, with the same keywords."""
-        return await self._do(partial(self.swarm.publish, groups, **told))
-
-    async def draw(self, count: int) -> list[LeasedGroup]:
-        """Do as `Swarm.draw`."""
-        return await self._do(partial(self.swarm.draw, count))
-
-    async def verify(self, groups: Sequence[Group | LeasedGroup]) -> list[list[float]]:
-        """Do as `Swarm.verify`."""
-        return await self._do(partial(self.swarm.verify, groups))
-
-    async def acknowledge(self, groups: Sequence[LeasedGroup | GroupId]) -> bool:
-        """Do as `Swarm.acknowledge`."""
-        return await self._do(partial(self.swarm.acknowledge, groups))
-
-    async def release(self, groups: Sequence[LeasedGroup]) -> None:
-        """Do as `Swarm.release`."""
-        await self._do(partial(self.swarm.release, groups))
-
-    async def _do(self, call: Callable[[], T]) -> T:
-        found: T = await anyio.to_thread.run_sync(self._run, call)
-        return found
+    status = _awaited(Swarm.status)
+    tasks = _awaited(Swarm.tasks)
+    publish = _awaited(Swarm.publish)
+    draw = _awaited(Swarm.draw)
+    verify = _awaited(Swarm.verify)
+    acknowledge = _awaited(Swarm.acknowledge)
+    release = _awaited(Swarm.release)
 
 
 @asynccontextmanager
@@ -75,7 +63,7 @@ async def aconnect(*where: Any, **options: Any) -> AsyncIterator[AsyncSwarm]:
         def run(call: Callable[[], T]) -> T:
             return executor.submit(call).result()
 
-        swarm = await anyio.to_thread.run_sync(run, partial(connect, *where, **options))
+        swarm = await anyio.to_thread.run_sync(run, functools.partial(connect, *where, **options))
         try:
             yield AsyncSwarm(swarm, run)
         finally:
