@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final, Literal, get_args, get_origin
 
 from shoal_settings.key import Command
-from shoal_settings.node_settings import TASK_PRESETS
 from shoal_settings.schema import LOGS, Settings
 from shoal_settings.strategy import STRATEGY_WORDS
 
@@ -62,7 +61,7 @@ def choices_of(field: str) -> tuple[str, ...]:
     annotation: Any = Settings.model_fields[field].annotation
     if get_origin(annotation) is Literal:
         return tuple(map(str, get_args(annotation)))
-    return {"tasks": TASK_PRESETS, "log": LOGS, "strategy": STRATEGY_WORDS}.get(field, ())
+    return {"log": LOGS, "strategy": STRATEGY_WORDS}.get(field, ())
 
 
 LISTS: Final = ("log", "strategy")

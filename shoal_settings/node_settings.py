@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -15,7 +15,8 @@ from shoal_wire.base58 import is_peer_id_text
 DEFAULT_LISTEN = "/ip4/0.0.0.0/tcp/0"
 MAX_SUBSCRIBED_SHARDS = 64
 """Most subscriptions that peers accept from one peer."""
-TASK_PRESETS = ("easy", "easy-paper", "paper", "chat-1", "chat", "games-1", "games", "none")
+_Preset = Literal["easy", "easy-paper", "paper", "chat-1", "chat", "games-1", "games", "none"]
+TASK_PRESETS = get_args(_Preset)
 
 
 class NodeSettings(BaseModel):
@@ -110,7 +111,7 @@ class NodeSettings(BaseModel):
         "The only swarm that this node joins, by its manifest's digest (64 hex digits; "
         "`shoal debug status` shows it); none joins the swarm of the bootstrap.",
     )
-    tasks: str = key(
+    tasks: _Preset = key(
         "easy",
         "node bootstrap swarm trainer",
         "Task preset of a swarm that this peer starts: easy, easy-paper, paper, chat-1, "
@@ -258,11 +259,4 @@ class NodeSettings(BaseModel):
     def _digest(cls, value: str) -> str:
         if value != "none" and not re.fullmatch(r"[0-9a-f]{64}", value):
             raise ValueError("must be 64 hex digits, in small letters, or none")
-        return value
-
-    @field_validator("tasks")
-    @classmethod
-    def _known_preset(cls, value: str) -> str:
-        if value not in TASK_PRESETS:
-            raise ValueError(f"must be one of {', '.join(TASK_PRESETS)}")
         return value
