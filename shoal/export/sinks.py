@@ -138,35 +138,28 @@ def _cell(name: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", visible_name(name))
 
 
+_COLUMNS = (
+    "question:text answer:text completions:texts messages:games rewards:numbers "
+    "finish_reasons:texts num_tokens:counts family:text config_digest:text seed:count index:count "
+    "verifier:text verifier_version:text own:switch publisher:text model:text "
+    "policy_version:count round:count temperature:number top_p:number created_ms:count "
+    "received_ms:count sequence:count batch_id:text group_id:text"
+)
+"""The columns with what is in them, in the order of docs/export.md."""
+
+
 def _schema(pa: Any) -> Any:
-    texts, reals, counts = pa.list_(pa.string()), pa.list_(pa.float64()), pa.list_(pa.int64())
-    turn = pa.struct([("role", pa.string()), ("content", pa.string())])
-    return pa.schema(
-        [
-            ("question", pa.string()),
-            ("answer", pa.string()),
-            ("completions", texts),
-            ("messages", pa.list_(pa.list_(turn))),
-            ("rewards", reals),
-            ("finish_reasons", texts),
-            ("num_tokens", counts),
-            ("family", pa.string()),
-            ("config_digest", pa.string()),
-            ("seed", pa.int64()),
-            ("index", pa.int64()),
-            ("verifier", pa.string()),
-            ("verifier_version", pa.string()),
-            ("own", pa.bool_()),
-            ("publisher", pa.string()),
-            ("model", pa.string()),
-            ("policy_version", pa.int64()),
-            ("round", pa.int64()),
-            ("temperature", pa.float64()),
-            ("top_p", pa.float64()),
-            ("created_ms", pa.int64()),
-            ("received_ms", pa.int64()),
-            ("sequence", pa.int64()),
-            ("batch_id", pa.string()),
-            ("group_id", pa.string()),
-        ]
-    )
+    text, number, count = pa.string(), pa.float64(), pa.int64()
+    turn = pa.struct([("role", text), ("content", text)])
+    kinds = {
+        "text": text,
+        "number": number,
+        "count": count,
+        "switch": pa.bool_(),
+        "texts": pa.list_(text),
+        "numbers": pa.list_(number),
+        "counts": pa.list_(count),
+        "games": pa.list_(pa.list_(turn)),
+    }
+    columns = (one.partition(":") for one in _COLUMNS.split())
+    return pa.schema([(name, kinds[kind]) for name, _, kind in columns])
