@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.__main__ import main
+from shoal.tasks.new_file import look_at
 from shoal_base.toml_file import read_toml
 
 
@@ -45,14 +46,19 @@ def write(name: str, rows: list[dict[str, Any]]) -> None:
         ),
     ],
 )
-def test_a_file_is_written_by_looking(
-    rows: list[dict[str, Any]], expected: dict[str, str], capsys: pytest.CaptureFixture[str]
+def test_the_keys_of_a_file_are_found_by_looking(
+    rows: list[dict[str, Any]], expected: dict[str, str]
 ) -> None:
     write("data.jsonl", rows)
+    found = look_at("data.jsonl", "data").fields
+    assert found == {"name": "data", "rows": "data.jsonl", **expected, "answer_format": "tagged"}
+
+
+def test_a_file_is_written_and_its_answers_are_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    write("data.jsonl", [{"prompt": f"{n}?", "answer": rf"\frac{{{n}}}{{7}}"} for n in range(20)])
     assert main(["tasks", "new", "data.jsonl"]) == 0
     assert "20 rows, the last 2 kept for evaluation" in capsys.readouterr().out
-    found = read_toml(Path("data.toml"))
-    assert found == {"name": "data", "rows": "data.jsonl", **expected, "answer_format": "tagged"}
+    assert read_toml(Path("data.toml")) == dict(look_at("data.jsonl", "data").fields)
 
 
 def test_without_the_verifier_of_numbers_it_says_what_text_would_cost(
@@ -87,7 +93,7 @@ def test_what_is_not_found_by_looking_is_asked_for_in_one_line(
 
 
 def test_a_file_that_is_there_is_not_written_over(capsys: pytest.CaptureFixture[str]) -> None:
-    write("data.jsonl", [{"question": "1?", "answer": "1"}])
+    write("data.jsonl", [{"question": "1?", "answer": "one"}])
     Path("data.toml").write_text("mine")
     assert main(["tasks", "new", "data.jsonl"]) == 2
     assert "--out" in capsys.readouterr().err
