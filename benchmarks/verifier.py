@@ -13,7 +13,8 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.harness import Options, Report, at_least, main, note
-from shoal_tasks.families import EASY, PAPER, TRAIN_SEED_MIN, AnswerFormat, FamilySpec, coordinates
+from shoal_tasks.families import EASY, PAPER, TRAIN_SEED_MIN, coordinates
+from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.types import ScoreRequest, TaskCoordinates, TaskItem
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason

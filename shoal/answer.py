@@ -17,7 +17,7 @@ from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag, did_you_mean, task_file_flag, whole
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import completion_of
-from shoal_tasks.spec import AnswerFormat, FamilySpec
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import ScoreRequest, TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
@@ -125,7 +125,7 @@ def _answers(link: OpenNode, asked: _Asked, console: Terminal) -> list[Completio
     console.print(visible_name(asked.spec.name), style="bold")
     for line in visible_lines(asked.question.strip()):
         console.print(line, soft_wrap=True)
-    if asked.spec.answer_format is AnswerFormat.TAGGED:
+    if asked.spec.is_tagged:
         console.print("the answer stands between <answer> and </answer>", style="dim")
     found: list[Completion] = []
     while len(found) < rules.max_completions:
@@ -148,12 +148,7 @@ def _answers(link: OpenNode, asked: _Asked, console: Terminal) -> list[Completio
 
 def _group(asked: _Asked, completions: Sequence[Completion]) -> RolloutGroup:
     return RolloutGroup(
-        task=make_task(
-            asked.coordinates,
-            question=asked.question,
-            verifier=asked.spec.verifier,
-            verifier_version=asked.spec.verifier_version,
-        ),
+        task=make_task(asked.coordinates, asked.question, asked.spec),
         completions=tuple(completions),
     )
 

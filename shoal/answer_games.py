@@ -6,8 +6,8 @@ from shoal.node_link import OpenNode
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import fail
-from shoal_tasks.families import FamilySpec
 from shoal_tasks.hand_made import completion_of
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import SEPARATOR, join_messages
 from shoal_tasks.types import Play, PlayRequest, TaskCoordinates
 from shoal_tasks.worker.sync import SyncTaskWorker

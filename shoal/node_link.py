@@ -13,7 +13,7 @@ from shoal_base.extras import missing_for_tasks
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, UsageExit, fail
-from shoal_tasks.families import FamilySpec
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of
 from shoal_wire.bundles import bundles
 from shoal_wire.codec import group_to_bytes

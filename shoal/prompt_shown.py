@@ -9,8 +9,7 @@ from shoal_base.extras import missing_for_trainer
 from shoal_base.node_folders import folders_for
 from shoal_settings.early import refusal_of_model
 from shoal_settings.exits import fail
-from shoal_tasks.families import FamilySpec
-from shoal_tasks.spec import AnswerFormat
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.sync import SyncTaskWorker
 
 
@@ -35,7 +34,7 @@ def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) ->
         reader = load_reader(arguments.model, prompt=arguments.prompt)
     except ModelError as error:
         raise fail("tasks", str(error)) from None
-    tagged = spec.answer_format is AnswerFormat.TAGGED
+    tagged = spec.is_tagged
     count = arguments.shots
     if count is None:
         folder = next(folders_for(arguments.model))

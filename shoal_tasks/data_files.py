@@ -46,27 +46,31 @@ def read_records(source: str, folder: Path) -> Iterator[tuple[str, Record]]:
 
     A relative `source` is looked up in `folder`. Raises `FamilyError`.
     """
-    if source.startswith(HUB):
-        yield from _numbered("row", _from_hub(source))
-        return
     path = folder / source
-    if is_folder(path):
-        yield from _numbered("row", _from_folder(path))
+    is_lines = path.suffix.lower() in (".jsonl", ".ndjson", "") and not is_folder(path)
+    if is_lines and not source.startswith(HUB):
+        yield from _from_json_lines(path)
         return
+    for number, record in enumerate(_rows(source, path), start=1):
+        yield f"row {number}", record
+
+
+def _rows(source: str, path: Path) -> Iterator[Record]:
+    if source.startswith(HUB):
+        return _from_hub(source)
+    if is_folder(path):
+        return _from_folder(path)
     match path.suffix.lower():
-        case ".jsonl" | ".ndjson" | "":
-            yield from _from_json_lines(path)
         case ".json":
-            yield from _numbered("row", _from_json(path))
+            return _from_json(path)
         case ".csv" | ".tsv":
-            yield from _numbered("row", _from_csv(path))
+            return _from_csv(path)
         case ".parquet":
-            yield from _numbered("row", _from_parquet(path))
-        case suffix:
-            raise FamilyError(
-                f"cannot read {path}: {suffix} is no form of data that is known; there are "
-                ".jsonl, .json, .csv, .tsv, .parquet, a folder of `save_to_disk`, and hf:org/name"
-            )
+            return _from_parquet(path)
+    raise FamilyError(
+        f"cannot read {path}: {path.suffix.lower()} is no form of data that is known; there are "
+        ".jsonl, .json, .csv, .tsv, .parquet, a folder of `save_to_disk`, and hf:org/name"
+    )
 
 
 def is_folder(path: Path) -> bool:
@@ -104,11 +108,6 @@ def as_json(value: Any) -> JsonValue:
             return None  # a picture or a sound: no reward here looks at it
         case _:
             return str(value)
-
-
-def _numbered(word: str, records: Iterator[Record]) -> Iterator[tuple[str, Record]]:
-    for number, record in enumerate(records, start=1):
-        yield f"{word} {number}", record
 
 
 def _from_json_lines(path: Path) -> Iterator[tuple[str, Record]]:

@@ -16,39 +16,14 @@ from shoal_tasks.spec import (
     ENVIRONMENT,
     OWN_GAME,
     ROWS_GENERATOR,
-    VERIFIER_VERSIONS,
     AnswerFormat,
     FamilySpec,
     JsonValue,
-    config_digest,
-    spec_to_json,
+    environment,
 )
 from shoal_tasks.text_games import GAMES
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.limits import MAX_SEED, MIN_TRAINING_SEED
-
-__all__ = [
-    "EASY",
-    "EASY_PAPER",
-    "EXAMPLE_SEED_MIN",
-    "GAMES_1",
-    "JUDGE_SEED_MIN",
-    "PAPER",
-    "PRESETS",
-    "SEED_LIMIT",
-    "TRAIN_SEED_MIN",
-    "TRIAL_SEED_MIN",
-    "AnswerFormat",
-    "FamilySpec",
-    "config_digest",
-    "coordinates",
-    "draw_coordinates",
-    "example_coordinates",
-    "judge_coordinates",
-    "spec_to_json",
-    "training_coordinates",
-    "trial_coordinates",
-]
 
 TRAIN_SEED_MIN: Final = MIN_TRAINING_SEED
 """Seeds below this are for held-out evaluation only; a training draw never uses one."""
@@ -79,12 +54,7 @@ def _tagged(name: str, **config: JsonValue) -> FamilySpec:
 
 EASY: Final = (
     _plain(
-        "base_conversion_easy",
-        "base_conversion",
-        min_base=2,
-        max_base=4,
-        min_value=1,
-        max_value=20,
+        "base_conversion_easy", "base_conversion", min_base=2, max_base=4, min_value=1, max_value=20
     ),
     _plain("count_bits_easy", "count_bits", min_n=1, max_n=127),
     _plain("gcd_easy", "gcd", min_numbers=2, max_numbers=2, min_value=1, max_value=20),
@@ -118,20 +88,12 @@ EASY_PAPER: Final = (
         allow_negation=False,
     ),
     _plain(
-        "base_conversion_small",
-        "base_conversion",
-        min_base=2,
-        max_base=3,
-        min_value=1,
-        max_value=8,
+        "base_conversion_small", "base_conversion", min_base=2, max_base=3, min_value=1, max_value=8
     ),
     _plain("bf_small", "bf", difficulty=1),
     _plain("binary_matrix_small", "binary_matrix", min_n=2, max_n=2, p_zero=0.5),
     _plain(
-        "calendar_arithmetic_small",
-        "calendar_arithmetic",
-        year=2023,
-        tasks=["weekday_of_date"],
+        "calendar_arithmetic_small", "calendar_arithmetic", year=2023, tasks=["weekday_of_date"]
     ),
     _plain(
         "decimal_arithmetic_small",
@@ -214,17 +176,10 @@ PAPER: Final = (
 """SAPO's nine families with the parameters of the released recipe, equal weights (section 4)."""
 
 GAMES_1: Final = (
-    FamilySpec(
-        name="higher_lower",
-        generator=ENVIRONMENT,
-        config={
-            "game": "higher-lower",
-            "max_turns": HigherLower.GUESSES,
-            "reward_range": [0, 1],
-        },
-        verifier=OWN_GAME,
-        verifier_version=VERIFIER_VERSIONS[OWN_GAME],
-        answer_format=AnswerFormat.PLAIN,
+    environment(
+        "higher_lower",
+        OWN_GAME,
+        {"game": "higher-lower", "max_turns": HigherLower.GUESSES, "reward_range": [0, 1]},
     ),
 )
 """A game that comes with shoal, for a model of 0.1 M parameters."""
@@ -242,9 +197,7 @@ PRESETS: Final[Mapping[str, tuple[FamilySpec, ...]]] = {
 
 def coordinates(spec: FamilySpec, seed: int, index: int = 0) -> TaskCoordinates:
     """The coordinates of item ``index`` of the family's stream ``seed``."""
-    return TaskCoordinates(
-        family=spec.name, config_digest=config_digest(spec), seed=seed, index=index
-    )
+    return TaskCoordinates(family=spec.name, config_digest=spec.digest, seed=seed, index=index)
 
 
 def draw_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> TaskCoordinates:
@@ -254,10 +207,7 @@ def draw_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> Task
     stream s with s + i, so (s, i) and (s + i, 0) are one question.
     Source: SAPO section 4, "Draw". Raises ValueError without families.
     """
-    if not families:
-        raise ValueError("no task families to draw from")
-    spec = rng.choices(families, weights=[family.weight for family in families])[0]
-    return training_coordinates(rng, spec)
+    return training_coordinates(rng, _drawn(rng, families))
 
 
 def training_coordinates(rng: random.Random, spec: FamilySpec) -> TaskCoordinates:
@@ -270,10 +220,13 @@ def judge_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> Tas
 
     Source: SAPO section 6, the judge. Raises ValueError without families.
     """
+    return coordinates(_drawn(rng, families), rng.randrange(JUDGE_SEED_MIN, TRAIN_SEED_MIN))
+
+
+def _drawn(rng: random.Random, families: Sequence[FamilySpec]) -> FamilySpec:
     if not families:
         raise ValueError("no task families to draw from")
-    spec = rng.choices(families, weights=[family.weight for family in families])[0]
-    return coordinates(spec, rng.randrange(JUDGE_SEED_MIN, TRAIN_SEED_MIN))
+    return rng.choices(families, weights=[family.weight for family in families])[0]
 
 
 def example_coordinates(spec: FamilySpec, count: int) -> list[TaskCoordinates]:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shoal_tasks.spec import AnswerFormat, FamilySpec
+from shoal_tasks.prompts import answer_text
+from shoal_tasks.spec import FamilySpec
 
 NUM_QUESTIONS: Final = 150
 """Questions that a floor is measured on: a standard error of at most 0.04."""
@@ -92,12 +93,6 @@ def candidates(spec: FamilySpec, answers: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*found, *_DEGENERATE.get(spec.generator, ())]))
 
 
-def as_completion(spec: FamilySpec, answer: str) -> str:
-    """Return a completion of the family that gives `answer`."""
-    tagged = spec.answer_format is AnswerFormat.TAGGED
-    return f"<answer>{answer}</answer>" if tagged else answer
-
-
 def floor_of(
     spec: FamilySpec,
     questions: Sequence[str],
@@ -109,14 +104,11 @@ def floor_of(
     `right` are right answers of the family, which constants are taken from. `rewards_of` scores one
     completion for each question.
     """
-    found = (
-        Floor(
-            answer=name,
-            is_echo=is_echo,
-            reward=statistics.fmean(rewards_of([as_completion(spec, one) for one in answers])),
-        )
-        for name, is_echo, answers in _attempts(spec, questions, right)
-    )
+    found = []
+    for name, is_echo, answers in _attempts(spec, questions, right):
+        said = [answer_text(one, tagged=spec.is_tagged) for one in answers]
+        reward = statistics.fmean(rewards_of(said))
+        found.append(Floor(answer=name, is_echo=is_echo, reward=reward))
     return max(found, key=lambda floor: floor.reward)
 
 

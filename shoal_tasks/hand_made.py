@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal_tasks.errors import GenerationError
-from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, config_digest
-from shoal_tasks.split import Split
-from shoal_tasks.types import TaskCoordinates
+from shoal_tasks.families import TRAIN_SEED_MIN
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.types import Split, TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
@@ -61,12 +61,8 @@ def read_groups(
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
-    questions = iter(_questions(rows, worker))
-    _refuse_reserved(rows, worker)
-    return [
-        RolloutGroup(task=_complete(row.task, known, questions), completions=row.completions)
-        for row in rows
-    ]
+    made = iter(_asked(rows, worker))
+    return [RolloutGroup(task=_task(row, known, made), completions=row.completions) for row in rows]
 
 
 def completion_of(text: str, finish_reason: FinishReason = FinishReason.STOP) -> Completion:
@@ -133,7 +129,7 @@ def _coordinates(
             f"questions to share have seeds from {TRAIN_SEED_MIN} on"
         )
     return TaskCoordinates(
-        family=spec.name, config_digest=config_digest(spec), seed=int(row["seed"]), index=index
+        family=spec.name, config_digest=spec.digest, seed=int(row["seed"]), index=index
     )
 
 
@@ -160,47 +156,36 @@ def _inline(line: int, row: Mapping[str, Any], rules: SwarmRules) -> Task:
     )
 
 
-def _questions(rows: Sequence[_Parsed], worker: SyncTaskWorker) -> list[str]:
-    """The texts of the tasks that are coordinates; one that cannot be generated is named."""
+def _asked(rows: Sequence[_Parsed], worker: SyncTaskWorker) -> list[tuple[str, Split]]:
+    """The questions of the tasks that are coordinates; one that cannot be generated is named."""
     asked = [(row.line, row.task) for row in rows if isinstance(row.task, TaskCoordinates)]
     try:
-        return worker.questions([task for _, task in asked]) if asked else []
+        return worker.asked([task for _, task in asked]) if asked else []
     except GenerationError:
         for line, task in asked:
             try:
-                worker.questions([task])
+                worker.asked([task])
             except GenerationError as error:
                 raise RowError(f"line {line}: no question there ({error})") from None
         raise
 
 
-def _refuse_reserved(rows: Sequence[_Parsed], worker: SyncTaskWorker) -> None:
-    """Raise RowError for a question that no training may use, by its text."""
-    generated = [row.task for row in rows if isinstance(row.task, TaskCoordinates)]
-    parts = iter(worker.parts(generated) if generated else ())
-    for row in rows:
-        if isinstance(row.task, TaskCoordinates):
-            part = next(parts)
-        else:
-            part = Split.HELD_OUT if is_held_out(row.task.question_digest) else Split.TRAINING
-        if part is Split.HELD_OUT:
-            raise RowError(
-                f"line {row.line}: the eighth of all questions that this one belongs to, by its "
-                "text, is kept for evaluation; share another, or word yours otherwise"
-            )
-        if part is Split.LEFT_OUT:
-            raise RowError(f"line {row.line}: nobody trains on this question; share another")
-
-
-def _complete(
-    task: Task | TaskCoordinates, known: Mapping[str, FamilySpec], questions: Iterator[str]
-) -> Task:
-    if isinstance(task, Task):
-        return task
-    spec = known[task.family]
-    return make_task(
-        task,
-        question=next(questions),
-        verifier=spec.verifier,
-        verifier_version=spec.verifier_version,
-    )
+def _task(row: _Parsed, known: Mapping[str, FamilySpec], made: Iterator[tuple[str, Split]]) -> Task:
+    """Return a row's task. Raises RowError for a question that no training may use, by its text."""
+    if isinstance(row.task, Task):
+        part = Split.HELD_OUT if is_held_out(row.task.question_digest) else Split.TRAINING
+    else:
+        question, part = next(made)
+    if part is Split.HELD_OUT:
+        raise RowError(
+            f"line {row.line}: the eighth of all questions that this one belongs to, by its "
+            "text, is kept for evaluation; share another, or word yours otherwise"
+        )
+    if part is Split.LEFT_OUT:
+        raise RowError(f"line {row.line}: nobody trains on this question; share another")
+    if part is Split.AWAY:
+        raise RowError(f"line {row.line}: the OpenEnv server of its family is away")
+    if isinstance(row.task, Task):
+        return row.task
+    spec = known[row.task.family]
+    return make_task(row.task, question, spec)

@@ -128,15 +128,15 @@ class RowStream:
         """All rows, in the file's order."""
         return self._rows
 
-    def row(self, seed: int, index: int) -> tuple[int, TaskRow]:
-        """Number and content of a row. Held-out seeds have the file's last rows to themselves."""
+    def row(self, seed: int, index: int) -> TaskRow:
+        """Return a row. Held-out seeds have the file's last rows to themselves."""
         number = seed + index
         num_held_out = len(self._rows) - self._num_training
         if seed < TRAIN_SEED_MIN and num_held_out:
             position = self._num_training + number % num_held_out
         else:
             position = number % self._num_training
-        return position, self._rows[position]
+        return self._rows[position]
 
     def is_held_out(self, row: TaskRow) -> bool:
         """Return whether a row's question, but for case and spaces, is among the held-out ones.

@@ -9,11 +9,11 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 from shoal_tasks.errors import FamilyError, NewerFamilyError
 from shoal_tasks.generators import ALLOWED_GENERATORS
@@ -67,30 +67,29 @@ VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
 ROWS_GENERATOR: Final = "rows"
 """Not a data set of the library: the tasks are the rows of a file that a peer has or has not."""
 
-_VERIFIERS: Final[Mapping[str, frozenset[str]]] = {
-    ROWS_GENERATOR: frozenset({EXACT, MATH_VERIFY, PYTHON, LOCAL}),
-    ENVIRONMENT: frozenset({ENVIRONMENT, TEXT_ARENA, OWN_GAME, OPENENV}),
-}
-"""The verifiers of a generator's tasks, where the library is not the one."""
-
-_ROWS_CONFIG: Final = frozenset({"sha256", "rows", "held_out"})
-_REWARD_CONFIG: Final = frozenset({"reward_sha256", "reward_name", "reward_range"})
-"""Further keys of a family of rows whose verifier is a Python function."""
-_CONFIG_OF: Final[Mapping[str, frozenset[str]]] = {
-    PYTHON: _ROWS_CONFIG | _REWARD_CONFIG,
-    LOCAL: _ROWS_CONFIG | _REWARD_CONFIG - {"reward_sha256"},
-}
-"""The keys of a family of rows by its verifier; `_ROWS_CONFIG` of any other."""
-_OPTIONAL_CONFIG: Final = frozenset({"system"})
-"""Keys that families of rows and environments may have: the system turn before each question."""
-
-SERVER_CONFIG: Final = frozenset({"environment", "version", "schema_sha256", "games_sha256"})
-"""Keys that say which environment a server has."""
 SERVER_FIELDS: Final = frozenset({"action", "observation"})
-"""Keys that name the field of an action or observation where the schema leaves a choice."""
+"""Keys that name the field of an action or observation where a server's schema leaves a choice."""
 
-_GAME_CONFIG: Final = frozenset({"max_turns", "reward_range"})
-"""Keys of every environment, beside those that say which it is."""
+_ROWS: Final = frozenset({"sha256", "rows", "held_out"})
+_GAME: Final = frozenset({"max_turns", "reward_range"})
+_REWARD: Final = frozenset({"reward_name", "reward_range"})
+_KEYS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
+    ROWS_GENERATOR: {
+        EXACT: _ROWS,
+        MATH_VERIFY: _ROWS,
+        PYTHON: _ROWS | _REWARD | {"reward_sha256"},
+        LOCAL: _ROWS | _REWARD,
+    },
+    ENVIRONMENT: {
+        ENVIRONMENT: _GAME | {"sha256", "class"},
+        TEXT_ARENA: _GAME | {"game"},
+        OWN_GAME: _GAME | {"game"},
+        OPENENV: _GAME | {"environment", "version", "schema_sha256", "games_sha256"},
+    },
+}
+"""The keys of a family's configuration by its generator and its verifier. It may also have the
+system turn before each question, and one of an OpenEnv server `SERVER_FIELDS`. Families of other
+generators are reasoning_gym's, and so are their keys."""
 
 MAX_CONFIG_BYTES: Final = 4096
 """Longest canonical configuration, UTF-8."""
@@ -130,15 +129,21 @@ class FamilySpec:
     server; never on the wire."""
     reward_path: str = field(default="", compare=False)
     """Path on this machine of the Python file of its reward; never on the wire."""
-    _canonical: str = field(init=False, repr=False, compare=False)
-    _digest: Digest = field(init=False, repr=False, compare=False)
-    """Both made once: every question that is drawn or made asks for its family's."""
+    canonical: str = field(init=False, repr=False, compare=False)
+    """The configuration as JSON with sorted keys and no spaces: equal configs, equal text."""
+    digest: Digest = field(init=False, repr=False, compare=False)
+    """The digest by which the family's tasks name it: `digest_of`."""
 
     @property
     def system(self) -> str:
         """The system turn before each question; empty for none."""
         has_system = self.generator in (ROWS_GENERATOR, ENVIRONMENT)
         return str(self.config.get("system", "")) if has_system else ""
+
+    @property
+    def is_tagged(self) -> bool:
+        """True if an answer stands between ``<answer>`` tags."""
+        return self.answer_format is AnswerFormat.TAGGED
 
     @property
     def is_environment(self) -> bool:
@@ -181,6 +186,12 @@ class FamilySpec:
         assert isinstance(turns, int)
         return turns
 
+    def share_of(self, earned: float) -> float:
+        """Map what a function or a game gave to a reward, 0 to 1, by the stated `reward_range`."""
+        low, high = cast(list[float], self.config["reward_range"])
+        # Outside the stated range a number means no more than the range's end.
+        return min(1.0, max(0.0, (earned - low) / (high - low)))
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "answer_format", _answer_format(self.answer_format))
         if not self.name or len(self.name.encode()) > MAX_NAME_BYTES:
@@ -189,7 +200,7 @@ class FamilySpec:
             raise NewerFamilyError(
                 f"family {self.name!r}: no reviewed generator {self.generator!r}"
             )
-        if self.verifier not in _VERIFIERS.get(self.generator, {VERIFIER}):
+        if self.verifier not in _KEYS.get(self.generator, {VERIFIER}):
             raise NewerFamilyError(f"family {self.name!r}: unknown verifier {self.verifier!r}")
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise FamilyError(f"family {self.name!r}: weight must be finite and > 0")
@@ -197,74 +208,49 @@ class FamilySpec:
         text = _canonical(self.name, self.config)
         copied = json.loads(text)
         object.__setattr__(self, "config", MappingProxyType(copied))
-        object.__setattr__(self, "_canonical", text)
-        object.__setattr__(self, "_digest", digest_of(self.generator, text))
-        if self.generator == ROWS_GENERATOR:
-            _check_rows_config(self.name, self.verifier, copied)
-        elif self.generator == ENVIRONMENT:
-            _check_game_config(self.name, self.verifier, copied)
+        object.__setattr__(self, "canonical", text)
+        object.__setattr__(self, "digest", digest_of(self.generator, text))
+        if self.generator in _KEYS:
+            _check_config(self, copied)
 
 
-def _check_rows_config(name: str, verifier: str, config: Mapping[str, JsonValue]) -> None:
-    digest, rows, held_out = (config.get(key) for key in ("sha256", "rows", "held_out"))
-    wanted = _CONFIG_OF.get(verifier, _ROWS_CONFIG)
-    good = (
-        wanted <= set(config) <= wanted | _OPTIONAL_CONFIG
-        and _is_sha256(digest)
-        and type(rows) is int
-        and type(held_out) is int
-        and 0 <= held_out < rows
-        and isinstance(config.get("system", ""), str)
-        and (verifier not in _CONFIG_OF or _is_reward(config))
+def _check_config(spec: FamilySpec, config: Mapping[str, JsonValue]) -> None:
+    if spec.verifier == OWN_GAME and config.get("game") not in OWN_GAMES:
+        raise NewerFamilyError(f"family {spec.name!r}: unknown game {config.get('game')!r}")
+    needed = _KEYS[spec.generator][spec.verifier]
+    optional = SERVER_FIELDS if spec.is_on_a_server else frozenset()
+    good = needed <= set(config) <= needed | optional | {"system"} and all(
+        _IS_GOOD.get(key, _is_text)(value) for key, value in config.items()
     )
-    if not good:
-        raise FamilyError(f"family {name!r}: rows need {', '.join(sorted(wanted))}")
-
-
-def _check_game_config(name: str, verifier: str, config: Mapping[str, JsonValue]) -> None:
-    turns, class_name = config.get("max_turns"), config.get("class")
-    if verifier == OWN_GAME and config.get("game") not in OWN_GAMES:
-        raise NewerFamilyError(f"family {name!r}: unknown game {config.get('game')!r}")
-    optional = _OPTIONAL_CONFIG
-    if verifier == OPENENV:
-        which, optional = set(SERVER_CONFIG), _OPTIONAL_CONFIG | SERVER_FIELDS
-        is_named = all(isinstance(config.get(key), str) for key in which) and all(
-            isinstance(config.get(key, ""), str) for key in SERVER_FIELDS
-        )
-    elif verifier in (TEXT_ARENA, OWN_GAME):
-        which = {"game"}
-        is_named = isinstance(config.get("game"), str)
-    else:
-        which = {"sha256", "class"}
-        is_named = _is_sha256(config.get("sha256")) and str(class_name).isidentifier()
-    good = (
-        _GAME_CONFIG | which <= set(config) <= _GAME_CONFIG | which | optional
-        and is_named
-        and type(turns) is int
-        and 1 <= turns <= MAX_TURNS
-        and _is_range(config["reward_range"])
-        and isinstance(config.get("system", ""), str)
-    )
-    if not good:
+    if good and not spec.is_environment:
+        good = config["held_out"] < config["rows"]  # type: ignore[operator]
+    if not good and spec.is_environment:
         raise FamilyError(
-            f"family {name!r}: an environment needs its class's name, reward_range = [least, most] "
-            f"and max_turns from 1 to {MAX_TURNS}"
+            f"family {spec.name!r}: an environment needs its class's name, reward_range = "
+            f"[least, most] and max_turns from 1 to {MAX_TURNS}"
         )
+    if not good:
+        raise FamilyError(f"family {spec.name!r}: rows need {', '.join(sorted(needed))}")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _is_sha256(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
-def _is_reward(config: Mapping[str, JsonValue]) -> bool:
-    """Return whether the keys of a Python reward can be used: its file, its name, and its range."""
-    name = config["reward_name"]
-    return (
-        _is_sha256(config.get("reward_sha256", "0" * 64))
-        and isinstance(name, str)
-        and name.isidentifier()
-        and _is_range(config["reward_range"])
-    )
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.isidentifier()
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_turns(value: object) -> bool:
+    return type(value) is int and 1 <= value <= MAX_TURNS
 
 
 def _is_range(bounds: object) -> bool:
@@ -275,6 +261,16 @@ def _is_range(bounds: object) -> bool:
         and all(type(end) in (int, float) and math.isfinite(end) for end in bounds)
         and bounds[0] < bounds[1]
     )
+
+
+_IS_GOOD: Final[Mapping[str, Callable[[object], bool]]] = {
+    **dict.fromkeys(("sha256", "reward_sha256"), _is_sha256),
+    **dict.fromkeys(("class", "reward_name"), _is_name),
+    **dict.fromkeys(("rows", "held_out"), _is_count),
+    "reward_range": _is_range,
+    "max_turns": _is_turns,
+}
+"""The check of a value by its key; that of any other key is a text."""
 
 
 def _answer_format(value: str) -> AnswerFormat:
@@ -306,11 +302,6 @@ def _canonical(name: str, config: Mapping[str, JsonValue]) -> str:
     return text
 
 
-def canonical_config(spec: FamilySpec) -> str:
-    """The configuration as JSON with sorted keys and no spaces: equal configs, equal text."""
-    return spec._canonical
-
-
 def digest_of(generator: str, canonical: str) -> Digest:
     """Return 16 bytes: truncated SHA-256 of a generator's name, NUL, and a canonical config."""
     return Digest(
@@ -318,46 +309,23 @@ def digest_of(generator: str, canonical: str) -> Digest:
     )
 
 
-def config_digest(spec: FamilySpec) -> Digest:
-    """Return the digest by which a family's tasks name it: `digest_of`."""
-    return spec._digest
-
-
 def spec_to_json(spec: FamilySpec) -> dict[str, JsonValue]:
-    """The spec as a JSON object, for the worker's set-up message."""
-    return {
-        "name": spec.name,
-        "generator": spec.generator,
-        "config": json.loads(canonical_config(spec)),
-        "weight": spec.weight,
-        "verifier": spec.verifier,
-        "verifier_version": spec.verifier_version,
-        "answer_format": str(spec.answer_format),
-        "path": spec.path,
-        "reward_path": spec.reward_path,
-    }
+    """Return the fields of which `FamilySpec(**…)` makes the spec again."""
+    stated = {one.name: getattr(spec, one.name) for one in fields(spec) if one.init}
+    return {**stated, "config": dict(spec.config)}
 
 
-_FIELD_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "name": str,
-    "generator": str,
-    "config": dict,
-    "weight": (int, float),
-    "verifier": str,
-    "verifier_version": str,
-    "answer_format": str,
-    "path": str,
-    "reward_path": str,
-}
-
-
-def spec_from_json(value: object) -> FamilySpec:
-    """Inverse of `spec_to_json`; raises `FamilyError` on anything else."""
-    if not isinstance(value, dict) or set(value) - set(_FIELD_TYPES):
-        raise FamilyError("a family must be an object with the known fields only")
-    for key, wanted in _FIELD_TYPES.items():
-        if key in value and (not isinstance(value[key], wanted) or isinstance(value[key], bool)):
-            raise FamilyError(f"family field {key!r} has the wrong type")
-    if "name" not in value or "generator" not in value:
-        raise FamilyError("a family needs a name and a generator")
-    return FamilySpec(**value)
+def environment(
+    name: str, verifier: str, config: Mapping[str, JsonValue], *, path: str = "", weight: float = 1
+) -> FamilySpec:
+    """Return a family of games. Raises `FamilyError`."""
+    return FamilySpec(
+        name=name,
+        generator=ENVIRONMENT,
+        config=config,
+        weight=weight,
+        verifier=verifier,
+        verifier_version=VERIFIER_VERSIONS[verifier],
+        answer_format=AnswerFormat.PLAIN,
+        path=path,
+    )

@@ -14,29 +14,17 @@ and of an environment the seed of the game decides, since games may begin alike.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Final
 
 from shoal_tasks.families import PRESETS
-from shoal_tasks.spec import ENVIRONMENT, ROWS_GENERATOR, FamilySpec, config_digest
+from shoal_tasks.spec import ENVIRONMENT, ROWS_GENERATOR, FamilySpec
+from shoal_tasks.types import Split
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import Digest
 
 MIN_HELD_OUT: Final = 8
 """Different held-out questions that a generated family needs to be evaluated on."""
-
-
-class Split(StrEnum):
-    """The use of a question."""
-
-    TRAINING = "training"
-    HELD_OUT = "held_out"
-    """Evaluations and judges ask it, and nobody trains on it."""
-    LEFT_OUT = "left_out"
-    """Nobody asks it: its answer is too frequent, or anything would be right."""
-    AWAY = "away"
-    """Nothing can be said now: this node's OpenEnv server, which makes it, is away."""
 
 
 _KEPT: Final[Mapping[str, Mapping[str, float]]] = {
@@ -48,7 +36,7 @@ _KEPT: Final[Mapping[str, Mapping[str, float]]] = {
 """Share of an answer's questions that is asked, by family of a preset; others ask all."""
 
 _KEPT_BY_DIGEST: Final[Mapping[Digest, Mapping[str, float]]] = {
-    config_digest(spec): _KEPT[spec.name]
+    spec.digest: _KEPT[spec.name]
     for specs in PRESETS.values()
     for spec in specs
     if spec.name in _KEPT
@@ -58,7 +46,7 @@ _KEPT_BY_DIGEST: Final[Mapping[Digest, Mapping[str, float]]] = {
 def part_of(spec: FamilySpec, question: str, answer: str | None) -> Split:
     """Return what a question of the library's generators is for."""
     digest = question_digest(question)
-    kept = _KEPT_BY_DIGEST.get(config_digest(spec), {}).get(answer or "", 1.0)
+    kept = _KEPT_BY_DIGEST.get(spec.digest, {}).get(answer or "", 1.0)
     # Bits of the digest that the next test does not look at: the two are independent.
     if int.from_bytes(digest[1:5], "big") >= kept * (1 << 32):
         return Split.LEFT_OUT

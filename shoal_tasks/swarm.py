@@ -22,8 +22,6 @@ from shoal_tasks.spec import (
     VERIFIER_VERSIONS,
     AnswerFormat,
     FamilySpec,
-    canonical_config,
-    config_digest,
     digest_of,
 )
 from shoal_tasks.task_file import load_task_file, load_task_files, server_named_in
@@ -113,7 +111,7 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             a task file that cannot be used.
     """
     found, away = _here_and_away(task_files)
-    here = {config_digest(spec): spec for spec in found}
+    here = {spec.digest: spec for spec in found}
     usable = []
     missing = []
     num_away = 0
@@ -125,14 +123,14 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             continue
         except FamilyError as error:
             raise ManifestError(f"swarm {manifest.swarm_name!r}: {error}") from None
-        if spec.is_on_a_server and config_digest(spec) not in here:
+        if spec.is_on_a_server and spec.digest not in here:
             where = "(--task-file)"
             if spec.name in away:
                 where = f"at {away[spec.name]}, which does not answer"
                 usable.append(replace(spec, path=away[spec.name]))
                 num_away += 1
             missing.append(f"the OpenEnv server of {spec.name!r} {where}")
-        elif spec.is_of_a_file and config_digest(spec) not in here:
+        elif spec.is_of_a_file and spec.digest not in here:
             also = " and a judge for it" if spec.is_local else ""
             missing.append(f"the file of {spec.name!r}{also} (--task-file)")
         elif spec.verifier != VERIFIER and (
@@ -144,7 +142,7 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
         elif not (spec.is_of_a_file or spec.is_on_a_server):
             usable.append(spec)
         else:
-            own = here[config_digest(spec)]
+            own = here[spec.digest]
             usable.append(replace(spec, path=own.path, reward_path=own.reward_path))
     if len(usable) == num_away:
         raise ManifestError(f"swarm {manifest.swarm_name!r} needs {', '.join(missing)}")
@@ -159,7 +157,7 @@ def unused_families(manifest: Manifest, task_files: Sequence[str]) -> tuple[str,
     """
     stated = {digest_of(family.generator, family.config_json) for family in manifest.families}
     own = families_here(task_files)
-    return tuple(spec.name for spec in own if config_digest(spec) not in stated)
+    return tuple(spec.name for spec in own if spec.digest not in stated)
 
 
 @functools.cache
@@ -197,7 +195,7 @@ def families_of(specs: Iterable[FamilySpec]) -> tuple[TaskFamily, ...]:
         TaskFamily(
             name=spec.name,
             generator=spec.generator,
-            config_json=canonical_config(spec),
+            config_json=spec.canonical,
             weight=spec.weight,
             verifier=spec.verifier,
             verifier_version=spec.verifier_version,

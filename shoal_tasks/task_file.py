@@ -68,12 +68,13 @@ from shoal_tasks.spec import (
     PYTHON,
     ROWS_GENERATOR,
     SERVER_FIELDS,
+    TEXT_ARENA,
     VERIFIER_VERSIONS,
-    AnswerFormat,
     FamilySpec,
     JsonValue,
+    environment,
 )
-from shoal_tasks.text_games import PREFIX, text_game
+from shoal_tasks.text_games import PREFIX, TEXT_GAMES
 
 _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "name": str,
@@ -152,9 +153,8 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
         "sha256": file_digest(data),
         "rows": num_rows,
         "held_out": held_out,
+        **_system(table),
     }
-    if "system" in table:
-        config["system"] = table["system"]
     verifier, reward_path = _VERIFIERS[table.get("verifier", "exact")], ""
     if has_reward:
         verifier = LOCAL if table.get("local", False) else PYTHON
@@ -176,67 +176,41 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
 
 
 def _environment(table: Mapping[str, Any], folder: Path) -> FamilySpec:
-    """Return the family of an environment. Raises `FamilyError`."""
-    if table["environment"].startswith(PREFIX):
-        if "class" in table:
-            raise FamilyError("class is of a Python file, and a game of textarena has none")
-        return text_game(
-            table["name"],
-            table["environment"].removeprefix(PREFIX),
-            max_turns=table.get("max_turns"),
-            weight=table.get("weight", 1.0),
-            system=table.get("system"),
-            reward_range=table.get("reward_range"),
-        )
-    if table["environment"].startswith(PREFIXES):
-        return _on_a_server(table)
-    if any(key in table for key in SERVER_FIELDS):
+    """Return the family of an environment. Raises `FamilyError`, `ServerAway`."""
+    named, path = table["environment"], ""
+    is_on_a_server, is_listed = named.startswith(PREFIXES), named.startswith(PREFIX)
+    if "class" in table and (is_listed or is_on_a_server):
+        other = "a game of textarena" if is_listed else "an OpenEnv server"
+        raise FamilyError(f"class is of a Python file, and {other} has none")
+    which: dict[str, JsonValue]
+    if is_listed:
+        verifier, game = TEXT_ARENA, named.removeprefix(PREFIX)
+        which = {"game": game}
+        if game not in TEXT_GAMES:
+            raise FamilyError(f"no game {named}; there are {', '.join(TEXT_GAMES)}")
+    elif is_on_a_server:
+        parse_address(named)
+        found = look_up(named, table.get("action", ""), table.get("observation", ""))
+        verifier, which, path = OPENENV, found.config, named
+    elif any(key in table for key in SERVER_FIELDS):
         raise FamilyError("action and observation are of an OpenEnv server")
-    path = (folder / table["environment"]).resolve()
-    config: dict[str, JsonValue] = {
-        "sha256": file_digest(read_file(path)),
-        "class": table.get("class", _CLASS_NAME),
-        "max_turns": table.get("max_turns", _MAX_TURNS),
+    else:
+        path = str((folder / named).resolve())
+        verifier = ENVIRONMENT
+        digest = file_digest(read_file(Path(path)))
+        which = {"sha256": digest, "class": table.get("class", _CLASS_NAME)}
+    config = {
+        **which,
+        "max_turns": table.get("max_turns", TEXT_GAMES.get(str(which.get("game")), _MAX_TURNS)),
         "reward_range": table.get("reward_range", [0, 1]),
+        **_system(table),
     }
-    if "system" in table:
-        config["system"] = table["system"]
-    return FamilySpec(
-        name=table["name"],
-        generator=ENVIRONMENT,
-        config=config,
-        weight=table.get("weight", 1.0),
-        verifier=ENVIRONMENT,
-        verifier_version=VERIFIER_VERSIONS[ENVIRONMENT],
-        answer_format=AnswerFormat.PLAIN,
-        path=str(path),
-    )
+    weight = table.get("weight", 1.0)
+    return environment(table["name"], verifier, config, path=path, weight=weight)
 
 
-def _on_a_server(table: Mapping[str, Any]) -> FamilySpec:
-    """Return the family of a server's environment. Raises `FamilyError`, `ServerAway`."""
-    if "class" in table:
-        raise FamilyError("class is of a Python file, and an OpenEnv server has none")
-    address = table["environment"]
-    parse_address(address)
-    found = look_up(address, table.get("action", ""), table.get("observation", ""))
-    config: dict[str, JsonValue] = {
-        **found.config,
-        "max_turns": table.get("max_turns", _MAX_TURNS),
-        "reward_range": table.get("reward_range", [0, 1]),
-    }
-    if "system" in table:
-        config["system"] = table["system"]
-    return FamilySpec(
-        name=table["name"],
-        generator=ENVIRONMENT,
-        config=config,
-        weight=table.get("weight", 1.0),
-        verifier=OPENENV,
-        verifier_version=VERIFIER_VERSIONS[OPENENV],
-        answer_format=AnswerFormat.PLAIN,
-        path=address,
-    )
+def _system(table: Mapping[str, Any]) -> dict[str, JsonValue]:
+    return {"system": table["system"]} if "system" in table else {}
 
 
 def _read(path: Path) -> dict[str, Any]:

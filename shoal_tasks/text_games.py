@@ -10,15 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from shoal_tasks.errors import FamilyError
-from shoal_tasks.spec import (
-    ENVIRONMENT,
-    TEXT_ARENA,
-    VERIFIER_VERSIONS,
-    AnswerFormat,
-    FamilySpec,
-    JsonValue,
-)
+from shoal_tasks.spec import TEXT_ARENA, FamilySpec, JsonValue, environment
 
 PREFIX: Final = "textarena:"
 """Prefix of such a game in a task file: `environment = "textarena:FrozenLake-v0"`."""
@@ -44,35 +36,15 @@ TEXT_GAMES: Final[Mapping[str, int]] = {
 """Each game with the most messages that it is given: a little over what it allows or needs."""
 
 
-def text_game(
-    name: str,
-    game: str,
-    *,
-    max_turns: int | None = None,
-    weight: float = 1.0,
-    system: str | None = None,
-    reward_range: JsonValue = None,
-) -> FamilySpec:
-    """Return the family of one of these games. Raises `FamilyError`: there is no such game."""
-    if game not in TEXT_GAMES:
-        raise FamilyError(f"no game {PREFIX}{game}; there are {', '.join(TEXT_GAMES)}")
+def text_game(name: str, game: str) -> FamilySpec:
+    """Return the family of one of these games, with its usual turns."""
+    # What is lost counts as what is not won: giving up must not pay more than losing.
     config: dict[str, JsonValue] = {
         "game": game,
-        "max_turns": TEXT_GAMES[game] if max_turns is None else max_turns,
-        # What is lost counts as what is not won: giving up must not pay more than losing.
-        "reward_range": [0, 1] if reward_range is None else reward_range,
+        "max_turns": TEXT_GAMES[game],
+        "reward_range": [0, 1],
     }
-    if system is not None:
-        config["system"] = system
-    return FamilySpec(
-        name=name,
-        generator=ENVIRONMENT,
-        config=config,
-        weight=weight,
-        verifier=TEXT_ARENA,
-        verifier_version=VERIFIER_VERSIONS[TEXT_ARENA],
-        answer_format=AnswerFormat.PLAIN,
-    )
+    return environment(name, TEXT_ARENA, config)
 
 
 GAMES: Final = (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
 
-from shoal_tasks.spec import JsonValue
 from shoal_wire.types import Digest, FinishReason
 
 
@@ -22,6 +22,18 @@ class TaskCoordinates:
     """0 ≤ index < 2**31."""
 
 
+class Split(StrEnum):
+    """The use of a question."""
+
+    TRAINING = "training"
+    HELD_OUT = "held_out"
+    """Evaluations and judges ask it, and nobody trains on it."""
+    LEFT_OUT = "left_out"
+    """Nobody asks it: its answer is too frequent, or anything would be right."""
+    AWAY = "away"
+    """Nothing can be said now: this node's OpenEnv server, which makes it, is away."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskItem:
     """A regenerated task."""
@@ -29,8 +41,10 @@ class TaskItem:
     question: str
     answer: str | None
     """The generator's own answer; None where any valid answer is accepted."""
-    metadata: Mapping[str, JsonValue]
-    """The generator's notes, as far as JSON can carry them."""
+    example: str | None
+    """An answer that earns everything: of several valid ones, one; None where none is known."""
+    part: Split
+    """The use of the question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +77,11 @@ class Play:
     error: str = ""
     """Why the game cannot go on: what the environment raised, or a limit that it reached."""
 
+    @classmethod
+    def over(cls, error: str) -> Self:
+        """Return a game that cannot be played."""
+        return cls(observations=(), done=True, reward=0.0, error=error)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreResult:
@@ -78,3 +97,20 @@ class ScoreResult:
     """The error of the family's own Python function, in one line for its author."""
     waits: bool = False
     """True if it was not scored, since the family's server or judge is away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """State of one layer of the worker's sandbox: in force, or the reason why not."""
+
+    name: str
+    active: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """A worker's report about itself when it is ready."""
+
+    pid: int
+    layers: tuple[Layer, ...]

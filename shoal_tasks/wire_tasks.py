@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire import digests
 from shoal_wire.types import Digest, FinishReason, InlineTask, Task
@@ -17,17 +18,15 @@ def coordinates_of(task: Task) -> TaskCoordinates:
     )
 
 
-def make_task(
-    coordinates: TaskCoordinates, *, question: str, verifier: str, verifier_version: str
-) -> Task:
+def make_task(coordinates: TaskCoordinates, question: str, spec: FamilySpec) -> Task:
     """Return the wire form of a task whose question has been generated."""
     return Task(
         family=coordinates.family,
         config_digest=coordinates.config_digest,
         seed=coordinates.seed,
         index=coordinates.index,
-        verifier=verifier,
-        verifier_version=verifier_version,
+        verifier=spec.verifier,
+        verifier_version=spec.verifier_version,
         question_digest=Digest(digests.question_digest(question)),
     )
 

@@ -31,8 +31,8 @@ from shoal_policy.rollouts import OwnGroup, Question, sampling_params
 from shoal_policy.surroundings import Interrupted, Surroundings
 from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
-from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.prompts import Example
+from shoal_tasks.spec import FamilySpec
 from shoal_wire.types import FinishReason, SamplingParams
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ def chosen_before(folder: Path, spec: FamilySpec) -> int | None:
     """Return how many examples a node in this folder chose for a family; None where none did."""
     try:
         families = json.loads((folder / SHOTS_FILE).read_text())["families"]
-        return int(families[config_digest(spec).hex()]["shots"])
+        return int(families[spec.digest.hex()]["shots"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

@@ -10,16 +10,11 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from shoal_policy.rollouts import OwnGroup, Question
-from shoal_tasks.families import (
-    config_digest,
-    example_coordinates,
-    trial_coordinates,
-)
+from shoal_tasks.families import example_coordinates, trial_coordinates
 from shoal_tasks.prompts import Example, answer_text
 from shoal_tasks.rows import read_worked
-from shoal_tasks.spec import AnswerFormat, FamilySpec
-from shoal_tasks.split import Split
-from shoal_tasks.types import Play, PlayRequest, ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.types import Play, PlayRequest, ScoreRequest, ScoreResult, Split, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward, make_task
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
@@ -147,10 +142,9 @@ class TaskSource:
             worked = read_worked(family) if tagged else {}
             shown: dict[str, Example] = {}
             for item in self._worker.items(chosen) if chosen else ():
-                answer = item.answer or item.metadata.get("example_answer")
-                if isinstance(answer, str) and answer:
+                if item.example:
                     lead = worked.get(item.question)
-                    text = answer_text(answer, tagged=tagged)
+                    text = answer_text(item.example, tagged=tagged)
                     text = f"{lead}\n{text}" if lead else text
                     shown[item.question] = Example(question=item.question, answer=text)
             first = {one.answer: one for one in reversed(shown.values())}
@@ -176,7 +170,7 @@ class TaskSource:
 
     def digest(self, family: str) -> str:
         """Name what a family asks, by its configuration; 32 hexadecimal digits."""
-        return config_digest(self._by_name[family]).hex()
+        return self._by_name[family].digest.hex()
 
     def questions(self, tasks: Sequence[Task]) -> list[Question]:
         """Regenerate the questions of others' tasks from their coordinates."""
@@ -307,12 +301,7 @@ class TaskSource:
 
     def _question(self, at: TaskCoordinates, text: str) -> Question:
         family = self._by_name[at.family]
-        task = make_task(
-            at,
-            question=text,
-            verifier=family.verifier,
-            verifier_version=family.verifier_version,
-        )
+        task = make_task(at, text, family)
         return Question(
             task=task,
             text=text,
@@ -333,6 +322,6 @@ class TaskSource:
 
     def _tagged(self, family: str) -> bool:
         spec = self._by_name.get(family)
-        is_tagged = spec is not None and spec.answer_format is AnswerFormat.TAGGED
+        is_tagged = spec is not None and spec.is_tagged
         # A game is played in the form that its environment asks for.
         return is_tagged and not self.max_turns(family)

@@ -23,9 +23,9 @@ from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import Question, publish_requests, shareable
 from shoal_policy.tasks import TaskSource, Ungraded, or_zeros
-from shoal_tasks.families import FamilySpec
 from shoal_tasks.prompts import messages_for
-from shoal_tasks.split import Split
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.types import Split
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.manifest import Manifest, SwarmRules

@@ -34,7 +34,7 @@ from shoal_settings.exits import (
 )
 from shoal_settings.parser import Parser, data_dir_flag, path, task_file_flag
 from shoal_tasks.errors import TaskError
-from shoal_tasks.families import FamilySpec
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.errors import ManifestError

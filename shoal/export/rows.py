@@ -15,8 +15,8 @@ from typing import Any
 from shoal_p2p.intake.validation import Rejected, reopen_batch
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_p2p.store.archive import Archived
-from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.prompts import messages_for
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward
@@ -77,7 +77,7 @@ class RowMaker:
     ) -> None:
         """Rows have neither questions nor rewards without a worker."""
         self._worker = worker
-        self._known = {(spec.name, config_digest(spec)): spec for spec in families}
+        self._known = {(spec.name, spec.digest): spec for spec in families}
         self._tally = tally
 
     def rows(self, items: Sequence[Item]) -> Iterator[dict[str, Any]]:

@@ -24,20 +24,16 @@ from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.parser import Parser, whole
 from shoal_settings.trainer_settings import MAX_SHOTS
 from shoal_tasks.errors import FamilyError, TaskError
-from shoal_tasks.families import (
-    PRESETS,
-    SEED_LIMIT,
-    TRAIN_SEED_MIN,
-    AnswerFormat,
-    FamilySpec,
-    config_digest,
-    coordinates,
-    spec_to_json,
-)
+from shoal_tasks.families import PRESETS, SEED_LIMIT, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.floor import NUM_QUESTIONS, floor_of
 from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
 from shoal_tasks.prompts import instruction, messages_for, plain_prompt
-from shoal_tasks.spec import ENVIRONMENT, ROWS_GENERATOR
+from shoal_tasks.spec import (
+    ENVIRONMENT,
+    ROWS_GENERATOR,
+    FamilySpec,
+    spec_to_json,
+)
 from shoal_tasks.task_file import load_task_files
 from shoal_tasks.types import ScoreRequest, TaskItem
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -196,7 +192,7 @@ def _row(one: Listed) -> dict[str, Any]:
     return {
         "preset": one.preset or None,
         **fields,
-        "config_digest": config_digest(one.spec).hex(),
+        "config_digest": one.spec.digest.hex(),
         "scorer": one.spec.verifier if own else scorer_of(one.spec.generator),
     }
 
@@ -204,7 +200,7 @@ def _row(one: Listed) -> dict[str, Any]:
 def _sample(one: Listed, seed: int) -> dict[str, Any]:
     """The family with a sample task and what some completions of it earn."""
     spec = one.spec
-    tagged = spec.answer_format is AnswerFormat.TAGGED
+    tagged = spec.is_tagged
     task = coordinates(spec, seed)
     with SyncTaskWorker([spec]) as worker:
         item = worker.items([task])[0]
@@ -271,10 +267,10 @@ def _standing(worker: SyncTaskWorker, spec: FamilySpec) -> dict[str, Any]:
 def _completions(spec: FamilySpec, item: TaskItem) -> list[tuple[str, FinishReason]]:
     if spec.is_environment:
         return []
-    answer = item.answer or str(item.metadata.get("example_answer", ""))
+    answer = item.example or ""
     tagged = f"Let me see. <answer>{answer}</answer>"
-    right = tagged if spec.answer_format is AnswerFormat.TAGGED else answer
-    other = answer if spec.answer_format is AnswerFormat.TAGGED else tagged
+    right = tagged if spec.is_tagged else answer
+    other = answer if spec.is_tagged else tagged
     return [
         (right, FinishReason.STOP),
         (right, FinishReason.LENGTH),

@@ -10,7 +10,8 @@ from shoal.policy_flags import newest_checkpoint_in, policy_of_checkpoint, polic
 from shoal.tasks.play import end_line, require_game, show
 from shoal_base.terminal import Terminal
 from shoal_settings.exits import fail
-from shoal_tasks.families import FamilySpec, coordinates
+from shoal_tasks.families import coordinates
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import Play, PlayRequest
 from shoal_tasks.wire_tasks import make_task
@@ -40,12 +41,7 @@ def play_by_model(
         tasks = TaskSource(worker, [spec])
         at = coordinates(spec, seed)
         (first,) = worker.questions([at])
-        task = make_task(
-            at,
-            question=first,
-            verifier=spec.verifier,
-            verifier_version=spec.verifier_version,
-        )
+        task = make_task(at, first, spec)
         shown = _Shown(console, tasks.play)
         show(console, first)
         groups = ThisProcess(policy, generate).answer(

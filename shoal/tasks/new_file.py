@@ -22,8 +22,8 @@ from shoal_settings.exits import EXIT_OK, UsageExit, fail
 from shoal_settings.parser import Parser
 from shoal_tasks.data_files import HUB, Record, read_records
 from shoal_tasks.errors import FamilyError, TaskError
-from shoal_tasks.families import FamilySpec
 from shoal_tasks.rows import number_text
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.worker.sync import SyncTaskWorker
 

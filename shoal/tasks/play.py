@@ -7,7 +7,8 @@ import sys
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible_lines
 from shoal_settings.exits import fail
-from shoal_tasks.families import FamilySpec, coordinates
+from shoal_tasks.families import coordinates
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import PlayRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
 

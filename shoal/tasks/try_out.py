@@ -23,7 +23,7 @@ from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import EMBEDDED
 from shoal_settings.parser import Parser, whole
 from shoal_tasks.errors import FamilyError, TaskError
-from shoal_tasks.families import FamilySpec
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_files
 from shoal_tasks.turns import SEPARATOR
 from shoal_tasks.worker.sync import SyncTaskWorker

@@ -29,12 +29,12 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.sandbox import audit, seccomp
+from shoal_tasks.types import Layer
 
 _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
@@ -44,70 +44,51 @@ _PR_SET_NO_NEW_PRIVS: Final = 38
 _NOBODY: Final = 65534
 
 _REQUIRED: Final = frozenset({"rlimits", "audit_hook"})
+_OF_A_JUDGE: Final = frozenset({"process_group", "rlimits", "no_new_privs", "parent_death"})
 
 
 class SandboxError(RuntimeError):
     """A required layer could not be put in place."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerReport:
-    """State of one layer: in force, or the reason why not."""
-
-    name: str
-    active: bool
-    detail: str
-
-
 def enter(
-    limits: WorkerLimits, guard: audit.AuditGuard, *, parent_pid: int | None = None
-) -> tuple[LayerReport, ...]:
+    limits: WorkerLimits,
+    guard: audit.AuditGuard,
+    *,
+    parent_pid: int | None = None,
+    is_of_a_judge: bool = False,
+) -> tuple[Layer, ...]:
     """Apply all layers to this process, irrevocably. Call with one thread and modules loaded.
 
     ``parent_pid``: exit at once where the parent is no longer that process.
+    ``is_of_a_judge``: apply only what bounds it: processor time, memory, files, its parent's end.
     Raises `SandboxError` when a required layer cannot be applied.
     """
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     used_bytes = _address_space_bytes()
-    layers: tuple[tuple[str, Callable[[], str]], ...] = (
-        ("process_group", _own_session),
-        ("network", lambda: _leave_network(libc, is_needed=bool(guard.servers))),
-        ("filesystem", _leave_filesystem),
-        ("user", _become_nobody),
-        ("rlimits", lambda: _limit_resources(limits, used_bytes)),
-        ("no_new_privs", lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1)),
-        ("parent_death", lambda: _die_with_parent(libc, parent_pid)),
-        ("seccomp", lambda: seccomp.install(libc, connects=bool(guard.servers))),
-        ("audit_hook", lambda: _install_hook(guard)),
-    )
-    return tuple(_apply(name, layer) for name, layer in layers)
+    without = ("nproc", "fsize") if is_of_a_judge else ()
+    layers: dict[str, Callable[[], str]] = {
+        "process_group": _own_session,
+        "network": lambda: _leave_network(libc, is_needed=bool(guard.servers)),
+        "filesystem": _leave_filesystem,
+        "user": _become_nobody,
+        "rlimits": lambda: _limit_resources(limits, used_bytes, without=without),
+        "no_new_privs": lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1),
+        "parent_death": lambda: _die_with_parent(libc, parent_pid),
+        "seccomp": lambda: seccomp.install(libc, connects=bool(guard.servers)),
+        "audit_hook": lambda: _install_hook(guard),
+    }
+    wanted = _OF_A_JUDGE if is_of_a_judge else layers
+    return tuple(_apply(name, layer) for name, layer in layers.items() if name in wanted)
 
 
-def enter_for_a_judge(
-    limits: WorkerLimits, _guard: audit.AuditGuard, *, parent_pid: int | None = None
-) -> tuple[LayerReport, ...]:
-    """Apply what bounds a judge: processor time, memory, files, and its parent's end.
-
-    Raises as `enter`.
-    """
-    libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-    used_bytes = _address_space_bytes()
-    layers: tuple[tuple[str, Callable[[], str]], ...] = (
-        ("process_group", _own_session),
-        ("rlimits", lambda: _limit_resources(limits, used_bytes, without=("nproc", "fsize"))),
-        ("no_new_privs", lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1)),
-        ("parent_death", lambda: _die_with_parent(libc, parent_pid)),
-    )
-    return tuple(_apply(name, layer) for name, layer in layers)
-
-
-def _apply(name: str, layer: Callable[[], str]) -> LayerReport:
+def _apply(name: str, layer: Callable[[], str]) -> Layer:
     try:
-        return LayerReport(name=name, active=True, detail=layer())
+        return Layer(name=name, active=True, detail=layer())
     except (OSError, ValueError, NotImplementedError, AttributeError) as error:
         if name in _REQUIRED:
             raise SandboxError(f"{name}: {error}") from error
-        return LayerReport(name=name, active=False, detail=str(error))
+        return Layer(name=name, active=False, detail=str(error))
 
 
 def _own_session() -> str:

@@ -6,32 +6,27 @@ processor time; whatever goes wrong with one item is the answer for that item.
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, cast
 
 from shoal_tasks.errors import FamilyError, ServerAway
 from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
 from shoal_tasks.own_games import OWN_GAMES
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.sandbox.layers import LayerReport
 from shoal_tasks.spec import (
     MATH_VERIFY,
     OWN_GAME,
     ROWS_GENERATOR,
     FamilySpec,
-    config_digest,
 )
 from shoal_tasks.swarm import how_to_install, installed_version
 from shoal_tasks.types import Play
 from shoal_tasks.worker.environment import EnvironmentTasks, load_game
 from shoal_tasks.worker.frames import Message
 from shoal_tasks.worker.generate import (
-    INSTALLED_VERSION,
     GeneratedItem,
     RowTasks,
     TaskStream,
@@ -41,10 +36,7 @@ from shoal_tasks.worker.open_env import ServerPlayer, ServerTasks
 from shoal_tasks.worker.scoring import score
 from shoal_tasks.worker.text_arena import new_text_game
 from shoal_tasks.worker.user_code import UnrepeatableError, UserCodeError
-from shoal_wire.digests import question_digest
 from shoal_wire.types import FinishReason
-
-_MAX_METADATA_CHARS: Final = 64 * 1024
 
 
 class RequestAnswerer:
@@ -55,7 +47,6 @@ class RequestAnswerer:
         specs: tuple[FamilySpec, ...],
         limits: WorkerLimits,
         guard: AuditGuard,
-        layers: tuple[LayerReport, ...],
         files: dict[str, tuple[bytes, bytes | None]],
         servers: dict[str, ServerPlayer],
     ) -> None:
@@ -67,7 +58,6 @@ class RequestAnswerer:
         self._files = files
         self._servers = servers
         self._guard = guard
-        self._layers = layers
         self._limit = ItemLimit(limits.item_cpu_seconds)
         self._streams: dict[str, TaskStream | RowTasks | EnvironmentTasks] = {}
         self._last: tuple[tuple[str, int, int], GeneratedItem] | None = None
@@ -111,34 +101,16 @@ class RequestAnswerer:
 
     def answer(self, message: Message) -> Message:
         """The reply to one request. Raises ValueError and kin on a malformed one."""
-        operations: dict[str, Callable[[Any], Message]] = {
-            "hello": self._hello,
-            "generate": self._generate,
-            "score": self._score,
-            "play": self._play,
-        }
-        operation = operations[str(message["op"])]
-        reply = operation(message)
+        operations = {"item": self._make_one, "score": self._score_one, "play": self._play_one}
+        operation, items = operations[str(message["op"])], cast(list[Any], message["items"])
+        results: list[Any] = list(map(operation, items))
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return {**reply, "ok": True, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+        return {"ok": True, "results": results, "cpu_seconds": usage.ru_utime + usage.ru_stime}
 
     def rest(self) -> None:
         """Give back what is held while nothing is asked."""
         for player in self._servers.values():
             player.release()
-
-    def _hello(self, _message: Message) -> Message:
-        return {
-            "verifier_version": INSTALLED_VERSION,
-            "python": sys.version.split()[0],
-            "families": {
-                name: config_digest(stream.spec).hex() for name, stream in self._streams.items()
-            },
-            "layers": [
-                {"name": layer.name, "active": layer.active, "detail": layer.detail}
-                for layer in self._layers
-            ],
-        }
 
     def _item(self, wanted: dict[str, Any]) -> GeneratedItem:
         """The item of one request. A group's completions come in a row, so the last is kept."""
@@ -149,25 +121,19 @@ class RequestAnswerer:
         self._last = (key, item)
         return item
 
-    def _generate(self, message: Any) -> Message:
-        return {"items": [self._generate_one(one, message["want"]) for one in message["items"]]}
-
-    def _generate_one(self, wanted: dict[str, Any], fields: list[str]) -> Message:
+    def _make_one(self, wanted: dict[str, Any]) -> Message:
         try:
             with self._limit:
                 item = self._item(wanted)
                 if len(item.question) > MAX_QUESTION_CHARS:
                     return {"error": "question too long"}
-                return {name: _FIELDS[name](item) for name in fields}
+                return item.row()
         except ItemTimeout:
             return {"error": TIMED_OUT_ERROR}
         except ServerAway:
             raise
         except Exception as error:  # noqa: BLE001  generators raise all kinds on an unlucky draw
             return {"error": f"{type(error).__name__}: {error}"[:200]}
-
-    def _score(self, message: Any) -> Message:
-        return {"results": [self._score_one(one) for one in message["items"]]}
 
     def _score_one(self, wanted: dict[str, Any]) -> Message:
         reward = 0.0
@@ -181,18 +147,18 @@ class RequestAnswerer:
         except UnrepeatableError as error:
             return {"unrepeatable": str(error)}
         except UserCodeError as error:
-            return {"reward": 0.0, "timed_out": False, "error": str(error)}
+            return {"reward": 0.0, "error": str(error)}
         except ServerAway:
             raise
         except Exception:  # noqa: BLE001  an item that cannot be generated has no right answer
-            reward = 0.0
+            pass
         finally:
             self._guard.scoring = False
         # Some scorers swallow every exception, the time-out too: the limit's own note decides.
         if self._limit.expired:
             self._last = None
             return {"reward": 0.0, "timed_out": True}
-        return {"reward": reward, "timed_out": False}
+        return {"reward": reward}
 
     def _reward(self, wanted: dict[str, Any]) -> float:
         stream = self._streams[str(wanted["family"])]
@@ -204,14 +170,11 @@ class RequestAnswerer:
         self._guard.scoring = True
         return score(stream.spec, item, text, finish_reason)
 
-    def _play(self, message: Any) -> Message:
-        return {"plays": [self._play_one(one) for one in message["items"]]}
-
     def _play_one(self, wanted: dict[str, Any]) -> Message:
         stream = self._streams[str(wanted["family"])]
         if not isinstance(stream, EnvironmentTasks):
-            return asdict(_over(f"family {stream.spec.name!r} does not answer back"))
-        play = _over(TIMED_OUT_ERROR)
+            return asdict(Play.over(f"family {stream.spec.name!r} does not answer back"))
+        play = Play.over(TIMED_OUT_ERROR)
         try:
             with self._limit:
                 messages = [str(one) for one in wanted["messages"]]
@@ -220,7 +183,7 @@ class RequestAnswerer:
             pass
         except MemoryError:
             self._end_if_it_plays(wanted)
-        return asdict(_over(TIMED_OUT_ERROR) if self._limit.expired else play)
+        return asdict(Play.over(TIMED_OUT_ERROR) if self._limit.expired else play)
 
     def _end_if_it_plays(self, wanted: dict[str, Any]) -> None:
         """End the process where a game ran out of memory: its parent asks a new one again.
@@ -229,24 +192,3 @@ class RequestAnswerer:
         """
         if self._streams[str(wanted["family"])].spec.is_environment:
             os._exit(1)
-
-
-def _over(error: str) -> Play:
-    return Play(observations=(), done=True, reward=0.0, error=error)
-
-
-def _metadata(item: GeneratedItem) -> Message:
-    text = json.dumps(item.entry.get("metadata", {}), default=str, skipkeys=True)
-    if len(text) > _MAX_METADATA_CHARS:
-        return {}
-    metadata: Message = json.loads(text)
-    return metadata
-
-
-_FIELDS: dict[str, Callable[[GeneratedItem], Any]] = {
-    "question": lambda item: item.question,
-    "answer": lambda item: item.answer,
-    "digest": lambda item: question_digest(item.question).hex(),
-    "metadata": _metadata,
-    "part": lambda item: str(item.part),
-}

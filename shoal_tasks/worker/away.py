@@ -42,7 +42,6 @@ class ServerConversation(Conversation):
     ) -> None:
         """`clock` counts seconds."""
         super().__init__(families, limits)
-        self.is_of_a_judge = families[0].is_local
         self._what = "judge" if self.is_of_a_judge else "server"
         self._names = ", ".join(spec.name for spec in families)
         self._clock = clock
@@ -57,7 +56,7 @@ class ServerConversation(Conversation):
         is_about_it = not self.is_of_a_judge or call.message["op"] == "score"
         if is_about_it and self._clock() < self._away_until:
             raise ServerAway(self._why, self.lane, was_asked=False)
-        yield from self._left_where_it_fails(self._replace(), was_asked=False)
+        yield from self.bring_up()
         results = yield from self._left_where_it_fails(super().request(call))
         if isinstance(results, CallFailure):
             work = "it takes" if self.is_of_a_judge else "its games take"
@@ -75,7 +74,7 @@ class ServerConversation(Conversation):
 
     def bring_up(self) -> Steps[None]:
         """Start the worker. Raises `ServerAway` alone."""
-        yield from self._left_where_it_fails(self._replace(), was_asked=False)
+        yield from self._left_where_it_fails(super().bring_up(), was_asked=False)
 
     def _left_where_it_fails(self, steps: Steps[R], *, was_asked: bool = True) -> Steps[R]:
         try:
@@ -92,3 +91,21 @@ class ServerConversation(Conversation):
         self._why = why
         self._away_until = self._clock() + seconds
         raise ServerAway(why, self.lane, was_asked=was_asked)
+
+
+def conversations(
+    families: Sequence[FamilySpec], limits: WorkerLimits, clock: Callable[[], float]
+) -> dict[str, Conversation]:
+    """Return the talks with the workers that these families need, by `FamilySpec.lane`: one for
+    most families, and one for each OpenEnv server and judge.
+
+    The first is that of the families without a server or judge, where there are such.
+    """
+    found: dict[str, Conversation] = {}
+    for lane in sorted(dict.fromkeys(spec.lane for spec in families), key=bool):
+        there = [spec for spec in families if spec.lane == lane]
+        own = limits.of_a_judge() if there[0].is_local else limits
+        found[lane] = (
+            ServerConversation(there, own, clock=clock) if lane else Conversation(there, own)
+        )
+    return found

@@ -12,13 +12,13 @@ is a TimeoutError. What a method returns is what the client wanted.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any, Final, TypeVar
 
 from shoal_tasks.errors import FamilyError, ServerAway, WorkerProtocolError, WorkerUnavailable
-from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.worker import report as reports
+from shoal_tasks.spec import FamilySpec, spec_to_json
+from shoal_tasks.types import Layer, WorkerReport
 from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
 from shoal_tasks.worker.plan import CallFailure, WorkerCall
 
@@ -69,7 +69,7 @@ class Conversation:
     """A client's state about its worker, over all the processes that the worker has had."""
 
     def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits) -> None:
-        self.is_of_a_judge = False
+        self.is_of_a_judge = families[0].is_local
         """True if the worker runs a judge of the operator's own."""
         self.lane = families[0].lane
         """Name of this worker of the client: `FamilySpec.lane`."""
@@ -78,12 +78,12 @@ class Conversation:
         self._decoder = WorkerFrameDecoder()
         self._is_up = False
         self._is_spent = False
-        self.report: reports.WorkerReport | None = None
+        self.report: WorkerReport | None = None
         """The latest worker's report about itself; None before the first was ready."""
         self.num_restarts = 0
         """Workers started after the first."""
 
-    def start(self) -> Steps[reports.WorkerReport]:
+    def start(self) -> Steps[WorkerReport]:
         """Bring a worker up unless one is: a start that fails is tried again after a longer pause.
 
         Raises `FamilyError` where it refuses a family, `WorkerUnavailable` where none comes up.
@@ -110,17 +110,19 @@ class Conversation:
 
     def bring_up(self) -> Steps[None]:
         """Replace a worker that is down, or has used up its time. Raises as `start`."""
-        yield from self._replace()
+        if self._is_spent:
+            yield from self.stop()
+        yield from self.start()
 
     def request(self, call: WorkerCall[R]) -> Steps[list[R] | CallFailure]:
         """Ask a worker, brought up where none is; after a failure none is.
 
         Raises as `start`.
         """
-        yield from self._replace()
+        yield from Conversation.bring_up(self)
         try:
             reply = yield from self._exchange(call.message, self._limits.request_timeout_seconds)
-            reports.check_ok(reply)
+            _check_ok(reply)
             results = call.parse(reply)
         except TimeoutError:
             yield from self.stop()
@@ -130,28 +132,28 @@ class Conversation:
         except (OSError, WorkerProtocolError, WorkerUnavailable):
             yield from self.stop()
             return CallFailure.CRASHED
-        self._is_spent = reports.cpu_seconds(reply) > self._limits.recycle_cpu_seconds
+        self._is_spent = cpu_seconds(reply) > self._limits.recycle_cpu_seconds
         return results
-
-    def _replace(self) -> Steps[None]:
-        if self._is_spent:
-            yield from self.stop()
-        yield from self.start()
 
     def stop(self) -> Steps[None]:
         """End the worker; the next start is another's."""
         self._is_up = False
         yield Kill()
 
-    def _start_once(self) -> Steps[reports.WorkerReport]:
+    def _start_once(self) -> Steps[WorkerReport]:
         if self.report is not None:
             self.num_restarts += 1
         self._decoder = WorkerFrameDecoder()
         pid = yield from _done(Launch(self.is_of_a_judge))
         assert isinstance(pid, int)
-        message = reports.setup_message(self._families, self._limits)
+        message: Message = {
+            "op": "setup",
+            "families": [spec_to_json(spec) for spec in self._families],
+            "limits": asdict(self._limits),
+        }
         reply = yield from self._exchange(message, self._limits.start_timeout_seconds)
-        self.report = reports.read_report(pid, reply)
+        _check_ok(reply)
+        self.report = WorkerReport(pid=pid, layers=_layers(reply))
         self._is_up, self._is_spent = True, False
         return self.report
 
@@ -170,3 +172,34 @@ def _done(step: Step) -> Steps[Outcome]:
     if isinstance(outcome, OSError):
         raise outcome
     return outcome
+
+
+def _check_ok(reply: Message) -> None:
+    """Raise what a refusal of the worker means."""
+    if reply.get("ok") is True:
+        return
+    kind, reason = reply.get("kind"), str(reply.get("error"))[:500]
+    if kind == "FamilyError":
+        raise FamilyError(reason)
+    if kind == "ServerAway":
+        raise ServerAway(reason)
+    raise WorkerUnavailable(f"task worker: {kind}: {reason}")
+
+
+def _layers(reply: Message) -> tuple[Layer, ...]:
+    """Read the worker's report about its sandbox."""
+    rows: Any = reply.get("layers")
+    try:
+        return tuple(
+            Layer(name=str(row["name"]), active=row["active"] is True, detail=str(row["detail"]))
+            for row in rows
+        )
+    except (TypeError, KeyError):
+        raise WorkerProtocolError("report has no layers") from None
+
+
+def cpu_seconds(reply: Message) -> float:
+    """Processor time the worker has used so far; 0 where it does not say."""
+    value = reply.get("cpu_seconds")
+    # Not made a float: an integer of a thousand digits cannot be one.
+    return value if isinstance(value, int | float) else 0.0

@@ -18,20 +18,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal_tasks.errors import WorkerUnavailable
-from shoal_tasks.rows import file_digest
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.spec import FamilySpec, config_digest
-from shoal_tasks.split import Split
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS, split_messages
-from shoal_tasks.types import Play
+from shoal_tasks.types import Play, Split
 from shoal_tasks.worker.generate import GeneratedItem
-from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
-from shoal_tasks.worker.user_code import UnrepeatableError, UserCodeError, error_line, load_module
+from shoal_tasks.worker.item_limit import ItemLimit
+from shoal_tasks.worker.user_code import (
+    CHECK_EVERY,
+    UnrepeatableError,
+    UserCodeError,
+    error_line,
+    load,
+    within,
+)
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import FinishReason
 
-_MODULE: Final = "shoal_environment"
 _CHECKED_GAMES: Final = 4
 """Games that are played twice at the start."""
 _CHECKED_TURNS: Final = 8
@@ -40,8 +44,6 @@ _TRIED: Final = ("", "1", "2", "3", "yes", "[1]", "[up]", "[0 1]", "é\n☃ " * 
 """The messages of these games, beside words that the environment has just used."""
 _MAX_REWARD: Final = 1e9
 """Largest reward of one turn, either way: sums of larger ones would no longer be exact."""
-CHECK_EVERY: Final = 64
-"""One scored game in so many is replayed once more: a cost of 1.6 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +70,6 @@ class EnvironmentTasks:
         self._name = spec.path or str(spec.config.get("game", spec.name))
         self._limit = limit
         self._guard = guard
-        low, high = spec.config["reward_range"]  # type: ignore[misc,str-unpack]
-        self._low, self._high = float(low), float(high)  # type: ignore[arg-type]
         self._num_scored = 0
         self._try()
 
@@ -131,7 +131,7 @@ class EnvironmentTasks:
 
     def _game_seed(self, seed: int, index: int) -> int:
         """The seed that the environment is given: below 2**31, unlike in every family."""
-        named = b"%s %d %d" % (config_digest(self.spec).hex().encode(), seed, index)
+        named = b"%s %d %d" % (self.spec.digest.hex().encode(), seed, index)
         return int.from_bytes(hashlib.sha256(named).digest()[:4], "big") >> 1
 
     def _turns(self, game_seed: int, messages: Sequence[str]) -> Iterator[Turn]:
@@ -153,11 +153,9 @@ class EnvironmentTasks:
                 room -= len(turn.observation)
                 turn = self._answer(game.step(message), room)
                 yield turn
-        except (UserCodeError, WorkerUnavailable):
-            raise
-        except MemoryError:
-            # It may be what earlier games left behind. A new process asks again, see
-            # `RequestAnswerer`.
+        except (UserCodeError, WorkerUnavailable, MemoryError):
+            # Too little memory may be what earlier games left behind: a new process asks again,
+            # see `RequestAnswerer`.
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
             raise UserCodeError(error_line(error, self._name)) from None
@@ -188,9 +186,7 @@ class EnvironmentTasks:
         return observation.encode(errors="replace").decode()
 
     def _reward(self, turns: Sequence[Turn]) -> float:
-        total = math.fsum(turn.reward for turn in turns)
-        # Outside the stated range a sum means no more than the range's end.
-        return min(1.0, max(0.0, (total - self._low) / (self._high - self._low)))
+        return self.spec.share_of(math.fsum(turn.reward for turn in turns))
 
     def _try(self) -> None:
         """Play what any policy may say, each game twice, the second time in the other order."""
@@ -212,19 +208,8 @@ class EnvironmentTasks:
         return messages, turns
 
     def _limited(self, game_seed: int, messages: Sequence[str]) -> list[Turn]:
-        try:
-            with self._limit:
-                turns = list(self._turns(game_seed, messages))
-        except ItemTimeout:
-            pass
-        except MemoryError:
-            raise UserCodeError(f"{self._name} uses more memory than a game may") from None
-        # An environment may swallow every exception, the time-out too: the limit's note decides.
-        if self._limit.expired:
-            raise UserCodeError(
-                f"{self._name} uses more than the processor time that a game may cost"
-            )
-        return turns
+        play = self._turns(game_seed, messages)
+        return within(self._limit, self._name, list[Turn], play)
 
     def _compare(self, first: Sequence[Turn], second: Sequence[Turn]) -> None:
         for number, (one, other) in enumerate(zip(first, second, strict=False)):
@@ -246,15 +231,9 @@ def load_game(spec: FamilySpec, source: bytes, limit: ItemLimit) -> Callable[[],
 
     Raises `UserCodeError`.
     """
-    if file_digest(source) != spec.config["sha256"]:
-        raise UserCodeError(f"family {spec.name!r}: {spec.path} is not the swarm's file")
     name = str(spec.config["class"])
-    try:
-        with limit:
-            module = load_module(source, spec.path, _MODULE)
-    except ItemTimeout:
-        raise UserCodeError(f"{spec.path} uses more than the processor time of a game") from None
-    game = getattr(module, name, None)
+    digest = spec.config["sha256"]
+    game = within(limit, spec.path, load, spec, source, spec.path, digest, name)
     if not isinstance(game, type):
         raise UserCodeError(f'{spec.path} has no class {name!r}; class = "…" names another')
     for method in ("reset", "step"):

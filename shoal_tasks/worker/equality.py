@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from shoal_tasks.answers import extract_answer
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.prompts import answer_text
 from shoal_tasks.rows import TaskRow
-from shoal_tasks.spec import EXACT, AnswerFormat, FamilySpec
+from shoal_tasks.spec import EXACT, FamilySpec
 from shoal_wire.types import FinishReason
 
 _CHECKED: Final = 256
@@ -48,8 +49,7 @@ def check_answers(spec: FamilySpec, rows: Sequence[TaskRow]) -> None:
 
 
 def _accepts(spec: FamilySpec, is_right: Callable[[str, Any], float], gold: str) -> bool:
-    tagged = spec.answer_format is AnswerFormat.TAGGED
-    text = f"<answer>{gold}</answer>" if tagged else gold
+    text = answer_text(gold, tagged=spec.is_tagged)
     answer = extract_answer(spec.answer_format, text, FinishReason.STOP)
     try:
         return answer is not None and is_right(answer, {"answer": gold}) == 1.0

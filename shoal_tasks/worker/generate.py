@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import decimal
 import importlib
-import importlib.metadata
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,17 +18,16 @@ from shoal_tasks.rows import RowStream
 from shoal_tasks.scorers.logic import all_that_is_said, says_something
 from shoal_tasks.scorers.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.split import Split, part_of
+from shoal_tasks.split import part_of
+from shoal_tasks.types import Split
 from shoal_tasks.worker.equality import check_answers, equality
+from shoal_tasks.worker.frames import Message
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.python_reward import PythonReward
 from shoal_tasks.worker.unplotted import without_plotting
 
 NUM_ITEMS: Final = 1 << 31
 """Virtual size of every stream: indices are below it."""
-
-INSTALLED_VERSION: Final = importlib.metadata.version("reasoning-gym")
-"""Version of the installed distribution. The module's own ``__version__`` lags behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +47,13 @@ class GeneratedItem:
     def answer(self) -> str | None:
         answer = self.entry["answer"]
         return None if answer is None else str(answer)
+
+    def row(self) -> Message:
+        """Return what a client reads as a `TaskItem`."""
+        answer = self.answer
+        example = answer or self.entry["metadata"].get("example_answer")
+        shown = None if example is None else str(example)
+        return {"question": self.question, "answer": answer, "example": shown, "part": self.part}
 
 
 class TaskStream:
@@ -105,10 +110,13 @@ class RowTasks:
 
     def item(self, seed: int, index: int) -> GeneratedItem:
         """The row that these coordinates name."""
-        number, row = self._stream.row(seed, index)
+        row = self._stream.row(seed, index)
         part = Split.HELD_OUT if self._stream.is_held_out(row) else Split.TRAINING
-        answer = row.answer or None
-        entry = {"question": row.question, "answer": answer, "metadata": {"row": number}}
+        entry: dict[str, Any] = {
+            "question": row.question,
+            "answer": row.answer or None,
+            "metadata": {},
+        }
         reward = self._reward
         if reward is None:
             return GeneratedItem(entry=entry, score_answer=equality(self.spec), part=part)

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 from shoal_tasks.errors import FamilyError, UnknownFamily, WorkerProtocolError, WorkerUnavailable
-from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.limits import (
     MAX_ITEMS_OF_A_JUDGE,
     MAX_ITEMS_ON_A_SERVER,
     MAX_ITEMS_PER_FRAME,
     MAX_QUESTION_CHARS,
-    TIMED_OUT_ERROR,
 )
-from shoal_tasks.spec import JsonValue
-from shoal_tasks.split import Split
+from shoal_tasks.spec import FamilySpec, JsonValue
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS
 from shoal_tasks.types import (
     Play,
     PlayRequest,
     ScoreRequest,
     ScoreResult,
+    Split,
     TaskCoordinates,
     TaskItem,
 )
 from shoal_tasks.worker.plan import CallFailure, Operation
-from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED, SHORT_DIGEST_BYTES
-from shoal_wire.types import Digest
+from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED
 
-R = TypeVar("R")
 _MAX_ERROR_CHARS: Final = 500
 
 
@@ -39,15 +35,15 @@ class ConfiguredFamilies:
     def __init__(self, specs: Sequence[FamilySpec]) -> None:
         """Raises ValueError without specs or when two have one name."""
         self.specs = tuple(specs)
-        self._digests: Mapping[str, Digest] = {spec.name: config_digest(spec) for spec in specs}
-        self._lanes = {spec.name: spec.lane for spec in specs}
+        self.by_name = {spec.name: spec for spec in specs}
         self._judges = {spec.lane for spec in specs if spec.is_local}
-        if not specs or len(self._digests) != len(self.specs):
+        if not specs or len(self.by_name) != len(self.specs):
             raise ValueError("need at least one family, and names must be unique")
 
     def row(self, task: TaskCoordinates) -> dict[str, JsonValue]:
         """The coordinates as the worker reads them; raises `UnknownFamily`, ValueError."""
-        if self._digests.get(task.family) != task.config_digest:
+        spec = self.by_name.get(task.family)
+        if spec is None or spec.digest != task.config_digest:
             raise UnknownFamily(f"no family {task.family!r} with this configuration")
         if not (0 <= task.seed < MAX_SEED and 0 <= task.index < MAX_INDEX):
             raise ValueError("seed or index out of range")
@@ -55,58 +51,36 @@ class ConfiguredFamilies:
 
     def lane(self, task: TaskCoordinates) -> str:
         """Return the name of the worker that has a task's family."""
-        return self._lanes.get(task.family, "")
+        spec = self.by_name.get(task.family)
+        return "" if spec is None else spec.lane
 
     def most_played(self, lane: str) -> int:
         """Most items in a frame, where each is made by whatever the lane is for."""
-        if lane in self._judges:
-            return MAX_ITEMS_PER_FRAME
-        return MAX_ITEMS_ON_A_SERVER if lane else MAX_ITEMS_PER_FRAME
+        is_on_a_server = lane and lane not in self._judges
+        return MAX_ITEMS_ON_A_SERVER if is_on_a_server else MAX_ITEMS_PER_FRAME
 
     def most_scored(self, lane: str) -> int:
         """Most completions in a frame."""
         return MAX_ITEMS_OF_A_JUDGE if lane in self._judges else self.most_played(lane)
 
 
-TOO_SLOW: Final = Digest(b"slow")
-"""Mark of a task that this machine could not make in time. No digest has its length."""
-
-
-def generate_operation(
-    families: ConfiguredFamilies,
-    want: Sequence[str],
-    parse: Callable[[dict[str, Any]], R],
-    *,
-    too_slow: R | None = None,
-) -> Operation[TaskCoordinates, R | None]:
-    """Regenerate tasks. A result is None where the generator itself fails on the coordinates, and
-    ``too_slow`` where it used up the item's time: a faster machine may well have made the task.
+def item_operation(families: ConfiguredFamilies) -> Operation[TaskCoordinates, TaskItem | str]:
+    """Regenerate tasks. A result is the generator's error where it fails on the coordinates, and
+    `TIMED_OUT_ERROR` where it used up the item's time: a faster machine may well have made it.
 
     An item that kills the worker raises `WorkerUnavailable`: that says nothing about the task.
     """
 
-    def parse_one(row: Any) -> R | None:
-        if not isinstance(row, dict):
-            raise WorkerProtocolError("item is not an object")
-        if "error" in row:
-            return too_slow if row["error"] == TIMED_OUT_ERROR else None
-        return parse(row)
-
-    def failed(failure: CallFailure) -> R | None:
+    def failed(failure: CallFailure) -> TaskItem | str:
         raise WorkerUnavailable(f"generating a task: {failure}")
 
     return Operation(
-        message=lambda piece: {
-            "op": "generate",
-            "want": list(want),
-            "items": [families.row(task) for task in piece],
-        },
-        parse_one=parse_one,
-        reply_key="items",
-        size=lambda _task: 0,
+        name="item",
+        row=families.row,
+        read=read_item,
+        failed=failed,
         lane=families.lane,
         most=families.most_played,
-        failed=failed,
     )
 
 
@@ -116,16 +90,13 @@ def score_operation(families: ConfiguredFamilies) -> Operation[ScoreRequest, Sco
     def row(request: ScoreRequest) -> dict[str, JsonValue]:
         # Longer than any completion the wire allows: no frame could be sure to hold it.
         text = request.text if len(request.text) <= MAX_COMPLETION_BYTES else ""
-        return {
-            **families.row(request.task),
-            "text": text,
-            "finish_reason": str(request.finish_reason),
-        }
+        finish_reason = str(request.finish_reason)
+        return {**families.row(request.task), "text": text, "finish_reason": finish_reason}
 
     return Operation(
-        message=lambda piece: {"op": "score", "items": [row(request) for request in piece]},
-        parse_one=parse_score,
-        reply_key="results",
+        name="score",
+        row=row,
+        read=read_score,
         size=lambda request: min(len(request.text), MAX_COMPLETION_BYTES),
         lane=lambda request: families.lane(request.task),
         most=families.most_scored,
@@ -137,7 +108,45 @@ def score_operation(families: ConfiguredFamilies) -> Operation[ScoreRequest, Sco
     )
 
 
-def parse_score(row: Any) -> ScoreResult:
+def play_operation(families: ConfiguredFamilies) -> Operation[PlayRequest, Play]:
+    """Play environments. One that kills the worker is over."""
+    return Operation(
+        name="play",
+        row=lambda request: {**families.row(request.task), "messages": list(request.messages)},
+        read=read_play,
+        # What comes back counts too: a frame holds it as well.
+        size=lambda request: play_chars(request) + MAX_TRANSCRIPT_CHARS,
+        lane=lambda request: families.lane(request.task),
+        most=families.most_played,
+        failed=lambda failure: Play.over(str(failure)),
+    )
+
+
+def play_chars(request: PlayRequest) -> int:
+    """Characters of a completion that holds these messages."""
+    return sum(len(message) + 1 for message in request.messages)
+
+
+def read_item(row: Any) -> TaskItem | str:
+    """Read one task, or why it cannot be made."""
+    if not isinstance(row, dict):
+        raise WorkerProtocolError("item is not an object")
+    if "error" in row:
+        return str(row["error"])[:_MAX_ERROR_CHARS]
+    question, answer, example = (row.get(key) for key in ("question", "answer", "example"))
+    if not isinstance(question, str) or len(question) > MAX_QUESTION_CHARS:
+        raise WorkerProtocolError("question is not a text of permitted length")
+    if not (isinstance(answer, str | None) and isinstance(example, str | None)):
+        raise WorkerProtocolError("item has the wrong fields")
+    try:
+        question.encode()  # half a character has no digest
+        part = Split(row["part"])
+    except (KeyError, ValueError):
+        raise WorkerProtocolError("item has the wrong fields") from None
+    return TaskItem(question=question, answer=answer, example=example, part=part)
+
+
+def read_score(row: Any) -> ScoreResult:
     """Read one score; the worker ran over hostile text, so nothing of it is taken on trust.
 
     Raises `FamilyError`: the family's own function gives other rewards than a moment before.
@@ -153,42 +162,7 @@ def parse_score(row: Any) -> ScoreResult:
     )
 
 
-def _reward(row: dict[str, Any]) -> float:
-    reward = row.get("reward")
-    if isinstance(reward, bool) or not isinstance(reward, int | float):
-        raise WorkerProtocolError("reward is not a number")
-    # Not made a float before: an integer of a thousand digits cannot be one.
-    if not 0.0 <= reward <= 1.0:
-        raise WorkerProtocolError("reward is out of range")
-    return float(reward)
-
-
-def play_operation(families: ConfiguredFamilies) -> Operation[PlayRequest, Play]:
-    """Play environments. One that kills the worker is over."""
-    return Operation(
-        message=lambda piece: {
-            "op": "play",
-            "items": [
-                {**families.row(request.task), "messages": list(request.messages)}
-                for request in piece
-            ],
-        },
-        parse_one=parse_play,
-        reply_key="plays",
-        # What comes back counts too: a frame holds it as well.
-        size=lambda request: play_chars(request) + MAX_TRANSCRIPT_CHARS,
-        lane=lambda request: families.lane(request.task),
-        most=families.most_played,
-        failed=lambda failure: Play(observations=(), done=True, reward=0.0, error=str(failure)),
-    )
-
-
-def play_chars(request: PlayRequest) -> int:
-    """Characters of a completion that holds these messages."""
-    return sum(len(message) + 1 for message in request.messages)
-
-
-def parse_play(row: Any) -> Play:
+def read_play(row: Any) -> Play:
     """Read what an environment answered."""
     if not isinstance(row, dict):
         raise WorkerProtocolError("play is not an object")
@@ -208,41 +182,11 @@ def parse_play(row: Any) -> Play:
     )
 
 
-def parse_question(row: dict[str, Any]) -> str:
-    """Read one question."""
-    question = row.get("question")
-    if not isinstance(question, str) or len(question) > MAX_QUESTION_CHARS:
-        raise WorkerProtocolError("question is not a text of permitted length")
-    return question
-
-
-def parse_part(row: dict[str, Any]) -> Split:
-    """Read what one question is for."""
-    try:
-        return Split(row["part"])
-    except (KeyError, ValueError):
-        raise WorkerProtocolError("no such part of the questions") from None
-
-
-def parse_asked(row: dict[str, Any]) -> tuple[str, Split]:
-    """Read one question and what it is for."""
-    return parse_question(row), parse_part(row)
-
-
-def parse_digest(row: dict[str, Any]) -> Digest:
-    """Read one question's digest."""
-    try:
-        digest = bytes.fromhex(row["digest"])
-    except (KeyError, TypeError, ValueError):
-        raise WorkerProtocolError("digest is not hexadecimal") from None
-    if len(digest) != SHORT_DIGEST_BYTES:
-        raise WorkerProtocolError("digest has the wrong length")
-    return Digest(digest)
-
-
-def parse_item(row: dict[str, Any]) -> TaskItem:
-    """Read one whole item."""
-    answer, metadata = row.get("answer"), row.get("metadata")
-    if not (answer is None or isinstance(answer, str)) or not isinstance(metadata, dict):
-        raise WorkerProtocolError("item has the wrong fields")
-    return TaskItem(question=parse_question(row), answer=answer, metadata=metadata)
+def _reward(row: dict[str, Any]) -> float:
+    reward = row.get("reward")
+    if isinstance(reward, bool) or not isinstance(reward, int | float):
+        raise WorkerProtocolError("reward is not a number")
+    # Not made a float before: an integer of a thousand digits cannot be one.
+    if not 0.0 <= reward <= 1.0:
+        raise WorkerProtocolError("reward is out of range")
+    return float(reward)

@@ -49,15 +49,17 @@ Plan = Generator[WorkerCall[Any], "list[Any] | CallFailure", list[R]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[T, R]):
-    """Conversion of items of one kind to frames, and of replies to results."""
+    """One thing that a worker does to items: how they travel, and how the results are read."""
 
-    message: Callable[[Sequence[T]], Message]
-    parse_one: Callable[[Any], R]
-    reply_key: str
-    size: Callable[[T], int]
-    """Characters the item adds to a frame."""
+    name: str
+    row: Callable[[T], Any]
+    """Returns an item as the worker reads it."""
+    read: Callable[[Any], R]
+    """Reads one result. Raises `WorkerProtocolError`."""
     failed: Callable[[CallFailure], R]
     """The result of an item that cannot be answered; may raise instead."""
+    size: Callable[[T], int] = lambda _item: 0
+    """Characters the item adds to a frame."""
     lane: Callable[[T], str] = lambda _item: ""
     """Returns the name of the worker that has an item's family."""
     most: Callable[[str], int] = lambda _lane: MAX_ITEMS_PER_FRAME
@@ -69,28 +71,21 @@ def run_plan(operation: Operation[T, R], items: Sequence[T]) -> Plan[R]:
     results: list[R] = []
     for piece in _pieces(items, operation):
         outcome = yield _call(operation, piece)
-        if isinstance(outcome, CallFailure) and len(piece) == 1:
-            results += yield from _alone(operation, piece[0], outcome)
-        elif isinstance(outcome, CallFailure):
-            for item in piece:
-                first = yield _call(operation, [item])
-                if isinstance(first, CallFailure):
-                    results += yield from _alone(operation, item, first)
-                else:
-                    results += first
-        else:
+        if not isinstance(outcome, CallFailure):
             results += outcome
+        elif len(piece) == 1:
+            results += yield from _alone(operation, piece[0], outcome)
+        else:
+            for item in piece:
+                results += yield from _alone(operation, item, (yield _call(operation, [item])))
     return results
 
 
-def _alone(operation: Operation[T, R], item: T, failure: CallFailure) -> Plan[R]:
-    """An item that failed by itself. A crash may be somebody else's kill, so it is tried again."""
-    if failure is CallFailure.CRASHED:
+def _alone(operation: Operation[T, R], item: T, outcome: list[R] | CallFailure) -> Plan[R]:
+    """The result of an item asked alone. A crash may be somebody else's kill: it is asked again."""
+    if outcome is CallFailure.CRASHED:
         outcome = yield _call(operation, [item])
-        if not isinstance(outcome, CallFailure):
-            return outcome
-        failure = outcome
-    return [operation.failed(failure)]
+    return [operation.failed(outcome)] if isinstance(outcome, CallFailure) else outcome
 
 
 def _pieces(items: Sequence[T], operation: Operation[T, R]) -> Iterator[list[T]]:
@@ -113,10 +108,10 @@ def _pieces(items: Sequence[T], operation: Operation[T, R]) -> Iterator[list[T]]
 
 def _call(operation: Operation[T, R], piece: Sequence[T]) -> WorkerCall[R]:
     def parse(reply: Message) -> list[R]:
-        rows = reply.get(operation.reply_key)
+        rows = reply.get("results")
         if not isinstance(rows, list) or len(rows) != len(piece):
             raise WorkerProtocolError("reply does not match the request")
-        return [operation.parse_one(row) for row in rows]
+        return [operation.read(row) for row in rows]
 
-    lane = operation.lane(piece[0])
-    return WorkerCall(message=operation.message(piece), lane=lane, parse=parse)
+    message: Message = {"op": operation.name, "items": list(map(operation.row, piece))}
+    return WorkerCall(message=message, lane=operation.lane(piece[0]), parse=parse)

@@ -16,21 +16,22 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from shoal_tasks.rows import TaskRow, file_digest
+from shoal_tasks.rows import TaskRow
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
-from shoal_tasks.worker.user_code import UnrepeatableError, UserCodeError, error_line, load_module
+from shoal_tasks.worker.item_limit import ItemLimit
+from shoal_tasks.worker.user_code import (
+    CHECK_EVERY,
+    UnrepeatableError,
+    UserCodeError,
+    error_line,
+    load,
+    within,
+)
 
-R = TypeVar("R")
-
-_MODULE: Final = "shoal_reward"
 _CHECKED_ROWS: Final = 8
 """Rows on which a function is tried at the start: enough for each kind of completion below."""
-CHECK_EVERY: Final = 64
-"""One scored completion in so many is scored twice: a cost of 1.6 %, and a reward that changes
-with the hour or with what came before is found within a few rounds of eight answers."""
 
 
 class PythonReward:
@@ -43,18 +44,12 @@ class PythonReward:
 
         Raises `UserCodeError`.
         """
-        self._is_judge = spec.is_local
-        if not self._is_judge and file_digest(source) != spec.config["reward_sha256"]:
-            raise UserCodeError(f"family {spec.name!r}: {spec.reward_path} is not the swarm's file")
-        self._path = spec.reward_path
-        low, high = spec.config["reward_range"]  # type: ignore[misc,str-unpack]
-        self._low, self._high = float(low), float(high)  # type: ignore[arg-type]
-        self._limit = limit
-        self._function = self._limited(self._load, source, str(spec.config["reward_name"]))
+        self._spec, self._path, self._is_judge = spec, spec.reward_path, spec.is_local
+        self._function = within(limit, self._path, self._load, source)
         self._takes = _parameters(self._function)
         self._num_scored = 0
         if not self._is_judge:
-            self._try(rows[:: max(1, len(rows) // _CHECKED_ROWS)][:_CHECKED_ROWS])
+            self._try(rows[:: max(1, len(rows) // _CHECKED_ROWS)][:_CHECKED_ROWS], limit)
 
     def score(self, row: TaskRow, completion: str) -> float:
         """Return the reward of one completion, mapped to 0 to 1.
@@ -66,22 +61,12 @@ class PythonReward:
         self._num_scored += 1
         if self._num_scored % CHECK_EVERY == 0 and not self._is_judge:
             self._compare(found, self._call(row, completion), completion)
-        # Outside the stated range a number means no more than the range's end.
-        share = (found - self._low) / (self._high - self._low)
-        return min(1.0, max(0.0, share))
+        return self._spec.share_of(found)
 
-    def _limited(self, function: Callable[..., R], *given: Any) -> R:
-        try:
-            with self._limit:
-                return function(*given)
-        except ItemTimeout:
-            raise UserCodeError(
-                f"{self._path} uses more than the processor time that a completion may cost"
-            ) from None
-
-    def _load(self, source: bytes, name: str) -> Callable[..., Any]:
-        module = load_module(source, self._path, _MODULE)
-        function = getattr(module, name, None)
+    def _load(self, source: bytes) -> Callable[..., Any]:
+        name = str(self._spec.config["reward_name"])
+        digest = self._spec.config.get("reward_sha256")
+        function = load(self._spec, source, self._path, digest, name)
         if not callable(function):
             raise UserCodeError(f"{self._path} has no function {name!r}")
         if inspect.iscoroutinefunction(function):
@@ -90,15 +75,15 @@ class PythonReward:
             )
         return function  # type: ignore[no-any-return]
 
-    def _try(self, rows: Sequence[TaskRow]) -> None:
+    def _try(self, rows: Sequence[TaskRow], limit: ItemLimit) -> None:
         """Score what any policy may say, twice and in two orders."""
         tried = [
             (row, text)
             for row in rows
             for text in ("", row.answer or row.question, f"<answer>{row.answer}</answer>", "1")
         ]
-        first = [self._limited(self._call, row, text) for row, text in tried]
-        second = [self._limited(self._call, row, text) for row, text in reversed(tried)][::-1]
+        first = [within(limit, self._path, self._call, *one) for one in tried]
+        second = [within(limit, self._path, self._call, *one) for one in reversed(tried)][::-1]
         for (_, text), one, other in zip(tried, first, second, strict=True):
             self._compare(one, other, text)
 
@@ -126,7 +111,7 @@ class PythonReward:
             raise UserCodeError(error_line(error, self._path)) from None
         if self._is_judge and not math.isfinite(number):
             raise UserCodeError(f"{self._path} gave {number}, which is no grade")
-        return number if math.isfinite(number) else self._low
+        return number if math.isfinite(number) else -math.inf
 
 
 def _parameters(function: Callable[..., Any]) -> frozenset[str] | None:

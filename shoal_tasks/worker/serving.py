@@ -16,12 +16,13 @@ import gc
 import os
 import select
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from shoal_tasks.data_files import read_file
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.limits import MAX_FAMILIES, WorkerLimits
+from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.rows import read_rows_file
 from shoal_tasks.sandbox import layers as sandbox
 from shoal_tasks.sandbox.audit import AuditGuard
@@ -31,10 +32,10 @@ from shoal_tasks.spec import (
     VERIFIER,
     VERIFIER_VERSIONS,
     FamilySpec,
-    spec_from_json,
 )
 from shoal_tasks.swarm import installed_version
 from shoal_tasks.text_games import TEXT_GAMES
+from shoal_tasks.types import Layer
 from shoal_tasks.worker.answering import RequestAnswerer
 from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
 from shoal_tasks.worker.generate import preload
@@ -78,16 +79,12 @@ class FramePipe:
             view = view[os.write(self._output_fd, view) :]
 
 
-def _set_up(message: Message, parent_pid: int | None) -> RequestAnswerer:
+def _set_up(message: Message, parent_pid: int | None) -> tuple[RequestAnswerer, tuple[Layer, ...]]:
     families: Any = message["families"]
-    if not 0 < len(families) <= MAX_FAMILIES:
-        raise FamilyError(f"need 1 to {MAX_FAMILIES} families")
-    specs = tuple(spec_from_json(family) for family in families)
-    if len({spec.name for spec in specs}) != len(specs):
-        raise FamilyError("two families have one name")
+    specs = tuple(FamilySpec(**fields) for fields in families)
     if any(spec.is_local for spec in specs) and not all(spec.is_local for spec in specs):
         raise FamilyError("a judge's worker has no other families: it is outside the sandbox")
-    options: Any = message.get("limits", {})
+    options: Any = message["limits"]
     limits = WorkerLimits(**options)
     # What a family needs from the disk, while there is one. The paths are this machine's own.
     files = {spec.name: _files_of(spec) for spec in specs if spec.is_of_a_file}
@@ -107,9 +104,9 @@ def _set_up(message: Message, parent_pid: int | None) -> RequestAnswerer:
     guard = AuditGuard(socket_addresses(places.values()))
     gc.collect()
     gc.freeze()
-    enter = sandbox.enter_for_a_judge if specs[0].is_local else sandbox.enter
-    layers = enter(limits, guard, parent_pid=parent_pid)
-    return RequestAnswerer(specs, limits, guard, layers, files, servers)
+    is_of_a_judge = specs[0].is_local
+    layers = sandbox.enter(limits, guard, parent_pid=parent_pid, is_of_a_judge=is_of_a_judge)
+    return RequestAnswerer(specs, limits, guard, files, servers), layers
 
 
 def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:
@@ -132,11 +129,12 @@ def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:
 def serve(pipe: FramePipe, parent_pid: int | None) -> None:
     """Answer frames until the parent closes the pipe."""
     worker: RequestAnswerer | None = None
+    reply: Message
     while (message := pipe.read(worker.rest if worker else lambda: None)) is not None:
         try:
             if worker is None:
-                worker = _set_up(message, parent_pid)
-                reply = worker.answer({"op": "hello"})
+                worker, layers = _set_up(message, parent_pid)
+                reply = {"ok": True, "layers": [asdict(layer) for layer in layers]}
             else:
                 reply = worker.answer(message)
         except Exception as error:  # noqa: BLE001  the parent learns of it and decides

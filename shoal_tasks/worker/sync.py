@@ -6,38 +6,42 @@ What is asked, and what becomes of a worker that does not answer, is in `task_pl
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from shoal_tasks.errors import ServerAway
-from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.split import Split
-from shoal_tasks.types import (
-    Play,
-    PlayRequest,
-    ScoreRequest,
-    ScoreResult,
-    TaskCoordinates,
-    TaskItem,
-)
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.types import Split, TaskCoordinates, WorkerReport
 from shoal_tasks.worker import conversation as talk
-from shoal_tasks.worker.lanes import conversations
+from shoal_tasks.worker.away import conversations
 from shoal_tasks.worker.plan import Plan
 from shoal_tasks.worker.process import WorkerProcess
-from shoal_tasks.worker.report import WorkerReport
 from shoal_tasks.worker.task_plans import TaskPlans
-from shoal_wire.types import Digest
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 _READ_BYTES: Final = 1 << 16
 _REAP_SECONDS: Final = 5.0
+
+
+def _done(
+    plan: Callable[Concatenate[TaskPlans, P], Plan[R]],
+) -> Callable[Concatenate[SyncTaskWorker, P], list[R]]:
+    """Return the method of a client that does what a plan says."""
+
+    @functools.wraps(plan)
+    def method(self: SyncTaskWorker, /, *given: P.args, **named: P.kwargs) -> list[R]:
+        return self._drive(plan(self._plans, *given, **named))
+
+    return method
 
 
 class SyncTaskWorker:
@@ -80,24 +84,14 @@ class SyncTaskWorker:
         """Workers started after the first."""
         return self._first.conversation.num_restarts
 
-    def draw(
-        self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
-    ) -> list[tuple[TaskCoordinates, str]]:
-        """Draw ``count`` fresh training tasks with their questions, by `draw_coordinates`.
-
-        A draw that its generator cannot make is drawn again: decimal arithmetic divides by zero
-        about once in 15,000 seeds; so is one that is not for training (`shoal_tasks.split`).
-        Raises `GenerationError` when one never succeeds.
-        """
-        return self._drive(self._plans.draw(rng, count, families))
-
-    def held_out(
-        self, per_family: int, *, first_seed: int = 0, families: Sequence[FamilySpec] = ()
-    ) -> list[tuple[TaskCoordinates, str]]:
-        """The evaluation's tasks with their questions, always the same; none of a family that is
-        too small to keep some from training.
-        """
-        return self._drive(self._plans.held_out(per_family, first_seed, families))
+    draw = _done(TaskPlans.draw)
+    held_out = _done(TaskPlans.held_out)
+    asked = _done(TaskPlans.asked)
+    items = _done(TaskPlans.items)
+    questions = _done(TaskPlans.questions)
+    question_digests = _done(TaskPlans.question_digests)
+    score = _done(TaskPlans.score)
+    play = _done(TaskPlans.play)
 
     def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
         """Draw one held-out task with its question. Raises `GenerationError`: there is none."""
@@ -105,32 +99,8 @@ class SyncTaskWorker:
         return drawn
 
     def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Split]:
-        """Return the use of each task's question. Raises `GenerationError` as `questions` does."""
+        """Return the use of each task's question. Raises `GenerationError` as `items` does."""
         return [part for _, part in self.asked(tasks)]
-
-    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
-        """The tasks' questions, each with what it is for: made once for both."""
-        return self._drive(self._plans.asked(tasks))
-
-    def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
-        """The tasks' questions. Raises `GenerationError` where a generator fails on one."""
-        return self._drive(self._plans.questions(tasks))
-
-    def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
-        """Questions, answers and metadata. Raises `GenerationError` as `questions` does."""
-        return self._drive(self._plans.items(tasks))
-
-    def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
-        """16-byte digests of the questions, cached; empty where the generator fails on a task."""
-        return self._drive(self._plans.question_digests(tasks))
-
-    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Rewards, in order. One result per request, whatever happens to the worker meanwhile."""
-        return self._drive(self._plans.score(requests))
-
-    def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
-        """Return the environment's answers to each request's messages; one result per request."""
-        return self._drive(self._plans.play(requests))
 
     def close(self) -> None:
         """End the worker and collect its status. A later call would start another."""

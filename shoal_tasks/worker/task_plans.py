@@ -11,35 +11,32 @@ from shoal_base.bounded import BoundedDict
 from shoal_tasks.errors import GenerationError, ServerAway, WorkerUnavailable
 from shoal_tasks.families import (
     JUDGE_SEED_MIN,
-    FamilySpec,
     coordinates,
     draw_coordinates,
     judge_coordinates,
     training_coordinates,
 )
-from shoal_tasks.limits import MAX_ITEMS_PER_FRAME
-from shoal_tasks.split import Split, num_held_out_needed
+from shoal_tasks.limits import MAX_ITEMS_PER_FRAME, TIMED_OUT_ERROR
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.split import num_held_out_needed
 from shoal_tasks.types import (
     Play,
     PlayRequest,
     ScoreRequest,
     ScoreResult,
+    Split,
     TaskCoordinates,
     TaskItem,
 )
 from shoal_tasks.worker.operations import (
-    TOO_SLOW,
     ConfiguredFamilies,
-    generate_operation,
-    parse_asked,
-    parse_digest,
-    parse_item,
-    parse_question,
+    item_operation,
     play_chars,
     play_operation,
     score_operation,
 )
 from shoal_tasks.worker.plan import Operation, Plan, run_plan
+from shoal_wire.digests import question_digest
 from shoal_wire.limits import MAX_COMPLETION_BYTES
 from shoal_wire.types import Digest
 
@@ -63,19 +60,15 @@ class TaskPlans:
     def __init__(self, families: Sequence[FamilySpec], *, digest_cache_size: int) -> None:
         """Raises ValueError without families or when two have one name."""
         checked = ConfiguredFamilies(families)
-        self.specs = checked.specs
-        self._question = generate_operation(checked, ["question"], parse_question)
-        self._by_name = {spec.name: spec for spec in self.specs}
+        self.specs, self._by_name = checked.specs, checked.by_name
         self._is_evaluated: dict[str, bool] = {}
-        self._asked = generate_operation(checked, ["question", "part"], parse_asked)
-        self._item = generate_operation(checked, ["question", "answer", "metadata"], parse_item)
-        self._digest = generate_operation(checked, ["digest"], parse_digest, too_slow=TOO_SLOW)
+        self._item = item_operation(checked)
         self._score = score_operation(checked)
         self._play = play_operation(checked)
         self._digests: BoundedDict[TaskCoordinates, Digest] = BoundedDict(digest_cache_size)
 
     def draw(
-        self, rng: random.Random, count: int, families: Sequence[FamilySpec] = ()
+        self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
     ) -> Plan[tuple[TaskCoordinates, str]]:
         """Draw fresh training tasks of all, or some, families with their questions, by
         `draw_coordinates`.
@@ -104,14 +97,13 @@ class TaskPlans:
         for _ in range(_MAX_DRAWS):
             missing = [place for place in range(count) if drawn[place] is None]
             asked = [task for place in missing for task in candidates[place]]
-            made = iter((yield from run_plan(self._asked, asked)))
+            made = iter((yield from run_plan(self._item, asked)))
             for place in missing:
                 for task, item in zip(candidates[place], made, strict=False):
-                    if item is None:
-                        continue
-                    other[place] = other[place] or (task, item[0])
-                    if item[1] is Split.TRAINING:
-                        drawn[place] = drawn[place] or (task, item[0])
+                    if isinstance(item, TaskItem):
+                        other[place] = other[place] or (task, item.question)
+                        if item.part is Split.TRAINING:
+                            drawn[place] = drawn[place] or (task, item.question)
             if None not in drawn:
                 break
             for place in missing:
@@ -120,7 +112,7 @@ class TaskPlans:
         return _require_all(tasks, [one or last for one, last in zip(drawn, other, strict=True)])
 
     def held_out(
-        self, per_family: int, first_seed: int = 0, families: Sequence[FamilySpec] = ()
+        self, per_family: int, *, first_seed: int = 0, families: Sequence[FamilySpec] = ()
     ) -> Plan[tuple[TaskCoordinates, str]]:
         """Find the evaluation's tasks: of each family the first held-out ones.
 
@@ -145,16 +137,16 @@ class TaskPlans:
         for start in range(first_seed, last_seed, MAX_ITEMS_PER_FRAME):
             seeds = range(start, min(start + MAX_ITEMS_PER_FRAME, last_seed))
             tasks = [coordinates(spec, seed) for seed in seeds]
-            made = yield from run_plan(self._asked, tasks)
+            made = yield from run_plan(self._item, tasks)
             for task, item in zip(tasks, made, strict=True):
-                if item is None:
+                if not isinstance(item, TaskItem):
                     continue
-                if hash(item[0]) not in known:
-                    known.add(hash(item[0]))
+                if hash(item.question) not in known:
+                    known.add(hash(item.question))
                     last_news = task.seed
-                if item[1] is Split.HELD_OUT:
-                    found.append((task, item[0]))
-                    different.add(item[0])
+                if item.part is Split.HELD_OUT:
+                    found.append((task, item.question))
+                    different.add(item.question)
             if len(different) >= needed and len(found) >= wanted:
                 return found[:wanted]
             if len(different) < needed and start - last_news > _SEEDS_WITHOUT_NEWS:
@@ -182,28 +174,29 @@ class TaskPlans:
         spec = self._by_name[judge_coordinates(rng, families).family]
         for _ in range(_MAX_DRAWS):
             tasks = [judge_coordinates(rng, [spec]) for _ in range(_TRIES)]
-            made = yield from run_plan(self._asked, tasks)
+            made = yield from run_plan(self._item, tasks)
             for task, item in zip(tasks, made, strict=True):
-                if item is not None and item[1] is Split.HELD_OUT:
-                    return [(task, item[0])]
+                if isinstance(item, TaskItem) and item.part is Split.HELD_OUT:
+                    return [(task, item.question)]
         raise GenerationError(f"{spec.name}: no held-out question among a judge's seeds")
 
     def asked(self, tasks: Sequence[TaskCoordinates]) -> Plan[tuple[str, Split]]:
         """Return each task's question, and what it may be used for.
 
-        Of those of a server that is away nothing can be said. Raises `GenerationError` as
-        `questions` does.
+        Of those of a server that is away nothing can be said. Raises `GenerationError` as `items`
+        does.
         """
-        made = yield from self._apart(self._asked, tasks, lambda _away: ("", Split.AWAY))
-        return _require_all(tasks, made)
-
-    def questions(self, tasks: Sequence[TaskCoordinates]) -> Plan[str]:
-        """The tasks' questions. Raises `GenerationError` where a generator fails on one."""
-        return _require_all(tasks, (yield from run_plan(self._question, tasks)))
+        nothing = TaskItem(question="", answer=None, example=None, part=Split.AWAY)
+        made = yield from self._apart(self._item, tasks, lambda _away: nothing)
+        return [(item.question, item.part) for item in _require_all(tasks, made)]
 
     def items(self, tasks: Sequence[TaskCoordinates]) -> Plan[TaskItem]:
-        """Questions, answers and metadata. Raises `GenerationError` as `questions` does."""
+        """Return the tasks. Raises `GenerationError` where a generator fails on one."""
         return _require_all(tasks, (yield from run_plan(self._item, tasks)))
+
+    def questions(self, tasks: Sequence[TaskCoordinates]) -> Plan[str]:
+        """Return the tasks' questions. Raises as `items`."""
+        return [item.question for item in (yield from self.items(tasks))]
 
     def question_digests(self, tasks: Sequence[TaskCoordinates]) -> Plan[Digest]:
         """16-byte digests of the questions, cached; empty where the generator fails on a task.
@@ -214,12 +207,13 @@ class TaskPlans:
         # The cache may lose entries while the worker is asked, so what it holds is taken before.
         known = {task: self._digests.get(task) for task in tasks}
         missing = [task for task, digest in known.items() if digest is None]
-        made = yield from run_plan(self._digest, missing)
-        if TOO_SLOW in made:
+        made = yield from run_plan(self._item, missing)
+        if TIMED_OUT_ERROR in made:
             raise WorkerUnavailable("a task takes too long to make")
-        for task, digest in zip(missing, made, strict=True):
-            known[task] = digest or Digest(b"")
-            self._digests.put(task, digest or Digest(b""))
+        for task, item in zip(missing, made, strict=True):
+            digest = Digest(b"") if isinstance(item, str) else question_digest(item.question)
+            known[task] = digest
+            self._digests.put(task, digest)
         return [known[task] or Digest(b"") for task in tasks]
 
     def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
@@ -247,9 +241,11 @@ class TaskPlans:
         Messages that are longer than any completion may be end their game: nobody could share it.
         """
         fitting = [one for one in requests if play_chars(one) <= MAX_COMPLETION_BYTES]
-        played = yield from self._apart(self._play, fitting, lambda away: _over(str(away)))
+        played = yield from self._apart(self._play, fitting, lambda away: Play.over(str(away)))
         plays = dict(zip(fitting, played, strict=True))
-        return [plays.get(request) or _over("the messages are too long") for request in requests]
+        return [
+            plays.get(request) or Play.over("the messages are too long") for request in requests
+        ]
 
     def _apart(
         self, operation: Operation[T, R], items: Sequence[T], instead: Callable[[ServerAway], R]
@@ -268,15 +264,11 @@ class TaskPlans:
         return [results[item] for item in items]
 
 
-def _over(why: str) -> Play:
-    return Play(observations=(), done=True, reward=0.0, error=why)
-
-
-def _require_all(tasks: Sequence[TaskCoordinates], results: Sequence[R | None]) -> list[R]:
+def _require_all(tasks: Sequence[TaskCoordinates], results: Sequence[R | str | None]) -> list[R]:
     """The results where all exist; raises `GenerationError` naming the first that does not."""
     complete: list[R] = []
     for task, result in zip(tasks, results, strict=True):
-        if result is None:
+        if result is None or isinstance(result, str):
             raise GenerationError(f"{task.family}: no item {task.index} of stream {task.seed}")
         complete.append(result)
     return complete

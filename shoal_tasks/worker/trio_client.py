@@ -12,41 +12,47 @@ peer.
 
 from __future__ import annotations
 
+import functools
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import trio
 
 from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
-from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.types import (
-    Play,
-    PlayRequest,
-    ScoreRequest,
-    ScoreResult,
-    TaskCoordinates,
-    TaskItem,
-)
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.types import TaskCoordinates, WorkerReport
 from shoal_tasks.worker import conversation as talk
-from shoal_tasks.worker.lanes import conversations
+from shoal_tasks.worker.away import conversations
 from shoal_tasks.worker.plan import CallFailure, Plan, WorkerCall
 from shoal_tasks.worker.process import WorkerProcess
-from shoal_tasks.worker.report import WorkerReport
 from shoal_tasks.worker.task_plans import TaskPlans
 from shoal_wire.types import Digest
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 _READ_BYTES: Final = 1 << 16
 _REAP_SECONDS: Final = 5.0
 _REAP_POLL_SECONDS: Final = 0.01
+
+
+def _done(
+    plan: Callable[Concatenate[TaskPlans, P], Plan[R]],
+) -> Callable[Concatenate[TrioTaskWorker, P], Coroutine[Any, Any, list[R]]]:
+    """Return the method of a client that does what a plan says."""
+
+    @functools.wraps(plan)
+    async def method(self: TrioTaskWorker, /, *given: P.args, **named: P.kwargs) -> list[R]:
+        return await self._drive(plan(self._plans, *given, **named))
+
+    return method
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -121,29 +127,15 @@ class TrioTaskWorker:
         (drawn,) = await self._drive(self._plans.draw_for_judge(rng))
         return drawn
 
-    async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
-        """The tasks' questions. Raises `GenerationError` where a generator fails on one."""
-        return await self._drive(self._plans.questions(tasks))
-
-    async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
-        """Questions, answers and metadata. Raises `GenerationError` as `questions` does."""
-        return await self._drive(self._plans.items(tasks))
-
-    async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
-        """16-byte digests of the questions, cached; empty where the generator fails on a task."""
-        return await self._drive(self._plans.question_digests(tasks))
+    items = _done(TaskPlans.items)
+    questions = _done(TaskPlans.questions)
+    question_digests = _done(TaskPlans.question_digests)
+    score = _done(TaskPlans.score)
+    play = _done(TaskPlans.play)
 
     def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
         """The same without asking anybody; None unless all are in the cache."""
         return self._plans.known_digests(tasks)
-
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Rewards, in order; one result per request, whatever happens to the worker meanwhile."""
-        return await self._drive(self._plans.score(requests))
-
-    async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
-        """Return the environment's answers to each request's messages; one result per request."""
-        return await self._drive(self._plans.play(requests))
 
     async def _drive(self, plan: Plan[R]) -> list[R]:
         with trio.move_on_after(self._patience_seconds):
@@ -151,7 +143,7 @@ class TrioTaskWorker:
                 call = next(plan)
                 while True:
                     try:
-                        outcome = await self._submit(call)
+                        outcome = await self._lanes[call.lane].submit(call)
                     except ServerAway as error:
                         call = plan.throw(error)
                     else:
@@ -160,9 +152,6 @@ class TrioTaskWorker:
                 results: list[R] = done.value
                 return results
         raise WorkerUnavailable("the task worker did not answer in time")
-
-    async def _submit(self, call: WorkerCall[R]) -> list[R] | CallFailure:
-        return await self._lanes[call.lane].submit(call)
 
 
 class _Lane:

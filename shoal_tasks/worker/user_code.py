@@ -10,8 +10,20 @@ import ast
 import importlib
 import sys
 import types
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.rows import file_digest
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
+
+R = TypeVar("R")
+
+CHECK_EVERY: Final = 64
+"""One completion in so many is scored twice: a cost of 1.6 %, and a function or game that changes
+with the hour or with what came before is found within a few rounds of eight answers."""
+_MODULE: Final = "shoal_user_code"
 
 
 class UserCodeError(FamilyError):
@@ -52,16 +64,36 @@ def _import(name: str, path: str, line: int) -> types.ModuleType:
         raise UserCodeError(f"{path}, line {line}: cannot import {name}: {error}") from None
 
 
-def load_module(source: bytes, path: str, name: str) -> types.ModuleType:
-    """Run a file as a module of that name. Raises `UserCodeError`."""
-    module = types.ModuleType(name)
+def within(limit: ItemLimit, what: str, function: Callable[..., R], *given: Any) -> R:
+    """Call a function within the share of an item. Raises `UserCodeError` if that is not enough."""
+    try:
+        with limit:
+            found = function(*given)
+    except ItemTimeout:
+        pass
+    except MemoryError:
+        raise UserCodeError(f"{what} uses more memory than an item may") from None
+    # It may swallow every exception, the time-out too: the limit's own note decides.
+    if limit.expired:
+        raise UserCodeError(f"{what} uses more processor time than an item may")
+    return found
+
+
+def load(spec: FamilySpec, source: bytes, path: str, digest: object, name: str) -> Any:
+    """Run a family's file and return what it calls so; None where it has no such name.
+
+    Raises `UserCodeError`: it has not this `digest`, where there is one, or it raises.
+    """
+    if digest is not None and file_digest(source) != digest:
+        raise UserCodeError(f"family {spec.name!r}: {path} is not the swarm's file")
+    module = types.ModuleType(_MODULE)
     module.__file__ = path
-    sys.modules[name] = module  # dataclasses look their module up
+    sys.modules[_MODULE] = module  # dataclasses look their module up
     try:
         exec(compile(source, path, "exec"), module.__dict__)
     except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
         raise UserCodeError(error_line(error, path)) from None
-    return module
+    return getattr(module, name, None)
 
 
 def error_line(error: BaseException, path: str) -> str:

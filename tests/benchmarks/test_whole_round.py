@@ -14,7 +14,7 @@ from benchmarks.whole_round_cases import CASES, Case, Found, RoundCounter, lot
 from benchmarks.whole_round_run import Scoring, flags_of
 from shoal_policy.__main__ import main
 from shoal_policy.rollouts import Question
-from shoal_tasks.families import PRESETS, config_digest
+from shoal_tasks.families import PRESETS
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker.generate import TaskStream
@@ -120,10 +120,8 @@ def question(seed: int) -> tuple[Question, str]:
     """A question of the family of greatest common divisors, with its answer."""
     family = next(one for one in PRESETS["easy"] if one.name == "gcd_easy")
     item = TaskStream(family).item(seed, 0)
-    at = TaskCoordinates(
-        family=family.name, config_digest=config_digest(family), seed=seed, index=0
-    )
-    task = make_task(at, question=item.question, verifier="x", verifier_version="1")
+    at = TaskCoordinates(family=family.name, config_digest=family.digest, seed=seed, index=0)
+    task = make_task(at, item.question, family)
     return Question(task=task, text=item.question, tagged=False), str(item.answer)
 
 

@@ -23,9 +23,9 @@ from typing import Any
 from shoal_policy.checkpoint.saved import latest_checkpoint
 from shoal_policy.record.metrics import METRICS_FILE
 from shoal_policy.tasks import TaskSource
-from shoal_tasks.families import FamilySpec, coordinates
-from shoal_tasks.split import Split
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.families import coordinates
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.types import ScoreRequest, ScoreResult, Split, TaskCoordinates
 
 PATIENCE_S = 60.0
 SHARE_OF_TIME = ("step_time", "seconds_generate", "seconds_update", "held_out/seconds")

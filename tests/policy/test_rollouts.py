@@ -71,7 +71,7 @@ def test_no_shared_completion_breaks_the_contract(texts: list[str]) -> None:
 
 def test_a_task_made_from_coordinates_goes_back_to_them() -> None:
     at = make.coordinates_at(5)
-    task = make_task(at, question="What?", verifier="v", verifier_version="1")
+    task = make_task(at, "What?", make.SPECS[0])
     assert coordinates_of(task) == at
     assert task.question_digest == question_digest("What?")
     assert Question(task=task, text="What?", tagged=True).coordinates == at

@@ -12,7 +12,7 @@ from shoal_p2p.intake.validation import open_message, open_payload, reopen_batch
 from shoal_policy.node.link import NodeLink
 from shoal_policy.surroundings import Interrupted
 from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN
-from shoal_tasks.split import Split
+from shoal_tasks.types import Split
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import InlineTask, RolloutBatch

@@ -21,9 +21,10 @@ from shoal_policy.shots import SHOTS_FILE, shots_of, with_shots
 from shoal_policy.tasks import TaskSource
 from shoal_policy.trainer import Trainer
 from shoal_tasks.answers import extract_answer
-from shoal_tasks.families import AnswerFormat, FamilySpec, example_coordinates
+from shoal_tasks.families import example_coordinates
 from shoal_tasks.prompts import answer_text
 from shoal_tasks.rows import worked_beside
+from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest
 from shoal_tasks.worker.sync import SyncTaskWorker

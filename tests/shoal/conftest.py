@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from shoal_tasks.families import FamilySpec
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.sync import SyncTaskWorker
 
 

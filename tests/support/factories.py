@@ -23,7 +23,8 @@ import trio
 from shoal_ipc import messages as m
 from shoal_p2p.intake.validation import ValidationContext
 from shoal_p2p.net.identity import Identity
-from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, coordinates
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import families_of, rules_of
 from shoal_tasks.types import (
     Play,
@@ -95,12 +96,7 @@ def task(number: int = 0, *, question: str | None = None, **changes: object) -> 
 
 def task_of(spec: FamilySpec, seed: int, question: str) -> Task:
     """Return the task of a family's seed as its publisher names it, with the question it has."""
-    return make_task(
-        coordinates(spec, seed),
-        question=question,
-        verifier=spec.verifier,
-        verifier_version=spec.verifier_version,
-    )
+    return make_task(coordinates(spec, seed), question, spec)
 
 
 def completion(text: str = "7", **changes: object) -> Completion:

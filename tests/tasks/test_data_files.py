@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from shoal_tasks.data_files import read_records
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.families import config_digest, coordinates
+from shoal_tasks.families import coordinates
 from shoal_tasks.task_file import load_task_file
-from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.support.task_files import score_of, task_file
+from tests.tasks.here import HereWorker
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -81,7 +81,7 @@ def test_every_form_of_one_data_set_is_the_same_family(tmp_path: Path) -> None:
         spec = load_task_file(
             task_file(tmp_path, "mine", rows=name, answer_after="####", verifier="math")
         )
-        digests.add(config_digest(spec))
+        digests.add(spec.digest)
     assert len(digests) == 1
 
 
@@ -99,7 +99,7 @@ def test_gsm8k_as_it_is_downloaded_is_scored_by_its_number(tmp_path: Path) -> No
         for row, texts in expected.items()
         for text in texts
     }
-    with SyncTaskWorker([spec]) as worker:
+    with HereWorker([spec]) as worker:
         assert worker.questions([coordinates(spec, 1 << 20)])[0].endswith("? A number:")
         for (row, text), result in zip(asked, worker.score(list(asked.values())), strict=True):
             assert result.reward == expected[row][text], (row, text)
@@ -112,7 +112,7 @@ def test_an_answer_that_its_own_verifier_does_not_accept_is_refused_with_its_row
     as_jsonl([*good, *GSM8K], tmp_path / "train.jsonl")
     spec = load_task_file(task_file(tmp_path, "mine", rows="train.jsonl", verifier="math"))
     with pytest.raises(FamilyError, match=r"row 10: its own verifier .*answer_after = \"####\""):
-        SyncTaskWorker([spec]).start()
+        HereWorker([spec])
 
 
 def test_columns_are_named_and_only_a_reward_is_given_the_others(tmp_path: Path) -> None:

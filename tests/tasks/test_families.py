@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import subprocess
 import sys
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -31,14 +33,12 @@ from shoal_tasks.families import (
     trial_coordinates,
 )
 from shoal_tasks.spec import (
+    ENVIRONMENT,
     EXACT,
     ROWS_GENERATOR,
     AnswerFormat,
     FamilySpec,
     JsonValue,
-    canonical_config,
-    config_digest,
-    spec_from_json,
     spec_to_json,
 )
 from shoal_wire.digests import question_digest
@@ -95,8 +95,8 @@ def test_the_documentation_lists_every_family_of_every_preset() -> None:
 def test_digests_are_those_peers_already_use() -> None:
     # A change here splits every existing swarm: it must be a decision, not an accident.
     spec = FamilySpec(name="x", generator="gcd", config={"min_value": 1, "max_value": 20})
-    assert canonical_config(spec) == '{"max_value":20,"min_value":1}'
-    assert config_digest(spec).hex() == "ede415dd802798bba50cb853883091b8"
+    assert spec.canonical == '{"max_value":20,"min_value":1}'
+    assert spec.digest.hex() == "ede415dd802798bba50cb853883091b8"
     assert question_digest("What is 1 + 1?").hex() == "72f8917549de2d6d055b75ba9f82b93a"
 
 
@@ -105,16 +105,16 @@ def test_digest_ignores_name_weight_and_order_but_not_content() -> None:
     same = FamilySpec(name="b", generator="gcd", config={"max_value": 9, "min_value": 1}, weight=3)
     other_value = FamilySpec(name="a", generator="gcd", config={"min_value": 1, "max_value": 8})
     other_generator = FamilySpec(name="a", generator="lcm", config=dict(one.config))
-    assert config_digest(one) == config_digest(same)
-    assert len({config_digest(s) for s in (one, other_value, other_generator)}) == 3
+    assert one.digest == same.digest
+    assert len({s.digest for s in (one, other_value, other_generator)}) == 3
 
 
 def test_spec_does_not_follow_later_changes_of_the_callers_dict() -> None:
     config: dict[str, Any] = {"styles": ["plain"]}
     spec = FamilySpec(name="f", generator="fraction_simplification", config=config)
-    before = config_digest(spec)
+    before = spec.digest
     config["styles"].append("latex_frac")
-    assert config_digest(spec) == before
+    assert spec.digest == before
     assert hash(spec) == hash(FamilySpec(**spec_to_json(spec)))  # type: ignore[arg-type]
 
 
@@ -142,28 +142,112 @@ def test_unusable_specs_say_which_field(changes: dict[str, Any], message: str) -
         FamilySpec(**fields)
 
 
-@pytest.mark.parametrize("spec", ALL_FAMILIES, ids=lambda spec: spec.name)
-def test_json_round_trip(spec: FamilySpec) -> None:
-    assert spec_from_json(spec_to_json(spec)) == spec
+SHA: Final = "0" * 64
+GOOD: Final[dict[str, dict[str, JsonValue]]] = {
+    "exact": {"sha256": SHA, "rows": 2, "held_out": 1},
+    "python": {
+        "sha256": SHA,
+        "rows": 2,
+        "held_out": 0,
+        "reward_sha256": SHA,
+        "reward_name": "reward",
+        "reward_range": [0, 1],
+    },
+    "environment": {"sha256": SHA, "class": "Game", "max_turns": 8, "reward_range": [-1, 1.5]},
+    "own_game": {"game": "higher-lower", "max_turns": 5, "reward_range": [0, 1]},
+    "openenv": {
+        "environment": "e",
+        "version": "",
+        "schema_sha256": SHA,
+        "games_sha256": SHA,
+        "max_turns": 8,
+        "reward_range": [0, 1],
+    },
+}
+
+
+def stated(verifier: str, config: dict[str, JsonValue]) -> FamilySpec:
+    generator = ROWS_GENERATOR if verifier in ("exact", "python") else ENVIRONMENT
+    return FamilySpec(name="f", generator=generator, verifier=verifier, config=config)
+
+
+@pytest.mark.parametrize("verifier", GOOD)
+def test_a_family_of_ones_own_has_all_its_keys_and_no_others(verifier: str) -> None:
+    good = GOOD[verifier]
+    stated(verifier, {**good, "system": "You count."})
+    if verifier == "openenv":
+        stated(verifier, {**good, "action": "a", "observation": "o"})
+    for key in good:
+        with pytest.raises(FamilyError):
+            stated(verifier, {name: value for name, value in good.items() if name != key})
+        with pytest.raises(FamilyError):
+            stated(verifier, {**good, key: None})
+    for odd in ("path", "action") if verifier != "openenv" else ("path", "class"):
+        with pytest.raises(FamilyError):
+            stated(verifier, {**good, odd: "x"})
+    with pytest.raises(FamilyError):
+        stated(verifier, {**good, "system": 3})
+
+
+@pytest.mark.parametrize(
+    ("verifier", "changes"),
+    [
+        ("exact", {"held_out": 2}),
+        ("exact", {"held_out": -1}),
+        ("exact", {"rows": True, "held_out": 0}),
+        ("exact", {"rows": 0, "held_out": 0}),
+        ("exact", {"sha256": "F" * 64}),
+        ("python", {"reward_name": "a b"}),
+        ("python", {"reward_range": [1, 1]}),
+        ("python", {"reward_range": [0, True]}),
+        ("python", {"reward_range": [0]}),
+        ("environment", {"class": "a.b"}),
+        ("environment", {"max_turns": 257}),
+        ("environment", {"max_turns": 8.0}),
+        ("own_game", {"game": "chess"}),
+    ],
+)
+def test_keys_of_ones_own_family_have_values_that_can_be_used(
+    verifier: str, changes: dict[str, JsonValue]
+) -> None:
+    with pytest.raises(FamilyError):
+        stated(verifier, {**GOOD[verifier], **changes})
+
+
+def as_the_worker_has_it(spec: FamilySpec) -> FamilySpec:
+    """Return a spec that has gone through the set-up message."""
+    fields: Any = json.loads(json.dumps(spec_to_json(spec)))
+    return FamilySpec(**fields)
+
+
+def test_the_worker_has_the_families_of_its_parent() -> None:
+    for one in ALL_FAMILIES:
+        assert (found := as_the_worker_has_it(one)) == one and found.digest == one.digest
+    rows = replace(EASY[0], path="/a/b", reward_path="/c", weight=2.5)
+    found = as_the_worker_has_it(rows)
+    assert (found.path, found.reward_path, found.weight) == ("/a/b", "/c", 2.5)
 
 
 @given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-        max_leaves=8,
-    )
-    | st.fixed_dictionaries(
-        {"name": st.text() | st.integers(), "generator": st.just("gcd")},
-        optional={"config": st.dictionaries(st.text(), st.integers()), "weight": st.floats()},
-    )
+    name=st.text(),
+    config=st.dictionaries(
+        st.text(),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=8,
+        ),
+    ),
+    weight=st.floats(),
 )
-def test_any_json_is_a_spec_or_a_family_error(value: object) -> None:
+def test_any_configuration_is_a_spec_or_a_family_error(
+    name: str, config: dict[str, Any], weight: float
+) -> None:
     try:
-        spec = spec_from_json(value)
+        spec = FamilySpec(name=name, generator="gcd", config=config, weight=weight)
     except FamilyError:
         return
-    assert spec_from_json(spec_to_json(spec)) == spec
+    assert as_the_worker_has_it(spec) == spec
 
 
 def test_draws_are_fresh_weighted_and_never_held_out() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal_tasks.families import AnswerFormat, FamilySpec
 from shoal_tasks.floor import ECHOES, Floor, floor_of
+from shoal_tasks.spec import AnswerFormat, FamilySpec
 
 FAMILY = FamilySpec(name="f", generator="gcd", answer_format=AnswerFormat.PLAIN)
 

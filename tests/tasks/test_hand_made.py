@@ -6,7 +6,7 @@ import pytest
 
 from shoal_tasks.families import EASY
 from shoal_tasks.hand_made import RowError, read_groups
-from shoal_tasks.split import Split
+from shoal_tasks.types import Split
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import is_held_out

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
+from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import ScoreRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
@@ -72,7 +73,7 @@ def test_hostile_texts_score_nothing_and_cost_nothing(
     canary = tmp_path / "canary"
     task = coordinates(spec, TRAIN_SEED_MIN + 99)
     item = worker.items([task])[0]
-    honest = item.answer or str(item.metadata["example_answer"])
+    honest = item.answer or str(item.example)
     wrap = "<answer>{}</answer>" if spec.answer_format == "tagged" else "{}"
     texts = [wrap.format(answer) for answer in hostile_answers(canary)]
     texts += hostile_answers(canary)

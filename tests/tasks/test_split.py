@@ -8,9 +8,11 @@ from typing import Final
 
 import pytest
 
-from shoal_tasks.families import JUDGE_SEED_MIN, PRESETS, TRAIN_SEED_MIN, FamilySpec
+from shoal_tasks.families import JUDGE_SEED_MIN, PRESETS, TRAIN_SEED_MIN
 from shoal_tasks.floor import floor_of
-from shoal_tasks.split import MIN_HELD_OUT, Split, part_of
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.split import MIN_HELD_OUT, part_of
+from shoal_tasks.types import Split
 from shoal_tasks.worker.generate import GeneratedItem, TaskStream
 from shoal_tasks.worker.scoring import score
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -18,6 +20,7 @@ from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import FinishReason
 from tests.support import factories as make
+from tests.tasks.here import HereWorker
 
 TOO_SMALL = {"base_conversion_small", "binary_matrix_small", "fraction_simplification_small"}
 HIGHEST_FLOOR = 0.35
@@ -104,7 +107,7 @@ def test_the_split_is_by_the_text_alone() -> None:
 
 def test_a_family_with_too_few_questions_still_gives_what_it_has() -> None:
     only = FamilySpec(name="one", generator="count_bits", config={"min_n": 3, "max_n": 3})
-    with SyncTaskWorker([only]) as worker:
+    with HereWorker([only]) as worker:
         assert worker.held_out(1) == [], f"under {MIN_HELD_OUT} held-out questions"
         [(task, question)] = worker.draw(random.Random(1), 1)
         assert task.seed >= TRAIN_SEED_MIN

@@ -13,12 +13,12 @@ from shoal.__main__ import main
 from shoal_p2p.peers.manifest_source import manifest_of_settings
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.split import Split
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of, starting_families, unused_families
 from shoal_tasks.task_file import load_task_file
-from shoal_tasks.types import TaskCoordinates
+from shoal_tasks.types import Split, TaskCoordinates
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, make_manifest
@@ -27,6 +27,7 @@ from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.intake_bench import IntakeBench
 from tests.support.task_files import score_of, task_file
+from tests.tasks.here import HereWorker
 
 CAPITALS = [{"question": f"Capital of land {n}?", "answer": f"City {n}"} for n in range(20)]
 SUMS = [{"question": "What is 3/4 as a decimal?", "answer": "\\frac{3}{4}"}]
@@ -52,9 +53,9 @@ def test_a_family_follows_from_its_file_alone(tmp_path: Path) -> None:
     spec = load_task_file(write(first, CAPITALS, weight=2))
     assert (spec.config["rows"], spec.config["held_out"], spec.weight) == (20, 2, 2)
     # Elsewhere it is the same family; with one letter more it is another.
-    assert config_digest(load_task_file(write(other, CAPITALS))) == config_digest(spec)
+    assert load_task_file(write(other, CAPITALS)).digest == spec.digest
     longer = [*CAPITALS[:-1], {**CAPITALS[-1], "answer": "City 19!"}]
-    assert config_digest(load_task_file(write(changed, longer))) != config_digest(spec)
+    assert load_task_file(write(changed, longer)).digest != spec.digest
 
 
 @pytest.mark.parametrize(
@@ -86,11 +87,12 @@ def test_a_bad_file_is_one_line(
 
 def test_exact_answers_and_rows_kept_for_evaluation(tmp_path: Path) -> None:
     spec = load_task_file(write(tmp_path, CAPITALS, held_out=5))
-    with SyncTaskWorker([spec]) as worker:
+    with HereWorker([spec]) as worker:
         training = worker.items([coordinates(spec, TRAIN_SEED_MIN + n) for n in range(200)])
         held_out = worker.items([coordinates(spec, n) for n in range(50)])
-        assert {item.metadata["row"] for item in training} == set(range(15))
-        assert {item.metadata["row"] for item in held_out} == set(range(15, 20))
+        asked = [row["question"] for row in CAPITALS]
+        assert {item.question for item in training} == set(asked[:15])
+        assert {item.question for item in held_out} == set(asked[15:])
         task = coordinates(spec, TRAIN_SEED_MIN)
         answer = training[0].answer
         said = [f"<answer> {answer}\n</answer>", f"<answer>{answer}.</answer>", str(answer)]
@@ -100,7 +102,7 @@ def test_exact_answers_and_rows_kept_for_evaluation(tmp_path: Path) -> None:
 def test_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
     spec = load_task_file(write(tmp_path, CAPITALS))
     write(tmp_path, CAPITALS[:10])
-    with pytest.raises(FamilyError, match="not the swarm's file"), SyncTaskWorker([spec]):
+    with pytest.raises(FamilyError, match="not the swarm's file"), HereWorker([spec]):
         pass
 
 
@@ -183,7 +185,7 @@ class Questions:
     """A real worker with the families that a node can make, as intake asks it."""
 
     def __init__(self, manifest: Manifest, task_files: list[str]) -> None:
-        self.worker = SyncTaskWorker(specs_of(manifest, task_files))
+        self.worker = HereWorker(specs_of(manifest, task_files))
 
     async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
         return self.worker.question_digests(tasks)
@@ -237,7 +239,7 @@ def test_a_row_that_asks_a_held_out_question_again_is_not_for_training(tmp_path:
     rows = [{"question": f"What is {n}?", "answer": str(n)} for n in range(8)]
     rows[3]["question"] = "  what is  7?"
     spec = load_task_file(write(tmp_path, rows, held_out=2))
-    with SyncTaskWorker([spec]) as worker:
+    with HereWorker([spec]) as worker:
         assert {text for _, text in worker.held_out(9)} == {"What is 6?", "What is 7?"}
         drawn = {text for _, text in worker.draw(random.Random(1), 100)}
         assert drawn == {f"What is {n}?" for n in (0, 1, 2, 4, 5)}
@@ -250,6 +252,6 @@ def test_a_row_that_asks_a_held_out_question_again_is_not_for_training(tmp_path:
 
 def test_a_file_that_keeps_no_rows_is_not_evaluated_on(tmp_path: Path) -> None:
     spec = load_task_file(write(tmp_path, CAPITALS, held_out=0))
-    with SyncTaskWorker([spec]) as worker:
+    with HereWorker([spec]) as worker:
         assert worker.held_out(3) == []
         assert len(worker.draw(random.Random(1), 20)) == 20

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal_tasks.families import EASY, FamilySpec, training_coordinates
-from shoal_tasks.split import Split
+from shoal_tasks.families import EASY, training_coordinates
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.types import Split
 
 if TYPE_CHECKING:
     from shoal_tasks.worker.generate import GeneratedItem, TaskStream

@@ -18,7 +18,7 @@ from shoal_ipc.answers.node import TurnRow
 from shoal_p2p.intake.weight import CUT_MARK
 from shoal_p2p.parts import Worker
 from shoal_tasks.errors import TaskError
-from shoal_tasks.families import FamilySpec
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import MAX_TURNS, SEPARATOR
 from shoal_tasks.types import PlayRequest
 from shoal_tasks.wire_tasks import coordinates_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from shoal_tasks.errors import TaskError
-from shoal_tasks.families import PRESETS, config_digest
+from shoal_tasks.families import PRESETS
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.errors import ManifestError
@@ -62,7 +62,7 @@ async def try_families(
 
 async def _try(family: FamilySpec, worker: TaskMaker) -> None:
     tasks = [
-        TaskCoordinates(family=family.name, config_digest=config_digest(family), seed=seed, index=0)
+        TaskCoordinates(family=family.name, config_digest=family.digest, seed=seed, index=0)
         for seed in _SEEDS
     ]
     why = ""

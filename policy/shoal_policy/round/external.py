@@ -28,9 +28,8 @@ from shoal_policy.rollouts import Question
 from shoal_policy.round.config import RoundConfig
 from shoal_policy.surroundings import Interrupted, Surroundings
 from shoal_policy.tasks import Ungraded
-from shoal_tasks.split import Split
 from shoal_tasks.turns import split_messages
-from shoal_tasks.types import PlayRequest
+from shoal_tasks.types import PlayRequest, Split
 from shoal_wire.types import Completion, GroupId
 
 

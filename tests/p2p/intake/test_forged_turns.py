@@ -21,11 +21,12 @@ from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
 from shoal_p2p.intake.validation import Rejected, open_message, open_payload
 from shoal_p2p.rollouts.groups import published_groups
-from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.split import Split
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import families_of
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
+from shoal_tasks.types import Split
 from shoal_tasks.worker.environment import EnvironmentTasks, load_game
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_wire.digests import question_digest
@@ -87,8 +88,8 @@ def forged_groups(draw: st.DrawFn, spec: FamilySpec) -> RolloutGroup:
                 {"seed": MAX_SEED},
                 {"index": 1},
                 {"family": GCD.name},
-                {"family": GCD.name, "config_digest": config_digest(GCD)},
-                {"config_digest": config_digest(GCD)},
+                {"family": GCD.name, "config_digest": GCD.digest},
+                {"config_digest": GCD.digest},
                 {"family": "chess"},
                 {"verifier": "exact"},
                 {"verifier_version": "9"},

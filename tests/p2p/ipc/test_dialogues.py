@@ -15,7 +15,8 @@ from shoal_p2p.ipc import dialogues
 from shoal_p2p.ipc.dialogues import Dialogues
 from shoal_p2p.parts import wall_ms
 from shoal_tasks.errors import WorkerUnavailable
-from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import MAX_TURNS, SEPARATOR, join_messages
 from shoal_wire.types import Completion, FinishReason, RolloutGroup
 from tests.support import factories as make

@@ -15,7 +15,7 @@ from shoal_policy.rollouts import Question
 from shoal_policy.round import external
 from shoal_policy.round.external import ExternalSampling
 from shoal_policy.tasks import TaskSource, Ungraded
-from shoal_tasks.split import Split
+from shoal_tasks.types import Split
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.digests import group_id
 from shoal_wire.types import Completion, GroupId, PeerId, PublishedGroup, Task

@@ -18,7 +18,8 @@ import trio
 from shoal_p2p.parts import wall_ms
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
-from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
+from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
 from shoal_tasks.wire_tasks import make_task
@@ -130,12 +131,7 @@ def hostile_group(node: RunningNode) -> PublishedGroup:
 
 def games_of(node: RunningNode, spec: FamilySpec) -> PublishedGroup:
     """Games of another, one of them with markup for messages."""
-    task = make_task(
-        coordinates(spec, TRAIN_SEED_MIN),
-        question="Guess a number from 1 to 6.",
-        verifier=spec.verifier,
-        verifier_version=spec.verifier_version,
-    )
+    task = make_task(coordinates(spec, TRAIN_SEED_MIN), "Guess a number from 1 to 6.", spec)
     author = make.Author(node.node.member.manifest, now_ms=wall_ms())
     texts = (join_messages(MARKUP), join_messages(["x", "1"]))
     signed = author.signed(author.batch([make.group(of=task, texts=texts)]))

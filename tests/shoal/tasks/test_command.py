@@ -16,16 +16,10 @@ from shoal.__main__ import main
 from shoal_base.node_folders import folders_for
 from shoal_policy.model.loading import PromptFormat
 from shoal_policy.model.prompting import encode_prompt
-from shoal_tasks.families import (
-    PRESETS,
-    TRAIN_SEED_MIN,
-    AnswerFormat,
-    FamilySpec,
-    config_digest,
-    coordinates,
-)
+from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.generators import ALLOWED_GENERATORS
 from shoal_tasks.prompts import TAGGED_INSTRUCTION
+from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.policy import tiny_models
 from tests.policy.model.test_prompting import TEMPLATE
@@ -68,7 +62,7 @@ def test_the_list_has_every_family_of_every_preset(capsys: pytest.CaptureFixture
     view = json.loads(capsys.readouterr().out)
     listed = {(row["preset"], row["name"], row["config_digest"]) for row in view["families"]}
     assert listed == {
-        (preset, spec.name, config_digest(spec).hex())
+        (preset, spec.name, spec.digest.hex())
         for preset, specs in PRESETS.items()
         for spec in specs
     }
@@ -206,7 +200,7 @@ def test_the_very_text_that_a_model_sees_is_shown(capsys: pytest.CaptureFixture[
     assert plain.count("nswer:") == 2 and plain.endswith("nswer:") and "<user>" not in plain
     kept = next(folders_for("./chat"))
     kept.mkdir(parents=True)
-    digest = config_digest(next(one for one in FAMILIES if one.name == "gcd_easy")).hex()
+    digest = next(one for one in FAMILIES if one.name == "gcd_easy").digest.hex()
     (kept / "shots.json").write_text(json.dumps({"families": {digest: {"shots": 0}}}))
     assert main(SHOW) == 0
     assert json.loads(capsys.readouterr().out)["seen"]["text"].count("<user>") == 1

@@ -21,6 +21,7 @@ from shoal_tasks.types import (
     PlayRequest,
     ScoreRequest,
     ScoreResult,
+    Split,
     TaskCoordinates,
     TaskItem,
 )
@@ -85,7 +86,10 @@ class InstantWorker:
     async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
         """Return one fake question and no answer a task."""
         await self._turn()
-        return [TaskItem(question=fake_question(one), answer=None, metadata={}) for one in tasks]
+        return [
+            TaskItem(question=fake_question(one), answer=None, example=None, part=Split.TRAINING)
+            for one in tasks
+        ]
 
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
         """Return a task of a judge's seeds."""

@@ -21,10 +21,11 @@ from pathlib import Path
 import pytest
 
 from shoal_tasks.errors import ServerAway
-from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
+from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
 from shoal_tasks.openenv.address import parse_address
 from shoal_tasks.openenv.connection import ServerPlace, get_json
 from shoal_tasks.openenv.identity import NOT_AN_ACTION
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import join_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest
 from shoal_tasks.worker.sync import SyncTaskWorker

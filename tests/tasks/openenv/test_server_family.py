@@ -9,25 +9,18 @@ import pytest
 import trio
 
 from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
-from shoal_tasks.families import (
-    EASY,
-    GAMES_1,
-    TRAIN_SEED_MIN,
-    FamilySpec,
-    config_digest,
-    coordinates,
-)
+from shoal_tasks.families import EASY, GAMES_1, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.openenv import identity
 from shoal_tasks.openenv.address import parse_address
 from shoal_tasks.openenv.connection import ServerPlace
 from shoal_tasks.openenv.identity import NOT_AN_ACTION, describe
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.split import Split
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
-from shoal_tasks.types import PlayRequest, ScoreRequest
+from shoal_tasks.types import PlayRequest, ScoreRequest, Split
 from shoal_tasks.worker.away import AWAY_S
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.trio_client import TrioTaskWorker as TrioWorker
@@ -36,6 +29,7 @@ from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
 from tests.support.nodes import until
 from tests.support.task_files import score_of, task_file
+from tests.tasks.here import HereWorker
 from tests.tasks.openenv.servers import Guess, Wire, seen, served
 
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
@@ -63,7 +57,7 @@ def won(worker: SyncTaskWorker, spec: FamilySpec) -> str:
 def test_a_game_is_played_and_scored_by_replay(tmp_path: Path) -> None:
     with served(Wire()) as address:
         spec = family(tmp_path, address)
-        with SyncTaskWorker([*GAMES_1, spec]) as worker:
+        with HereWorker([*GAMES_1, spec]) as worker:
             assert worker.questions([coordinates(spec, SEED)]) == ["Guess a number from 1 to 6."]
             right = won(worker, spec)
             (play,) = worker.play([ask(spec, "no", right)])
@@ -129,7 +123,7 @@ def test_a_family_is_its_environment_not_its_address(tmp_path: Path) -> None:
 
     def digest(wire: Wire, **fields: object) -> bytes:
         with served(wire) as address:
-            return config_digest(family(tmp_path, address, **fields))
+            return family(tmp_path, address, **fields).digest
 
     one = digest(Wire())
     assert digest(Wire()) == one
@@ -335,7 +329,7 @@ def test_messages_that_are_no_action_are_answered_alike_everywhere(tmp_path: Pat
 
     with served(Wire(game=Board, schema=schema)) as address:
         spec = family(tmp_path, address)
-        with SyncTaskWorker([spec]) as worker:
+        with HereWorker([spec]) as worker:
             assert worker.questions([coordinates(spec, SEED)]) == ['{"board":[1,2],"left":9}']
             (play,) = worker.play([ask(spec, "up", '{"row": 1}', "[1]", '{"row": 1e999}')])
             assert play.observations == (NOT_AN_ACTION,) * 4 and not play.done
@@ -350,7 +344,7 @@ def test_what_the_environment_raises_costs_the_game_alone(tmp_path: Path) -> Non
 
     with served(Wire(game=Raises)) as address:
         spec = family(tmp_path, address)
-        with SyncTaskWorker([spec]) as worker:
+        with HereWorker([spec]) as worker:
             bad, good = worker.score(
                 [completion(spec, "raise"), completion(spec, "no", finish=LENGTH)]
             )

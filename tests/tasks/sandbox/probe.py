@@ -19,6 +19,7 @@ from pathlib import Path
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.sandbox import audit
 from shoal_tasks.sandbox import layers as sandbox
+from shoal_tasks.types import Layer
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 SOMEBODY = 12345
@@ -122,7 +123,7 @@ def main() -> None:
         os.setresgid(SOMEBODY, SOMEBODY, SOMEBODY)
         os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
     if user == "outside":
-        reports: tuple[sandbox.LayerReport, ...] = ()
+        reports: tuple[Layer, ...] = ()
     else:
         if layers == "kernel":
             audit.install = lambda guard: None

@@ -90,4 +90,5 @@ def reply(deed: str, request: dict[str, Any]) -> dict[str, Any]:
     items = [] if deed == "forget" else request["items"]
     if request["op"] == "score":
         return {**done, "results": [{"reward": 10**400 if deed == "overpay" else 1} for _ in items]}
-    return {**done, "items": [{"question": question_of(item)} for item in items]}
+    made = [{"question": question_of(item), "part": "training"} for item in items]
+    return {**done, "results": made}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from dataclasses import asdict
+from typing import Any, TypeVar
 
 import pytest
 
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.families import EASY
 from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.spec import LOCAL, ROWS_GENERATOR, FamilySpec
+from shoal_tasks.worker.away import conversations
 from shoal_tasks.worker.conversation import (
     Conversation,
     Kill,
@@ -152,3 +155,35 @@ def test_the_next_start_after_a_stop_is_anothers() -> None:
     script.run(talk.start())
     assert script.kinds() == [Launch, Send, Receive, Kill, Launch, Send, Receive]
     assert talk.num_restarts == 1
+
+
+def test_a_judge_has_a_worker_of_its_own_with_limits_of_its_own() -> None:
+    judged = FamilySpec(
+        name="prose",
+        generator=ROWS_GENERATOR,
+        verifier=LOCAL,
+        config={
+            "sha256": "0" * 64,
+            "rows": 2,
+            "held_out": 0,
+            "reward_name": "reward",
+            "reward_range": [0, 1],
+        },
+        reward_path="/judge.py",
+    )
+    talks = conversations([judged, *EASY], LIMITS, clock=lambda: 0.0)
+    assert list(talks) == ["", "/judge.py"], "the others' worker is the first"
+    for talk, families, limits in (
+        (talks[""], EASY, LIMITS),
+        (talks["/judge.py"], [judged], LIMITS.of_a_judge()),
+    ):
+        script = Script(READY)
+        script.run(talk.start())
+        launch, sent = script.steps[0], script.steps[1]
+        assert launch == Launch(is_of_a_judge=limits != LIMITS)
+        assert isinstance(sent, Send)
+        decoder = WorkerFrameDecoder()
+        decoder.feed(sent.data)
+        message: Any = decoder.next_message()
+        assert message["limits"] == asdict(limits)
+        assert [FamilySpec(**fields) for fields in message["families"]] == list(families)

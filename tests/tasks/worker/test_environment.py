@@ -9,31 +9,25 @@ import pytest
 import trio
 
 from shoal_tasks.errors import FamilyError, TaskError
-from shoal_tasks.families import (
-    EASY,
-    TRAIN_SEED_MIN,
-    FamilySpec,
-    config_digest,
-    coordinates,
-    example_coordinates,
-)
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates, example_coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.split import Split
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS, join_messages
-from shoal_tasks.types import Play, PlayRequest, ScoreRequest, ScoreResult, TaskCoordinates
-from shoal_tasks.worker.environment import CHECK_EVERY, EnvironmentTasks, load_game
+from shoal_tasks.types import Play, PlayRequest, ScoreRequest, ScoreResult, Split, TaskCoordinates
+from shoal_tasks.worker.environment import EnvironmentTasks, load_game
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.trio_client import TrioTaskWorker as TrioWorker
-from shoal_tasks.worker.user_code import UserCodeError, preload_imports
+from shoal_tasks.worker.user_code import CHECK_EVERY, UserCodeError, preload_imports
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
 from tests.support.task_files import score_of
 from tests.tasks.games import GUESS, game_family, game_file
+from tests.tasks.here import HereWorker
 
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
 SEED = TRAIN_SEED_MIN
@@ -68,7 +62,7 @@ def won(worker: SyncTaskWorker, spec: FamilySpec, seed: int = SEED) -> tuple[str
 
 def test_a_game_is_played_message_by_message(tmp_path: Path) -> None:
     spec = game_family(tmp_path)
-    with SyncTaskWorker([spec]) as worker:
+    with HereWorker([spec]) as worker:
         assert worker.questions([coordinates(spec, SEED)]) == ["Guess a number from 1 to 6."]
         assert worker.play([ask(spec)]) == [Play(observations=(), done=False, reward=0.0)]
         messages = won(worker, spec)
@@ -82,7 +76,7 @@ def test_a_game_is_played_message_by_message(tmp_path: Path) -> None:
 def test_a_completion_earns_what_its_replay_gives(tmp_path: Path) -> None:
     spec = game_family(tmp_path)
     task = coordinates(spec, SEED)
-    with SyncTaskWorker([spec]) as worker:
+    with HereWorker([spec]) as worker:
         messages = won(worker, spec)
         asked = {
             completion(task, *messages): 1.0,
@@ -134,16 +128,16 @@ def test_a_swarm_that_is_started_with_it_finds_it_by_its_bytes(tmp_path: Path) -
     # Without the file a peer still joins, and works on the rest.
     assert len(specs_of(manifest)) == len(EASY)
     other = game_family(tmp_path, f"{GUESS}\n")
-    assert config_digest(other) != config_digest(spec)
+    assert other.digest != spec.digest
     with pytest.raises(FamilyError, match=r"game\.py is not the swarm's file"):
-        SyncTaskWorker([spec]).start()  # the file has changed meanwhile
+        HereWorker([spec])  # the file has changed meanwhile
     with pytest.raises(ManifestError, match="needs the file of 'guess'"):
         specs_of(make_manifest("mine", starting_families("none", files)))
 
 
 def test_one_game_in_eight_is_held_out_though_all_begin_alike(tmp_path: Path) -> None:
     spec = game_family(tmp_path)
-    with SyncTaskWorker([spec]) as worker:
+    with HereWorker([spec]) as worker:
         parts = worker.parts([coordinates(spec, seed) for seed in range(2000)])
         assert 200 < parts.count(Split.HELD_OUT) < 300
         drawn = worker.draw(random.Random(1), 50)
@@ -250,7 +244,7 @@ def test_keys_of_environments_need_one(tmp_path: Path) -> None:
         ("import os; os.fork(); return 'x', 0, True", "PermissionError: refused"),
         ("import socket; socket.socket(); return 'x', 0, True", "PermissionError: refused"),
         ("return eval('str(1)'), 0, True", "evaluating text while scoring"),
-        ("return len('x' * (1 << 40)), 0, True", "more memory than a game may"),
+        ("return len('x' * (1 << 40)), 0, True", "more memory than an item may"),
     ],
 )
 def test_the_sandbox_holds_environments_too(tmp_path: Path, body: str, said: str) -> None:
@@ -271,7 +265,7 @@ def test_a_game_that_changes_later_is_found_and_its_family_refused(tmp_path: Pat
 
 
 def quick(spec: FamilySpec, *requests: ScoreRequest) -> list[ScoreResult]:
-    limits = WorkerLimits(item_cpu_seconds=0.2, request_timeout_seconds=5.0)
+    limits = WorkerLimits(item_cpu_seconds=0.2, request_timeout_seconds=5.0, memory_bytes=128 << 20)
     with SyncTaskWorker([spec], limits=limits) as worker:
         return worker.score(requests)
 
@@ -298,10 +292,10 @@ def test_what_fails_later_costs_the_completion_alone(tmp_path: Path) -> None:
 
 def test_memory_that_earlier_games_left_behind_costs_nobody_a_reward(tmp_path: Path) -> None:
     source = (
-        f"KEPT = []\n{HEAD}    def step(self, m):\n        KEPT.append('x' * (1 << 25))\n"
+        f"KEPT = []\n{HEAD}    def step(self, m):\n        KEPT.append('x' * (1 << 23))\n"
         "        return 'x', 1, True\n"
     )
     spec = game_family(tmp_path, source)
     task = coordinates(spec, SEED)
-    found = quick(spec, *(completion(task, str(number)) for number in range(40)))
-    assert [result.reward for result in found] == [1.0] * 40
+    found = quick(spec, *(completion(task, str(number)) for number in range(24)))
+    assert [result.reward for result in found] == [1.0] * 24

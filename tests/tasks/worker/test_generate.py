@@ -11,13 +11,14 @@ import pytest
 from reasoning_gym.dataset import ProceduralDataset
 from reasoning_gym.factory import DATASETS, create_dataset
 
-from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec
+from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_tasks.generators import (
     ALLOWED_GENERATORS,
     DEFAULT_SCORER,
     REVIEWED_SCORER,
     SAFE_REPLACEMENT,
 )
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.generate import TaskStream
 from shoal_tasks.worker.scoring import score
 from shoal_wire.types import FinishReason

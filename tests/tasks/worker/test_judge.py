@@ -25,20 +25,21 @@ from hypothesis import strategies as st
 from shoal_policy.rollouts import Answer, OwnGroup, Question
 from shoal_policy.tasks import GROUP_S, OTHERS_S, TaskSource, Ungraded
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.families import EASY, GAMES_1, FamilySpec, config_digest, coordinates
+from shoal_tasks.families import EASY, GAMES_1, coordinates
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.spec import spec_to_json
+from shoal_tasks.spec import FamilySpec, spec_to_json
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, ScoreResult
 from shoal_tasks.worker import serving
-from shoal_tasks.worker.python_reward import CHECK_EVERY
 from shoal_tasks.worker.sync import SyncTaskWorker
+from shoal_tasks.worker.user_code import CHECK_EVERY
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import Completion, FinishReason, Task
 from tests.support import factories as make
 from tests.support.task_files import score_of, task_file
+from tests.tasks.here import HereWorker
 from tests.tasks.test_documented_family import block
 
 ROWS = [{"question": f"Write about {n}"} for n in range(12)]
@@ -88,9 +89,9 @@ def test_nodes_with_different_judges_have_one_family_and_scores_of_their_own(
     tmp_path: Path,
 ) -> None:
     one, other = family(tmp_path / "a", LENGTH), family(tmp_path / "b", NO_AS)
-    assert config_digest(one) == config_digest(other)
-    assert config_digest(one) != config_digest(family(tmp_path / "c", LENGTH, reward_range=[0, 9]))
-    with SyncTaskWorker([one]) as first, SyncTaskWorker([other]) as second:
+    assert one.digest == other.digest
+    assert one.digest != family(tmp_path / "c", LENGTH, reward_range=[0, 9]).digest
+    with HereWorker([one]) as first, HereWorker([other]) as second:
         assert [x.reward for x in scored(first, one, "aaaa", "bb")] == [0.4, 0.2]
         assert [x.reward for x in scored(second, other, "aaaa", "bb")] == [0.0, 1.0]
 
@@ -115,7 +116,7 @@ def test_it_need_not_repeat_itself_and_is_not_asked_before_it_is_needed(tmp_path
         "    N.append(1)\n    LOG.write_text(str(len(N)))\n    return [len(N) % 2]\n"
     )
     spec = family(tmp_path, judge)
-    with SyncTaskWorker([*GAMES_1, spec]) as worker:
+    with HereWorker([*GAMES_1, spec]) as worker:
         assert not (tmp_path / "log").exists()
         texts = [str(number) for number in range(2 * CHECK_EVERY)]
         assert [one.reward for one in scored(worker, spec, *texts)] == [1.0, 0.0] * CHECK_EVERY
@@ -185,7 +186,7 @@ def grade(said: str) -> float | None:
 @pytest.fixture(scope="module")
 def sayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SyncTaskWorker, FamilySpec]]:
     spec = family(tmp_path_factory.mktemp("says"), SAYS)
-    with SyncTaskWorker([*GAMES_1, spec]) as worker:
+    with HereWorker([*GAMES_1, spec]) as worker:
         yield worker, spec
 
 
@@ -251,7 +252,7 @@ def test_one_that_burns_its_processor_time_costs_the_group_alone(tmp_path: Path)
     judge = "def reward(completions):\n    while completions[0] == 'x': pass\n    return [1]\n"
     spec = family(tmp_path, judge)
     limits = WorkerLimits(item_cpu_seconds=0.02, request_timeout_seconds=20.0)
-    with SyncTaskWorker([spec], limits=limits) as worker:
+    with HereWorker([spec], limits=limits) as worker:
         slow, fine = scored(worker, spec, "x", "y")
         assert slow.timed_out and fine.reward == 1.0
 
@@ -313,7 +314,7 @@ def test_the_documented_judge_asks_a_server(
     Thread(target=server.serve_forever, daemon=True).start()
     spec = documented(tmp_path, f"http://127.0.0.1:{server.server_port}/v1", monkeypatch)
     try:
-        with SyncTaskWorker([spec]) as worker:
+        with HereWorker([spec]) as worker:
             (question,) = worker.questions([coordinates(spec, TASK)])
             assert scored(worker, spec, "A text.") == [ScoreResult(reward=0.7)]
             server.shutdown()
@@ -353,7 +354,7 @@ def test_shoal_serve_may_be_the_judge(tmp_path: Path, monkeypatch: pytest.Monkey
             process.terminate()
 
 
-class Slow(SyncTaskWorker):
+class Slow(HereWorker):
     """A judge whose answers take some seconds of a clock that a test can read."""
 
     now_s = 0.0

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shoal_tasks.errors import UnknownFamily, WorkerProtocolError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.spec import LOCAL, OPENENV, ROWS_GENERATOR, FamilySpec, JsonValue, environment
+from shoal_tasks.types import Play, ScoreRequest, ScoreResult, Split, TaskCoordinates, TaskItem
+from shoal_tasks.worker.conversation import cpu_seconds
 from shoal_tasks.worker.operations import (
     ConfiguredFamilies,
-    parse_digest,
-    parse_question,
-    parse_score,
+    item_operation,
+    read_item,
+    read_play,
+    read_score,
     score_operation,
 )
-from shoal_tasks.worker.plan import WorkerCall, run_plan
-from shoal_tasks.worker.report import cpu_seconds
+from shoal_tasks.worker.plan import Operation, WorkerCall, run_plan
 from shoal_wire.types import FinishReason
 
 
@@ -34,16 +38,43 @@ from shoal_wire.types import FinishReason
 )
 def test_a_worker_cannot_hand_out_rewards_outside_the_range(row: object) -> None:
     with pytest.raises(WorkerProtocolError):
-        parse_score(row)
+        read_score(row)
+    with pytest.raises(WorkerProtocolError):
+        read_play({"observations": [], "error": "", **row} if isinstance(row, dict) else row)
 
 
-def test_a_worker_cannot_hand_out_odd_questions_or_digests() -> None:
-    for row in ({}, {"question": 3}, {"question": "x" * 300_000}):
-        with pytest.raises(WorkerProtocolError):
-            parse_question(row)
-    for digest in ({}, {"digest": "zz"}, {"digest": "00"}, {"digest": None}):
-        with pytest.raises(WorkerProtocolError):
-            parse_digest(digest)
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"question": 3},
+        {"question": "x" * 300_000},
+        {"question": "\ud800"},
+        {"part": "mine"},
+        {"part": []},
+        {"part": None},
+        {"answer": 7},
+        {"example": ["7"]},
+    ],
+)
+def test_a_worker_cannot_hand_out_odd_tasks(odd: dict[str, object]) -> None:
+    good = {"question": "?", "answer": None, "example": "7", "part": "training"}
+    assert read_item(good) == TaskItem(question="?", answer=None, example="7", part=Split.TRAINING)
+    with pytest.raises(WorkerProtocolError):
+        read_item({**good, **odd})
+    with pytest.raises(WorkerProtocolError):
+        read_item([odd])
+
+
+@pytest.mark.parametrize(
+    "odd", [{"observations": "x"}, {"observations": [1]}, {"error": None}, {"reward": 2}]
+)
+def test_a_worker_cannot_hand_out_odd_games(odd: dict[str, object]) -> None:
+    good = {"observations": ["x"], "done": True, "reward": 1, "error": ""}
+    assert read_play(good) == Play(observations=("x",), done=True, reward=1.0)
+    with pytest.raises(WorkerProtocolError):
+        read_play({**good, **odd})
+    with pytest.raises(WorkerProtocolError):
+        read_play({**good, "observations": ["x" * 65, "y" * 65536]})
 
 
 def test_coordinates_are_checked_before_they_travel() -> None:
@@ -59,6 +90,41 @@ def test_coordinates_are_checked_before_they_travel() -> None:
             families.row(coordinates(EASY[0], seed, index))
     with pytest.raises(ValueError, match="unique"):
         ConfiguredFamilies([EASY[0], EASY[0]])
+
+
+def test_a_frame_has_as_many_items_as_its_worker_answers_in_time() -> None:
+    sha: JsonValue = "0" * 64
+    judged = FamilySpec(
+        name="prose",
+        generator=ROWS_GENERATOR,
+        verifier=LOCAL,
+        config={
+            "sha256": sha,
+            "rows": 2,
+            "held_out": 0,
+            "reward_name": "reward",
+            "reward_range": [0, 1],
+        },
+        reward_path="/judge.py",
+    )
+    which: dict[str, JsonValue] = dict.fromkeys(("environment", "version"), "x")
+    which |= dict.fromkeys(("schema_sha256", "games_sha256"), sha)
+    served = environment(
+        "guess", OPENENV, {**which, "max_turns": 8, "reward_range": [0, 1]}, path="ws://h:1"
+    )
+    families = ConfiguredFamilies([EASY[0], judged, served])
+
+    def first_frame(operation: Operation[Any, Any], items: list[Any]) -> int:
+        rows: Any = next(run_plan(operation, items)).message["items"]
+        return len(rows)
+
+    sizes = {}
+    for spec in families.specs:
+        tasks = [coordinates(spec, TRAIN_SEED_MIN + n) for n in range(100)]
+        said = [ScoreRequest(task=one, text="1", finish_reason=FinishReason.STOP) for one in tasks]
+        made = first_frame(item_operation(families), tasks)
+        sizes[spec.name] = made, first_frame(score_operation(families), said)
+    assert sizes == {EASY[0].name: (64, 64), "prose": (64, 1), "guess": (8, 8)}
 
 
 def test_a_text_beyond_the_wires_limit_never_reaches_a_frame() -> None:

@@ -16,9 +16,9 @@ from shoal_tasks.own_games import OWN_GAMES, HigherLower
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.turns import join_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest
-from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
+from tests.tasks.here import HereWorker
 
 (SPEC,) = GAMES_1
 STOP = FinishReason.STOP
@@ -59,7 +59,7 @@ def test_messages_that_ignore_the_answers_win_a_sixth_at_most(
 
 def test_halving_wins_every_game_as_it_is_played_and_as_it_is_scored() -> None:
     tasks = [coordinates(SPEC, TRAIN_SEED_MIN + seed) for seed in range(200)]
-    with SyncTaskWorker(GAMES_1) as worker:
+    with HereWorker(GAMES_1) as worker:
         firsts = worker.questions(tasks)
         assert len(set(firsts)) > 30, "an evaluation in the lab wants different ones"
         games = {

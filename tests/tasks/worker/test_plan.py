@@ -13,9 +13,9 @@ from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME
 from shoal_tasks.worker.plan import CallFailure, Operation, WorkerCall, run_plan
 
 ECHO: Operation[int, int | CallFailure] = Operation(
-    message=lambda piece: {"items": list(piece)},
-    parse_one=int,
-    reply_key="items",
+    name="echo",
+    row=lambda item: item,
+    read=int,
     size=lambda item: item,
     failed=lambda failure: failure,
 )
@@ -39,7 +39,7 @@ def drive(items: Sequence[int], worker: Worker) -> tuple[list[int | CallFailure]
             asked.append(numbers)
             answer = worker(numbers)
             outcome = (
-                answer if isinstance(answer, CallFailure) else call.parse({"items": [*answer]})
+                answer if isinstance(answer, CallFailure) else call.parse({"results": [*answer]})
             )
     except StopIteration as done:
         return done.value, asked
@@ -82,7 +82,7 @@ def test_a_time_out_of_a_single_item_is_not_tried_again() -> None:
     assert asked == [[5]]
 
 
-@pytest.mark.parametrize("reply", [{}, {"items": 3}, {"items": []}, {"items": [1, 2]}])
+@pytest.mark.parametrize("reply", [{}, {"results": 3}, {"results": []}, {"results": [1, 2]}])
 def test_a_reply_of_another_shape_is_a_protocol_error(reply: dict[str, object]) -> None:
     call = next(run_plan(ECHO, [1]))
     with pytest.raises(WorkerProtocolError):

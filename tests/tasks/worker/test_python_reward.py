@@ -9,19 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_tasks.errors import FamilyError, TaskError
-from shoal_tasks.families import FamilySpec, config_digest, coordinates
+from shoal_tasks.families import coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.rows import parse_rows
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreResult
 from shoal_tasks.worker.item_limit import ItemLimit
-from shoal_tasks.worker.python_reward import CHECK_EVERY, PythonReward
+from shoal_tasks.worker.python_reward import PythonReward
 from shoal_tasks.worker.sync import SyncTaskWorker
-from shoal_tasks.worker.user_code import UserCodeError, preload_imports
+from shoal_tasks.worker.user_code import CHECK_EVERY, UserCodeError, preload_imports
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
 from tests.support.task_files import score_of, task_file
+from tests.tasks.here import HereWorker
 
 ROWS = [{"question": f"Say {n}", "answer": str(n), "level": n % 3} for n in range(12)]
 HEAD = "def reward(completions, **columns):\n"
@@ -43,7 +45,7 @@ def scored(
     spec: FamilySpec, *texts: str, finish: FinishReason = FinishReason.STOP
 ) -> list[ScoreResult]:
     limits = WorkerLimits(item_cpu_seconds=0.2, request_timeout_seconds=30.0)
-    with SyncTaskWorker([spec], limits=limits) as worker:
+    with HereWorker([spec], limits=limits) as worker:
         return worker.score([score_of(coordinates(spec, TASK), text, finish) for text in texts])
 
 
@@ -79,7 +81,7 @@ def test_a_range_is_mapped_and_what_is_outside_counts_as_its_end(tmp_path: Path)
     source = f"NUMBERS = {{'up': 3, 'down': -9, 'none': None, 'nan': float('nan')}}\n{source}"
     spec = family(tmp_path, source, reward_range=[-1, 1])
     assert earned(spec, "up", "down", "none", "nan", "else") == [1, 0, 0.5, 0, 0.5]
-    assert config_digest(spec) != config_digest(family(tmp_path, source))
+    assert spec.digest != family(tmp_path, source).digest
 
 
 def test_a_swarm_that_is_started_with_it_finds_the_function_again(tmp_path: Path) -> None:
@@ -97,9 +99,9 @@ def test_a_cut_completion_earns_half(tmp_path: Path) -> None:
 
 def test_who_has_another_function_has_another_family(tmp_path: Path) -> None:
     spec = family(tmp_path, f"{HEAD}    return [1]\n")
-    assert config_digest(family(tmp_path, f"{HEAD}    return [0]\n")) != config_digest(spec)
+    assert family(tmp_path, f"{HEAD}    return [0]\n").digest != spec.digest
     with pytest.raises(FamilyError, match=r"reward\.py is not the swarm's file"):
-        SyncTaskWorker([spec]).start()  # the file has changed meanwhile
+        HereWorker([spec])  # the file has changed meanwhile
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_a_completion_is_a_text_and_never_a_program(tmp_path: Path) -> None:
     found = scored(family(tmp_path, f"{HEAD}    return [len(completions[0]) / 99]\n"), "1 + 1")
     assert found[0].reward == pytest.approx(5 / 99)
     with pytest.raises(TaskError):  # tried with answers of its own, it is refused at the start
-        scored(family(tmp_path, source), "1")
+        SyncTaskWorker([family(tmp_path, source)]).start()
 
 
 def test_one_that_takes_too_long_is_worth_nothing_and_the_next_is_scored(tmp_path: Path) -> None:

@@ -13,14 +13,16 @@ import psutil
 import pytest
 
 from shoal_tasks.errors import FamilyError, GenerationError, UnknownFamily, WorkerUnavailable
-from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, coordinates, draw_coordinates
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates, draw_coordinates
 from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest, FinishReason
 from tests.support.task_files import score_of, task_file
+from tests.tasks.here import HereWorker
 
 GCD = next(spec for spec in EASY if spec.generator == "gcd")
 TASKS = [coordinates(GCD, TRAIN_SEED_MIN + offset) for offset in range(40)]
@@ -73,7 +75,7 @@ def test_a_family_that_cannot_be_built_is_named() -> None:
     bad_config = FamilySpec(name="odd", generator="gcd", config={"no_such_option": 1})
     other_version = FamilySpec(name="old", generator="gcd", verifier_version="0.0.1")
     for spec in (bad_config, other_version):
-        with pytest.raises(FamilyError, match=spec.name), SyncTaskWorker([spec]):
+        with pytest.raises(FamilyError, match=spec.name), HereWorker([spec]):
             pass
 
 
@@ -91,7 +93,7 @@ def test_a_generator_that_fails_on_coordinates_says_so() -> None:
         },
     )
     tasks = [coordinates(spec, seed) for seed in range(1000)]
-    with SyncTaskWorker([spec]) as worker:
+    with HereWorker([spec]) as worker:
         digests = worker.question_digests(tasks)
         impossible = [task for task, digest in zip(tasks, digests, strict=True) if not digest]
         assert 0 < len(impossible) < 100
@@ -144,43 +146,40 @@ def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored(tmp_
 
 
 PARENT = """
-import os, sys
+import os, signal, sys
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.families import GAMES_1
-worker = SyncTaskWorker(GAMES_1)
-print(worker.start().pid, flush=True)
-os.kill(worker.report.pid, {signal})
+idle, stuck = SyncTaskWorker(GAMES_1), SyncTaskWorker(GAMES_1)
+pids = idle.start().pid, stuck.start().pid
+os.kill(stuck.report.pid, signal.SIGSTOP)
+print(*pids, flush=True)
 sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize(
-    "signal_first", [0, int(signal.SIGSTOP)], ids=["worker idle", "worker stuck"]
-)
-def test_a_killed_parent_takes_the_worker_along(signal_first: int) -> None:
+def test_a_killed_parent_takes_the_worker_along_idle_or_stuck() -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT.format(signal=signal_first)],
+        [sys.executable, "-c", PARENT],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert parent.stdout is not None
-    child = psutil.Process(int(parent.stdout.readline()))
+    children = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+    assert len(children) == 2
     parent.kill()
     parent.communicate(timeout=30)
-    try:
-        child.wait(timeout=30)
-    finally:
-        if child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
-            child.kill()
-            pytest.fail("the worker outlived its parent")
+    _, alive = psutil.wait_procs(children, timeout=30)
+    for child in alive:
+        child.kill()
+    assert not alive, "a worker outlived its parent"
 
 
 def test_a_task_that_is_only_too_slow_here_is_no_verdict() -> None:
     # Each task takes a hundred milliseconds and more.
     huge = FamilySpec(name="h", generator="binary_matrix", config={"min_n": 400, "max_n": 400})
-    with SyncTaskWorker([huge], limits=WorkerLimits(item_cpu_seconds=0.005)) as worker:
-        restarts = worker.num_restarts
+    with HereWorker([huge], limits=WorkerLimits(item_cpu_seconds=0.005)) as worker:
         with pytest.raises(WorkerUnavailable, match="too long"):
             worker.question_digests([coordinates(huge, seed) for seed in range(8)])
-        assert worker.num_restarts == restarts
+        with pytest.raises(GenerationError):
+            worker.questions([coordinates(huge, 0)])

@@ -21,6 +21,7 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from tests.support.task_files import score_of
+from tests.tasks.here import HereWorker
 
 IS_INSTALLED = importlib.util.find_spec("textarena") is not None
 needs_games = pytest.mark.skipif(not IS_INSTALLED, reason="comes with the extra `games`")
@@ -52,7 +53,7 @@ def test_every_listed_game_replays_equal_in_another_process_and_order() -> None:
                 played.append(PlayRequest(task=task, messages=tuple(said)))
         first = worker.play(played)
         assert worker.num_restarts == 0 and not any(play.error for play in first)
-    with SyncTaskWorker(specs) as other:
+    with HereWorker(specs) as other:
         mixed = rng.sample(played, len(played))
         again = dict(zip(mixed, other.play(mixed), strict=True))
     assert [again[one] for one in played] == first
@@ -63,7 +64,7 @@ def test_one_of_the_numbers_wins_and_wins_by_score_too() -> None:
     spec = text_game("secretary", "Secretary-v0")
     task = coordinates(spec, TRAIN_SEED_MIN)
     tries = [("continue",) * skipped + ("accept",) for skipped in range(5)]
-    with SyncTaskWorker([spec]) as worker:
+    with HereWorker([spec]) as worker:
         plays = worker.play([PlayRequest(task=task, messages=one) for one in tries])
         scored = worker.score([score_of(task, join_messages(one)) for one in tries])
     rewards = [play.reward for play in plays]
@@ -76,6 +77,8 @@ def test_a_task_file_names_one_and_a_swarm_finds_it_again(tmp_path: Path) -> Non
     path.write_text('name = "lake"\nenvironment = "textarena:FrozenLake-v0"\nmax_turns = 9\n')
     spec = load_task_file(path)
     assert (spec.is_environment, spec.max_turns, spec.is_of_a_file) == (True, 9, False)
+    path.write_text('name = "lake"\nenvironment = "textarena:FrozenLake-v0"\n')
+    assert load_task_file(path).max_turns == TEXT_GAMES["FrozenLake-v0"]
     path.write_text('name = "lake"\nenvironment = "textarena:Chess-v0"\n')
     with pytest.raises(FamilyError, match="no game textarena:Chess-v0; there are 2048"):
         load_task_file(path)
@@ -91,4 +94,4 @@ def test_who_lacks_the_library_is_told_what_to_install(monkeypatch: pytest.Monke
 def test_a_worker_without_this_version_of_the_library_says_so() -> None:
     """Also where the library is installed: the family asks for a version that nobody has."""
     with pytest.raises(FamilyError, match=r"pip install 'shoal\[games"):
-        SyncTaskWorker([replace(GAMES[0], verifier_version="0.0.0")]).start()
+        HereWorker([replace(GAMES[0], verifier_version="0.0.0")])

@@ -26,6 +26,7 @@ from shoal_tasks.worker.tools import (
     offer,
 )
 from tests.support.task_files import score_of
+from tests.tasks.here import HereWorker
 
 ROOT = Path(__file__).parents[3]
 BOTH = (CALCULATOR, PYTHON)
@@ -170,7 +171,7 @@ def test_in_the_documented_game_the_tool_makes_the_difference(tmp_path: Path) ->
     """
     spec = documented(tmp_path)
     earned: dict[str, float] = {}
-    with SyncTaskWorker([spec]) as worker:
+    with HereWorker([spec]) as worker:
         tasks = [coordinates(spec, TRAIN_SEED_MIN, index) for index in range(40)]
         asked = worker.questions(tasks)
         for way in ("tool", "alone"):

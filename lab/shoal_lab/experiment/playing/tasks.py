@@ -16,10 +16,11 @@ from shoal_base.bounded import BoundedDict
 from shoal_lab.experiment.playing.meaning import has_wordings, meaning
 from shoal_policy.rollouts import Question
 from shoal_policy.tasks import TaskSource
-from shoal_tasks.families import JUDGE_SEED_MIN, FamilySpec, coordinates
+from shoal_tasks.families import JUDGE_SEED_MIN, coordinates
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.split import Split, num_held_out_needed
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.split import num_held_out_needed
+from shoal_tasks.types import ScoreRequest, ScoreResult, Split, TaskCoordinates, TaskItem
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out

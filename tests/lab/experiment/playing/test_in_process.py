@@ -24,9 +24,8 @@ from shoal_lab.simulation.clock import deterministic
 from shoal_policy.update.training_set import train_group
 from shoal_settings.schema import Settings
 from shoal_tasks.families import GAMES_1, PRESETS
-from shoal_tasks.split import Split
 from shoal_tasks.swarm import starting_families
-from shoal_tasks.types import ScoreRequest, TaskCoordinates
+from shoal_tasks.types import ScoreRequest, Split, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest

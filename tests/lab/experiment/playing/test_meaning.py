@@ -13,7 +13,8 @@ from shoal_lab.experiment.playing.meaning import has_wordings, meaning
 from shoal_lab.experiment.playing.tasks import SharedWorker
 from shoal_tasks.chat import CHAT_1
 from shoal_tasks.families import EASY, PRESETS, training_coordinates
-from shoal_tasks.split import MIN_HELD_OUT, Split
+from shoal_tasks.split import MIN_HELD_OUT
+from shoal_tasks.types import Split
 from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.support import site
 
