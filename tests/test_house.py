@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,14 @@ def tracked(*under: str) -> list[Path]:
     return [ROOT / name for name in names]
 
 
-def product() -> Iterator[tuple[Path, ast.Module]]:
-    """Every product module, parsed; generated code left out."""
-    for path in tracked(*ROOMS):
-        if path.suffix == ".py" and not path.name.endswith("_pb2.py") and path.exists():
-            yield path, ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def product() -> tuple[tuple[Path, tuple[ast.AST, ...]], ...]:
+    """Every product module with all its nodes; generated code left out."""
+    return tuple(
+        (path, tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
+        for path in tracked(*ROOMS)
+        if path.suffix == ".py" and not path.name.endswith("_pb2.py") and path.exists()
+    )
 
 
 def at(path: Path, node: ast.stmt | ast.expr) -> str:
@@ -55,10 +59,10 @@ def test_the_top_holds_the_card_and_no_more() -> None:
 
 def test_files_and_functions_are_short() -> None:
     long = []
-    for path, tree in product():
+    for path, nodes in product():
         if len(path.read_text(encoding="utf-8").splitlines()) > MAX_FILE_LINES:
             long.append(str(path.relative_to(ROOT)))
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if lines > MAX_FUNCTION_LINES:
@@ -72,9 +76,9 @@ WITHOUT_A_SUBJECT = {
 }  # fmt: skip
 
 
-def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.Constant]:
     """Yield every text that stands alone as a statement: docstrings, and those of fields."""
-    for node in ast.walk(tree):
+    for node in nodes:
         text = node.value if isinstance(node, ast.Expr) else None
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
             yield text
@@ -84,8 +88,8 @@ def test_a_docstring_begins_with_what_it_describes() -> None:
     """A noun phrase or a verb, not a clause that lacks its subject."""
     riddles = [
         f"{at(path, text)} {first}"
-        for path, tree in product()
-        for text in _docstrings(tree)
+        for path, nodes in product()
+        for text in _docstrings(nodes)
         if (first := re.split(r"\W", str(text.value).strip(), maxsplit=1)[0]).lower()
         in WITHOUT_A_SUBJECT
     ]
@@ -96,8 +100,8 @@ def test_no_attribute_waits_for_its_value() -> None:
     """An object in which everything exists: ``self.part: Part`` without a part is not one."""
     waiting = [
         f"{at(path, node)} {ast.unparse(node)}"
-        for path, tree in product()
-        for node in ast.walk(tree)
+        for path, nodes in product()
+        for node in nodes
         if isinstance(node, ast.AnnAssign)
         and node.value is None
         and isinstance(node.target, ast.Attribute)
@@ -108,15 +112,15 @@ def test_no_attribute_waits_for_its_value() -> None:
 def test_no_library_is_changed_from_outside() -> None:
     """A module global of a library that is assigned here is one for all peers of a process."""
     changed = []
-    for path, tree in product():
+    for path, nodes in product():
         libraries = {
             alias.asname or alias.name.partition(".")[0]
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Import | ast.ImportFrom)
             for alias in node.names
             if _is_foreign(node, alias)
         }
-        for node in ast.walk(tree):
+        for node in nodes:
             targets = node.targets if isinstance(node, ast.Assign) else ()
             changed += [
                 f"{at(path, node)} {ast.unparse(target)}"  # type: ignore[arg-type]
@@ -138,8 +142,8 @@ def test_pythons_are_started_in_one_place() -> None:
     own = ROOT / "shoal_base/children.py"
     elsewhere = [
         at(path, node)
-        for path, tree in product()
-        for node in ast.walk(tree)
+        for path, nodes in product()
+        for node in nodes
         if isinstance(node, ast.Attribute)
         and ast.unparse(node) in ("sys.executable", "sys._base_executable")
         and path != own
@@ -157,8 +161,8 @@ def test_what_starts_a_process_gives_it_an_environment() -> None:
     )
     bare = [
         at(path, node)
-        for path, tree in product()
-        for node in ast.walk(tree)
+        for path, nodes in product()
+        for node in nodes
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in starts
         and not any(keyword.arg == "env" for keyword in node.keywords)
@@ -204,9 +208,9 @@ def test_nobody_writes_past_what_makes_text_visible() -> None:
     """Strangers' text may be in anything: what is printed goes through `shoal_base`."""
     past = [
         f"{at(path, node)} {name}"
-        for path, tree in product()
+        for path, nodes in product()
         if not (path.parent.name == "shoal_base" and path.name in SPEAKERS)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Call)
         and (name := ast.unparse(node.func)) is not None
         and (
