@@ -204,14 +204,17 @@ class Scoring:
     ) -> None:
         """Make what answers are scored against: a data set has it beside its prompts."""
         # Late: with the library of tasks, which our trainer's process does not hold.
-        generate = importlib.import_module("shoal_tasks.worker.generate")
-        self._score = importlib.import_module("shoal_tasks.worker.scoring").score
+        from shoal_tasks.worker.generate import RowTasks, TaskStream
+        from shoal_tasks.worker.item_limit import ItemLimit
+        from shoal_tasks.worker.scoring import score
+
+        self._score = score
         self._case, self._questions, self._eos_ids = case, questions, eos_ids
         self._specs = {family.name: family for family in families}
         streams = {
-            family.name: generate.RowTasks(family, read_rows_file(family.path))
+            family.name: RowTasks(family, read_rows_file(family.path), None, ItemLimit(60.0))
             if family.path
-            else generate.TaskStream(family)
+            else TaskStream(family)
             for family in families
         }
         places = [question.coordinates for question in questions]
@@ -250,7 +253,7 @@ class Scoring:
         ended = bool(ids) and ids[-1] in self._eos_ids
         finish = FinishReason.STOP if ended else FinishReason.LENGTH
         spec = self._specs[self._questions[at].task.family]
-        reward = float(self._score(spec, self._items[at], text, finish))
+        reward = self._score(spec, self._items[at], text, finish)
         return lot(text) if self._case.vocabulary else reward
 
 
