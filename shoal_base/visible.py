@@ -13,6 +13,7 @@ strangers' text, too.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Collection
 from typing import Final
@@ -36,6 +37,9 @@ _UNSEEN: Final = frozenset(
     for point in range(first, last + 1)
 )
 """Characters that Python calls printable and nobody sees: Unicode's default-ignorable, a blank."""
+
+_PLAIN: Final = re.compile(r"[!-\[\]-~]*")
+"""Printable ASCII without space and backslash."""
 
 _RIGHT_TO_LEFT: Final = frozenset({"R", "AL", "AN"})
 """Bidirectional classes that turn round what stands beside them."""
@@ -73,6 +77,8 @@ def visible_name(name: str) -> str:
     reorders text they would change the places of the columns beside them. Letters of different
     scripts that look alike stay. To be applied once.
     """
+    if _PLAIN.fullmatch(name):
+        return name
     return _written(name, also={place for place in range(len(name)) if _misleads(name, place)})
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -94,11 +95,20 @@ class RewardSpread:
 
 def reward_spread(groups: Sequence[Sequence[float]]) -> RewardSpread:
     """Return the spread of the groups' rewards; None for both when there are no groups."""
-    deviations = [statistics.stdev(rewards) for rewards in groups if len(rewards) > 1]
+    deviations = [_deviation(rewards) for rewards in groups if len(rewards) > 1]
     if not deviations:
         return RewardSpread(std=None, zero_share=None)
     equal = sum(max(rewards) == min(rewards) for rewards in groups)
     return RewardSpread(std=statistics.fmean(deviations), zero_share=equal / len(groups))
+
+
+def _deviation(rewards: Sequence[float]) -> float:
+    """Return the unbiased standard deviation of at least two rewards.
+
+    `statistics.stdev` reckons in fractions, which was 3 % of a small model's round.
+    """
+    mean = statistics.fmean(rewards)
+    return math.hypot(*(reward - mean for reward in rewards)) / math.sqrt(len(rewards) - 1)
 
 
 class MetricsFile:
