@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol, TypedDict
 
 from jinja2 import TemplateError
@@ -99,8 +99,13 @@ def encode_text(policy: PromptReader, text: str) -> list[int]:
     Names of special tokens in the text are encoded as the characters they are: else a
     peer could write an end token, or a turn of the chat, into the middle of an answer.
     """
-    encoded = policy.tokenizer(text, add_special_tokens=False, split_special_tokens=True)
-    return list(encoded["input_ids"])
+    return list(_encoded(policy.tokenizer, text))
+
+
+# What is asked is trained on in the same round. Some two rounds' texts: a guess.
+@lru_cache(maxsize=256)
+def _encoded(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
 
 def turn_ids(policy: PromptReader, observation: str) -> list[int]:
