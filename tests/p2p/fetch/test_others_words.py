@@ -264,7 +264,14 @@ async def test_false_listings_take_nothing_of_a_publishers_share_of_pulls(tmp_pa
             replace(ref, batch_id=BatchId(bytes([n]) * 32), sequence=ref.sequence + n)
             for n in range(1, 60)
         ]
-        gives(stranger, [], made_up)
+
+        async def answer(query: Query) -> Answer:
+            if isinstance(query, RecentQuery | SinceQuery):
+                return Listing(batches=tuple(made_up))
+            await trio.sleep_forever()
+            raise AssertionError("unreachable")
+
+        stranger.answer(answer)
         await stranger.host.dial(victim.address)
         queue = victim.live.exchange._book.wanted.queue
         await until(lambda: queue.num_running > 0)

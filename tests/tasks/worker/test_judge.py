@@ -9,10 +9,12 @@ from __future__ import annotations
 import ast
 import json
 import math
+import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -148,8 +150,25 @@ def test_only_the_judges_worker_is_outside_the_sandbox(tmp_path: Path) -> None:
         names = {layer.name for layer in worker.report.layers}
         assert names == {"process_group", "rlimits", "no_new_privs", "parent_death"}
     message: dict[str, Any] = {"families": [spec_to_json(GAMES_1[0]), spec_to_json(spec)]}
-    with pytest.raises(FamilyError, match="a judge's worker has no other families"):
-        serving._set_up(message, None)
+    said = said_in_a_fork(partial(serving._set_up, message, None))
+    assert said.startswith("a judge's worker has no other families")
+
+
+def said_in_a_fork(call: Callable[[], object]) -> str:
+    """Return a refusal of `call`, made where a sandbox that is entered hurts nobody."""
+    read_fd, write_fd = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            call()
+        except FamilyError as error:
+            os.write(write_fd, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write_fd)
+    with os.fdopen(read_fd, encoding="utf-8") as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    return text
 
 
 literals = st.one_of(
