@@ -21,7 +21,6 @@ from shoal_p2p.disk import Refused, say_refused
 from shoal_p2p.store.statements import Committed, StoreCore, Undone
 from shoal_p2p.store.types import (
     Bringer,
-    EvidencePair,
     OwnBatch,
     StoredBatch,
     StoredState,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bringer",
-    "EvidencePair",
     "OwnBatch",
     "Store",
     "StoreCore",
@@ -186,9 +184,7 @@ class Store:
     is_own = _queued(StoreCore.is_own)
     own_numbers = _queued(StoreCore.own_numbers)
     add_external = _queued(StoreCore.add_external)
-    add_equivocation = _queued(StoreCore.add_equivocation)
-    evidence = _queued(StoreCore.evidence)
-    drop_evidence = _queued(StoreCore.drop_evidence)
+    withdraw = _queued(StoreCore.withdraw)
     load = _queued(StoreCore.load)
     batches = _queued(StoreCore.batches)
     prune = _queued(StoreCore.prune)
