@@ -45,8 +45,8 @@ def test_the_quotas_are_those_of_the_code() -> None:
         f"{flood.work_per_second:g} s of work a second with bursts of {flood.work_burst:g} s",
         f"{ledger.groups_per_second:.0f} groups a second with bursts of {ledger.burst_groups:,.0f}",
         f"{gate.prefix_connections} connections, {gate.prefix_handshakes} unfinished handshakes, "
-        f"{gate.prefix_per_second:.0f} connections a second with bursts of {gate.prefix_burst:.0f}",
-        f"{gate.handshakes} unfinished handshakes, {gate.per_second:.0f} connections a second "
-        f"with bursts of {gate.burst:.0f}",
+        f"{gate.prefix_pace.per_second:.0f} connections a second with bursts of "
+        f"{gate.prefix_pace.burst:.0f}",
+        f"{gate.pace.per_second:.0f} connections a second with bursts of {gate.pace.burst:.0f}",
     ):
         assert said in flat

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
@@ -24,7 +24,6 @@ class GateRefusal(StrEnum):
     """Why a connection was closed before its handshake."""
 
     FULL = "full"
-    HANDSHAKES = "too_many_handshakes"
     PREFIX_HANDSHAKES = "prefix_handshakes"
     PREFIX_FULL = "prefix_full"
     PREFIX_PACE = "prefix_pace"
@@ -40,12 +39,9 @@ class GateLimits:
 
     prefix_connections: int = 64
     prefix_handshakes: int = 16
-    prefix_per_second: float = 10.0
-    prefix_burst: float = 64.0
-    handshakes: int = 64
-    """Unfinished handshakes, everybody together."""
-    per_second: float = 50.0
-    burst: float = 400.0
+    prefix_pace: Rate = field(default=Rate(burst=64.0, per_second=10.0))
+    pace: Rate = field(default=Rate(burst=400.0, per_second=50.0))
+    """Pace of everybody together, which bounds what handshakes cost."""
     limit_loopback: bool = False
 
 
@@ -79,16 +75,15 @@ def _network(address: IpAddress) -> str:
 
 
 class InboundGate:
-    """Counts what is open and unfinished, in all and by prefix."""
+    """Counts what is open and unfinished."""
 
     def __init__(self, limits: GateLimits, now: float) -> None:
         self._limits = limits
         self._open: Counter[str] = Counter()
         self._handshaking: Counter[str] = Counter()
         self._handshakes = 0
-        self._pace = TokenBucket(Rate(burst=limits.burst, per_second=limits.per_second), now)
-        of_prefix = Rate(burst=limits.prefix_burst, per_second=limits.prefix_per_second)
-        self._paces: KeyedBuckets[str] = KeyedBuckets(of_prefix, max_keys=_MAX_PREFIXES)
+        self._pace = TokenBucket(limits.pace, now)
+        self._paces: KeyedBuckets[str] = KeyedBuckets(limits.prefix_pace, max_keys=_MAX_PREFIXES)
         self.refused: Counter[GateRefusal] = Counter()
 
     @property
@@ -121,8 +116,6 @@ class InboundGate:
 
     def _refusal(self, prefix: str | None, now: float) -> GateRefusal | None:
         limits = self._limits
-        if self._handshakes >= limits.handshakes:
-            return GateRefusal.HANDSHAKES
         if prefix is not None:
             if self._handshaking[prefix] >= limits.prefix_handshakes:
                 return GateRefusal.PREFIX_HANDSHAKES

@@ -22,6 +22,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -307,6 +308,12 @@ class QuietHost(BasicHost):
     def __init__(self, *, announced: AnnouncedAddresses, **what: Any) -> None:
         self._announced = announced
         super().__init__(**what)
+
+    def get_transport_addrs(self) -> list[Multiaddr]:
+        """Return the addresses listened on; none once their sockets are closed."""
+        with suppress(OSError):
+            return super().get_transport_addrs()
+        return []
 
     def get_addrs(self) -> list[Multiaddr]:
         """Return the full addresses that others are told."""

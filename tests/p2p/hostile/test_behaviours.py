@@ -239,7 +239,7 @@ def _never_read(host: object) -> None:
     library.set_stream_handler(TProtocol(MESHSUB), ignore)
 
 
-GATE = GateLimits(limit_loopback=True, prefix_handshakes=8, prefix_connections=20, handshakes=32)
+GATE = GateLimits(limit_loopback=True, prefix_handshakes=8, prefix_connections=20)
 
 
 async def test_silent_connections_of_one_network_do_not_keep_another_out() -> None:

@@ -181,6 +181,15 @@ async def test_listening_everywhere_is_reachable_by_loopback() -> None:
         assert await two.dial(loopback[0]) == one.peer_id
 
 
+async def test_a_host_whose_sockets_are_closed_listens_nowhere() -> None:
+    """Who asks at the moment of the end, as what looks for relays does, gets no OSError."""
+    async with open_test_host() as host:
+        for listener in host.libp2p_host.get_network().listeners.values():
+            for one in listener.listeners:
+                one.socket.close()
+        assert (host.listen_addrs(), host.interface_addrs()) == ((), ())
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal_p2p.fair.buckets import Rate
 from shoal_p2p.gossip.flood_gate import FloodGate, FloodLimits
 from shoal_p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
 from shoal_wire.types import PeerId
@@ -45,19 +46,18 @@ def test_a_prefix_has_its_slots_and_others_theirs() -> None:
     assert gate.refused == {GateRefusal.PREFIX_FULL: 1}
 
 
-def test_unfinished_handshakes_are_few_for_a_prefix_and_in_all() -> None:
-    gate = InboundGate(GateLimits(prefix_handshakes=2, handshakes=3), 0.0)
+def test_unfinished_handshakes_are_few_for_a_prefix() -> None:
+    gate = InboundGate(GateLimits(prefix_handshakes=2), 0.0)
     shaking = [admitted(gate, ONE), admitted(gate, ONE)]
     assert gate.admit(SAME, 0.0) is GateRefusal.PREFIX_HANDSHAKES
     admitted(gate, OTHER)
-    assert gate.admit("192.0.2.1", 0.0) is GateRefusal.HANDSHAKES
     shaking[0].settled()
     shaking[1].left()
     admitted(gate, SAME)
 
 
 def test_a_prefix_that_comes_and_goes_is_paced() -> None:
-    gate = InboundGate(GateLimits(prefix_per_second=1.0, prefix_burst=5.0), 0.0)
+    gate = InboundGate(GateLimits(prefix_pace=Rate(per_second=1.0, burst=5.0)), 0.0)
     for _ in range(5):
         admitted(gate, ONE).left()
     assert gate.admit(ONE, 0.0) is GateRefusal.PREFIX_PACE
@@ -77,7 +77,7 @@ def test_loopback_is_free_of_the_prefix_unless_told() -> None:
 
 
 def test_all_together_are_paced_and_the_memory_of_prefixes_is_bounded() -> None:
-    gate = InboundGate(GateLimits(per_second=1.0, burst=5000.0), 0.0)
+    gate = InboundGate(GateLimits(pace=Rate(per_second=1.0, burst=5000.0)), 0.0)
     for number in range(5000):
         admitted(gate, f"10.{number // 250}.{number % 250}.1").left()
     assert gate.admit("192.0.2.1", 0.0) is GateRefusal.PACE
