@@ -89,7 +89,7 @@ class NodeSettings(BaseModel):
     port_mapping: bool = key(
         True,
         "node bootstrap",
-        "Ask the router (NAT-PMP, UPnP) to forward the listening port if this machine has only "
+        "Ask the router (UPnP) to forward the listening port if this machine has only "
         "private addresses; undone at the end.",
     )
     swarm_key: str = key(

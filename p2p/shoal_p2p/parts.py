@@ -172,7 +172,7 @@ class Libp2pNetwork:
         return HolePunch(host=self.host, hearsay=hearsay)
 
     def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
-        """Return port mapping by NAT-PMP or UPnP."""
+        """Return port mapping by UPnP."""
         return PortMapping(host=self.host, wanted=wanted, on_reached=on_reached)
 
     def relay(self, limits: RelayLimits) -> RelayServer:

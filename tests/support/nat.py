@@ -55,8 +55,8 @@ _FORWARDING = """\
 ext_ifname=wan
 listening_ip=lan
 ipv6_disable=yes
-enable_upnp=%s
-enable_natpmp=%s
+enable_upnp=yes
+enable_natpmp=no
 uuid=00000000-0000-0000-0000-000000000001
 allow 1024-65535 192.168.0.0/16 1024-65535
 """
@@ -159,8 +159,8 @@ class Internet:
                     raise OSError(f"no device {device}")
                 time.sleep(0.05)
 
-    def behind_forwarding(self, *, nat_pmp: bool) -> tuple[Prefix, str]:
-        """Add a host whose router forwards ports when asked, by NAT-PMP alone or by UPnP alone.
+    def behind_forwarding(self) -> tuple[Prefix, str]:
+        """Add a host whose router forwards ports when asked by UPnP.
 
         Also returns the router's address.
         """
@@ -169,7 +169,7 @@ class Internet:
         folder = tempfile.TemporaryDirectory()
         self._folders.append(folder)
         config = Path(folder.name) / "miniupnpd.conf"
-        config.write_text(_FORWARDING % (("no", "yes") if nat_pmp else ("yes", "no")))
+        config.write_text(_FORWARDING)
         command = ("ip", "netns", "exec", router, "miniupnpd", "-d", "-f", str(config))
         with (Path(folder.name) / "log").open("wb") as log:
             self._daemons.append(

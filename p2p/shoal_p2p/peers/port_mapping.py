@@ -23,9 +23,9 @@ from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.homes import LOOPBACK, home_of
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.inbound_gate import ip_of
-from shoal_p2p.peers.forwarded import Forwarded, RouterError
 from shoal_p2p.peers.outside import Outside, ask_outside, tcp_ports
 from shoal_p2p.peers.router import Router, can_ask
+from shoal_p2p.peers.upnp import Forwarded, RouterError
 from shoal_p2p.peers.witnesses import most_say_so, outsiders, witnesses
 
 if TYPE_CHECKING:

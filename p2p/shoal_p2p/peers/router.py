@@ -1,12 +1,12 @@
 """The router of this network, asked to forward a port, by a process of its own for each question.
 
-    node ── port, seconds, what it forwards now ──▶ child ◀──▶ whoever answers as a router
-         ◀── host, port, seconds, or why not ──────    (NAT-PMP, else UPnP)
+    node ── port, seconds, its port now ──▶ child ◀──▶ whoever answers as a router
+         ◀── host, port, seconds, or why not ──
 
 Any machine on the local network may answer as a router. miniupnpc keeps whatever it is sent
 (measured: a stranger who sends without end had all of the memory), waits for each part of an answer
 but never for the whole, and writes to the terminal. So the child has little memory, some seconds,
-and no terminal (`shoal_p2p.peers.router_child`).
+and no terminal (`shoal_p2p.peers.upnp`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import json
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any, Final
 
 import trio
 
 from shoal_base.children import environment, python
-from shoal_p2p.peers.forwarded import Forwarded, RouterError
+from shoal_p2p.peers.upnp import Forwarded, RouterError
 
 MAX_ANSWER_BYTES: Final = 1 << 12
 """The child's one line has some hundred bytes."""
@@ -40,9 +39,9 @@ class Router:
 
     def __init__(self, command: Sequence[str] | None = None) -> None:
         """`command` stands in for the child; the question is its last argument."""
-        self._command = list(command or python("-m", "shoal_p2p.peers.router_child"))
-        self._held: tuple[int, Forwarded] | None = None
-        """The port here, and what the router forwards to it."""
+        self._command = list(command or python("-m", "shoal_p2p.peers.upnp"))
+        self._held: tuple[int, int] | None = None
+        """The port here, and the router's that leads to it."""
 
     async def forward(self, port: int, lease_s: float) -> Forwarded:
         """Have a port of the router lead to this machine's `port`: the one held, else the same
@@ -51,18 +50,18 @@ class Router:
         Raises:
             RouterError: there is no router, or it does not forward.
         """
-        held = self._held[1] if self._held is not None and self._held[0] == port else None
-        said = await self._ask(port, lease_s, held)
+        held = self._held
+        outside = held[1] if held is not None and held[0] == port else port
+        said = await self._ask(port, lease_s, outside)
         try:
             found = Forwarded(
                 host=str(said["host"]),
                 port=int(said["port"]),
                 lease_s=float(said["lease_s"]),
-                way=str(said["way"]),
             )
         except (LookupError, ValueError, TypeError, ArithmeticError):
             raise RouterError(_NO_ANSWER) from None
-        self._held = (port, found)
+        self._held = (port, found.port)
         return found
 
     async def forget(self) -> None:
@@ -71,8 +70,8 @@ class Router:
         if held is not None:
             await self._ask(held[0], 0.0, held[1])
 
-    async def _ask(self, port: int, lease_s: float, held: Forwarded | None) -> dict[str, Any]:
-        question = {"port": port, "lease_s": lease_s, "held": held and asdict(held)}
+    async def _ask(self, port: int, lease_s: float, outside: int) -> dict[str, Any]:
+        question = {"port": port, "lease_s": lease_s, "outside": outside}
         try:
             line = await self._line(json.dumps(question))
         except OSError as error:

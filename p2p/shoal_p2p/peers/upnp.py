@@ -1,20 +1,30 @@
-"""A router asked to forward a port, by UPnP. Blocks, and trusts who answers.
+"""A router asked to forward a port, by UPnP, in a process that may fall ill in the node's place.
 
 miniupnpc believes what the local network says: what comes of it is tried from outside before
-anybody is told (`shoal_p2p.peers.port_mapping`), and it runs where it can do no harm
-(`shoal_p2p.peers.router_child`).
+anybody is told (`shoal_p2p.peers.port_mapping`). The question is the process's last argument, the
+answer a line (`shoal_p2p.peers.router`). No seconds mean that the router is to forget. It imports
+no Trio.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
+import resource
+import signal
 import socket
+import sys
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from shoal_p2p.peers.forwarded import Forwarded, RouterError
+from shoal_base.lines import say_json
 
-NAME: Final = "UPnP"
+MEMORY_BYTES: Final = 128 << 20
+"""Address space of this process; 18 MiB are in use before anybody is asked."""
+ANSWER_S: Final = 19
+"""Seconds for the whole question, below those for which the node waits (`port_mapping`)."""
 _DISCOVER_MS = 2000
 """Longest wait for a router's answer, as the UPnP Device Architecture has it (MX)."""
 _ROUTERS = ("239.255.255.250", 1900)
@@ -25,6 +35,22 @@ _MAX_TRIES = 4
 _TAKEN = "conflict"
 _FOR_EVER_ONLY = "permanent"
 _MAX_ERROR_CHARS = 200
+
+
+class RouterError(Exception):
+    """No router forwards a port here; one line that says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarded:
+    """A port of the router that leads to this machine."""
+
+    host: str
+    """The router's address outside, as it says itself."""
+    port: int
+    """The router's port outside."""
+    lease_s: float
+    """Seconds until the router forgets it; infinite where the router knows no leases."""
 
 
 def forward(port: int, outside: int, lease_s: float) -> Forwarded:
@@ -44,7 +70,7 @@ def forward(port: int, outside: int, lease_s: float) -> Forwarded:
                 continue
             raise
         host = str(_ask(found.externalipaddress))
-        return Forwarded(host=host, port=wanted, lease_s=lasts_s, way=NAME)
+        return Forwarded(host=host, port=wanted, lease_s=lasts_s)
     raise error or RouterError("no port is free")
 
 
@@ -109,3 +135,29 @@ def _ask(question: Callable[[], Any]) -> Any:
         # The library raises bare `Exception` with the router's own words.
         said = " ".join(str(error).split())[:_MAX_ERROR_CHARS]
         raise RouterError(said or repr(error)) from None
+
+
+def answer(*, port: int, outside: int, lease_s: float) -> dict[str, Any]:
+    """Answer one question. Raises RouterError."""
+    if lease_s:
+        return asdict(forward(port, outside, lease_s))
+    forget(port, outside)
+    return {}
+
+
+def main() -> int:
+    """Answer the question in the last argument."""
+    with contextlib.suppress(ValueError):  # a system that bounds no addresses says so (macOS)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    # In C, where miniupnpc waits, no other way leads out. Its default is the end of the process.
+    signal.alarm(ANSWER_S)
+    try:
+        said = answer(**json.loads(sys.argv[-1]))
+    except RouterError as error:
+        said = {"error": str(error)}
+    say_json(said)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -284,7 +284,7 @@ HIDDEN = changed(relays=("R",), **outside(reached=False))
         (
             "none",
             "no router forwards a port when asked (no device)",
-            "turn NAT-PMP or UPnP on",
+            "turn UPnP on",
             "ok",
         ),
     ],

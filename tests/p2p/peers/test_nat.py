@@ -125,12 +125,9 @@ def test_two_nodes_behind_cone_routers_become_direct(
 
 
 @pytest.mark.skipif(shutil.which("miniupnpd") is None, reason="needs Debian's miniupnpd")
-@pytest.mark.parametrize("nat_pmp", [False, True], ids=["UPnP", "NAT-PMP"])
-def test_a_router_that_forwards_ports_lets_others_in(
-    internet: nat.Internet, stage: Stage, nat_pmp: bool
-) -> None:
+def test_a_router_that_forwards_ports_lets_others_in(internet: nat.Internet, stage: Stage) -> None:
     boot = bootstrap(stage, internet)
-    host, outside = internet.behind_forwarding(nat_pmp=nat_pmp)
+    host, outside = internet.behind_forwarding()
     one = hidden(stage, internet, "one", boot, host)
     port = one.address.split("/")[4]
     place = f"/ip4/{outside}/tcp/{port}"

@@ -13,8 +13,8 @@ import trio
 
 from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.peers import port_mapping, upnp
-from shoal_p2p.peers.forwarded import Forwarded, RouterError
 from shoal_p2p.peers.port_mapping import LEASE_S, MappingState, PortMapping
+from shoal_p2p.peers.upnp import Forwarded, RouterError
 from shoal_wire.reach import REACH_PROTOCOL, ReachReply, decode_reach_request, encode_reach_reply
 from shoal_wire.types import PeerId
 from tests.support.doubles.identities import fresh_identity
@@ -39,7 +39,7 @@ class PaperRouter:
         self.asked.append(trio.current_time())
         if self.error:
             raise RouterError(self.error)
-        return Forwarded(host=self.host, port=port + 1, lease_s=lease_s, way="paper")
+        return Forwarded(host=self.host, port=port + 1, lease_s=lease_s)
 
     async def forget(self) -> None:
         self.num_forgotten += 1

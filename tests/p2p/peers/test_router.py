@@ -14,24 +14,20 @@ import pytest
 import trio
 
 from shoal_base.children import python
-from shoal_p2p.peers.forwarded import Forwarded, RouterError
 from shoal_p2p.peers.router import Router
-from shoal_p2p.peers.router_child import MEMORY_BYTES
+from shoal_p2p.peers.upnp import MEMORY_BYTES, Forwarded, RouterError
 from tests.support.netns import available, open_lan
 from tests.support.nodes import until
 
-FOUND = Forwarded(host="9.9.9.9", port=4002, lease_s=math.inf, way="UPnP")
+FOUND = Forwarded(host="9.9.9.9", port=4002, lease_s=math.inf)
 
 
 def with_router(forward: str, forget: str = "") -> Router:
-    """The child with a router on paper, asked by UPnP; NAT-PMP has none."""
+    """The child with a router on paper."""
     code = f"""
 import os, sys, time
-from shoal_p2p.peers import router_child, upnp
-from shoal_p2p.peers.forwarded import Forwarded, RouterError
-
-def deaf(port, outside, lease_s):
-    raise RouterError("deaf")
+from shoal_p2p.peers import upnp
+from shoal_p2p.peers.upnp import Forwarded, RouterError
 
 def forward(port, outside, lease_s):
 {textwrap.indent(forward, " " * 4)}
@@ -39,14 +35,13 @@ def forward(port, outside, lease_s):
 def forget(port, outside):
     {forget or "pass"}
 
-router_child.ANSWER_S = 1
-router_child.WAYS = {{"NAT-PMP": (deaf, deaf), "UPnP": (forward, forget)}}
-router_child.main()
+upnp.ANSWER_S, upnp.forward, upnp.forget = 1, forward, forget
+upnp.main()
 """
     return Router(python("-c", code))
 
 
-GIVES_IT = "return Forwarded(host='9.9.9.9', port=4002, lease_s=float('inf'), way='UPnP')"
+GIVES_IT = "return Forwarded(host='9.9.9.9', port=4002, lease_s=float('inf'))"
 
 
 async def test_what_a_router_forwards_is_renewed_where_it_is_and_given_back(
@@ -64,8 +59,8 @@ async def test_what_a_router_forwards_is_renewed_where_it_is_and_given_back(
     assert log.read_text().split() == ["4001:4001", "4001:4002", "5001:5001", "5001:4002"]
 
 
-async def test_why_no_way_leads_anywhere_is_one_line() -> None:
-    with pytest.raises(RouterError, match=r"^NAT-PMP: deaf; UPnP: not today$"):
+async def test_why_it_does_not_is_one_line() -> None:
+    with pytest.raises(RouterError, match=r"^not today$"):
         await with_router("raise RouterError('not today')").forward(4001, 60)
 
 
@@ -91,8 +86,8 @@ async def test_a_child_that_falls_ill_is_one_line(body: str) -> None:
         "print('[]')",
         "print('{}')",
         "print('null')",
-        """print('{"host": "h", "port": [], "lease_s": 1, "way": ""}')""",
-        """print('{"host": "h", "port": 1e999, "lease_s": 1, "way": ""}')""",
+        """print('{"host": "h", "port": [], "lease_s": 1}')""",
+        """print('{"host": "h", "port": 1e999, "lease_s": 1}')""",
         "print('7' * 100_000)",
         "print('[' * 4_000)",
         r"sys.stdout.buffer.write(b'\xff\n')",
@@ -153,8 +148,8 @@ while True:
 """
 ASK = """
 import resource, trio
-from shoal_p2p.peers.forwarded import RouterError
 from shoal_p2p.peers.router import Router
+from shoal_p2p.peers.upnp import RouterError
 try:
     trio.run(Router().forward, 4001, 60.0)
 except RouterError as error:

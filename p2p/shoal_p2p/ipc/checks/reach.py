@@ -60,7 +60,7 @@ def port_mapping(seen: Seen) -> Iterator[Finding]:
         )
     else:
         is_reached = any(one.reached for one in seen.facts.outside)
-        do = "turn NAT-PMP or UPnP on in the router, or forward the port by hand"
+        do = "turn UPnP on in the router, or forward the port by hand"
         yield found(
             "port mapping",
             f"no router forwards a port when asked ({mapping.error or 'not asked yet'})",
