@@ -9,6 +9,12 @@ from typing import TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
+REMEMBERED = 1024
+"""Entries that a dict or a cache keeps where nothing speaks for another number: more peers than a
+node meets at once, of at most some kilobytes each."""
+MANY = 4 * REMEMBERED
+"""The same where forgetting one would set somebody free, so that throwaway names push out few."""
+
 
 class BoundedDict(MutableMapping[K, V]):
     """A dict of at most `limit` entries, from the oldest to the newest.
@@ -20,7 +26,7 @@ class BoundedDict(MutableMapping[K, V]):
 
     __slots__ = ("_entries", "_limit")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int = REMEMBERED) -> None:
         """Start empty. Raises ValueError for a limit below 0; at 0 nothing is ever kept."""
         if limit < 0:
             raise ValueError(f"{limit} entries are no bound")

@@ -52,7 +52,7 @@ _PURE = (
     (peer_book, "_network_of"),
     (services, "_canonical"),
     (services, "_told"),
-    (targets, "_kept_usable"),
+    (targets, "usable"),
 )
 _MOST_KEPT = 65536
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import REMEMBERED, BoundedDict
 from shoal_p2p.fair import Path
 
 K = TypeVar("K", bound=Hashable)
@@ -64,7 +64,7 @@ class TokenBucket:
 class KeyedBuckets(Generic[K]):
     """One bucket a key, bounded: the key used longest ago is forgotten, with a full bucket."""
 
-    def __init__(self, rate: Rate, *, max_keys: int = 1024) -> None:
+    def __init__(self, rate: Rate, *, max_keys: int = REMEMBERED) -> None:
         self._rate = rate
         self._buckets: BoundedDict[K, TokenBucket] = BoundedDict(max_keys)
 
@@ -98,7 +98,7 @@ class PathBuckets:
     So any number of names on one network may do what the network may, and no more.
     """
 
-    def __init__(self, *rates: Rate, max_keys: int = 1024) -> None:
+    def __init__(self, *rates: Rate, max_keys: int = REMEMBERED) -> None:
         """`rates` are of a path's first part, of its first two, and so on."""
         self._levels = [KeyedBuckets[Path](rate, max_keys=max_keys) for rate in rates]
 

@@ -19,13 +19,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
+from shoal_base.bounded import REMEMBERED
 from shoal_p2p.fair import Path
 
 T = TypeVar("T")
-
-_MAX_DEBTORS = 1024
-"""Most children of a node that are remembered for what they owe alone, while nothing of theirs
-waits. A guess: some thousand networks is more than a node meets in the time a debt lasts."""
 
 
 class _QueueNode(Generic[T]):
@@ -54,7 +51,7 @@ class _QueueNode(Generic[T]):
         """Forget the children that owe nothing any more, or else those that have owed longest."""
         idle = [key for key, child in self.children.items() if child.is_idle]
         for key in idle:
-            if self.children[key].paid <= self.clock or len(self.children) > _MAX_DEBTORS:
+            if self.children[key].paid <= self.clock or len(self.children) > REMEMBERED:
                 del self.children[key]
 
 
@@ -177,7 +174,7 @@ class FairQueue(Generic[T]):
         ):
             if node.is_idle and node.paid <= parent.clock:
                 del parent.children[key]
-            if len(parent.children) > _MAX_DEBTORS:
+            if len(parent.children) > REMEMBERED:
                 parent.forget_debts()
 
     def _items(self, node: _QueueNode[T]) -> Iterator[T]:

@@ -16,9 +16,6 @@ import math
 from shoal_base.bounded import BoundedDict
 from shoal_p2p.fair.buckets import Rate
 
-_MAX_NETWORKS = 1024
-"""Networks remembered, the latest. A guess: more than ask one node within some seconds."""
-
 
 class SpareRate:
     """The use that networks have made of one rate lately; `now` is monotonic seconds."""
@@ -27,7 +24,7 @@ class SpareRate:
         self._burst = rate.burst
         self._memory_s = rate.burst / rate.per_second
         self._of_all, self._at = 0.0, now
-        self._used: BoundedDict[str, tuple[float, float]] = BoundedDict(_MAX_NETWORKS)
+        self._used: BoundedDict[str, tuple[float, float]] = BoundedDict()
         """The bytes that a network had used, and when that was so."""
 
     def wait_s(self, network: str, now: float) -> float:

@@ -35,7 +35,6 @@ A = TypeVar("A", Listing, Envelopes, Chunk)
 ANSWER_SECONDS = 10.0
 """Deadline for a whole exchange: 1 MiB at 100 KiB a second."""
 
-_MAX_NOTED = 1024
 _LEAST_BUSY_SECONDS = 0.1
 _REQUESTS = Rate(burst=56, per_second=14)
 _BYTES = Rate(burst=14 << 20, per_second=3_600_000)
@@ -74,10 +73,10 @@ class RolloutAsker:
         self._report = report
         self._stats = stats
         self._answer_seconds = answer_seconds
-        self._shunned: BoundedDict[PeerId, float] = BoundedDict(_MAX_NOTED)
-        self._busy: BoundedDict[PeerId, float] = BoundedDict(_MAX_NOTED)
-        self._requests: KeyedBuckets[PeerId] = KeyedBuckets(_REQUESTS, max_keys=_MAX_NOTED)
-        self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(_BYTES, max_keys=_MAX_NOTED)
+        self._shunned: BoundedDict[PeerId, float] = BoundedDict()
+        self._busy: BoundedDict[PeerId, float] = BoundedDict()
+        self._requests: KeyedBuckets[PeerId] = KeyedBuckets(_REQUESTS)
+        self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(_BYTES)
 
     def is_usable(self, peer_id: PeerId) -> bool:
         """Return whether it makes sense to ask this peer now."""

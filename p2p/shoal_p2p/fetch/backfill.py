@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 
-_MAX_LEFT = 1024
 _OVERLAP_SECONDS = 60
 """Asked for again: the one who answered last time may have been the one who missed something."""
 
@@ -89,7 +88,7 @@ class Backfill:
         self._heard_shards: frozenset[int] = frozenset()
         self._fresh: dict[PeerId, float] = {}
         """Peers that came and were not asked since, and when each came."""
-        self._left_at: BoundedDict[PeerId, float] = BoundedDict(_MAX_LEFT)
+        self._left_at: BoundedDict[PeerId, float] = BoundedDict()
         """Time when each peer that is no longer connected was last seen."""
         self._early = TokenBucket(
             Rate(burst=self._settings.idle_rounds, per_second=1 / self._settings.every_seconds),

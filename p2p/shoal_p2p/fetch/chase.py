@@ -26,7 +26,6 @@ class ChaseLimits:
     per_publisher: Rate = field(default=Rate(burst=6, per_second=1 / 60))
     per_connection: Rate = field(default=Rate(burst=24, per_second=0.25))
     """Budget for a connection's strangers, and as much again for its proven publishers."""
-    max_keys: int = 1024
 
 
 class ChaseRights:
@@ -34,13 +33,11 @@ class ChaseRights:
 
     def __init__(self, limits: ChaseLimits | None = None) -> None:
         limits = limits or ChaseLimits()
-        self._publishers: KeyedBuckets[PeerId] = KeyedBuckets(
-            limits.per_publisher, max_keys=limits.max_keys
-        )
+        self._publishers: KeyedBuckets[PeerId] = KeyedBuckets(limits.per_publisher)
         self._connections: KeyedBuckets[tuple[PeerId | None, bool]] = KeyedBuckets(
-            limits.per_connection, max_keys=limits.max_keys
+            limits.per_connection
         )
-        self._proven: BoundedDict[PeerId, None] = BoundedDict(limits.max_keys)
+        self._proven: BoundedDict[PeerId, None] = BoundedDict()
 
     def is_proven(self, publisher: PeerId) -> bool:
         """Return whether a gap of this publisher has been filled lately."""

@@ -25,7 +25,6 @@ from shoal_wire.verdict import Reason
 _IN_VAIN = 16.0
 """Turns that a batch which could not be had costs: more than may run at once, so whoever claims in
 vain comes after all who have not."""
-_MAX_VAIN = 1024
 
 Claim = tuple[BatchId, PeerId, int, int, int]
 """Id, publisher, number and size of a batch, as somebody states them."""
@@ -100,7 +99,7 @@ class PullQueue:
         self._room: ShareTree[PullJob] = ShareTree()
         """Waiting jobs are free to be displaced, running ones are not."""
         self._turns: FairQueue[PullJob] = FairQueue()
-        self._vain: BoundedDict[Lane, list[Path]] = BoundedDict(_MAX_VAIN)
+        self._vain: BoundedDict[Lane, list[Path]] = BoundedDict()
         """Lanes of which nothing could be had since these claims, each of which holds turns."""
         self._newest = itertools.count(0, -1)
         self._bytes: KeyedBuckets[Account] = KeyedBuckets(limits.bytes_per_publisher)

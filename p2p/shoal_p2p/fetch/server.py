@@ -54,7 +54,6 @@ SERVE_LIMITS = RequestLimits(
 )
 """At most 16 answers of 1 MiB in memory, each read within 15 s or cut off."""
 
-_MAX_GIVEN = 256
 _LOADED_SECONDS = 0.25
 """Wait told to a peer that was refused because others take all, in seconds."""
 _MAX_SCANNED = 4096
@@ -101,7 +100,7 @@ class RolloutServer:
         self._network_of = network_of
         self._requests: KeyedBuckets[PeerId] = KeyedBuckets(limits.requests_per_peer)
         self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_peer)
-        self._given: BoundedDict[BatchId, None] = BoundedDict(_MAX_GIVEN)
+        self._given: BoundedDict[BatchId, None] = BoundedDict()
         self._gave = trio.Event()
         self._patience: KeyedBuckets[PeerId] = KeyedBuckets(limits.refusals_per_peer)
         self._shared = SpareRate(limits.bytes_of_all, trio.current_time())

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import trio
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import MANY, BoundedDict
 from shoal_p2p.fair import PASSED_ON, SIGNED
 from shoal_p2p.fetch.pull_queue import Claim, Lane, PullJob, PullQueue, QueueLimits, claim_of
 from shoal_p2p.fetch.stats import FetchStats
@@ -23,8 +23,6 @@ from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
-
-_MAX_REFUSED = 4096
 
 
 class WantedBatches(Announcements):
@@ -52,7 +50,7 @@ class WantedBatches(Announcements):
         self.queue = PullQueue(limits or QueueLimits(), trio.current_time())
         """Jobs that wait or run."""
         self._fetching: set[Claim] = set()
-        self._refused: BoundedDict[Claim, None] = BoundedDict(_MAX_REFUSED)
+        self._refused: BoundedDict[Claim, None] = BoundedDict(MANY)
         self._changed = trio.Event()
 
     def is_pending(self, batch_id: BatchId) -> bool:

@@ -15,15 +15,15 @@ import psutil
 from libp2p.peer.id import ID
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from shoal_base.bounded import MANY
 from shoal_wire.types import PeerId
 
 _ANY = ("/ip4/0.0.0.0", "/ip6/::")
 
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns4", "dns6", "dns", "dnsaddr")
 MAX_ADDRESS_CHARS = 512
-_KEPT_TEXTS = 2048
-"""Parsed addresses, and peer ids, that are cached, since peer lists repeat the same ones. None is
-over a kilobyte, so the cache has two megabytes at most where strangers choose them."""
+"""Bound on addresses and peer ids in text. What is parsed of them is cached, since lists repeat
+the same ones."""
 _SLOW_WEBSOCKET = "WebSocket is not supported: half as fast as TCP, and it cannot be cut off"
 _SLOW_QUIC = "QUIC is not supported: a thirtieth of TCP's speed in this libp2p"
 _UNSUPPORTED = {
@@ -77,7 +77,7 @@ def parse_transport(text: str) -> str:
 _EXAMPLE = "/ip4/127.0.0.1/tcp/4001"
 
 
-@lru_cache(maxsize=_KEPT_TEXTS)
+@lru_cache(maxsize=MANY)
 def _canonical(text: str) -> str:
     try:
         address = Multiaddr(text)
@@ -109,9 +109,12 @@ def is_circuit(address: str) -> bool:
 
 def parse_peer_id(text: str) -> PeerId:
     """Return `text` if it is a peer id in base58. Raises ValueError."""
-    return _kept_peer_id(text) if len(text) <= MAX_ADDRESS_CHARS else _peer_id(text)
+    if len(text) > MAX_ADDRESS_CHARS:
+        raise ValueError("the peer id is too long")
+    return _peer_id(text)
 
 
+@lru_cache(maxsize=MANY)
 def _peer_id(text: str) -> PeerId:
     try:
         peer_id = ID.from_base58(text)
@@ -123,9 +126,6 @@ def _peer_id(text: str) -> PeerId:
     return PeerId(peer_id.to_base58())
 
 
-_kept_peer_id = lru_cache(maxsize=_KEPT_TEXTS)(_peer_id)
-
-
 def _why_not(text: str, error: Exception) -> str:
     """Return what is wrong with a peer id, where more can be said than that it is none."""
     if "…" in text or "..." in text:
@@ -133,7 +133,7 @@ def _why_not(text: str, error: Exception) -> str:
     return f": {error}" if text.isascii() else ""
 
 
-@lru_cache(maxsize=_KEPT_TEXTS)
+@lru_cache(maxsize=MANY)
 def to_libp2p_id(peer_id: PeerId) -> ID:
     """Return libp2p's object for `peer_id`."""
     return ID.from_base58(peer_id)
@@ -150,7 +150,7 @@ def from_libp2p_id(peer_id: ID) -> PeerId:
     return peer_id_of_bytes(raw) if len(raw) <= MAX_ADDRESS_CHARS else PeerId(peer_id.to_base58())
 
 
-@lru_cache(maxsize=_KEPT_TEXTS)
+@lru_cache(maxsize=MANY)
 def peer_id_of_bytes(raw: bytes) -> PeerId:
     """Return the base58 text of a peer id of at most some hundred bytes, which is cached."""
     return PeerId(ID(raw).to_base58())

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shoal_base.bounded import MANY
 from shoal_wire.types import PeerId
-
-_MAX_BANS = 4096
-"""Bans remembered at once; names are free, so a stranger could earn any number."""
 
 
 class Admission:
@@ -23,7 +21,7 @@ class Admission:
         Of too many, the one that ends first is forgotten.
         """
         until = max(now + seconds, self._banned_until.get(peer_id, 0.0))
-        while len(self._banned_until) >= _MAX_BANS:
+        while len(self._banned_until) >= MANY:
             del self._banned_until[min(self._banned_until, key=lambda p: self._banned_until[p])]
         self._banned_until[peer_id] = until
 

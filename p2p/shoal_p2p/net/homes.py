@@ -5,12 +5,11 @@ from __future__ import annotations
 import ipaddress
 from functools import lru_cache
 
+from shoal_base.bounded import REMEMBERED
 from shoal_p2p.net.inbound_gate import IpAddress, ip_of
 
 LOOPBACK = "loopback"
 NOWHERE = "nowhere"
-_KEPT_ADDRESSES = 1024
-"""Hosts whose private network is cached: a few for each peer of a large swarm's lists."""
 _PRIVATE = tuple(
     map(
         ipaddress.ip_network,
@@ -36,7 +35,7 @@ def home_of(host: str) -> str | None:
     return NOWHERE if address is None else _home(address)
 
 
-@lru_cache(maxsize=_KEPT_ADDRESSES)
+@lru_cache(maxsize=REMEMBERED)
 def _home(address: IpAddress) -> str | None:
     if address.is_loopback:
         return LOOPBACK

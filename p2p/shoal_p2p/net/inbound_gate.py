@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
+from shoal_base.bounded import MANY, REMEMBERED
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 
-_MAX_PREFIXES = 4096
 _IPV4_BITS, _IPV6_BITS = 24, 48
-_KEPT_TEXTS = 1024
-_MAX_KEPT_CHARS = 64
+_MAX_CHARS = 64
+"""Longer texts are no address, also with a zone."""
 
 
 class GateRefusal(StrEnum):
@@ -47,9 +47,10 @@ class GateLimits:
 
 def ip_of(host: str) -> IpAddress | None:
     """Return a text address as a number, an IPv4 one in IPv6's clothes as what it is; else None."""
-    return _kept_ip(host) if len(host) <= _MAX_KEPT_CHARS else _ip(host)
+    return _ip(host) if len(host) <= _MAX_CHARS else None
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _ip(host: str) -> IpAddress | None:
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -58,9 +59,6 @@ def _ip(host: str) -> IpAddress | None:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
-
-
-_kept_ip = lru_cache(maxsize=_KEPT_TEXTS)(_ip)
 
 
 def prefix_of(host: str) -> str | None:
@@ -83,7 +81,7 @@ class InboundGate:
         self._handshaking: Counter[str] = Counter()
         self._handshakes = 0
         self._pace = TokenBucket(limits.pace, now)
-        self._paces: KeyedBuckets[str] = KeyedBuckets(limits.prefix_pace, max_keys=_MAX_PREFIXES)
+        self._paces: KeyedBuckets[str] = KeyedBuckets(limits.prefix_pace, max_keys=MANY)
         self.refused: Counter[GateRefusal] = Counter()
 
     @property

@@ -27,6 +27,7 @@ from libp2p.stream_muxer.yamux.yamux import (
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 
+from shoal_base.bounded import MANY
 from shoal_p2p.fair.buckets import Buckets, PathBuckets, Rate
 from shoal_p2p.net.channel import Channel
 from shoal_p2p.net.circuit import CircuitStream
@@ -47,7 +48,6 @@ millisecond of its loop. Honest peers ask some twenty times a second at most (`f
 OF_SOURCE = Rate(burst=800.0, per_second=200.0)
 """Shared by all connections from one network, or through one relay, so that another connection does
 not grant another burst."""
-_MAX_SOURCES = 4096
 _LEAST_PAUSE_S = 0.001
 """A debt of almost nothing is waited for again and again."""
 
@@ -224,7 +224,7 @@ class KeepaliveUpgrader(TransportUpgrader):
         self._unread: UnreadOfAll[WindowedYamux] = UnreadOfAll(
             max_bytes=MAX_UNREAD_OF_ALL_BYTES, cut=abort
         )
-        self._paces = PathBuckets(OF_SOURCE, OF_CONNECTION, max_keys=_MAX_SOURCES)
+        self._paces = PathBuckets(OF_SOURCE, OF_CONNECTION, max_keys=MANY)
         self._numbers = itertools.count()
 
     async def upgrade_security(

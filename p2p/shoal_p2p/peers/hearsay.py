@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import trio
 
+from shoal_base.bounded import MANY
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate
 from shoal_p2p.net.address import expand_unspecified, host_and_port, is_circuit
 from shoal_p2p.net.homes import LOOPBACK, NOWHERE, home_of
@@ -27,8 +28,6 @@ DIALS_A_NETWORK = Rate(burst=32.0, per_second=32 / 60)
 """Dials of one network (`prefix_of`); loopback is free. Half of what a peer list names."""
 DIALS_A_SPEAKER = Rate(burst=32.0, per_second=32 / 60)
 """Dials of what one network has said, or one peer of this machine, or mDNS."""
-_MAX_KEYS = 4096
-"""Speakers, places and networks that are remembered; the longest unused are forgotten first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +61,9 @@ class Hearsay:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._of_speaker: KeyedBuckets[str] = KeyedBuckets(DIALS_A_SPEAKER, max_keys=_MAX_KEYS)
-        self._of_place: KeyedBuckets[tuple[str, int]] = KeyedBuckets(
-            DIALS_A_PLACE, max_keys=_MAX_KEYS
-        )
-        self._of_network: KeyedBuckets[str] = KeyedBuckets(DIALS_A_NETWORK, max_keys=_MAX_KEYS)
+        self._of_speaker: KeyedBuckets[str] = KeyedBuckets(DIALS_A_SPEAKER, max_keys=MANY)
+        self._of_place: KeyedBuckets[tuple[str, int]] = KeyedBuckets(DIALS_A_PLACE, max_keys=MANY)
+        self._of_network: KeyedBuckets[str] = KeyedBuckets(DIALS_A_NETWORK, max_keys=MANY)
 
     def speaker(self, peer_id: PeerId) -> Speaker:
         """Return a peer as a speaker: of no private network once it is not connected any more.

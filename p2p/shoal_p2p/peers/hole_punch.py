@@ -59,7 +59,6 @@ _KNOCKS_S = (0.1, 0.3, 0.8)
 """Pauses between dials where a router refuses and does not just drop."""
 _MAX_AT_ONCE = 8
 """Peers that this node leads the talk with, and as many that lead it."""
-_MAX_REMEMBERED = 1024
 
 
 class HolePunch:
@@ -72,8 +71,8 @@ class HolePunch:
         """A peer has connected since the last look."""
         self._leading: set[PeerId] = set()
         self._following: set[PeerId] = set()
-        self._rests_until: BoundedDict[PeerId, float] = BoundedDict(_MAX_REMEMBERED)
-        self._ended: BoundedDict[PeerId, bool] = BoundedDict(_MAX_REMEMBERED)
+        self._rests_until: BoundedDict[PeerId, float] = BoundedDict()
+        self._ended: BoundedDict[PeerId, bool] = BoundedDict()
         host.add_peer_callbacks(connected=lambda _peer_id: self._come.set())
 
     @property

@@ -42,7 +42,6 @@ _DIAL_PAUSE_SECONDS = 10.0
 """Pause between two dials for one asker, so that this node is no tool to scan ports with."""
 _MAX_DIALS = 8
 """Askers that are dialled at once."""
-_MAX_REMEMBERED = 512
 
 
 def wall_ms() -> int:
@@ -79,9 +78,7 @@ class ReachServer:
 
     host: Host
     wall_ms: Callable[[], int] = wall_ms
-    _last: BoundedDict[PeerId, _LastDial] = field(
-        default_factory=lambda: BoundedDict(_MAX_REMEMBERED)
-    )
+    _last: BoundedDict[PeerId, _LastDial] = field(default_factory=BoundedDict)
     _dialling: int = 0
 
     def serve(self) -> None:

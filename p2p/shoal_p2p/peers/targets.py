@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from itertools import chain, zip_longest
 
 from shoal_p2p.net.address import PeerAddress, is_unspecified, parse_peer_address, parse_transport
@@ -46,10 +45,6 @@ MAX_DIALLED = 3
 _MAX_KNOWN = 6
 """Addresses kept that are more than hearsay; the other two of eight are for hearsay."""
 _MAX_SPEAKERS = MAX_ADDRS_PER_PEER
-_KEPT_WORDS = 512
-"""Peer list entries whose check is cached, since lists repeat the same ones."""
-_MAX_KEPT_CHARS = 1024
-"""Longer entries are not cached: half a megabyte bounds the cache."""
 
 
 class TargetState(StrEnum):
@@ -407,11 +402,6 @@ def usable(addresses: tuple[str, ...], said_by: Speaker | None = None) -> tuple[
 
     None may tell of all.
     """
-    is_short = sum(map(len, addresses)) <= _MAX_KEPT_CHARS
-    return (_kept_usable if is_short else _usable)(addresses, said_by)
-
-
-def _usable(addresses: tuple[str, ...], said_by: Speaker | None) -> tuple[str, ...]:
     found: list[str] = []
     for text in addresses[: 4 * MAX_ADDRS_PER_PEER]:
         try:
@@ -423,6 +413,3 @@ def _usable(addresses: tuple[str, ...], said_by: Speaker | None) -> tuple[str, .
         if said_by is None or said_by.may_tell(address):
             found.append(address)
     return tuple(found[:MAX_ADDRS_PER_PEER])
-
-
-_kept_usable = lru_cache(maxsize=_KEPT_WORDS)(_usable)

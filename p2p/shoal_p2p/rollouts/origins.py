@@ -14,13 +14,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import MANY, BoundedDict
 from shoal_ipc.messages import GroupOutcome
 from shoal_p2p.buffer.types import BufferEntry
 from shoal_wire.types import GroupId, PeerId
 
 WINDOW_MINUTES: Final = 60
-_MAX_LEASED: Final = 8192
 _MAX_NETWORKS: Final = 256
 """The networks learnt from last stay."""
 _MAX_NAMES: Final = 256
@@ -83,7 +82,7 @@ class Origins:
     """The origins of what one node has learnt from others since its start."""
 
     def __init__(self) -> None:
-        self._leased: BoundedDict[GroupId, tuple[str, str, PeerId]] = BoundedDict(_MAX_LEASED)
+        self._leased: BoundedDict[GroupId, tuple[str, str, PeerId]] = BoundedDict(MANY)
         self._networks: BoundedDict[str, _Origin] = BoundedDict(_MAX_NETWORKS)
 
     def note(self, entry: BufferEntry) -> None:

@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 GROUPS_A_STEP, COMPLETIONS_A_STEP = 64, 256
 """The most that goes into the buffer before everybody else has a turn: two milliseconds or so, most
 of it for long completions, which are cut short to be shown."""
-_MAX_WITHDRAWN = 256
 _SWEEP_SECONDS = 5.0
 _PRUNE_SECONDS = 60.0
 _SERVED_MS = 600_000
@@ -103,7 +102,7 @@ class RolloutPool:
         self._reputation = reputation
         self._network_of = network_of
         self._keepers = tuple(keepers)
-        self._withdrawn: BoundedDict[BatchId, None] = BoundedDict(_MAX_WITHDRAWN)
+        self._withdrawn: BoundedDict[BatchId, None] = BoundedDict()
         self.restored = trio.Event()
         """Set once what is on disk is in the buffer and known to the ledger."""
         self._turn_groups = self._turn_completions = 0

@@ -80,10 +80,8 @@ class ShardSettings:
     """Above this many, those that serve no needed shard, and surplus ones, are closed."""
     most_peers: int = 12
     """A peer whose shards all have more than this many is surplus."""
-    max_remembered: int = 1024
 
 
-_MAX_PUBLISHERS = 1024
 _HEARD_S = 600.0
 """A publisher counts for so long after its latest batch."""
 
@@ -97,7 +95,7 @@ class ShardTraffic:
         """Groups received, counted by the publisher's smallest shard."""
         self._depth, self._leaves = 0, Counter[int]()
         """The same by the shards of a depth; a tick would add up thousands."""
-        self._heard_at: BoundedDict[PeerId, float] = BoundedDict(_MAX_PUBLISHERS)
+        self._heard_at: BoundedDict[PeerId, float] = BoundedDict()
 
     def accepted(self, told: BatchAccepted) -> None:
         """Count a valid batch of another node."""
@@ -182,8 +180,8 @@ class ShardKeeper:
         self._rng = rng or random.Random()
         self._num_peers: Mapping[int, int] = {}
         self._changed = trio.Event()
-        self._asked: BoundedDict[PeerId, float] = BoundedDict(self._settings.max_remembered)
-        self._dialled: BoundedDict[PeerId, float] = BoundedDict(self._settings.max_remembered)
+        self._asked: BoundedDict[PeerId, float] = BoundedDict()
+        self._dialled: BoundedDict[PeerId, float] = BoundedDict()
         self._useless_since: dict[PeerId, float] = {}
         """Connected peers that serve no needed shard."""
 

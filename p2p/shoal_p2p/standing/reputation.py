@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shoal_base.bounded import MANY
 from shoal_base.rows import one_a_line
 from shoal_p2p.standing.sampling import SamplingRow, SamplingStandings
 from shoal_p2p.standing.scoring import (
@@ -41,8 +42,6 @@ _BAN_MEMORY_SECONDS = 86_400.0
 """Time after a ban in which another one lasts twice as long."""
 _MAX_AGE_SECONDS = 30 * 86_400.0
 """Most age that is believed of a saved file, also where it is the clock that jumped."""
-_MAX_SAVED = 2048
-"""Most peers in the file, banned ones first. A guess: half of those remembered."""
 _VERSION = 1
 _MAX_PEER_ID_CHARS = 128
 
@@ -213,7 +212,7 @@ class Reputation:
         samplings = {r.peer_id: r for r in self.sampling.rows(now) if r.groups > _PRACTICALLY_NONE}
         bans = {p: b for p, b in self._bans.items() if now - b.until < _BAN_MEMORY_SECONDS}
         telling = [*bans, *standings, *samplings]
-        peers = list(dict.fromkeys(telling))[:_MAX_SAVED]
+        peers = list(dict.fromkeys(telling))[:MANY]
         rows = []
         for peer_id in peers:
             standing, sampled = standings.get(peer_id), samplings.get(peer_id)
@@ -246,7 +245,7 @@ class Reputation:
         age_s = min(_MAX_AGE_SECONDS, max(0.0, (wall_ms - _number(content["saved_ms"])) / 1000))
         blocked = {_peer_id(item) for item in _list(content["blocked"])}
         protected = {_peer_id(item) for item in _list(content["protected"])}
-        parsed = [_parse(item, age_s) for item in _list(content["peers"])[:_MAX_SAVED]]
+        parsed = [_parse(item, age_s) for item in _list(content["peers"])[:MANY]]
         self._blocked, self._protected = blocked, protected - blocked
         for standing, sampled, ban in parsed:
             self.board.restore(standing, now, age_s=age_s)

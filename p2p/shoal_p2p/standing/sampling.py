@@ -25,7 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import MANY, BoundedDict
 from shoal_wire.types import GroupId, PeerId
 
 HALF_LIFE_SECONDS = 900.0
@@ -57,10 +57,6 @@ spread .3 (none: for nine)."""
 _OWN_MEMORY = 200.0
 _FEW = 4.0
 """Own groups of a family that count as much as those of all families do."""
-_MAX_PUBLISHERS = 4096
-_MAX_SOURCES = 1024
-_MAX_FAMILIES = 1024
-_MAX_REPORTED = 8192
 
 
 @dataclass(slots=True)
@@ -124,11 +120,11 @@ class SamplingStandings:
     """Records by publisher and by source. Bounded: the least recently reported is forgotten."""
 
     def __init__(self) -> None:
-        self._records: BoundedDict[PeerId, _Record] = BoundedDict(_MAX_PUBLISHERS)
-        self._sources: BoundedDict[str, _Record] = BoundedDict(_MAX_SOURCES)
-        self._usual: BoundedDict[str, _Usual] = BoundedDict(_MAX_FAMILIES)
+        self._records: BoundedDict[PeerId, _Record] = BoundedDict(MANY)
+        self._sources: BoundedDict[str, _Record] = BoundedDict()
+        self._usual: BoundedDict[str, _Usual] = BoundedDict()
         self._usual_of_all = _Usual()
-        self._reported: BoundedDict[GroupId, None] = BoundedDict(_MAX_REPORTED)
+        self._reported: BoundedDict[GroupId, None] = BoundedDict(MANY)
 
     def report(
         self,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from shoal_base.bounded import MANY
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
@@ -31,8 +32,6 @@ BAN_BELOW = -40.0
 
 _CREDIT_INTERVAL_SECONDS = 1.0
 """One first delivery in so many seconds counts, so that a stream of them earns no faster."""
-_MAX_PEERS = 4096
-"""Peers remembered. A guess: several times what a node meets in an hour."""
 _FORGET_ABOVE = 0.01
 """A row that says less is not saved: a single lost point is that little after an hour."""
 
@@ -230,7 +229,7 @@ class Scoreboard:
         """Return a peer's standing brought up to `now`."""
         standing = self._standings.get(peer_id)
         if standing is None:
-            if len(self._standings) >= _MAX_PEERS:
+            if len(self._standings) >= MANY:
                 self._make_room(now)
             standing = self._standings[peer_id] = _Standing(at=now)
         standing.points = standing.left(now)
@@ -240,7 +239,7 @@ class Scoreboard:
     def _make_room(self, now: float) -> None:
         """Forget the quarter with least to say: throwaway names must not push out real records."""
         ordered = sorted(self._standings, key=lambda peer_id: self.row(peer_id, now).weight)
-        for peer_id in ordered[: _MAX_PEERS // 4]:
+        for peer_id in ordered[: MANY // 4]:
             del self._standings[peer_id]
 
 

@@ -6,7 +6,7 @@ import trio
 import trio.testing
 
 from shoal_p2p.fair.limiter import FairLimiter
-from shoal_p2p.fair.queue import _MAX_DEBTORS, FairQueue
+from shoal_p2p.fair.queue import REMEMBERED, FairQueue
 
 
 def drained(queue: FairQueue[str], *, price: float = 1.0) -> str:
@@ -61,14 +61,14 @@ def test_what_does_not_fit_is_passed_over() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     queue = FairQueue[str]()
-    for number in range(3 * _MAX_DEBTORS):
+    for number in range(3 * REMEMBERED):
         path = (f"network {number}", "a")
         queue.add(path, "a")
         queue.take()
         queue.pay(path, 5.0)
         queue.hold(path)
         queue.release(path)
-    assert len(queue._root.children) <= _MAX_DEBTORS + 1
+    assert len(queue._root.children) <= REMEMBERED + 1
 
 
 async def test_a_limiter_gives_what_is_free_at_once_and_then_to_whoever_holds_fewest(
