@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 STORE_FILE = "node.db"
 _FLUSH_SECONDS = 5.0
-_SOLO_SECONDS = 15.0
 
 
 class NodeEnd(StrEnum):
@@ -181,7 +180,7 @@ async def say_who_is_there(peer: ListeningPeer, is_training: Callable[[], bool])
 
     peer.host.add_peer_callbacks(connected=note, disconnected=note)
     alone: bool | None = None
-    await trio.sleep(min(1.0, _SOLO_SECONDS))
+    await trio.sleep(1.0)
     while True:
         changed = trio.Event()
         solo = peer.discovery.solo

@@ -25,7 +25,7 @@ import trio
 from shoal_base.children import environment, python
 from shoal_base.page_file import served_page
 from shoal_p2p.last_words import LastWords
-from shoal_p2p.trainer_child import ending
+from shoal_p2p.trainer_child import LAST_WORDS_S, ending
 from shoal_settings.web_address import NONE
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ _START_S: Final = 120.0
 """Deadline for the page's start on a busy machine, in seconds."""
 _END_S: Final = 5.0
 _LINE_BYTES: Final = 1 << 16
-_LAST_WORDS_S: Final = 1.0
-"""Deadline for reading its last output, in seconds: another process may hold its pipes."""
 _PIPE: Final = subprocess.PIPE
 
 
@@ -96,9 +94,9 @@ async def _follow(process: trio.Process, say_url: Callable[[str], None]) -> None
             say_url(url)
             nursery.start_soon(_pass_over, process.stdout)
         else:  # it is of no use: it has the time that it takes to say why
-            nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS_S
+            nursery.cancel_scope.deadline = trio.current_time() + LAST_WORDS_S
         await process.wait()
-        nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS_S
+        nursery.cancel_scope.deadline = trio.current_time() + LAST_WORDS_S
     _say_ended(url, process.returncode, words.cause())
 
 

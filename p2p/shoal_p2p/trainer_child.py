@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _STDERR = 2
-_LAST_WORDS_SECONDS = 1.0
+LAST_WORDS_S = 1.0
+"""Deadline for reading a child's last output, in seconds: another process may hold its pipes."""
 
 NODE_RUN = secrets.token_hex(8)
 """Names this process to all trainers it starts: `--no-resume` starts over once for all of them."""
@@ -164,7 +165,7 @@ class TrainerChild:
             finally:
                 self.pid = None
                 # Its own children may hold the other end open: what was said is there by now.
-                hearing.deadline = trio.current_time() + _LAST_WORDS_SECONDS
+                hearing.deadline = trio.current_time() + LAST_WORDS_S
                 if process.stdin is not None:
                     with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                         await process.stdin.aclose()

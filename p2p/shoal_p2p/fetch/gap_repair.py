@@ -16,6 +16,7 @@ from shoal_p2p.fetch.chase import ChaseLimits, ChaseRights
 from shoal_p2p.fetch.gaps import Gap, GapLimits, GapTracker
 from shoal_p2p.fetch.means import FetchMeans
 from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.fetch.twins import MAX_LISTED
 from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.intake.validation import Source
@@ -26,7 +27,6 @@ from shoal_wire.verdict import Reason
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
-_MAX_LISTED = 64
 _MAX_ASKED = 3
 """Peers asked in one try, the publisher among them; one less for who is not proven."""
 _MAX_AT_ONCE = 4
@@ -179,7 +179,7 @@ class GapRepair:
         """Fetch what a peer has of the publisher; return whether the gap is closed, or will be;
         None without an answer."""
         query = SinceQuery(
-            publisher=gap.publisher, after_sequence=gap.after, max_batches=_MAX_LISTED
+            publisher=gap.publisher, after_sequence=gap.after, max_batches=MAX_LISTED
         )
         try:
             listing = await self._asker.ask(peer_id, query, Listing)
@@ -187,7 +187,7 @@ class GapRepair:
                 ref.publisher == gap.publisher and ref.sequence > gap.after
                 for ref in listing.batches
             )
-            if not good or len(listing.batches) > _MAX_LISTED:
+            if not good or len(listing.batches) > MAX_LISTED:
                 self._asker.offend(peer_id, Reason.MALFORMED_ANSWER)
                 return False
             await self._fetch.fetch_listed(peer_id, listing.batches, Source.GAP)

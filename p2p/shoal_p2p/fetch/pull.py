@@ -35,9 +35,8 @@ class PullLimits:
     """Pause after a round in which no peer had it, in seconds; doubles with each round."""
     max_pause_seconds: float = 4.0
     idle_rounds: int = 7
-    """Rounds in a row without a byte, after which it is given up: some 9 s in all."""
-    waiting_rounds: int = 14
-    """The same where somebody says that it is busy, or pulling the batch itself: some 40 s."""
+    """Rounds in a row without a byte, after which it is given up: some 9 s in all. Twice as many,
+    some 40 s, where somebody says that it is busy, or pulling the batch itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +98,7 @@ class BatchPull:
     async def _rounds(self, progress: _Progress, candidates: Candidates) -> Pulled | None:
         limits = self._limits
         idle, waited, pause = 0, 0, limits.first_pause_seconds
-        while idle < limits.idle_rounds and waited < limits.waiting_rounds:
+        while idle < limits.idle_rounds and waited < 2 * limits.idle_rounds:
             had, progress.waiting = len(progress.data), False
             for peer_id in candidates():
                 if peer_id in progress.excluded or not self._asker.is_usable(peer_id):

@@ -24,7 +24,8 @@ from shoal_wire.verdict import Reason
 
 log = logging.getLogger(__name__)
 
-_MAX_LISTED = 64
+MAX_LISTED = 64
+"""Batches of one publisher that a peer is asked to list."""
 
 
 class TwinWatch:
@@ -48,10 +49,10 @@ class TwinWatch:
             return
         forgotten, latest = await self._own.own_numbers()
         after = latest if self._asked else forgotten
-        query = SinceQuery(publisher=self._me, after_sequence=after, max_batches=_MAX_LISTED)
+        query = SinceQuery(publisher=self._me, after_sequence=after, max_batches=MAX_LISTED)
         listing = await self._asker.ask(peer_id, query, Listing)
         self._asked = True
-        for ref in listing.batches[:_MAX_LISTED]:
+        for ref in listing.batches[:MAX_LISTED]:
             if ref.num_bytes <= WHOLE_MESSAGE_BYTES and not await self._own.is_own(ref.batch_id):
                 # A listing is not signed: only the batch itself is proof. One will do.
                 await self._prove(peer_id, ref, forgotten)

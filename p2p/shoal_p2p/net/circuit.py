@@ -26,6 +26,7 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_p2p.net.address import is_circuit, parse_peer_address
 from shoal_p2p.net.streams import read_message, reset_stream, write_message
+from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -35,11 +36,9 @@ HOP = TProtocol("/libp2p/circuit/relay/0.2.0/hop")
 STOP = TProtocol("/libp2p/circuit/relay/0.2.0/stop")
 CIRCUIT = "/p2p-circuit"
 MAX_MESSAGE_BYTES = 4096
-"""Bound that the specification of circuit relay v2 names."""
+"""Bound that the specifications of circuit relay v2 and of DCUtR name."""
 ANSWER_SECONDS = 10.0
 """Deadline for one message of the other side. Most of it is the wait for its turn."""
-_MAX_TOLD = 8
-"""Addresses of a relay's answer that are looked at."""
 
 
 async def read_hop(stream: INetStream) -> pb.HopMessage:
@@ -89,7 +88,7 @@ async def reserve(stream: INetStream, relay: PeerId) -> Reserved:
     said = answer.reservation
     return Reserved(
         seconds=said.expire - time.time(),
-        addresses=tuple(_addresses_of(relay, said.addrs[:_MAX_TOLD])),
+        addresses=tuple(_addresses_of(relay, said.addrs[:MAX_ADDRS_PER_PEER])),
     )
 
 

@@ -20,11 +20,12 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.channel import Channel
 from shoal_p2p.net.circuit import CircuitStream
-from shoal_p2p.net.identify import MAX_ADDRESSES, PeerAbout
+from shoal_p2p.net.identify import PeerAbout
 from shoal_p2p.net.inbound_gate import prefix_of
 from shoal_p2p.net.layers import lowest_layer, remote_end, source_of
 from shoal_p2p.net.own_port import local_port
 from shoal_p2p.net.traffic import Traffic
+from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 
 SIMULTANEOUS_S = 5.0
@@ -161,7 +162,7 @@ class ConnectionTable:
     def add_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
         """Put addresses at which a connected peer was reached before those that it announced."""
         if about := self._about.get(peer_id):
-            both = tuple(dict.fromkeys((*addresses, *about.listen)))[:MAX_ADDRESSES]
+            both = tuple(dict.fromkeys((*addresses, *about.listen)))[:MAX_ADDRS_PER_PEER]
             self._about[peer_id] = replace(about, listen=both)
 
     def observed_address(self, peer_id: PeerId) -> str:

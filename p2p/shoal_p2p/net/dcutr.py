@@ -22,15 +22,12 @@ from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_p2p.net.address import is_circuit, is_unspecified, parse_transport
+from shoal_p2p.net.circuit import MAX_MESSAGE_BYTES
 from shoal_p2p.net.streams import read_message, write_message
 
 DCUTR = TProtocol("/libp2p/dcutr")
 MAX_TOLD = 4
 """Addresses that one side names, and of the other's those that are looked at."""
-MAX_MESSAGE_BYTES = 4096
-"""Bound that DCUtR's specification names."""
-ANSWER_SECONDS = 5.0
-"""Deadline for each message, in seconds."""
 
 
 class DcutrError(Exception):
@@ -48,10 +45,9 @@ class Agreed:
 
 
 async def propose(stream: INetStream, own: Sequence[str]) -> Agreed:
-    """Lead the talk, as the one who was dialled through the relay.
+    """Lead the talk, as the one who was dialled through the relay. The caller holds the deadline.
 
-    Raises what the other side's bytes or silence deserve: DcutrError, trio.TooSlowError, and the
-    stream's and protobuf's own.
+    Raises what the other side's bytes deserve: DcutrError, and the stream's and protobuf's own.
     """
     sent_at = trio.current_time()
     await _write(stream, HolePunch.CONNECT, own)
@@ -73,13 +69,11 @@ async def _write(
     stream: INetStream, kind: HolePunch.Type.ValueType, own: Sequence[str] = ()
 ) -> None:
     told = [Multiaddr(address).to_bytes() for address in own[:MAX_TOLD]]
-    with trio.fail_after(ANSWER_SECONDS):
-        await write_message(stream, HolePunch(type=kind, ObsAddrs=told))
+    await write_message(stream, HolePunch(type=kind, ObsAddrs=told))
 
 
 async def _read(stream: INetStream, wanted: HolePunch.Type.ValueType) -> tuple[str, ...]:
-    with trio.fail_after(ANSWER_SECONDS):
-        message = await read_message(stream, HolePunch, MAX_MESSAGE_BYTES)
+    message = await read_message(stream, HolePunch, MAX_MESSAGE_BYTES)
     if not message.HasField("type") or message.type != wanted:
         raise DcutrError(f"said {message.type}, not {wanted}")
     return _direct(message.ObsAddrs)

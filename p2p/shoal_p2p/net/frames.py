@@ -19,11 +19,10 @@ from libp2p.peer.id import ID
 from libp2p.stream_muxer.yamux.yamux import Yamux
 
 from shoal_p2p.net.channel import Channel
+from shoal_p2p.net.streams import FRAMES_A_TURN
 
 logger = logging.getLogger(__name__)
 
-FRAMES_A_TURN = 64
-"""Taken from what has come, before other tasks have a turn."""
 BYTES_A_TURN = 128 * 1024
 """Written at once, before other tasks have a turn."""
 _FRAME_COST_BYTES = BYTES_A_TURN // FRAMES_A_TURN

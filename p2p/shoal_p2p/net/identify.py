@@ -20,15 +20,13 @@ from multiaddr.protocols import P_P2P  # type: ignore[import-untyped]
 
 from shoal_p2p.net.address import is_unspecified, parse_transport
 from shoal_p2p.net.streams import read_message, reset_stream, write_message
+from shoal_wire.limits import MAX_ADDRS_PER_PEER
 
 logger = logging.getLogger(__name__)
 
 _MAX_IDENTIFY_BYTES = 16 * 1024
 """Longer answers are refused."""
 _MAX_AGENT_CHARS = 64
-MAX_ADDRESSES = 8
-"""Addresses of a peer that are kept: as many as a peer list holds."""
-_NEGOTIATION_DEADLINE_S = 5
 _ANSWER_DEADLINE_S = 10.0
 
 
@@ -49,7 +47,7 @@ async def identify(host: BasicHost, connection: INetConn) -> PeerAbout | None:
     try:
         stream = await connection.new_stream()
         await host.multiselect_client.select_one_of(
-            [TProtocol(IDENTIFY_ID)], MultiselectCommunicator(stream), _NEGOTIATION_DEADLINE_S
+            [TProtocol(IDENTIFY_ID)], MultiselectCommunicator(stream)
         )
         message = await read_message(stream, Identify, _MAX_IDENTIFY_BYTES)
         return PeerAbout(
@@ -105,11 +103,11 @@ def _printable(text: str) -> str:
 
 def _addresses(raw_addresses: Sequence[bytes]) -> tuple[str, ...]:
     found: list[str] = []
-    for raw in raw_addresses[: 4 * MAX_ADDRESSES]:
+    for raw in raw_addresses[: 4 * MAX_ADDRS_PER_PEER]:
         try:
             address = parse_transport(str(Multiaddr(bytes(raw))))
         except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes
             continue
         if not is_unspecified(address) and address not in found:
             found.append(address)
-    return tuple(found[:MAX_ADDRESSES])
+    return tuple(found[:MAX_ADDRS_PER_PEER])

@@ -18,10 +18,8 @@ from libp2p.io.trio import TrioTCPStream
 from libp2p.network.connection.raw_connection import RawConnection
 
 from shoal_p2p.net.private import ClearStream, PrivateStream
+from shoal_p2p.net.streams import PIECE_BYTES
 from shoal_p2p.net.traffic import Traffic
-
-PIECE_BYTES = 64 * 1024
-"""Read at once; what a connection may say before other tasks have a turn."""
 
 
 def pipe_below(raw: IRawConnection, traffic: Traffic) -> SocketPipe | StreamPipe:

@@ -19,13 +19,9 @@ from shoal_p2p.net.address import is_circuit
 from shoal_p2p.net.bars import Bar
 from shoal_p2p.net.private import WrongSwarmKeyError
 from shoal_p2p.net.request import root_cause
+from shoal_p2p.quiet import Quiet
 
 logger = logging.getLogger(__name__)
-
-FIRST_QUIET_SECONDS = 60.0
-"""Silence after the first log line of a kind; it doubles with each."""
-LONGEST_QUIET_SECONDS = 3600.0
-_MAX_REMEMBERED = 256
 
 
 class NotListedError(SecurityUpgradeFailure):
@@ -37,14 +33,11 @@ class NotListedError(SecurityUpgradeFailure):
 
 
 class RefusalCounts:
-    """Counts refusals, and remembers when each was last logged."""
+    """Counts refusals, and logs them."""
 
     def __init__(self) -> None:
         self.counts: Counter[Bar] = Counter()
-        self._quiet: BoundedDict[tuple[str, Bar], tuple[float, float]] = BoundedDict(
-            _MAX_REMEMBERED
-        )
-        """Time when each address and reason may be logged again, and the length of that silence."""
+        self._quiet: BoundedDict[tuple[str, Bar], Quiet] = BoundedDict()
 
     def note(self, host: str, error: BaseException) -> bool:
         """Count and tell `error` if it is a refusal; False if it is something else."""
@@ -59,15 +52,8 @@ class RefusalCounts:
 
     def _note(self, host: str, bar: Bar, words: str) -> None:
         self.counts[bar] += 1
-        now = trio.current_time()
-        until, quiet_s = self._quiet.get((host, bar), (now, FIRST_QUIET_SECONDS / 2))
-        if now < until:
-            return
-        # Strangers that stopped for as long as they were not told of are news again.
-        quiet_s = FIRST_QUIET_SECONDS if now >= until + quiet_s else 2 * quiet_s
-        quiet_s = min(quiet_s, LONGEST_QUIET_SECONDS)
-        self._quiet[host, bar] = (now + quiet_s, quiet_s)
-        logger.warning("refused a connection from %s: %s", host, words)
+        if self._quiet.use((host, bar), Quiet).may_say(trio.current_time()):
+            logger.warning("refused a connection from %s: %s", host, words)
 
 
 def bar_of(error: BaseException) -> Bar | None:

@@ -31,12 +31,12 @@ from shoal_p2p.net.circuit import (
 )
 from shoal_p2p.net.connections import network_of
 from shoal_p2p.net.host import Libp2pHost
-from shoal_p2p.net.streams import reset_stream, write_message
+from shoal_p2p.net.streams import PIECE_BYTES, reset_stream, write_message
+from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 
 logger = logging.getLogger(__name__)
 
-_PIECE_BYTES = 64 * 1024
 _WRITE_SECONDS = 30.0
 """Deadline for one end to read before its circuit ends, in seconds."""
 
@@ -142,7 +142,7 @@ class RelayServer:
             return
         self._network[peer_id] = network
         self._reserved[peer_id] = trio.current_time() + self.limits.reservation_seconds
-        addresses = [a for a in self._host.listen_addrs() if not is_circuit(a)]
+        own = [a for a in self._host.listen_addrs() if not is_circuit(a)][:MAX_ADDRS_PER_PEER]
         await self._answer(
             stream,
             pb.HopMessage(
@@ -150,7 +150,7 @@ class RelayServer:
                 status=pb.Status.OK,
                 reservation=pb.Reservation(
                     expire=int(time.time() + self.limits.reservation_seconds),
-                    addrs=[Multiaddr(address).to_bytes() for address in addresses[:8]],
+                    addrs=[Multiaddr(address).to_bytes() for address in own],
                 ),
                 limit=self._limit(),
             ),
@@ -233,7 +233,7 @@ class RelayServer:
 
         async def copy(source: INetStream, sink: INetStream) -> None:
             try:
-                while data := await source.read(_PIECE_BYTES):
+                while data := await source.read(PIECE_BYTES):
                     budget.left -= len(data)
                     if budget.left < 0:
                         raise _OverLimitError

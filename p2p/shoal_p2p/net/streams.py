@@ -27,11 +27,12 @@ Stream = INetStream
 AnyStreamError = BaseLibp2pError
 """Error of py-libp2p where a stream ends or a peer breaks the rules of a layer below."""
 
-_PIECE_BYTES = 64 * 1024
+PIECE_BYTES = 64 * 1024
+"""Read at once; what a connection may say before other tasks have a turn."""
 _MAX_VARINT_BYTES = 5
-_FRAMES_A_TURN = 64
-"""Taken from one piece before other tasks have a turn."""
-_RESET_DEADLINE_S = 1.0
+FRAMES_A_TURN = 64
+"""Taken from what has come, before other tasks have a turn."""
+RESET_DEADLINE_S = 1.0
 
 
 _GONE = (
@@ -83,7 +84,7 @@ class FrameReader:
             libp2p's stream errors: the stream ended.
         """
         self._taken += 1
-        if self._taken >= _FRAMES_A_TURN:
+        if self._taken >= FRAMES_A_TURN:
             self._taken = 0
             await trio.lowlevel.checkpoint()
         while (header := self._header()) is None:
@@ -96,7 +97,7 @@ class FrameReader:
         return frame
 
     async def _fill(self) -> None:
-        piece = await self._stream.read(_PIECE_BYTES)
+        piece = await self._stream.read(PIECE_BYTES)
         if not piece:
             raise StreamEOF
         self._taken = 0
@@ -146,7 +147,7 @@ def log_failure(doing: str, peer_id: object, error: Exception) -> None:
 
 async def reset_stream(stream: INetStream | IMuxedStream) -> None:
     """Reset `stream`, whatever its state, within a second."""
-    with trio.move_on_after(_RESET_DEADLINE_S) as scope:
+    with trio.move_on_after(RESET_DEADLINE_S) as scope:
         scope.shield = True
         try:
             await stream.reset()

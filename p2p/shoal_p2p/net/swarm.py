@@ -60,15 +60,13 @@ from shoal_p2p.net.negotiation import BoundedMultiselect, BoundedMultiselectClie
 from shoal_p2p.net.own_port import Source, is_seen_through_a_router, open_from, source_for
 from shoal_p2p.net.private import ClearStream, KeyedTCP, PrivateStream
 from shoal_p2p.net.refusals import NotListedError, RefusalCounts
-from shoal_p2p.net.streams import log_failure, reset_stream
+from shoal_p2p.net.streams import RESET_DEADLINE_S, log_failure, reset_stream
 from shoal_p2p.net.yamux import KeepaliveSettings, KeepaliveUpgrader, KeepaliveYamux, abort
 
 if TYPE_CHECKING:
     from shoal_p2p.net.host import Libp2pHost
 
 logger = logging.getLogger(__name__)
-
-_RESET_DEADLINE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +78,7 @@ class SwarmSettings:
     max_streams_per_connection: int = 64
     """Inbound streams served at once; more are reset."""
     handshake_deadline_s: float = 10.0
-    negotiation_deadline_s: float = 10.0
+    """Deadline also for agreeing on a stream's protocol."""
     keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)
     gate: GateLimits = field(default_factory=GateLimits)
     """Bounds of what strangers occupy before they have said who they are."""
@@ -211,7 +209,7 @@ class GuardedSwarm(Swarm):
             if not self.refusals.note(host, error):
                 logger.debug("inbound connection failed: %r", error)
         finally:
-            with trio.move_on_after(_RESET_DEADLINE_S) as scope:
+            with trio.move_on_after(RESET_DEADLINE_S) as scope:
                 scope.shield = True
                 await raw.close()
 
@@ -351,7 +349,7 @@ def build_host(
 
     host = QuietHost(
         network=swarm,
-        negotiate_timeout=int(settings.negotiation_deadline_s),
+        negotiate_timeout=int(settings.handshake_deadline_s),
         disable_identify_address_discovery=True,
         announced=announced,
     )
@@ -372,6 +370,6 @@ def _connection_config(settings: SwarmSettings) -> ConnectionConfig:
         max_connections_per_peer=3,
         inbound_upgrade_timeout=settings.handshake_deadline_s,
         outbound_upgrade_timeout=settings.handshake_deadline_s,
-        outbound_stream_protocol_negotiation_timeout=settings.negotiation_deadline_s,
-        inbound_stream_protocol_negotiation_timeout=settings.negotiation_deadline_s,
+        outbound_stream_protocol_negotiation_timeout=settings.handshake_deadline_s,
+        inbound_stream_protocol_negotiation_timeout=settings.handshake_deadline_s,
     )

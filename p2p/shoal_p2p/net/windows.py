@@ -46,7 +46,7 @@ from libp2p.stream_muxer.yamux.yamux import (
 
 from shoal_p2p.net.channel import Channel
 from shoal_p2p.net.frames import FramedYamux
-from shoal_p2p.net.streams import reset_stream
+from shoal_p2p.net.streams import PIECE_BYTES, reset_stream
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +56,6 @@ MAX_UNREAD_BYTES = 8 * 1024 * 1024
 """Bound of one connection: 32 full windows, where an honest one has some few half full."""
 MAX_UNREAD_OF_ALL_BYTES = 64 * 1024 * 1024
 """Bound of all connections together: eight at their own bound, so that memory stays small."""
-_DISCARDED_BYTES = 64 * 1024
-"""Piece in which bytes are read that nobody wants."""
 _MAX_BODY_BYTES = MAX_PLAINTEXT_LENGTH - HEADER_SIZE
 """Body of a frame that is exactly one message of noise."""
 _WINDOW_DEADLINE_S = 5.0
@@ -386,7 +384,7 @@ class WindowedYamux(FramedYamux):
         if is_open or (flags & FLAG_SYN and known is None) or length > WINDOW_BYTES:
             raise OverrunError(f"{length} bytes past the window of a stream")
         while length:
-            piece = min(length, _DISCARDED_BYTES)
+            piece = min(length, PIECE_BYTES)
             await self._read_data_body(piece)
             length -= piece
 

@@ -15,8 +15,8 @@ from shoal_wire.types import PeerId
 
 _SETTLE_S: Final = 2.0
 """A peer says soon after it connects which swarm it is of; one that reconnects was not away."""
-_LOOK_S: Final = 20.0
-"""Some say it later."""
+SAID_S: Final = 20.0
+"""Most have said by then of which swarm they are; others are looked at less often."""
 
 Told = Callable[[Collection[PeerId]], None]
 
@@ -41,7 +41,7 @@ class Attendance:
         """Tell until cancelled, or `end`."""
         with self._scope:
             while True:
-                with trio.move_on_after(_LOOK_S):
+                with trio.move_on_after(SAID_S):
                     await self._changed.wait()
                 self._changed = trio.Event()
                 await trio.sleep(_SETTLE_S)

@@ -14,20 +14,14 @@ from collections.abc import Callable
 import trio
 
 from shoal_p2p.net.interface import Host
-from shoal_p2p.peers.outside import ask_outside
+from shoal_p2p.peers.outside import AGAIN_S, ask_outside
 from shoal_p2p.peers.skew import Skew, skew_of
 from shoal_p2p.peers.witnesses import witnesses
 
 log = logging.getLogger(__name__)
 
-_MOST_ASKED = 5
-"""Peers asked each time: one liar has no majority."""
-_FIRST_SECONDS = 10.0
-"""Seconds from the start to the first look: the first peers are connected by then."""
-_NOBODY_SECONDS = 60.0
-"""Pause while nobody answers."""
-_AGAIN_SECONDS = 600.0
-"""Pause after an answer: clocks drift slowly, and laptops wake up."""
+_NOBODY_SECONDS = 10.0
+"""Pause before the first look, and while nobody answers: the first peers are connected by then."""
 
 
 class ClockWatch:
@@ -41,16 +35,16 @@ class ClockWatch:
 
     async def run(self) -> None:
         """Watch for ever."""
-        await trio.sleep(_FIRST_SECONDS)
+        await trio.sleep(_NOBODY_SECONDS)
         while True:
             skew = skew_of(await self._ask())
             if skew is not None:
                 self._say(skew)
-            await trio.sleep(_NOBODY_SECONDS if skew is None else _AGAIN_SECONDS)
+            await trio.sleep(_NOBODY_SECONDS if skew is None else AGAIN_S)
 
     async def _ask(self) -> list[int]:
         answers: list[int] = []
-        for peer in witnesses(self._host.connections(), self._rng, most=_MOST_ASKED):
+        for peer in witnesses(self._host.connections(), self._rng):
             seen = await ask_outside(self._host, peer, wall_ms=self._wall_ms)
             if seen is not None:
                 answers.append(seen.clock_ahead_ms)

@@ -25,9 +25,8 @@ DIALS_A_PLACE = Rate(burst=4.0, per_second=4 / 60)
 """Dials of one host and port that this node has not reached, whatever peers are said to be there:
 few enough that a hundred nodes do not harm a third party."""
 DIALS_A_NETWORK = Rate(burst=32.0, per_second=32 / 60)
-"""Dials of one network (`prefix_of`); loopback is free. Half of what a peer list names."""
-DIALS_A_SPEAKER = Rate(burst=32.0, per_second=32 / 60)
-"""Dials of what one network has said, or one peer of this machine, or mDNS."""
+"""Dials of one network (`prefix_of`; loopback is free), and of what one network has said, or one
+peer of this machine, or mDNS. Half of what a peer list names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,7 @@ class Hearsay:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._of_speaker: KeyedBuckets[str] = KeyedBuckets(DIALS_A_SPEAKER, max_keys=MANY)
+        self._of_speaker: KeyedBuckets[str] = KeyedBuckets(DIALS_A_NETWORK, max_keys=MANY)
         self._of_place: KeyedBuckets[tuple[str, int]] = KeyedBuckets(DIALS_A_PLACE, max_keys=MANY)
         self._of_network: KeyedBuckets[str] = KeyedBuckets(DIALS_A_NETWORK, max_keys=MANY)
 

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TRIES = 3
-"""Tries per circuit, as DCUtR's specification has it."""
 _PAUSES_S = (1.0, 3.0)
 """Pauses between two tries."""
+TRIES = len(_PAUSES_S) + 1
+"""Tries per circuit, as DCUtR's specification has it."""
 _REST_S = 900.0
 """Pause after the last try: networks change."""
 _LOST_S = 10.0
@@ -51,8 +51,8 @@ _IDLE_S = 15.0
 connections, of which nobody tells."""
 _LOOK_S = 0.05
 """Interval between two looks for a direct connection that came by any way, in seconds."""
-_TALK_S = 12.0
-"""Deadline of one talk, in which each message has five seconds."""
+_TALK_S = 8.0
+"""Deadline of one talk, in seconds."""
 _WINDOW_S = 5.0
 """Deadline for the dials of one try, in seconds."""
 _KNOCKS_S = (0.1, 0.3, 0.8)

@@ -23,6 +23,7 @@ import zeroconf
 from zeroconf.asyncio import AsyncServiceInfo
 
 from shoal_p2p.net.address import host_and_port, parse_peer_id, parse_transport
+from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
@@ -33,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 SERVICE_TYPE = "_shoal._tcp.local."
 SWARM_CHARS = 16
-_MAX_ADDRESSES = 8
 _MAX_PENDING = 64
 """Finds that wait for the node; mDNS repeats those that are dropped."""
 _LOOKUP_MS = 2000
@@ -59,7 +59,7 @@ class Mdns:
         `interfaces` are local IP addresses; empty means all of the machine's.
         """
         self._peer_id = peer_id
-        self._addresses = addresses[:_MAX_ADDRESSES]
+        self._addresses = addresses[:MAX_ADDRS_PER_PEER]
         self._on_found = on_found
         self._swarm = swarm[:SWARM_CHARS]
         self._interfaces = interfaces
@@ -202,7 +202,7 @@ def decode_txt(txt: Mapping[bytes, bytes | None]) -> tuple[PeerAddresses | None,
     except ValueError:
         return None, ""
     addresses: list[str] = []
-    for index in range(_MAX_ADDRESSES):
+    for index in range(MAX_ADDRS_PER_PEER):
         try:
             addresses.append(parse_transport(fields.get(f"a{index}", "")))
         except ValueError:

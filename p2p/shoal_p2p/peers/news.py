@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from shoal_p2p.net.bars import Bar
+from shoal_p2p.quiet import FIRST_S, Quiet
 from shoal_wire.types import PeerId
-
-FIRST_SECONDS = 60.0
-"""Silence before the first line; it doubles with each."""
-LONGEST_SECONDS = 3600.0
 
 
 class BootstrapNews:
     """A line after a minute without any bootstrap, then at doubling intervals up to an hour."""
 
     def __init__(self, now: float) -> None:
-        self._lost_at: float | None = now
-        self._next_s = FIRST_SECONDS
-        self._said = False
+        self._lose(now)
+
+    def _lose(self, now: float) -> None:
+        self._lost_at, self._quiet = now, Quiet(now + FIRST_S)
+        self._is_lost, self._said = True, False
 
     def look(self, *, answering: bool, now: float, num_peers: int, last_error: str) -> str | None:
         """Return a line to log, if it is time for one."""
         if answering:
-            said, self._lost_at = self._said, None
-            self._next_s, self._said = FIRST_SECONDS, False
+            said, self._is_lost, self._said = self._said, False, False
             return "a bootstrap answers again" if said else None
-        if self._lost_at is None:
-            self._lost_at = now
-        silent_s = now - self._lost_at
-        if silent_s < self._next_s:
+        if not self._is_lost:
+            self._lose(now)
+        if not self._quiet.may_say(now):
             return None
-        self._next_s = silent_s + min(LONGEST_SECONDS, max(FIRST_SECONDS, silent_s))
+        silent_s = now - self._lost_at
         self._said = True
         return (
             f"no bootstrap has answered for {_spoken(silent_s)} ({last_error or 'no error yet'}); "

@@ -34,6 +34,9 @@ from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
 
+AGAIN_S = 600.0
+"""Pause between two questions how this node looks from outside: routers, networks and clocks change
+slowly."""
 _DIAL_SECONDS = 2.0
 """Deadline for dialling an asker, in seconds: a port behind a firewall never answers."""
 _ASK_SECONDS = 4.0

@@ -20,8 +20,8 @@ from shoal_wire.types import PeerId
 
 MAX_PEERS = 256
 """Peers that are remembered."""
-MAX_OF_NETWORK = 64
-"""Peers of one network that are remembered: a quarter. Loopback is free."""
+MAX_OF_NETWORK = MAX_PEERS // 4
+"""Peers of one network that are remembered. Loopback is free."""
 _VERSION = 1
 
 

@@ -23,9 +23,9 @@ from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.homes import LOOPBACK, home_of
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.inbound_gate import ip_of
-from shoal_p2p.peers.outside import Outside, ask_outside, tcp_ports
+from shoal_p2p.peers.outside import AGAIN_S, Outside, ask_outside, tcp_ports
 from shoal_p2p.peers.router import Router, can_ask
-from shoal_p2p.peers.upnp import Forwarded, RouterError
+from shoal_p2p.peers.upnp import ANSWER_S, Forwarded, RouterError
 from shoal_p2p.peers.witnesses import most_say_so, outsiders, witnesses
 
 if TYPE_CHECKING:
@@ -36,18 +36,14 @@ logger = logging.getLogger(__name__)
 MISSING = "pip install 'shoal[reach]'"
 LEASE_S = 3600.0
 """Lease of a forwarded port, in seconds. After a crash the router forgets the port within it."""
-_ROUTER_S = 20.0
+_ROUTER_S = ANSWER_S + 1.0
 """Deadline of one question to all that may answer as a router, in seconds."""
 _FORGET_S = 5.0
 """Longest wait for the router at the node's end, in seconds: UPnP takes two to find it."""
-_AGAIN_S = 600.0
-"""Pause between two questions: a laptop may be elsewhere by then."""
 _TRY_S = 12.0
 """Pause between two looks from outside. Peers dial for one asker once in ten seconds."""
 _MAX_TRIES = 10
 """Looks from outside after one answer of the router: two minutes, in which peers connect."""
-_MAX_ASKED = 4
-"""Peers that try the port at each look."""
 
 
 class MappingState(StrEnum):
@@ -125,7 +121,7 @@ class PortMapping:
 
     def _next_s(self) -> float:
         lasts_s = LEASE_S if self.forwarded is None else self.forwarded.lease_s
-        return min(_AGAIN_S, lasts_s / 2)
+        return min(AGAIN_S, lasts_s / 2)
 
     async def _ask(self, port: int) -> None:
         found: Forwarded | None = None
@@ -163,7 +159,7 @@ class PortMapping:
         assert self.forwarded is not None
         ports = (self.forwarded.port,)
         direct = [c for c in connections if not is_circuit(c.address)]
-        asked = witnesses(direct, self._rng, most=_MAX_ASKED)
+        asked = witnesses(direct, self._rng)
         answers = [await ask_outside(self._host, peer_id, ports=ports) for peer_id in asked]
         return [seen for seen in answers if seen is not None]
 

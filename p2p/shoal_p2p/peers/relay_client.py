@@ -31,8 +31,8 @@ from shoal_p2p.net.circuit import (
 from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.host import Direction, Libp2pHost
 from shoal_p2p.net.streams import Stream
-from shoal_p2p.peers.outside import Outside, ask_outside, tcp_ports
-from shoal_p2p.peers.witnesses import most_say_so, outsiders, witnesses
+from shoal_p2p.peers.outside import AGAIN_S, Outside, ask_outside, tcp_ports
+from shoal_p2p.peers.witnesses import MOST_ASKED, most_say_so, outsiders, witnesses
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -44,12 +44,8 @@ MAX_RELAYS = 2
 """Places that a hidden node holds: one relay may go at any time."""
 _POLL_SECONDS = 1.0
 """Interval at which a hidden node looks for a relay, in seconds."""
-_ASK_AGAIN_SECONDS = 600.0
-"""Interval between asking peers to dial this node, in seconds: routers and networks change."""
 _REFUSED_SECONDS = 60.0
 """Seconds for which a peer that gave no place is not asked for one again."""
-_MAX_ASKED = 4
-"""Peers that are asked to dial this node."""
 _MAX_ADDRESSES = 3
 """Addresses through one relay that are told to others."""
 
@@ -155,7 +151,7 @@ class RelayClient:
         outside = outsiders([seen.peer_id for seen in answers], connections)
         said = {s.peer_id: bool(s.open_ports) for s in answers if s.peer_id in outside}
         before, self.reachable = self.reachable, most_say_so(said, connections)
-        self._ask_at = trio.current_time() + _ASK_AGAIN_SECONDS
+        self._ask_at = trio.current_time() + AGAIN_S
         if self.reachable and self._reservations:
             logger.info("peers can dial this node: it needs its relays no longer")
             self._reservations.clear()
@@ -166,8 +162,8 @@ class RelayClient:
     def _witnesses(self, connections: Sequence[ConnectionInfo]) -> list[PeerId]:
         """Return the peers to ask: the preferred, then others of as many networks as there are."""
         direct = [c for c in connections if not is_circuit(c.address)]
-        preferred = [c.peer_id for c in direct if c.peer_id in self._preferred][:_MAX_ASKED]
-        return list(dict.fromkeys([*preferred, *witnesses(direct, self._rng, most=_MAX_ASKED)]))
+        preferred = [c.peer_id for c in direct if c.peer_id in self._preferred][:MOST_ASKED]
+        return list(dict.fromkeys([*preferred, *witnesses(direct, self._rng)]))
 
     def _candidates(self) -> list[PeerId]:
         """Directly connected peers, the preferred first."""

@@ -21,7 +21,7 @@ from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
 FetchPeers = Callable[[PeerId], Awaitable[list[PeerAddresses]]]
-"""Ask a connected peer whom it knows. May raise; must respect cancellation."""
+"""Ask a connected peer whom it knows. May raise; has a deadline of its own."""
 
 
 class TargetKind(StrEnum):
@@ -98,7 +98,6 @@ class DiscoverySettings:
     """Pause between two questions whom a peer knows, while peers are missing."""
     settled_exchange_s: float = 60.0
     """The same with enough of them."""
-    exchange_timeout_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,14 @@ from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.homes import home_of
 from shoal_wire.types import PeerId
 
+MOST_ASKED = 5
+"""Peers asked each time: one liar has no majority."""
 ENOUGH_NETWORKS = 3
 """Networks from which on liars in one are outvoted."""
 
 
 def witnesses(
-    connections: Iterable[ConnectionInfo], rng: random.Random, *, most: int
+    connections: Iterable[ConnectionInfo], rng: random.Random, *, most: int = MOST_ASKED
 ) -> list[PeerId]:
     """Return some connected peers, by chance; those of this machine are a network each."""
     by_network: dict[str, list[PeerId]] = {}

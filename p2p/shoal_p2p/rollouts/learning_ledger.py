@@ -25,7 +25,7 @@ from typing_extensions import TypedDict
 from shoal_base.bounded import BoundedDict
 from shoal_ipc import messages as m
 from shoal_ipc.answers.learning import Lately, LearntFamily, LearntFrom, Ledger
-from shoal_p2p.rollouts.marks import Marks, SavedMarks
+from shoal_p2p.rollouts.marks import MINUTE_MS, WINDOW_MINUTES, Marks, SavedMarks
 from shoal_p2p.rollouts.origins import Origins
 from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.types import PeerId
@@ -33,13 +33,11 @@ from shoal_wire.types import PeerId
 MAX_PUBLISHERS: Final = 256
 """Bound on publishers; those learnt from last stay."""
 MAX_FAMILIES: Final = 128
-WINDOW_MINUTES: Final = 60
 SHORT_MINUTES: Final = 10
 FAMILY_GROUPS: Final = 40
 """Groups in a family's first and latest mean."""
 MAX_JOURNAL: Final = 2048
 """Rounds of which it is known what they added; beyond it an older one cannot be taken back."""
-_MINUTE_MS: Final = 60_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +66,7 @@ class Learnt:
 
     def lately(self, now_ms: int, minutes: int) -> Minute:
         """Return the sum over the latest minutes."""
-        first = now_ms // _MINUTE_MS - minutes + 1
+        first = now_ms // MINUTE_MS - minutes + 1
         found = [one for one in self.minutes if one.minute >= first]
         return Minute(
             minute=first,
@@ -192,7 +190,7 @@ class LearningLedger:
                 before[3] + added[3],
             )
         self._journal.append((round_number, all_added))
-        self._count_bytes(bytes_in, now_ms // _MINUTE_MS)
+        self._count_bytes(bytes_in, now_ms // MINUTE_MS)
 
     def _count_bytes(self, bytes_in: int, minute: int) -> None:
         received, self._bytes_seen = bytes_in - self._bytes_seen, bytes_in
@@ -225,7 +223,7 @@ class LearningLedger:
 
     @staticmethod
     def _count_minute(row: Learnt, signal: float, tokens: int, now_ms: int) -> None:
-        minute = now_ms // _MINUTE_MS
+        minute = now_ms // MINUTE_MS
         if not row.minutes or row.minutes[-1].minute < minute:
             row.minutes.append(Minute(minute=minute))
         latest = row.minutes[-1]
@@ -293,7 +291,7 @@ class LearningLedger:
     def lately(self, now_ms: int) -> Lately:
         """Return what came from others in the last hour, beside what the node found itself."""
         own, others = Minute(minute=0), Minute(minute=0)
-        oldest = now_ms // _MINUTE_MS
+        oldest = now_ms // MINUTE_MS
         for peer_id, row in self._rows.items():
             found = row.lately(now_ms, WINDOW_MINUTES)
             to = own if peer_id == self._me else others
@@ -305,7 +303,7 @@ class LearningLedger:
             )
         signal = own.signal + others.signal
         return Lately(
-            window_s=min(60 * WINDOW_MINUTES, (now_ms - oldest * _MINUTE_MS) // 1000),
+            window_s=min(60 * WINDOW_MINUTES, (now_ms - oldest * MINUTE_MS) // 1000),
             others_signal_share=round(others.signal / signal, 4) if signal > 0 else None,
             groups_own=own.groups,
             groups_others=others.groups,

@@ -23,7 +23,9 @@ MAX_MARKS: Final = 128
 """Bound on own marks, and on peers' marks: peers that come and go crowd out no start."""
 MAX_ABOUT: Final = 4
 """Peers, or models, that a mark names; it counts them all."""
-_ALIKE_MS: Final = 60_000
+MINUTE_MS: Final = 60_000
+WINDOW_MINUTES: Final = 60
+"""The latest minutes that are told apart, of marks, of networks and of the ledger."""
 
 
 class MarkKind(StrEnum):
@@ -121,7 +123,7 @@ class Marks:
             about=tuple(about[:MAX_ABOUT]),
         )
         last = next((one for one in reversed(self._marks) if one.kind == kind), None)
-        if last and last.round == self._round and 0 <= now_ms - last.at_ms < _ALIKE_MS:
+        if last and last.round == self._round and 0 <= now_ms - last.at_ms < MINUTE_MS:
             self._marks[self._marks.index(last)] = _both(last, mark)
         else:
             self._marks.append(mark)

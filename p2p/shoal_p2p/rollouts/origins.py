@@ -17,14 +17,13 @@ from typing import Final
 from shoal_base.bounded import MANY, BoundedDict
 from shoal_ipc.messages import GroupOutcome
 from shoal_p2p.buffer.types import BufferEntry
+from shoal_p2p.rollouts.marks import MINUTE_MS, WINDOW_MINUTES
 from shoal_wire.types import GroupId, PeerId
 
-WINDOW_MINUTES: Final = 60
 _MAX_NETWORKS: Final = 256
 """The networks learnt from last stay."""
 _MAX_NAMES: Final = 256
 """The most publishers that are told apart behind one network."""
-_MINUTE_MS: Final = 60_000
 _TOO_MUCH: Final = 1.0 / 3.0
 """The share of others' signal above which a network is told of."""
 _SEVERAL, _OVER_EVEN = 3, 1.5
@@ -97,7 +96,7 @@ class Origins:
             return
         network, connection, publisher = found
         origin = self._networks.use(network, _Origin)
-        origin.add(publisher, one.signal, now_ms // _MINUTE_MS)
+        origin.add(publisher, one.signal, now_ms // MINUTE_MS)
         origin.connection = connection
 
     def one_network(self, now_ms: int) -> str:
@@ -114,7 +113,7 @@ class Origins:
 
     def networks(self, now_ms: int) -> list[NetworkShare]:
         """Return what came by each in the last hour, the one that gave most first."""
-        first = now_ms // _MINUTE_MS - WINDOW_MINUTES + 1
+        first = now_ms // MINUTE_MS - WINDOW_MINUTES + 1
         gave = {one: one.signal_since(first) for _, one in self._networks.items()}
         gave = {one: signal for one, signal in gave.items() if signal > 0.0}
         total = math.fsum(gave.values())

@@ -58,7 +58,7 @@ makes beyond it waits there, where the newest are kept."""
 
 _RETRY_SECONDS = 1.0
 _PACE_SHARE, _BURST_SHARE = 0.9, 0.5
-"""Shares of the quota: peers count from another moment than we do, and a restart counts anew."""
+"""Shares of a quota: peers count from another moment than we do."""
 _MAX_ANNOUNCED = 16
 ANNOUNCED_PER_SECOND = Rate(burst=16, per_second=2)
 ANNOUNCED_BYTES_PER_SECOND = Rate(burst=16 << 20, per_second=900_000)
@@ -131,7 +131,7 @@ class Outbox:
         self._late_s = late_s
         self._restraint = Restraint()
         self._unsent: deque[_Waiting] = deque()
-        self._pace: TokenBucket | None = None
+        self._pace = new_pace(trio.current_time())
         self._heard = False
         """True if a peer was there for the last batch that was to go out."""
         self._announced = TokenBucket(ANNOUNCED_PER_SECOND, -math.inf)
@@ -318,8 +318,7 @@ class Outbox:
         raise OversizeBatchError(f"peers would reject the batch: {fault}")
 
     async def _send_first(self) -> None:
-        pace = self._pace = self._pace or await self._first_pace()
-        own = self._unsent[0]
+        pace, own = self._pace, self._unsent[0]
         now = trio.current_time()
         self._restraint.note(self._late_s(self._restraint.judged_since), now)
         await trio.sleep(max(wait_s_of(pace, own.num_groups, now), self._restraint.wait_s(now)))
@@ -351,18 +350,6 @@ class Outbox:
             self._unsent.popleft()
         self._progress.set()
 
-    async def _first_pace(self) -> TokenBucket:
-        """Return a measure that is full, or empty where an earlier life has just used it."""
-        pace = new_pace(trio.current_time())
-        try:
-            since_ms = self._wall_ms() - await self._store.last_sent_ms()
-        except StoreError as error:
-            log.debug("it is not known when a batch went out last: %s", error)
-            return pace
-        if since_ms < 1000 * _FULL_AGAIN_SECONDS:
-            pace.take(pace.available(trio.current_time()), trio.current_time())
-        return pace
-
     def _announcing_wait_s(self, own: _Waiting) -> float:
         now = trio.current_time()
         return max(self._announced.wait_s(1, now), self._announced_bytes.wait_s(own.num_bytes, now))
@@ -382,8 +369,6 @@ class Outbox:
 
 
 _LATE_SECONDS = 1.0
-_FULL_AGAIN_SECONDS = 10.0
-"""Seconds without a batch after which the measure is full."""
 
 
 def wait_s_of(pace: TokenBucket, num_groups: int, now: float) -> float:
@@ -399,10 +384,15 @@ def wait_s_of(pace: TokenBucket, num_groups: int, now: float) -> float:
 
 
 def new_pace(now: float) -> TokenBucket:
-    """Return the measure of groups that may go out: under any peer's quota, whenever it began."""
+    """Return the measure of groups that may go out: under any peer's quota, whenever it began.
+
+    It begins empty, for an earlier life may have just used it.
+    """
     quota = LedgerLimits()
     pace = Rate(
         burst=_BURST_SHARE * quota.burst_groups,
         per_second=_PACE_SHARE * quota.groups_per_second,
     )
-    return TokenBucket(pace, now)
+    measure = TokenBucket(pace, now)
+    measure.take(pace.burst, now)
+    return measure

@@ -18,15 +18,14 @@ p99 of 17 s, with 1.5 s 12 s, with 1 s 7 s (`benchmarks.delivery`, beside other 
 EASED_S = 0.5
 """Lateness below which batches go out faster again, in seconds."""
 MOST_GAP_S = 30.0
-"""Longest pause between two batches: whoever makes messages late on purpose gets no more."""
+"""Longest pause between two batches: whoever makes messages late on purpose gets no more. After so
+long without a message the swarm is not late, it sends little."""
 MOST_WAIT_S = 5.0
 """Longest pause for a batch that is accepted: the others wait with the trainer."""
 _FIRST_GAP_S = 0.5
 _EASE_S = 10.0
 """Time in which the gap falls to 1/e."""
 _MOST_BACKLOG_S = 8.0
-_UNHEARD_S = 30.0
-"""Seconds without a message beyond that: the swarm is not late, it sends little."""
 _NO_GAP_S = 0.05
 _SOON_S = 2.0
 """A batch that would wait longer than this is not accepted yet."""
@@ -57,7 +56,7 @@ class Restraint:
         elapsed = now - self._noted_at
         self._noted_at = now
         if late_s is None:
-            if now - self.judged_since < _UNHEARD_S:
+            if now - self.judged_since < MOST_GAP_S:
                 return
             late_s = 0.0
         self.late_s = late_s

@@ -22,8 +22,8 @@ from shoal_wire.shard_tree import MAX_DEPTH, depth_of, parent_of
 SPLIT_PER_S = 2.0
 """Groups a second in a shard above which it is divided: with four copies of 3 KB some 24 KB/s, and
 more than ten trainers draw. A guess between these two."""
-MERGE_PER_S = 0.25
-"""Groups a second below which two shards become one: an eighth, so that chance does neither."""
+MERGE_PER_S = SPLIT_PER_S / 8
+"""Groups a second below which two shards become one: so few that chance does neither."""
 LEAST_PUBLISHERS = 16
 """Publishers of a shard that is divided: each half still has listeners enough for a mesh."""
 ABOVE = 2

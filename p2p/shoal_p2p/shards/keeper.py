@@ -63,7 +63,7 @@ class ShardSettings:
     """Number of peers wanted on each shard, and how hard to look for them."""
 
     want_peers: int = 6
-    """Gossip's degree and one more."""
+    """Gossip's degree and one more. A peer whose shards all have over twice that is surplus."""
     tick_s: float = 1.0
     look_every_s: float = 5.0
     """Seconds between two looks at who is subscribed to what, and two searches."""
@@ -72,14 +72,11 @@ class ShardSettings:
     ask_again_s: float = 30.0
     dials: int = 8
     """Dials of one search."""
-    dial_timeout_s: float = 8.0
     dial_again_s: float = 15.0
     mix_every_s: float = 10.0
     """Mean time between two dials that only shuffle."""
     keep_connections: int = 12
     """Above this many, those that serve no needed shard, and surplus ones, are closed."""
-    most_peers: int = 12
-    """A peer whose shards all have more than this many is surplus."""
 
 
 _HEARD_S = 600.0
@@ -375,9 +372,7 @@ class ShardKeeper:
             if not self._search.may_dial(address, said_by):
                 continue
             try:
-                await self._host.dial(
-                    f"{address}/p2p/{peer.peer_id}", timeout=self._settings.dial_timeout_s
-                )
+                await self._host.dial(f"{address}/p2p/{peer.peer_id}")
             except (DialError, ValueError) as error:
                 log.debug("no peer of a shard at %s: %s", address, error)
                 continue
@@ -410,7 +405,7 @@ class ShardKeeper:
         crowded, wanted = set[PeerId](), set(self._search.keep)
         for shard in self._needed():
             peers = on_shard.get(shard, set())
-            (crowded if len(peers) > self._settings.most_peers else wanted).update(peers)
+            (crowded if len(peers) > 2 * self._settings.want_peers else wanted).update(peers)
         return crowded - wanted
 
     async def _let_go_useless(

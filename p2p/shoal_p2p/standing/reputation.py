@@ -23,6 +23,7 @@ from shoal_base.rows import one_a_line
 from shoal_p2p.standing.sampling import SamplingRow, SamplingStandings
 from shoal_p2p.standing.scoring import (
     BAN_BELOW,
+    FORGET_ABOVE,
     HALF_LIFE_SECONDS,
     Cause,
     Scoreboard,
@@ -209,7 +210,7 @@ class Reputation:
     def to_json(self, now: float, *, wall_ms: int) -> str:
         """Return all of it as text, the least telling rows left out beyond a bound."""
         standings = {r.peer_id: r for r in self.board.rows(now) if is_worth_keeping(r)}
-        samplings = {r.peer_id: r for r in self.sampling.rows(now) if r.groups > _PRACTICALLY_NONE}
+        samplings = {r.peer_id: r for r in self.sampling.rows(now) if r.groups > FORGET_ABOVE}
         bans = {p: b for p, b in self._bans.items() if now - b.until < _BAN_MEMORY_SECONDS}
         telling = [*bans, *standings, *samplings]
         peers = list(dict.fromkeys(telling))[:MANY]
@@ -253,9 +254,6 @@ class Reputation:
                 self.sampling.restore(sampled, now, age_s=age_s)
             if ban is not None:
                 self._bans[standing.peer_id] = _Ban(until=now + ban.until, count=ban.count)
-
-
-_PRACTICALLY_NONE = 0.01
 
 
 def _add(listed: set[PeerId], peer_id: PeerId) -> None:

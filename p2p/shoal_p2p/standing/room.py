@@ -23,6 +23,7 @@ from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.inbound_gate import ip_of
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestError
+from shoal_p2p.quiet import Quiet
 from shoal_wire.limits import FULL_PROTOCOL
 from shoal_wire.types import PeerId
 
@@ -40,18 +41,15 @@ _KEPT_RANK = 1.0
 twenty seconds' first deliveries."""
 _GRACE_SECONDS = 60.0
 """A connection younger than this, of rank 0, is a newcomer. A guess: it can bring a batch in it."""
-_FIRST_SECONDS = 10.0
-"""Time in which no newcomer is cut for a later one. A guess: twice `STAY_SECONDS`."""
+_FIRST_SECONDS = 2 * STAY_SECONDS
+"""Time in which no newcomer is cut for a later one (a guess)."""
 _NEWCOMERS_SHARE = 0.25
 """Share of the places for newcomers; above it they compete with each other alone. A guess."""
-_LOOK_SECONDS = 0.5
-"""Time between two looks while there are too many. A guess: a tenth of `STAY_SECONDS`."""
+_LOOK_SECONDS = STAY_SECONDS / 10
+"""Time between two looks while there are too many (a guess)."""
 _PRESSED_SECONDS = 2.0
-"""Seconds after a refused newcomer in which only half of the places are kept. A guess."""
-_TELL_SECONDS = 2.0
-"""Most time for telling a peer that it is let go. One that is not told is back within 0.5 s."""
-_FIRST_QUIET_SECONDS, _LONGEST_QUIET_SECONDS = 60.0, 3600.0
-"""Time between two warnings that this peer is full: it doubles from the first to the longest."""
+"""Seconds after a refused newcomer in which only half of the places are kept, and most time for
+telling a peer that it is let go: one that is not told is back within 0.5 s. A guess."""
 
 
 def seats_of(max_connections: int) -> int:
@@ -122,7 +120,7 @@ class PeerRoom:
         self._nursery: trio.Nursery | None = None
         self._is_over = trio.Event()
         self._looked_at = self._refused_at = -math.inf
-        self._quiet_until, self._quiet_s = 0.0, _FIRST_QUIET_SECONDS
+        self._quiet = Quiet()
         self.num_let_go = 0
         """Peers that made room, since the start."""
         self.num_refused = 0
@@ -229,7 +227,7 @@ class PeerRoom:
     async def _say_and_cut(self, peer_id: PeerId) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._say, peer_id, told := trio.Event())
-            with trio.move_on_after(_TELL_SECONDS):
+            with trio.move_on_after(_PRESSED_SECONDS):
                 await told.wait()
             # Not after the request's own end: closing its stream may take longer than the wait.
             if peer_id in self._leaving:
@@ -239,7 +237,7 @@ class PeerRoom:
     async def _say(self, peer_id: PeerId, told: trio.Event) -> None:
         try:
             await self._host.request(
-                peer_id, FULL_PROTOCOL, b"", max_response_bytes=64, timeout=_TELL_SECONDS
+                peer_id, FULL_PROTOCOL, b"", max_response_bytes=64, timeout=_PRESSED_SECONDS
             )
         except RequestError as error:  # it went by itself, or its version knows no such word
             log.debug("%s is let go untold: %s", peer_id, error)
@@ -247,16 +245,10 @@ class PeerRoom:
             told.set()
 
     def _note_full(self) -> None:
-        """Say that it is full: at once, then at doubling intervals up to an hour."""
-        now = trio.current_time()
-        quiet_before = self.full_at is None or now - self.full_at > _LONGEST_QUIET_SECONDS
-        self.full_at = now
-        if quiet_before:
-            self._quiet_s = _FIRST_QUIET_SECONDS
-        elif now < self._quiet_until:
+        """Say that it is full, now and then."""
+        self.full_at = trio.current_time()
+        if not self._quiet.may_say(self.full_at):
             return
-        self._quiet_until = now + self._quiet_s
-        self._quiet_s = min(_LONGEST_QUIET_SECONDS, 2 * self._quiet_s)
         log.warning(
             "full: %d peers connected; since the start %d were let go to make room and %d "
             "newcomers refused for now; raise --max-connections or start another bootstrap",

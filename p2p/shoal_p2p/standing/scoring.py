@@ -32,7 +32,7 @@ BAN_BELOW = -40.0
 
 _CREDIT_INTERVAL_SECONDS = 1.0
 """One first delivery in so many seconds counts, so that a stream of them earns no faster."""
-_FORGET_ABOVE = 0.01
+FORGET_ABOVE = 0.01
 """A row that says less is not saved: a single lost point is that little after an hour."""
 
 
@@ -245,7 +245,7 @@ class Scoreboard:
 
 def is_worth_keeping(row: StandingRow) -> bool:
     """Return whether a row still says anything."""
-    return row.weight > _FORGET_ABOVE
+    return row.weight > FORGET_ABOVE
 
 
 def is_seen_by_forwarder(verdict: Verdict) -> bool:

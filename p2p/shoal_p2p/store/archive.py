@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ARCHIVE_FILE = "archive.db"
-QUEUE_BATCHES = 1024
 QUEUE_BYTES = 32 * 1024 * 1024
 _COMMIT_SECONDS = 1.0
 _TABLES = """
@@ -146,7 +145,7 @@ class Archive:
             return
         self._waiting.append(batch)
         self._waiting_bytes += len(batch.envelope)
-        while len(self._waiting) > QUEUE_BATCHES or self._waiting_bytes > QUEUE_BYTES:
+        while self._waiting_bytes > QUEUE_BYTES:
             self._waiting_bytes -= len(self._waiting.popleft().envelope)
         self._queued.set()
 

@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import Literal
 
 
-def open_for_writing(
-    path: Path, *, synchronous: Literal["FULL", "NORMAL"], busy_seconds: float = 5.0
-) -> sqlite3.Connection:
+def open_for_writing(path: Path, *, synchronous: Literal["FULL", "NORMAL"]) -> sqlite3.Connection:
     """Open or create a database (mode 0600, write-ahead log). Blocks.
 
     ``FULL`` loses nothing that was committed to a cut of power, ``NORMAL`` the last commits.
     Transactions are explicit (autocommit otherwise). The connection may move between threads,
     though only one may use it at a time. Raises sqlite3.Error and OSError.
     """
-    database = sqlite3.connect(
-        path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
-    )
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         path.chmod(0o600)
         database.execute("PRAGMA journal_mode = WAL")

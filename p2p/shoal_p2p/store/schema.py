@@ -19,7 +19,6 @@ from shoal_p2p.store.types import StoreError, StoreFault, fault_of
 from shoal_wire.types import PeerId
 
 SCHEMA_VERSION = 1
-_BUSY_SECONDS = 2.0
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -73,7 +72,7 @@ def open_database(path: Path, *, peer_id: PeerId, first_sequence: int) -> sqlite
     """
     connection = None
     try:
-        connection = open_for_writing(path, synchronous="FULL", busy_seconds=_BUSY_SECONDS)
+        connection = open_for_writing(path, synchronous="FULL")
         _prepare(connection, path, peer_id, first_sequence)
     except sqlite3.Error as error:
         if connection is not None:

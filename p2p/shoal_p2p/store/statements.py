@@ -165,13 +165,6 @@ class StoreCore:
         )
         return [_own_batch(*row) for row in rows]
 
-    def last_sent_ms(self) -> int:
-        """Return when the latest own batch went out, 0 if none has."""
-        (sent_ms,) = self._db.execute(
-            "SELECT coalesce(max(sent_ms), 0) FROM batches WHERE own = 1"
-        ).fetchone()
-        return int(sent_ms)
-
     def _count_unsent(self, num_bytes: int) -> None:
         if self._unsent_bytes is None:
             (self._unsent_bytes,) = self._db.execute(

@@ -179,7 +179,6 @@ class Store:
     consume = _queued(StoreCore.consume, durable=True)
     mark_sent = _queued(StoreCore.mark_sent)
     unsent = _queued(StoreCore.unsent)
-    last_sent_ms = _queued(StoreCore.last_sent_ms)
     envelope_part = _queued(StoreCore.envelope_part)
     is_own = _queued(StoreCore.is_own)
     own_numbers = _queued(StoreCore.own_numbers)

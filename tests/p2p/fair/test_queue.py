@@ -5,8 +5,9 @@ from __future__ import annotations
 import trio
 import trio.testing
 
+from shoal_base.bounded import REMEMBERED
 from shoal_p2p.fair.limiter import FairLimiter
-from shoal_p2p.fair.queue import REMEMBERED, FairQueue
+from shoal_p2p.fair.queue import FairQueue
 
 
 def drained(queue: FairQueue[str], *, price: float = 1.0) -> str:

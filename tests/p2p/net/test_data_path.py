@@ -34,10 +34,10 @@ from libp2p.stream_muxer.yamux.yamux import (
 
 from shoal_p2p.net.bars import GREETING
 from shoal_p2p.net.channel import Channel, ChannelNoise
-from shoal_p2p.net.frames import BYTES_A_TURN, FRAMES_A_TURN
+from shoal_p2p.net.frames import BYTES_A_TURN
 from shoal_p2p.net.pipes import SocketPipe
 from shoal_p2p.net.private import ClearStream, PrivateStream
-from shoal_p2p.net.streams import FrameReader
+from shoal_p2p.net.streams import FRAMES_A_TURN, FrameReader
 from shoal_p2p.net.traffic import Traffic
 from shoal_p2p.net.windows import WINDOW_BYTES, WindowedStream, WindowedYamux
 from tests.support.doubles.channel import FakeChannel

@@ -21,10 +21,10 @@ from shoal_p2p.rollouts.learning_ledger import (
     FAMILY_GROUPS,
     MAX_FAMILIES,
     MAX_PUBLISHERS,
-    WINDOW_MINUTES,
     LearningLedger,
 )
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile, left_in
+from shoal_p2p.rollouts.marks import WINDOW_MINUTES
 from shoal_wire.types import GroupId, PeerId
 
 ME, ANN, BEN = PeerId("me"), PeerId("ann"), PeerId("ben")

@@ -241,18 +241,12 @@ async def test_while_the_swarm_is_behind_the_trainer_waits_and_nothing_accepted_
         nursery.cancel_scope.cancel()
 
 
-async def test_a_node_that_was_restarted_does_not_begin_a_new_burst(tmp_path: Path) -> None:
+async def test_a_node_does_not_begin_with_a_burst(tmp_path: Path) -> None:
+    """It may have been restarted, and peers have counted what it sent before."""
     async with opened(tmp_path) as bench:
         await bench.share(1)
         with trio.fail_after(20):
             await bench.outbox.drained()
-        assert bench.outbox._pace is not None
-        assert bench.outbox._pace.available(trio.current_time()) > 500
-    async with opened(tmp_path) as bench:
-        await bench.share(2)
-        with trio.fail_after(20):
-            await bench.outbox.drained()
-        assert bench.outbox._pace is not None
         assert bench.outbox._pace.available(trio.current_time()) < 100
 
 

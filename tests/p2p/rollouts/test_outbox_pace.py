@@ -58,7 +58,6 @@ def test_batches_of_any_size_and_lives_of_any_length_stay_within_every_quota(
         now += pause_s
         if restarts and largest <= 512:
             pace = new_pace(now)
-            pace.take(512, now)
         now += wait_s_of(pace, num_groups, now)
         pace.take(num_groups, now)
         largest = max(largest, num_groups)

@@ -10,7 +10,6 @@ import pytest
 import trio
 
 from shoal_p2p.store.archive import (
-    QUEUE_BATCHES,
     QUEUE_BYTES,
     Archive,
     Archived,
@@ -102,18 +101,6 @@ async def test_what_comes_is_on_disk_soon_however_long_nothing_came(
             await until(partial(_holds, path, number + 1))
             await trio.sleep(0.05)
         nursery.cancel_scope.cancel()
-
-
-async def test_of_a_burst_beyond_the_queue_the_oldest_are_lost(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    archive = Archive(path, max_bytes=1 << 20)
-    for number in range(QUEUE_BATCHES + 7):
-        archive.keep(_batch(number))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(archive.run, MANIFEST)
-        await trio.lowlevel.checkpoint()
-        nursery.cancel_scope.cancel()
-    assert list(read_archive(path)) == [_batch(7 + number) for number in range(QUEUE_BATCHES)]
 
 
 async def test_what_waits_for_the_disk_is_bounded_in_bytes(tmp_path: Path) -> None:
