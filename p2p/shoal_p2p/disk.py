@@ -27,10 +27,10 @@ RETRY_SECONDS = 2.0
 PROBE_BYTES = 1 << 20
 """Room for less would be gone again at once."""
 
-_MAX_KEPT_BYTES = 4 * 1024 * 1024
+MAX_KEPT_BYTES = 4 * 1024 * 1024
 _KEEP_SECONDS = 60.0
 """Longest time until what has changed is in a kept file."""
-_URGENT_SECONDS = 20.0
+_URGENT_SECONDS = _KEEP_SECONDS / 3
 """The same for what is urgent."""
 _LAST_SECONDS = 2.0
 """Most time for the last write when a peer ends; a disk may hang."""
@@ -105,7 +105,7 @@ def read_kept(path: Path, take: Callable[[str], T]) -> T | None:
     A corrupt one, of which `take` raises ValueError or KeyError, is named, set aside and skipped.
     """
     try:
-        return take(read_at_most(path, _MAX_KEPT_BYTES).decode("utf-8"))
+        return take(read_at_most(path, MAX_KEPT_BYTES).decode("utf-8"))
     except FileNotFoundError:
         pass
     except OSError as error:

@@ -29,7 +29,7 @@ from shoal_p2p.member import Draws, Member
 from shoal_p2p.peer import ListeningPeer
 from shoal_p2p.peers.attendance import Attendance
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
-from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile
+from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger
 from shoal_p2p.rollouts.outbox import Outbox
 from shoal_p2p.rollouts.pool import PoolSettings, RolloutPool
 from shoal_p2p.rollouts.recent import RecentRollouts
@@ -165,12 +165,6 @@ class LiveNode:
             wall_ms=self.peer.parts.wall_ms,
         )
 
-    def _ledger_file(self) -> LedgerFile:
-        peer = self.peer
-        path = peer.data_dir / LEDGER_FILE
-        file = KeptFile(path, in_thread=peer.parts.in_thread, refused=peer.disk.refused)
-        return LedgerFile(self.learning, file)
-
     def _attend(self) -> Attendance:
         marks, wall_ms = self.learning.marks, self.peer.parts.wall_ms
         return Attendance(
@@ -213,7 +207,9 @@ class LiveNode:
         """Take up what an earlier life left, join the swarm, and publish from then on."""
         # Beside the rest, so that peers are met meanwhile; messages wait for it in the intake.
         nursery.start_soon(self.pool.restore, self.peer.ledger)
-        await nursery.start(self._ledger_file().run)
+        path, peer = self.peer.data_dir / LEDGER_FILE, self.peer
+        file = KeptFile(path, in_thread=peer.parts.in_thread, refused=peer.disk.refused)
+        await nursery.start(keep_ledger, self.learning, file)
         self.learning.marks.started(self.peer.parts.wall_ms())
         nursery.start_soon(self._attendance.run)
         self.exchange.serve()

@@ -12,6 +12,7 @@ import trio
 
 from shoal_base.bounded import BoundedDict
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate
+from shoal_p2p.fetch.server import ServeLimits
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestError, RequestFailure
@@ -36,10 +37,9 @@ ANSWER_SECONDS = 10.0
 """Deadline for a whole exchange: 1 MiB at 100 KiB a second."""
 
 _LEAST_BUSY_SECONDS = 0.1
-_REQUESTS = Rate(burst=56, per_second=14)
-_BYTES = Rate(burst=14 << 20, per_second=3_600_000)
-"""Rate at which one peer is asked: somewhat under what peers serve for nothing (`ServeLimits`), so
-that our requests, whoever causes them, are never a flood there."""
+_UNDER = 7 / 8
+"""Part of what peers serve for nothing (`ServeLimits`) that one is asked for, so that our requests,
+whoever causes them, are never a flood there."""
 _SHUN_SECONDS = {
     RequestFailure.UNSUPPORTED: 20.0,
     RequestFailure.TIMEOUT: 30.0,
@@ -48,6 +48,10 @@ _SHUN_SECONDS = {
     RequestFailure.NOT_CONNECTED: 0.0,
 }
 _OFFENCE_SECONDS = 300.0
+
+
+def _under(quota: Rate) -> Rate:
+    return Rate(burst=_UNDER * quota.burst, per_second=_UNDER * quota.per_second)
 
 
 class NoAnswerError(Exception):
@@ -75,8 +79,9 @@ class RolloutAsker:
         self._answer_seconds = answer_seconds
         self._shunned: BoundedDict[PeerId, float] = BoundedDict()
         self._busy: BoundedDict[PeerId, float] = BoundedDict()
-        self._requests: KeyedBuckets[PeerId] = KeyedBuckets(_REQUESTS)
-        self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(_BYTES)
+        served = ServeLimits()
+        self._requests: KeyedBuckets[PeerId] = KeyedBuckets(_under(served.requests_per_peer))
+        self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(_under(served.bytes_per_peer))
 
     def is_usable(self, peer_id: PeerId) -> bool:
         """Return whether it makes sense to ask this peer now."""

@@ -86,7 +86,7 @@ class ConnectionTable:
 
     def __init__(self, own_id: PeerId) -> None:
         self._own_id = own_id
-        self._entries: dict[PeerId, list[_LiveConnection]] = {}
+        self._entries: dict[PeerId, _LiveConnection] = {}
         self._about: dict[PeerId, PeerAbout] = {}
 
     def has(self, peer_id: PeerId) -> bool:
@@ -97,24 +97,22 @@ class ConnectionTable:
         """The connected peers."""
         return frozenset(self._entries)
 
-    def holds(self, connection: INetConn) -> bool:
-        """True while `connection` is in the table."""
-        return any(e.connection is connection for es in self._entries.values() for e in es)
-
-    def connections_of(self, peer_id: PeerId) -> list[INetConn]:
-        """Return the connections to `peer_id`."""
-        return [entry.connection for entry in self._entries.get(peer_id, [])]
+    def connection_of(self, peer_id: PeerId) -> INetConn | None:
+        """Return the connection to `peer_id`."""
+        entry = self._entries.get(peer_id)
+        return entry.connection if entry else None
 
     def source_of(self, peer_id: PeerId) -> str:
         """Return what its connection shares with others (`seats.source_of`); empty without one."""
-        return next((entry.source for entry in self._entries.get(peer_id, ())), "")
+        entry = self._entries.get(peer_id)
+        return entry.source if entry else ""
 
     def all_connections(self) -> list[INetConn]:
         """Return the connections to everybody."""
-        return [entry.connection for entries in self._entries.values() for entry in entries]
+        return [entry.connection for entry in self._entries.values()]
 
-    def add(self, peer_id: PeerId, connection: INetConn) -> list[INetConn]:
-        """Add `connection`; return the connections to cut, which may include it."""
+    def add(self, peer_id: PeerId, connection: INetConn) -> INetConn | None:
+        """Add `connection`; return the one to cut, which may be it."""
         inbound = connection.direction == Libp2pDirection.INBOUND
         new = _LiveConnection(
             connection=connection,
@@ -124,29 +122,30 @@ class ConnectionTable:
             local_port=local_port(connection),
             source=source_of(connection),
         )
-        old = self._entries.get(peer_id, [])
-        keep = self._choose(peer_id, [*old, new])
-        self._entries[peer_id] = [keep]
-        return [entry.connection for entry in [*old, new] if entry is not keep]
+        old = self._entries.get(peer_id)
+        self._entries[peer_id] = new
+        if old is None:
+            return None
+        if self._stays(peer_id, old, new):
+            self._entries[peer_id] = old
+            return new.connection
+        return old.connection
 
-    def _choose(self, peer_id: PeerId, entries: list[_LiveConnection]) -> _LiveConnection:
-        newest = entries[-1]
-        rivals = [e for e in entries if newest.opened_at - e.opened_at <= SIMULTANEOUS_S]
-        rivals = [e for e in rivals if not is_circuit(e.address)] or rivals
+    def _stays(self, peer_id: PeerId, old: _LiveConnection, new: _LiveConnection) -> bool:
+        """Return whether an old connection is the one to keep."""
+        if new.opened_at - old.opened_at > SIMULTANEOUS_S:
+            return False
+        if is_circuit(old.address) is not is_circuit(new.address):
+            return is_circuit(new.address)
         by_smaller = Direction.OUT if self._own_id < peer_id else Direction.IN
-        return next((e for e in reversed(rivals) if e.direction is by_smaller), rivals[-1])
+        return new.direction is not by_smaller and old.direction is by_smaller
 
     def remove(self, peer_id: PeerId, connection: INetConn) -> bool:
         """Forget `connection`; False if it was not in the table."""
-        entries = self._entries.get(peer_id, [])
-        left = [entry for entry in entries if entry.connection is not connection]
-        if len(left) == len(entries):
+        if self.connection_of(peer_id) is not connection:
             return False
-        if left:
-            self._entries[peer_id] = left
-        else:
-            del self._entries[peer_id]
-            self._about.pop(peer_id, None)
+        del self._entries[peer_id]
+        self._about.pop(peer_id, None)
         return True
 
     def set_identity(self, peer_id: PeerId, about: PeerAbout) -> None:
@@ -185,8 +184,7 @@ class ConnectionTable:
                 bytes_in=(traffic := _traffic(entry.connection)).bytes_in,
                 bytes_out=traffic.bytes_out,
             )
-            for peer_id, entries in self._entries.items()
-            for entry in entries
+            for peer_id, entry in self._entries.items()
         ]
         return tuple(sorted(infos, key=lambda info: -info.opened_s))
 

@@ -19,11 +19,11 @@ from libp2p.peer.id import ID
 from libp2p.stream_muxer.yamux.yamux import Yamux
 
 from shoal_p2p.net.channel import Channel
-from shoal_p2p.net.streams import FRAMES_A_TURN
+from shoal_p2p.net.streams import FRAMES_A_TURN, PIECE_BYTES
 
 logger = logging.getLogger(__name__)
 
-BYTES_A_TURN = 128 * 1024
+BYTES_A_TURN = 2 * PIECE_BYTES
 """Written at once, before other tasks have a turn."""
 _FRAME_COST_BYTES = BYTES_A_TURN // FRAMES_A_TURN
 """Least that a frame counts in bytes: a small one is work too."""

@@ -293,7 +293,7 @@ class Libp2pHost(Host):
         async with trio.open_nursery() as nursery:
             for connection in self._host.get_network().get_connections(to_libp2p_id(peer_id)):
                 nursery.start_soon(close_connection, connection, self._nursery or nursery)
-        for connection in self._table.connections_of(peer_id):
+        if (connection := self._table.connection_of(peer_id)) is not None:
             self.on_disconnection(connection)
 
     def abort(self, peer_id: PeerId) -> None:
@@ -336,14 +336,15 @@ class Libp2pHost(Host):
             abort(connection)
             return
         first = not self._table.has(peer_id)
-        for surplus in self._table.add(peer_id, connection):
+        surplus = self._table.add(peer_id, connection)
+        if surplus is not None:
             # Out of the swarm's list at once: it opens streams on connections that are dying.
             self._host.get_network().remove_conn(surplus)
             if surplus is not connection and isinstance(lowest_layer(surplus), CircuitStream):
                 self._nursery.start_soon(_let_go, surplus)  # both are direct now
-                continue
-            abort(surplus)
-        if not self._table.holds(connection):
+            else:
+                abort(surplus)
+        if surplus is connection:
             return
         self._nursery.start_soon(self._identify, peer_id, connection)
         if first:
@@ -352,7 +353,7 @@ class Libp2pHost(Host):
     def on_disconnection(self, connection: INetConn) -> None:
         """Forget a connection."""
         peer_id = from_libp2p_id(connection.muxed_conn.peer_id)
-        if self._table.remove(peer_id, connection) and not self._table.has(peer_id):
+        if self._table.remove(peer_id, connection):
             self._tell(self._disconnected, peer_id)
 
     async def _identify(self, peer_id: PeerId, connection: INetConn) -> None:

@@ -45,7 +45,7 @@ _CLOSE_DEADLINE_S = 2.0
 OF_CONNECTION = Rate(burst=400.0, per_second=100.0)
 """Streams that a connection may open. One costs a frame of some bytes, and whoever serves it a
 millisecond of its loop. Honest peers ask some twenty times a second at most (`fetch.asker`)."""
-OF_SOURCE = Rate(burst=800.0, per_second=200.0)
+OF_SOURCE = Rate(burst=2 * OF_CONNECTION.burst, per_second=2 * OF_CONNECTION.per_second)
 """Shared by all connections from one network, or through one relay, so that another connection does
 not grant another burst."""
 _LEAST_PAUSE_S = 0.001

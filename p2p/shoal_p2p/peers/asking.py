@@ -51,7 +51,7 @@ class PeerAsking:
         """Return how long after the last asking one of these is asked again."""
         settings, missing = self._settings, self._missing(connected)
         if missing <= 0:
-            return settings.settled_exchange_s
+            return settings.settled_s
         is_alone = missing >= settings.target_peers
         return settings.alone_s if is_alone else settings.exchange_interval_s
 

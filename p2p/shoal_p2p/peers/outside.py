@@ -39,9 +39,9 @@ AGAIN_S = 600.0
 slowly."""
 _DIAL_SECONDS = 2.0
 """Deadline for dialling an asker, in seconds: a port behind a firewall never answers."""
-_ASK_SECONDS = 4.0
+_ASK_SECONDS = 2 * _DIAL_SECONDS
 """Deadline for an answer, in seconds: the other side's dial, and the way there and back."""
-_DIAL_PAUSE_SECONDS = 10.0
+DIAL_PAUSE_S = 10.0
 """Pause between two dials for one asker, so that this node is no tool to scan ports with."""
 _MAX_DIALS = 8
 """Askers that are dialled at once."""
@@ -111,7 +111,7 @@ class ReachServer:
         """Return the open ones of `ports`, tried now or just before; None if it may not be."""
         now = trio.current_time()
         last = self._last.get(peer_id)
-        if last is not None and now - last.at < _DIAL_PAUSE_SECONDS:
+        if last is not None and now - last.at < DIAL_PAUSE_S:
             known = set(ports) <= set(last.asked)
             return tuple(port for port in ports if port in last.open) if known else None
         if self._dialling >= _MAX_DIALS:

@@ -23,7 +23,7 @@ from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.homes import LOOPBACK, home_of
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.inbound_gate import ip_of
-from shoal_p2p.peers.outside import AGAIN_S, Outside, ask_outside, tcp_ports
+from shoal_p2p.peers.outside import AGAIN_S, DIAL_PAUSE_S, Outside, ask_outside, tcp_ports
 from shoal_p2p.peers.router import Router, can_ask
 from shoal_p2p.peers.upnp import ANSWER_S, Forwarded, RouterError
 from shoal_p2p.peers.witnesses import most_say_so, outsiders, witnesses
@@ -40,8 +40,8 @@ _ROUTER_S = ANSWER_S + 1.0
 """Deadline of one question to all that may answer as a router, in seconds."""
 _FORGET_S = 5.0
 """Longest wait for the router at the node's end, in seconds: UPnP takes two to find it."""
-_TRY_S = 12.0
-"""Pause between two looks from outside. Peers dial for one asker once in ten seconds."""
+_TRY_S = DIAL_PAUSE_S + 2.0
+"""Pause between two looks from outside."""
 _MAX_TRIES = 10
 """Looks from outside after one answer of the router: two minutes, in which peers connect."""
 

@@ -19,6 +19,7 @@ from shoal_wire.errors import RemoteError
 from shoal_wire.limits import (
     FULL_PROTOCOL,
     MANIFEST_PROTOCOL,
+    MAX_ADDRS_PER_PEER,
     MAX_MANIFEST_BYTES,
     MAX_PEER_LIST_BYTES,
     MAX_PEERS_IN_LIST,
@@ -40,9 +41,9 @@ _MAX_REQUEST_BYTES = 1024
 _KEPT_PEERS = 512
 """Peer list entries that are cached, since lists repeat the same peers. None is over nine kilobytes
 (`decode_peer_list`), most have 150 bytes."""
-_MAX_DIRECT = 6
 _MAX_RELAYED = 2
-"""Addresses of a peer told to others, direct and through this node as a relay: eight fit a list."""
+_MAX_DIRECT = MAX_ADDRS_PER_PEER - _MAX_RELAYED
+"""Addresses of a peer told to others, direct and through this node as a relay."""
 _TIMEOUT_SECONDS = 5.0
 
 

@@ -42,8 +42,8 @@ OWN_WORD = frozenset({TargetKind.SAVED, TargetKind.INBOUND})
 
 MAX_DIALLED = 3
 """Addresses kept at which a peer has answered: one at home, one outside, one before a move."""
-_MAX_KNOWN = 6
-"""Addresses kept that are more than hearsay; the other two of eight are for hearsay."""
+_MAX_KNOWN = MAX_ADDRS_PER_PEER - 2
+"""Addresses kept that are more than hearsay; the others are for hearsay."""
 _MAX_SPEAKERS = MAX_ADDRS_PER_PEER
 
 
@@ -77,13 +77,13 @@ class DiscoverySettings:
     dial_timeout_s: float = 8.0
     next_address_s: float = 0.5
     """A peer's next address is tried beside the last after this long."""
-    let_go_s: float = 60.0
-    """Mean time for which a peer is left alone that was full, or that this node let go."""
+    settled_s: float = 60.0
+    """Mean time for which a peer is left alone that was full, or that this node let go. With enough
+    peers, the time after which bootstraps that were dialled are let go, and the pause between two
+    questions whom a peer knows."""
     alone_s: float = 4.0
     """The same for a full peer while nobody else is connected; also the pause between two questions
     whom a bootstrap knows."""
-    enough_s: float = 60.0
-    """Seconds with enough peers after which bootstraps that were dialled are let go."""
     visit_s: float = 600.0
     """Mean time until they are visited again. So they know who is there, and parts of a swarm that
     lost each other meet."""
@@ -96,8 +96,6 @@ class DiscoverySettings:
     """Failed dials after which a peer that is only hearsay is forgotten."""
     exchange_interval_s: float = 15.0
     """Pause between two questions whom a peer knows, while peers are missing."""
-    settled_exchange_s: float = 60.0
-    """The same with enough of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +310,7 @@ class Targets:
             target.due = now + self._rng.uniform(0, self._settings.backoff_first_s)
             return
         hurry = is_alone and target.parting is Parting.FULL
-        wait_s = self._settings.alone_s if hurry else self._settings.let_go_s
+        wait_s = self._settings.alone_s if hurry else self._settings.settled_s
         target.due = now + wait_s * self._rng.uniform(0.5, 1.5)
         target.visit_due = now + self._settings.visit_s * self._rng.uniform(0.5, 1.5)
         if target.parting is Parting.FULL:
@@ -326,7 +324,7 @@ class Targets:
             if target.kind is TargetKind.BOOTSTRAP
             and target.state is TargetState.CONNECTED
             and target.is_dialled
-            and now - enough_since >= self._settings.enough_s
+            and now - enough_since >= self._settings.settled_s
             and now - target.connected_at >= self._settings.stay_s
         ]
 
@@ -359,7 +357,7 @@ class Targets:
         settings = self._settings
         ceiling = settings.bootstrap_backoff_max_s if bootstrap else settings.backoff_max_s
         if bootstrap and target.parting is not Parting.LOST and not is_alone:
-            ceiling = settings.let_go_s  # most likely it is still full
+            ceiling = settings.settled_s  # most likely it is still full
         bound = settings.backoff_first_s * 2 ** min(target.attempts, 16)
         return self._rng.uniform(0, min(ceiling, bound))
 

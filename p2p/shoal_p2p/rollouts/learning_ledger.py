@@ -6,8 +6,8 @@
     what happens beside the rounds ─▶ marks
 
 *Signal* is the sum of |advantage| over the completions that were trained on: what moved the
-weights, by this node's own verifier. A round that is played again after a kill takes the place of
-what was noted of it; round 1 begins anew, with another model or from the start.
+weights, by this node's own verifier. A round that is played again after a kill counts again; round
+1 begins anew, with another model or from the start.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ MAX_FAMILIES: Final = 128
 SHORT_MINUTES: Final = 10
 FAMILY_GROUPS: Final = 40
 """Groups in a family's first and latest mean."""
-MAX_JOURNAL: Final = 2048
-"""Rounds of which it is known what they added; beyond it an older one cannot be taken back."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,10 +89,6 @@ class FamilyAnswers:
         self.latest.append(reward)
         if len(self.first) < FAMILY_GROUPS:
             self.first.append(reward)
-
-
-_Added = tuple[int, int, float, float]
-"""One round's addition to a publisher's row: looked at, trained, signal, reward."""
 
 
 _COUNTS: Final = [one.name for one in fields(Learnt)][:-1]
@@ -158,7 +152,6 @@ class LearningLedger:
         self.round = 0
         self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_PUBLISHERS)
         self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_FAMILIES)
-        self._journal: deque[tuple[int, dict[PeerId, _Added]]] = deque(maxlen=MAX_JOURNAL)
         self._bytes_in: deque[tuple[int, int]] = deque(maxlen=WINDOW_MINUTES)
         """Minutes in which rounds ended, and the bytes received since the round before."""
 
@@ -173,23 +166,12 @@ class LearningLedger:
         """Note what a round has learnt from whom, and `bytes_in`, received since the start."""
         if round_number <= 1:
             self._clear()
-        elif round_number <= self.round:
-            self._take_back(round_number)
         self.round = round_number
         self._taken += 1
         self.marks.reached(round_number)
-        all_added: dict[PeerId, _Added] = {}
         for one in learnt:
-            publisher, added = self._add(one, now_ms)
+            self._add(one, now_ms)
             self.origins.learnt(one, now_ms)
-            before = all_added.get(publisher, (0, 0, 0.0, 0.0))
-            all_added[publisher] = (
-                before[0] + added[0],
-                before[1] + added[1],
-                before[2] + added[2],
-                before[3] + added[3],
-            )
-        self._journal.append((round_number, all_added))
         self._count_bytes(bytes_in, now_ms // MINUTE_MS)
 
     def _count_bytes(self, bytes_in: int, minute: int) -> None:
@@ -199,27 +181,21 @@ class LearningLedger:
             received += before
         self._bytes_in.append((minute, received))
 
-    def _add(self, one: m.GroupOutcome, now_ms: int) -> tuple[PeerId, _Added]:
+    def _add(self, one: m.GroupOutcome, now_ms: int) -> None:
         publisher = one.publisher or self._me
         reward = one.reward if math.isfinite(one.reward) else 0.0
-        signal = one.signal if math.isfinite(one.signal) and not one.why_unused else 0.0
+        signal = one.signal if math.isfinite(one.signal) else 0.0
         row = self._rows.use(publisher, Learnt)
         row.model = one.model[:MAX_NAME_BYTES] or row.model
-        trained = 0 if one.why_unused else 1
-        self._count(row, 1, trained, signal, reward)
-        if trained:
+        row.looked_at += 1
+        row.reward_sum += reward
+        if not one.why_unused:
+            row.trained += 1
+            row.signal += signal
             row.last_ms = now_ms
             self._count_minute(row, signal, one.tokens, now_ms)
         if publisher == self._me:
             self._families.use(one.family[:MAX_NAME_BYTES], FamilyAnswers).add(reward)
-        return publisher, (1, trained, signal, reward)
-
-    @staticmethod
-    def _count(row: Learnt, looked_at: int, trained: int, signal: float, reward: float) -> None:
-        row.looked_at += looked_at
-        row.trained += trained
-        row.signal += signal
-        row.reward_sum += reward
 
     @staticmethod
     def _count_minute(row: Learnt, signal: float, tokens: int, now_ms: int) -> None:
@@ -230,14 +206,6 @@ class LearningLedger:
         latest.groups += 1
         latest.signal += signal
         latest.tokens += tokens
-
-    def _take_back(self, round_number: int) -> None:
-        """Undo this round and those after it: a kill has undone them, too."""
-        while self._journal and self._journal[-1][0] >= round_number:
-            for publisher, (looked_at, trained, signal, reward) in self._journal.pop()[1].items():
-                row = self._rows.get(publisher)
-                if row is not None:
-                    self._count(row, -looked_at, -trained, -signal, -reward)
 
     # Views
 
@@ -266,7 +234,7 @@ class LearningLedger:
                 model=row.model,
                 looked_at=row.looked_at,
                 trained=row.trained,
-                signal=round(max(0.0, row.signal), 4),
+                signal=round(row.signal, 4),
                 reward=round(row.reward_sum / row.looked_at, 4) if row.looked_at else None,
                 trained_10m=row.lately(now_ms, SHORT_MINUTES).groups,
                 signal_1h=round(row.lately(now_ms, WINDOW_MINUTES).signal, 4),
@@ -319,7 +287,7 @@ class LearningLedger:
     # The file
 
     def to_json(self) -> str:
-        """Return the JSON that the data directory keeps, without the journal."""
+        """Return the JSON that the data directory keeps."""
         return json.dumps(
             {
                 "form": 1,

@@ -9,7 +9,7 @@ import trio
 
 from shoal_base.files import read_at_most
 from shoal_ipc.answers.learning import Ledger
-from shoal_p2p.disk import KeptFile
+from shoal_p2p.disk import MAX_KEPT_BYTES, KeptFile
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_wire.types import PeerId
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 LEDGER_FILE = "ledger.json"
-_MAX_FILE_BYTES = 4 * 1024 * 1024
 
 
 def left_in(folder: Path, me: str) -> Ledger | None:
@@ -26,25 +25,23 @@ def left_in(folder: Path, me: str) -> Ledger | None:
     `me` is the node's id, empty where that is not known. None where no ledger can be read.
     """
     try:
-        raw = read_at_most(folder / LEDGER_FILE, _MAX_FILE_BYTES)
+        raw = read_at_most(folder / LEDGER_FILE, MAX_KEPT_BYTES)
         ledger = LearningLedger.left(raw.decode("utf-8"), PeerId(me))
     except (OSError, ValueError, RecursionError):
         return None
     return ledger.view(ledger.last_ms)
 
 
-class LedgerFile:
-    """One ledger on disk."""
+async def keep_ledger(
+    ledger: LearningLedger,
+    file: KeptFile,
+    *,
+    task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Read it, then save what changed until cancelled. Ready when it is read.
 
-    def __init__(self, ledger: LearningLedger, file: KeptFile) -> None:
-        self._ledger = ledger
-        self._file = file
-
-    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Read it, then save what changed until cancelled. Ready when it is read.
-
-        Who came and went changes all the time, and is no reason to write more often.
-        """
-        await self._file.load(self._ledger.restore)
-        task_status.started()
-        await self._file.keep(self._ledger.to_json, urgent=lambda: self._ledger.rounds_taken)
+    Who came and went changes all the time, and is no reason to write more often.
+    """
+    await file.load(ledger.restore)
+    task_status.started()
+    await file.keep(ledger.to_json, urgent=lambda: ledger.rounds_taken)

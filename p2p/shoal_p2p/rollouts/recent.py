@@ -16,7 +16,7 @@ from shoal_wire.types import GroupId, PeerId, PublishedGroup
 _MAX_RECENT = 512
 _MAX_WHOLE_BYTES = 32 * 1024
 """A group that weighs more is shown cut short, so that a few cannot push out all others."""
-_MAX_CHARS = 8 * 1024
+_MAX_CHARS = _MAX_WHOLE_BYTES // 4
 MAX_BYTES = 8 * 1024 * 1024
 
 

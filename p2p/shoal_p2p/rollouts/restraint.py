@@ -15,14 +15,14 @@ LATE_S = 1.0
 """Messages this late in the median slow a publisher down. A few lost ones, which are late by a
 heartbeat and a second, move no median. With 2 s, 32 nodes at twice what their cores carry had a
 p99 of 17 s, with 1.5 s 12 s, with 1 s 7 s (`benchmarks.delivery`, beside other work)."""
-EASED_S = 0.5
+EASED_S = LATE_S / 2
 """Lateness below which batches go out faster again, in seconds."""
 MOST_GAP_S = 30.0
 """Longest pause between two batches: whoever makes messages late on purpose gets no more. After so
 long without a message the swarm is not late, it sends little."""
 MOST_WAIT_S = 5.0
 """Longest pause for a batch that is accepted: the others wait with the trainer."""
-_FIRST_GAP_S = 0.5
+_FIRST_GAP_S = EASED_S
 _EASE_S = 10.0
 """Time in which the gap falls to 1/e."""
 _MOST_BACKLOG_S = 8.0

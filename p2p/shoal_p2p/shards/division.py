@@ -29,10 +29,10 @@ LEAST_PUBLISHERS = 16
 ABOVE = 2
 """Shards above its own to which a node stays subscribed, and the root."""
 _DENSE_S = 30.0
-_SPARSE_S = 120.0
-_RISE_S = 60.0
+_SPARSE_S = 4 * _DENSE_S
+_RISE_S = 2 * _DENSE_S
 """Shards below are left after so long without a message, and so long after they were joined."""
-_SETTLE_S = 15.0
+_SETTLE_S = _DENSE_S / 2
 """Seconds for which a publisher's listeners must be deeper before it follows."""
 _LEFT_BEHIND = 8
 """One listener for so many peers in sight may be left behind: else a single peer could hold a swarm

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_base.bounded import MANY
+from shoal_base.bounded import MANY, REMEMBERED
 from shoal_base.rows import one_a_line
 from shoal_p2p.standing.sampling import SamplingRow, SamplingStandings
 from shoal_p2p.standing.scoring import (
@@ -33,15 +33,16 @@ from shoal_p2p.standing.scoring import (
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Verdict
 
-BAN_SECONDS = 600.0
-"""The first ban; each further one within a day lasts twice as long."""
-MAX_BAN_SECONDS = 6 * 3600.0
-"""The longest ban. A guess: a peer that was mended is back within the day."""
-MAX_LISTED = 1024
+BAN_SECONDS = HALF_LIFE_SECONDS
+"""The first ban, after which the points have come back by half; each further one within a day lasts
+twice as long."""
+MAX_LISTED = REMEMBERED
 """Most peers blocked, protected, or banned at one time."""
 _BAN_MEMORY_SECONDS = 86_400.0
 """Time after a ban in which another one lasts twice as long."""
-_MAX_AGE_SECONDS = 30 * 86_400.0
+MAX_BAN_SECONDS = _BAN_MEMORY_SECONDS / 4
+"""The longest ban. A guess: a peer that was mended is back within the day."""
+_MAX_AGE_SECONDS = 30 * _BAN_MEMORY_SECONDS
 """Most age that is believed of a saved file, also where it is the clock that jumped."""
 _VERSION = 1
 _MAX_PEER_ID_CHARS = 128
@@ -302,6 +303,3 @@ def _peer_id(value: Any) -> PeerId:
     if not isinstance(value, str) or not 0 < len(value) <= _MAX_PEER_ID_CHARS:
         raise ValueError("not a peer id")
     return PeerId(value)
-
-
-assert BAN_SECONDS >= HALF_LIFE_SECONDS, "after a ban the points must have come back by half"

@@ -54,7 +54,7 @@ _KEPT = 1.5
 """Most that is credited, beside what a full weight needs: else a hundred good groups would pay for
 hundreds of useless ones. Now it pays for sixty to ninety, and one good group for 25 where own ones
 spread .3 (none: for nine)."""
-_OWN_MEMORY = 200.0
+_OWN_MEMORY = 2 * MEMORY_GROUPS
 _FEW = 4.0
 """Own groups of a family that count as much as those of all families do."""
 

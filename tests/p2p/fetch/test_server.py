@@ -335,7 +335,10 @@ def test_whatever_is_asked_for_the_asker_stays_within_what_peers_give_for_nothin
         [TokenBucket(rate, 0.0) for rate in rates]
         for rates in (
             (ServeLimits().requests_per_peer, ServeLimits().bytes_per_peer),
-            (asker_module._REQUESTS, asker_module._BYTES),
+            map(
+                asker_module._under,
+                (ServeLimits().requests_per_peer, ServeLimits().bytes_per_peer),
+            ),
         )
     )
     now = 0.0

@@ -156,7 +156,7 @@ async def test_who_can_be_dialled_takes_no_place_and_who_cannot_does() -> None:
 async def test_who_can_be_dialled_after_all_gives_its_places_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outside, "_DIAL_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(outside, "DIAL_PAUSE_S", 0.0)
     async with (
         open_relay_host() as (relay, _),
         open_test_node() as node,

@@ -23,7 +23,7 @@ from shoal_p2p.rollouts.learning_ledger import (
     MAX_PUBLISHERS,
     LearningLedger,
 )
-from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile, left_in
+from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger, left_in
 from shoal_p2p.rollouts.marks import WINDOW_MINUTES
 from shoal_wire.types import GroupId, PeerId
 
@@ -94,16 +94,6 @@ def test_what_came_in_is_of_the_minutes_in_which_was_learnt() -> None:
     again.take(4, [group()], now_ms=NOW_MS + 66 * MINUTE, bytes_in=70)
     assert again.lately(NOW_MS + 66 * MINUTE).bytes_in is None, "an earlier version noted none"
     assert again.lately(NOW_MS + 110 * MINUTE).bytes_in == 70
-
-
-def test_a_round_that_is_played_again_counts_once() -> None:
-    ledger = LearningLedger(ME)
-    for number in range(1, 6):
-        ledger.take(number, [group(), group(BEN, 1.0)], now_ms=NOW_MS)
-    ledger.take(3, [group(signal=7.0)], now_ms=NOW_MS)  # killed after 2 was saved
-    assert (row(ledger, ANN).trained, row(ledger, ANN).signal) == (3, 11.0)
-    assert (row(ledger, BEN).trained, row(ledger, BEN).signal) == (2, 2.0)
-    assert ledger.round == 3
 
 
 def test_the_first_round_begins_anew() -> None:
@@ -206,7 +196,7 @@ def test_of_an_older_ledger_it_has_to_be_known_whose_it_is(tmp_path: Path) -> No
 async def kept(path: Path, ledger: LearningLedger, *, take: bool = False) -> None:
     """Run the file over one life."""
     async with trio.open_nursery() as nursery:
-        await nursery.start(LedgerFile(ledger, KeptFile(path)).run)
+        await nursery.start(keep_ledger, ledger, KeptFile(path))
         if take:
             ledger.take(7, [group()], now_ms=NOW_MS)
         nursery.cancel_scope.cancel()
@@ -232,7 +222,7 @@ async def test_a_round_is_on_disk_within_twenty_seconds_and_who_came_within_a_mi
 
     async with trio.open_nursery() as nursery:
         file = KeptFile(tmp_path / LEDGER_FILE, in_thread=told)  # type: ignore[arg-type]
-        await nursery.start(LedgerFile(ledger, file).run)
+        await nursery.start(keep_ledger, ledger, file)
         writes.clear()
         for second in range(610):
             await trio.sleep(1)
