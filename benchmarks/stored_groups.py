@@ -42,7 +42,7 @@ def fill(data_dir: Path, groups: Sequence[RolloutGroup]) -> None:
             )
         )
     core = StoreCore(data_dir / STORE_FILE, peer_id=me.peer_id)
-    core.commit(calls)
+    core.commit(lambda opened: [call(opened) for call in calls])
     core.close()
 
 

@@ -56,7 +56,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
         client.call(make.publish([external_group(1)], key=b"own"), m.PublishReply)
         author = make.Author(running.node.member.manifest, now_ms=wall_ms())
         signed = author.signed(author.batch([external_group(99)]))
-        running.call(running.node.pool.keep_external, signed)
+        running.call(running.node.pool.keep_all, [signed])
         client.close()
         yield running
 

@@ -156,7 +156,7 @@ class LocalNode:
         """Take in a batch of another node as if it had been validated."""
         # By a connection of its own, as publishers do: strangers share by connection.
         brought_by = signed.brought_by or signed.publisher
-        await self.pool.keep_external(replace(signed, brought_by=brought_by))
+        await self.pool.keep_all([replace(signed, brought_by=brought_by)])
 
 
 @asynccontextmanager

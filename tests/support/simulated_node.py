@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -38,6 +38,7 @@ from shoal_p2p.parts import Network, Parts, Tuning
 from shoal_p2p.peers.discovery import DiscoverySettings
 from shoal_p2p.shards.keeper import ShardSettings
 from shoal_p2p.shards.plan import ShardLimits
+from shoal_p2p.store.statements import External
 from shoal_p2p.store.store import Store
 from shoal_settings.schema import Settings
 from shoal_wire.digests import group_id
@@ -106,10 +107,11 @@ class _Store(UnflushedStore):
 
     watcher: SimulatedNode
 
-    async def add_external(self, batch_id: BatchId, publisher: PeerId, *rest: Any) -> bool:
+    async def add_all(self, rows: Sequence[External]) -> None:
         """Tell of what has passed validation, and keep it."""
-        self.watcher.observer.accepted(self.watcher, batch_id, publisher)
-        return await super().add_external(batch_id, publisher, *rest)
+        for batch_id, publisher, *_ in rows:
+            self.watcher.observer.accepted(self.watcher, batch_id, publisher)
+        await super().add_all(rows)
 
 
 class _End(SimulatedEnd):

@@ -52,8 +52,8 @@ logger = logging.getLogger(__name__)
 
 WINDOW_BYTES: int = DEFAULT_WINDOW_SIZE
 """Bytes that a stream may send unread: yamux's initial window, which no stream outgrows."""
-MAX_UNREAD_BYTES = 32 * WINDOW_BYTES
-"""Bound of one connection: 8 MiB of full windows, where an honest one has some few half full."""
+MAX_UNREAD_BYTES = 8 * 1024 * 1024
+"""Bound of one connection: 32 full windows, where an honest one has some few half full."""
 MAX_UNREAD_OF_ALL_BYTES = 8 * MAX_UNREAD_BYTES
 """Bound of all connections together: eight at their own bound, so that memory stays small."""
 _MAX_BODY_BYTES = MAX_PLAINTEXT_LENGTH - HEADER_SIZE

@@ -191,8 +191,7 @@ class Outbox:
             if full:
                 # Here, for a batch that has a number already is given its answer.
                 raise OutboxFullError(full)
-            # Called again under another number if its transaction is: the last is on disk.
-            sealed[:] = [self.seal(request, sequence, previous)]
+            sealed.append(self.seal(request, sequence, previous))
             return sealed[0].envelope
 
         try:

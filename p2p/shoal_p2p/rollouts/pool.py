@@ -145,10 +145,6 @@ class RolloutPool:
                 next_prune = trio.current_time() + _PRUNE_SECONDS
                 await self._prune()
 
-    async def keep_external(self, signed: SignedBatch) -> None:
-        """Keep one validated batch: see `keep_all`."""
-        await self.keep_all([signed])
-
     async def keep_all(self, batches: Sequence[SignedBatch]) -> None:
         """Put validated batches into the buffer, in their order, then write them to disk together.
 
@@ -161,12 +157,8 @@ class RolloutPool:
             self.groups_received += len(signed.batch.groups)
             if await self._buffered(signed, trio.current_time(), bringer):
                 kept.append((signed, bringer))
-        if len(kept) == 1:
-            await self._write(*kept[0])
-            return
-        async with trio.open_nursery() as nursery:
-            for signed, bringer in kept:
-                nursery.start_soon(self._write, signed, bringer)
+        if kept := [one for one in kept if one[0].batch_id not in self._withdrawn]:
+            await self._write(kept)
 
     def _bringer(self, brought_by: PeerId | None) -> Bringer | None:
         """Return who brings something now, with its network, which its connection shows."""
@@ -211,25 +203,21 @@ class RolloutPool:
             await trio.lowlevel.checkpoint()
             self._turn_groups, self._turn_completions = len(step), num_completions
 
-    async def _write(self, signed: SignedBatch, bringer: Bringer | None) -> None:
-        """Write a batch to disk, in one transaction with what else waits; tell who keeps some."""
-        if signed.batch_id in self._withdrawn:  # while others were put into the buffer
-            return
+    async def _write(self, kept: Sequence[tuple[SignedBatch, Bringer | None]]) -> None:
+        """Write batches to disk in one transaction; tell who keeps some."""
         received_ms = self._store.wall_ms()
+        rows = [
+            (one.batch_id, one.publisher, one.batch.sequence, one.envelope, received_ms, bringer)
+            for one, bringer in kept
+        ]
         try:
-            await self._store.add_external(
-                signed.batch_id,
-                signed.publisher,
-                signed.batch.sequence,
-                signed.envelope,
-                received_ms,
-                bringer,
-            )
+            await self._store.add_all(rows)
         except StoreError as error:
-            log.log(error.log_level, "batch kept in memory only: %s", error)
+            log.log(error.log_level, "batches kept in memory only: %s", error)
             return
-        if signed.batch_id not in self._withdrawn:
-            self._tell(BatchKept(signed=signed, received_ms=received_ms, own=False))
+        for signed, _ in kept:
+            if signed.batch_id not in self._withdrawn:
+                self._tell(BatchKept(signed=signed, received_ms=received_ms, own=False))
 
     def keep_own(self, signed: SignedBatch) -> None:
         """Take in an own batch that is already on disk."""

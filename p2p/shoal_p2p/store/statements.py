@@ -1,16 +1,15 @@
 """The store's statements, synchronous. One thread at a time; each call belongs in a transaction.
 
-`commit` runs several calls in one transaction and says what became of each. Nothing that was
-committed with `durable` is lost by a kill or a power cut; the rest may be by a power cut.
+Nothing that was committed with `durable` is lost by a kill or a power cut; the rest may be by a
+power cut.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from shoal_p2p.store.schema import open_database
 from shoal_p2p.store.types import (
@@ -26,19 +25,10 @@ from shoal_p2p.store.types import (
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.types import BatchId, GroupId, PeerId
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """A call that was committed, with what it returned."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """A call that had no effect, with why."""
-
-    error: BaseException
+External = tuple[BatchId, PeerId, int, bytes, int, Bringer | None]
+"""What `StoreCore.add_external` takes."""
 
 
 class StoreCore:
@@ -72,35 +62,21 @@ class StoreCore:
 
     # Transactions
 
-    def commit(
-        self,
-        calls: Sequence[Callable[[StoreCore], Any]],
-        *,
-        now_ms: int = 0,
-        durable: bool = True,
-    ) -> list[Committed | Undone]:
-        """Run calls in one transaction at `now_ms`; return each one's outcome, in order.
-
-        If one fails, each is tried again in a transaction of its own, so that it cannot take
-        others down. A call may therefore run twice: it must touch nothing but this store.
-        """
+    def commit(self, call: Callable[[StoreCore], T], *, now_ms: int = 0, durable: bool = True) -> T:
+        """Run a call in one transaction at `now_ms`. Raises StoreError, and what the call does."""
         self.now_ms = now_ms
         try:
-            return [Committed(value) for value in self._transaction(calls, durable=durable)]
-        except Exception as error:  # noqa: BLE001 (a call may raise anything; its caller sees it)
-            if len(calls) == 1:
-                return [Undone(_as_store_error(error))]
-        return [self.commit([call], now_ms=now_ms, durable=durable)[0] for call in calls]
+            return self._transaction(call, durable=durable)
+        except sqlite3.Error as error:
+            raise StoreError(fault_of(error), f"the store failed: {error}") from error
 
-    def _transaction(
-        self, calls: Sequence[Callable[[StoreCore], Any]], *, durable: bool
-    ) -> list[Any]:
+    def _transaction(self, call: Callable[[StoreCore], T], *, durable: bool) -> T:
         if durable is not self._flushes:
             self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._flushes = durable
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            values = [call(self) for call in calls]
+            value = call(self)
             self._db.execute("COMMIT")
         except BaseException:
             self._unsent_bytes = None
@@ -108,7 +84,7 @@ class StoreCore:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
-        return values
+        return value
 
     # Own batches
 
@@ -117,9 +93,9 @@ class StoreCore:
     ) -> OwnBatch:
         """Allot the next sequence, seal a batch with it and store both under a key.
 
-        `make_envelope` gets the sequence and that of the own batch before (0: none), may be called
-        again with others and must have no side effects. The same key again returns the first
-        batch with `is_new` False. Raises StoreError OUTBOX_FULL, and whatever it raises.
+        `make_envelope` gets the sequence and that of the own batch before (0: none). The same key
+        again returns the first batch with `is_new` False. Raises StoreError OUTBOX_FULL, and
+        whatever it raises.
         """
         known = self._db.execute(
             "SELECT k.sequence, k.batch_id, b.envelope FROM client_keys k"
@@ -227,6 +203,11 @@ class StoreCore:
                 (batch_id, bringer.peer_id, bringer.network),
             )
         return is_new
+
+    def add_all(self, rows: Sequence[External]) -> None:
+        """Store batches as `add_external` does, all or none."""
+        for row in rows:
+            self.add_external(*row)
 
     def _insert_batch(
         self,
@@ -354,12 +335,3 @@ def _stored_batch(
         received_ms=received_ms,
         bringer=bringer,
     )
-
-
-def _as_store_error(error: Exception) -> Exception:
-    if not isinstance(error, sqlite3.Error):
-        return error
-    fault = fault_of(error)
-    wrapped = StoreError(fault, f"the store failed: {error}")
-    wrapped.__cause__ = error
-    return wrapped

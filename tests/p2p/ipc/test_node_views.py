@@ -40,7 +40,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
         client.call(make.publish(own, key=b"own"), m.PublishReply)
         author = make.Author(running.node.member.manifest, now_ms=wall_ms())
         signed = author.signed(author.batch([group(99)]))
-        running.call(running.node.pool.keep_external, signed)
+        running.call(running.node.pool.keep_all, [signed])
         sampled = client.call(m.Sample(num_external=1), m.SampleReply).groups[0].published
         report = m.GroupReport(
             group_id=sampled.group_id, publisher=sampled.publisher, rewards=(0.0, 1.0)
@@ -287,7 +287,7 @@ def test_one_group_comes_with_the_right_answer_and_many_without(node: RunningNod
     """By the node's own worker, one task at a time."""
     client = node.client(m.Role.INSPECTOR)
     author = make.Author(node.node.member.manifest, now_ms=wall_ms())
-    node.call(node.node.pool.keep_external, author.signed(author.batch([group(77)])))
+    node.call(node.node.pool.keep_all, [author.signed(author.batch([group(77)]))])
 
     def rows(**options: Any) -> list[dict[str, Any]]:
         reply = client.call(

@@ -82,7 +82,7 @@ async def test_a_damaged_row_costs_only_itself(
     async with start(tmp_path) as node:
         await node.receive(good)
         torn = damaged.envelope[:-5]
-        await node.store.add_external(damaged.batch_id, ann.peer_id, 2, torn, wall_ms())
+        await node.store.add_all([(damaged.batch_id, ann.peer_id, 2, torn, wall_ms(), None)])
     async with start(tmp_path) as node:
         assert len(external_ids(node)) == 1
         assert "damaged" in caplog.text
@@ -167,7 +167,7 @@ async def test_a_full_disk_keeps_others_groups_in_memory(
     async with start(tmp_path) as node:
         notes = Notes()
         node.pool._keepers = (notes,)
-        monkeypatch.setattr(node.store, "add_external", fail)
+        monkeypatch.setattr(node.store, "add_all", fail)
         await node.receive(batch(author(), 1))
         assert node.buffer.ready() == 1
         assert [type(event) for event in notes.events] == [NewGroups], "others cannot have it"
@@ -219,9 +219,7 @@ async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> No
                 for index in range(rng.randint(1, min(256, 4096 // most)))
             ]
             taken.clear()
-            await node.pool._buffered(
-                ann.signed(ann.batch(groups)), groups, trio.current_time(), None
-            )
+            await node.pool._buffered(ann.signed(ann.batch(groups)), trio.current_time(), None)
             assert sum(groups_at_once for _, groups_at_once, _ in taken) == len(groups)
             for _, groups_at_once, completions in taken:
                 assert groups_at_once <= GROUPS_A_STEP

@@ -21,7 +21,7 @@ RESERVERS = 6
 
 
 async def main(path: Path, run: str) -> None:
-    """Reserve from several tasks at once, so that commits are shared."""
+    """Reserve from several tasks at once."""
     store = Store(path, peer_id=PeerId("me"), wall_ms=lambda: 0)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

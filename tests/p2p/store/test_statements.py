@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from shoal_p2p.store.statements import Committed, Undone
 from shoal_p2p.store.store import Bringer, OwnBatch, StoreCore, StoreError, StoreFault, StoreLimits
 from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId, GroupId, PeerId
@@ -31,10 +30,7 @@ def opened(path: Path, **kwargs: Any) -> StoreCore:
 
 def run(core: StoreCore, call: Callable[[StoreCore], Any], now_ms: int = NOW) -> Any:
     """Run one call in a transaction; raise what it raises."""
-    (outcome,) = core.commit([call], now_ms=now_ms)
-    if isinstance(outcome, Undone):
-        raise outcome.error
-    return outcome.value
+    return core.commit(call, now_ms=now_ms)
 
 
 def sealed(sequence: int, _previous: int = 0, num_bytes: int = 100) -> bytes:
@@ -133,70 +129,56 @@ class TestOwnBatches:
             reserve(core, b"b")
 
 
-class TestGroupCommit:
-    def test_one_failing_call_takes_no_other_down(self, path: Path) -> None:
+class TestCommit:
+    def test_a_failing_call_has_no_effect(self, path: Path) -> None:
         core = opened(path)
 
-        def broken(_core: StoreCore) -> None:
+        def broken(opened: StoreCore) -> None:
+            opened.reserve_own(b"a", sealed)
             raise LookupError("mine alone")
 
-        outcomes = core.commit(
-            [
-                lambda c: c.reserve_own(b"a", sealed),
-                broken,
-                lambda c: c.reserve_own(b"b", sealed),
-            ]
-        )
-        first, second, third = outcomes
-        assert isinstance(first, Committed)
-        assert isinstance(second, Undone)
-        assert isinstance(third, Committed)
-        assert (first.value.sequence, third.value.sequence) == (1, 2)
-        assert first.value.is_new
-        assert len(stored(core)) == 2
+        with pytest.raises(LookupError):
+            core.commit(broken)
+        assert stored(core) == []
+        assert reserve(core, b"a").sequence == 1
 
-    def test_calls_share_a_transaction(self, path: Path) -> None:
+    def test_batches_share_a_transaction(self, path: Path) -> None:
         core = opened(path)
         watcher = sqlite3.connect(path)
         counts = []
 
-        def watch(_core: StoreCore) -> None:
+        def watch(opened: StoreCore) -> None:
+            opened.add_all([(BatchId(bytes([n]) * 32), OTHER, n, b"it", NOW, None) for n in (1, 2)])
             counts.append(watcher.execute("SELECT count(*) FROM batches").fetchone()[0])
 
-        core.commit([lambda c: c.reserve_own(b"a", sealed), watch])
-        watch(core)
-        assert counts == [0, 1]
+        core.commit(watch)
+        counts.append(watcher.execute("SELECT count(*) FROM batches").fetchone()[0])
+        assert counts == [0, 2]
 
     @pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
     def test_only_a_durable_transaction_flushes_the_disk(
         self, path: Path, durable: bool, level: int
     ) -> None:
         core = opened(path)
-        levels: list[int] = []
 
-        def read_level(c: StoreCore) -> None:
-            levels.append(c._db.execute("PRAGMA synchronous").fetchone()[0])
+        def level_of(c: StoreCore) -> int:
+            return int(c._db.execute("PRAGMA synchronous").fetchone()[0])
 
         for _ in range(2):  # after a transaction of the other kind as well
-            core.commit([read_level], durable=not durable)
-            core.commit([read_level], durable=durable)
-        assert levels[1::2] == [level, level]
+            core.commit(level_of, durable=not durable)
+            assert core.commit(level_of, durable=durable) == level
 
 
 class TestFullDisk:
-    def test_what_fits_is_stored_beside_what_does_not(self, path: Path) -> None:
+    def test_what_does_not_fit_is_not_stored_and_what_fits_is_later(self, path: Path) -> None:
         core = opened(path)
         (pages,) = core._db.execute("PRAGMA page_count").fetchone()
         core._db.execute(f"PRAGMA max_page_count = {pages + 8}")
-        small, large = core.commit(
-            [
-                lambda c: c.reserve_own(b"a", sealed),
-                lambda c: c.reserve_own(b"b", lambda n, _: sealed(n, num_bytes=200_000)),
-            ]
-        )
-        assert isinstance(small, Committed)
-        assert isinstance(large, Undone)
-        assert stored(core) == [small.value.batch_id]
+        with pytest.raises(StoreError) as full:
+            reserve(core, b"b", num_bytes=200_000)
+        assert full.value.fault is StoreFault.FULL
+        small = reserve(core, b"a")
+        assert stored(core) == [small.batch_id]
 
 
 class TestExternalBatches:

@@ -15,11 +15,8 @@ import pytest
 import trio
 import trio.testing
 
-from shoal_p2p.store import store as store_module
-from shoal_p2p.store.statements import Undone
 from shoal_p2p.store.store import Store, StoreCore, StoreError, StoreFault, StoreLimits
-from shoal_wire.digests import batch_id
-from shoal_wire.types import GroupId, PeerId
+from shoal_wire.types import PeerId
 
 ME = PeerId("me")
 ROOT = Path(__file__).parents[3]
@@ -62,35 +59,6 @@ class Gate:
         assert await trio.to_thread.run_sync(self.entered.wait, 10)
 
 
-async def test_waiting_requests_share_a_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes: list[tuple[int, bool]] = []
-    commit = StoreCore.commit
-
-    def counted(core: StoreCore, calls: Any, *, durable: bool = True, **how: Any) -> Any:
-        sizes.append((len(calls), durable))
-        return commit(core, calls, durable=durable, **how)
-
-    monkeypatch.setattr(StoreCore, "commit", counted)
-    monkeypatch.setattr(store_module, "GROUP_REQUESTS", 8)
-    gate = Gate()
-    async with running(tmp_path) as store, trio.open_nursery() as nursery:
-        nursery.start_soon(store.reserve_own, b"first", gate.seal)
-        await gate.wait_entered()
-        for number in range(10):
-            external = b"%d" % number
-            nursery.start_soon(
-                store.add_external, batch_id(external), PeerId("o"), number, external, 0
-            )
-        await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(store.consume, [GroupId(bytes(16))])
-        await trio.testing.wait_all_tasks_blocked()
-        gate.open()
-    # What others sent needs no flush of the disk; what is acknowledged does.
-    assert sizes == [(1, True), (8, False), (3, True)]
-
-
 async def test_stopping_finishes_the_commit_in_hand_and_refuses_the_rest(tmp_path: Path) -> None:
     store = make(tmp_path)
     gate = Gate()
@@ -119,21 +87,6 @@ async def test_stopping_finishes_the_commit_in_hand_and_refuses_the_rest(tmp_pat
         assert [own.sequence for own in await store.unsent()] == [1]
 
 
-async def test_a_request_taken_when_the_store_is_stopped_is_refused(tmp_path: Path) -> None:
-    store = make(tmp_path)
-    # Handed to the writer in the same step as the stop: it has left the queue but never runs.
-    request = store_module._Submitted(call=StoreCore.load, durable=False)
-    with trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(store.run)
-            await trio.testing.wait_all_tasks_blocked()
-            store._send.send_nowait(request)
-            nursery.cancel_scope.cancel()
-        await request.finished.wait()
-    assert isinstance(request.outcome, Undone)
-    assert isinstance(request.outcome.error, StoreError)
-
-
 async def test_an_unusable_database_ends_the_start(tmp_path: Path) -> None:
     (tmp_path / "node.db").write_bytes(b"not a database" * 100)
     with pytest.RaisesGroup(pytest.RaisesExc(StoreError, match="is damaged")):
@@ -155,8 +108,7 @@ def test_nothing_acknowledged_is_lost_and_no_number_repeats_under_kill_9(tmp_pat
             else:
                 consumed.add(fields[0])
     core = StoreCore(path, peer_id=ME, limits=StoreLimits(max_client_keys=1 << 20))
-    (loaded,) = core.commit([StoreCore.load])
-    state = loaded.value  # type: ignore[union-attr]
+    state = core.commit(StoreCore.load)
     stored = core.batches(state.batch_ids)
     on_disk = {batch.sequence: batch.batch_id.hex() for batch in stored}
     assert len(on_disk) == len(state.batch_ids)
@@ -166,8 +118,8 @@ def test_nothing_acknowledged_is_lost_and_no_number_repeats_under_kill_9(tmp_pat
     assert consumed <= {group_id.hex() for group_id in state.consumed_ids}
     assert state.next_sequence > max(on_disk)
     for key, (number, _) in acknowledged.items():
-        (again,) = core.commit([lambda c, key=key: c.reserve_own(key.encode(), sealed)])
-        assert (again.value.sequence, again.value.is_new) == (number, False)  # type: ignore[union-attr]
+        again = core.commit(lambda c, key=key: c.reserve_own(key.encode(), sealed))
+        assert (again.sequence, again.is_new) == (number, False)
 
 
 def _reserve_until_killed(path: Path, run: int, *, num_lines: int) -> list[list[str]]:

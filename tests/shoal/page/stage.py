@@ -125,7 +125,7 @@ def hostile_group(node: RunningNode) -> PublishedGroup:
     """What a stranger says, taken in by the node."""
     author = make.Author(node.node.member.manifest, now_ms=wall_ms())
     signed = author.signed(author.batch([make.group(texts=HOSTILE)]))
-    node.call(node.node.pool.keep_external, signed)
+    node.call(node.node.pool.keep_all, [signed])
     return node.node.recent.after(0, limit=1)[0].group
 
 
@@ -135,7 +135,7 @@ def games_of(node: RunningNode, spec: FamilySpec) -> PublishedGroup:
     author = make.Author(node.node.member.manifest, now_ms=wall_ms())
     texts = (join_messages(MARKUP), join_messages(["x", "1"]))
     signed = author.signed(author.batch([make.group(of=task, texts=texts)]))
-    node.call(node.node.pool.keep_external, signed)
+    node.call(node.node.pool.keep_all, [signed])
     return node.node.recent.after(1, limit=1)[0].group
 
 
