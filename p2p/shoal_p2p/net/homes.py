@@ -11,17 +11,10 @@ from shoal_p2p.net.inbound_gate import IpAddress, ip_of
 LOOPBACK = "loopback"
 NOWHERE = "nowhere"
 _PRIVATE = tuple(
-    map(
-        ipaddress.ip_network,
-        (
-            "10.0.0.0/8",
-            "172.16.0.0/12",
-            "192.168.0.0/16",
-            "100.64.0.0/10",
-            "169.254.0.0/16",
-            "fc00::/7",
-            "fe80::/10",
-        ),
+    ipaddress.ip_network(block)
+    for block in (
+        *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
+        *("fc00::/7", "fe80::/10"),
     )
 )
 

@@ -127,24 +127,25 @@ def _load(path: Path) -> Identity:
 def _decode(content: bytes, path: Path) -> bytes:
     """Return the seed in a key file. Accepts 32 (py), 64 (standard) and 96 (old go) bytes."""
     advice = "restore it from a backup, or move it away to start with a new peer id"
+    corrupt = IdentityError(f"the identity file {path} is corrupt; {advice}")
     message = crypto_pb2.PrivateKey()
     try:
         if len(content) > _MAX_KEY_FILE_BYTES:
-            raise ValueError
+            raise corrupt
         message.ParseFromString(content)
-    except (DecodeError, ValueError):
-        raise IdentityError(f"the identity file {path} is corrupt; {advice}") from None
+    except DecodeError:
+        raise corrupt from None
     if not message.IsInitialized() or not message.HasField("data"):
-        raise IdentityError(f"the identity file {path} is corrupt; {advice}")
+        raise corrupt
     if message.key_type != crypto_pb2.KeyType.Ed25519:
         raise IdentityError(f"the identity file {path} holds no ed25519 key; {advice}")
     data = bytes(message.data)
     seed = data[:_SEED_BYTES]
     if len(data) not in (32, 64, 96):
-        raise IdentityError(f"the identity file {path} is corrupt; {advice}")
+        raise corrupt
     public = identity_from_seed(seed).public_key_bytes
     if any(data[start : start + 32] != public for start in range(32, len(data), 32)):
-        raise IdentityError(f"the identity file {path} is corrupt; {advice}")
+        raise corrupt
     return seed
 
 

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import cast
 
 import trio
 from libp2p.peer.id import ID
@@ -61,8 +61,6 @@ _MAX_BODY_BYTES = MAX_PLAINTEXT_LENGTH - HEADER_SIZE
 _WINDOW_DEADLINE_S = 5.0
 """Longest wait of a writer for a peer that reads nothing, in seconds."""
 
-C = TypeVar("C", bound=Hashable)
-
 
 class OverrunError(Exception):
     """The peer sent more than it was given room for; one line."""
@@ -74,26 +72,26 @@ class _Holder:
     held: Callable[[], int]
 
 
-class UnreadOfAll(Generic[C]):
+class UnreadOfAll:
     """Counts what all connections hold unread; over the bound it cuts the one that holds most."""
 
-    def __init__(self, *, max_bytes: int, cut: Callable[[C], None]) -> None:
+    def __init__(self, *, max_bytes: int, cut: Callable[[Hashable], None]) -> None:
         self._max_bytes = max_bytes
         self._cut = cut
-        self._members: dict[C, _Holder] = {}
-        self._noted: dict[C, int] = {}
+        self._members: dict[Hashable, _Holder] = {}
+        self._noted: dict[Hashable, int] = {}
         self._total = 0
 
-    def joined(self, connection: C, *, network: str | None, held: Callable[[], int]) -> None:
+    def joined(self, connection: Hashable, *, network: str | None, held: Callable[[], int]) -> None:
         """A connection has begun; one of no network is a network of its own."""
         self._members[connection] = _Holder(network or connection, held)
 
-    def left(self, connection: C) -> None:
+    def left(self, connection: Hashable) -> None:
         """A connection has ended."""
         self._members.pop(connection, None)
         self._total -= self._noted.pop(connection, 0)
 
-    def check(self, connection: C, held: int) -> None:
+    def check(self, connection: Hashable, held: int) -> None:
         """Note what a connection holds, and cut the greediest if that is too much for all."""
         if connection not in self._members:
             return
@@ -107,11 +105,11 @@ class UnreadOfAll(Generic[C]):
             self.left(greediest)
             self._cut(greediest)
 
-    def _note(self, connection: C, held: int) -> None:
+    def _note(self, connection: Hashable, held: int) -> None:
         self._total += held - self._noted.get(connection, 0)
         self._noted[connection] = held
 
-    def _greediest(self) -> C:
+    def _greediest(self) -> Hashable:
         of_network: Counter[Hashable] = Counter()
         for connection, held in self._noted.items():
             of_network[self._members[connection].network] += held
@@ -250,7 +248,7 @@ class WindowedYamux(FramedYamux):
         below: Channel,
         peer_id: ID,
         *,
-        of_all: UnreadOfAll[WindowedYamux] | None = None,
+        of_all: UnreadOfAll | None = None,
     ) -> None:
         super().__init__(below, peer_id)
         self._of_all = of_all

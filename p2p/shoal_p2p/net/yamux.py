@@ -112,7 +112,7 @@ class KeepaliveYamux(WindowedYamux):
         peer_id: ID,
         *,
         keepalive: KeepaliveSettings,
-        of_all: UnreadOfAll[WindowedYamux] | None = None,
+        of_all: UnreadOfAll | None = None,
     ) -> None:
         super().__init__(below, peer_id, of_all=of_all)
         self._keepalive = keepalive
@@ -221,9 +221,7 @@ class KeepaliveUpgrader(TransportUpgrader):
             bound_negotiation(layer)
         self._keepalive = keepalive
         self._check = check
-        self._unread: UnreadOfAll[WindowedYamux] = UnreadOfAll(
-            max_bytes=MAX_UNREAD_OF_ALL_BYTES, cut=abort
-        )
+        self._unread: UnreadOfAll = UnreadOfAll(max_bytes=MAX_UNREAD_OF_ALL_BYTES, cut=abort)
         self._paces = PathBuckets(OF_SOURCE, OF_CONNECTION, max_keys=MANY)
         self._numbers = itertools.count()
 

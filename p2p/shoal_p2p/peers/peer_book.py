@@ -6,10 +6,13 @@ What only others said of a peer is not in it.  No I/O of its own. Bounded: 256 p
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final, Literal
+
+from pydantic import NonNegativeInt, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from shoal_base.rows import one_a_line
 from shoal_p2p.net.address import host_and_port, parse_peer_id, parse_transport
@@ -37,6 +40,22 @@ class BookEntry:
     """Times that this node has reached it by a dial of its own."""
     num_failures: int = 0
     """Failed dials since the last success."""
+
+
+class _SavedPeer(TypedDict):
+    peer_id: str
+    addresses: list[str]
+    last_seen_ms: NonNegativeInt
+    num_successes: NonNegativeInt
+    num_failures: NonNegativeInt
+
+
+class _Saved(TypedDict):
+    version: Literal[1]
+    peers: list[_SavedPeer]
+
+
+_SAVED: Final = TypeAdapter(_Saved)
 
 
 def _goes_first(entry: BookEntry) -> tuple[bool, tuple[int, int, int]]:
@@ -154,29 +173,18 @@ class PeerBook:
     @classmethod
     def from_json(cls, text: str, *, max_peers: int = MAX_PEERS) -> PeerBook:
         """Read a book. Raises ValueError if anything in it is not as it should be."""
-        content = json.loads(text)
-        if not isinstance(content, dict) or content.get("version") != _VERSION:
-            raise ValueError("not a peer book of this version")
         try:
-            return cls((_entry(item) for item in content["peers"]), max_peers=max_peers)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a peer book: {error!r}") from None
+            saved = _SAVED.validate_json(text, strict=True)
+        except ValidationError:
+            raise ValueError("not a peer book of this version") from None
+        return cls((_entry(item) for item in saved["peers"]), max_peers=max_peers)
 
 
-def _entry(item: dict[str, object]) -> BookEntry:
-    addresses = item["addresses"]
-    if not isinstance(addresses, list):
-        raise ValueError("addresses is not a list")
+def _entry(item: _SavedPeer) -> BookEntry:
     return BookEntry(
-        peer_id=parse_peer_id(str(item["peer_id"])),
-        addresses=tuple(parse_transport(str(address)) for address in addresses),
-        last_seen_ms=_count(item["last_seen_ms"]),
-        num_successes=_count(item["num_successes"]),
-        num_failures=_count(item["num_failures"]),
+        peer_id=parse_peer_id(item["peer_id"]),
+        addresses=tuple(map(parse_transport, item["addresses"])),
+        last_seen_ms=item["last_seen_ms"],
+        num_successes=item["num_successes"],
+        num_failures=item["num_failures"],
     )
-
-
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is not a count")
-    return value

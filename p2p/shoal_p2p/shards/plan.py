@@ -40,14 +40,6 @@ class ShardLimits:
     """Time constant of the measured rates."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardChange:
-    """The shards to subscribe to and to leave now."""
-
-    join: tuple[int, ...] = ()
-    leave: tuple[int, ...] = ()
-
-
 @dataclass(slots=True)
 class _Rate:
     """Events a second, older ones fading."""
@@ -196,9 +188,8 @@ class ShardPlan:
         rate = self._rates.get(shard)
         return rate.per_s if rate is not None else 0.0
 
-    def tick(self, now: float, *, wanted_per_s: float, received: Mapping[int, int]) -> ShardChange:
-        """Return what to change; `received` counts the groups heard in each shard so far."""
-        before = set(self.shards)
+    def tick(self, now: float, *, wanted_per_s: float, received: Mapping[int, int]) -> None:
+        """Choose the shards anew; `received` counts the groups heard in each shard so far."""
         self._aim = self._limits.headroom * wanted_per_s
         self._measure(now, received)
         for shard in [s for s, due in self._leaving.items() if due <= now]:
@@ -210,10 +201,7 @@ class ShardPlan:
             self._joined.pop(next(iter(self._joined)))
             self._changed_at = now
         self._rotate(now)
-        after = set(self.shards)
-        for shard in before - after:
-            self._rates.pop(shard, None)
-        return ShardChange(join=tuple(sorted(after - before)), leave=tuple(sorted(before - after)))
+        self._rates = {shard: self._rates[shard] for shard in self.shards if shard in self._rates}
 
     def _measure(self, now: float, received: Mapping[int, int]) -> None:
         elapsed = 0.0 if self._ticked is None else now - self._ticked

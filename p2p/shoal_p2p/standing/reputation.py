@@ -12,11 +12,12 @@ jumped can at most make them forgiven sooner or later, never for ever.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Final, Literal, NotRequired
+
+from pydantic import FiniteFloat, StringConstraints, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from shoal_base.bounded import MANY, REMEMBERED
 from shoal_base.rows import one_a_line
@@ -45,7 +46,33 @@ MAX_BAN_SECONDS = _BAN_MEMORY_SECONDS / 4
 _MAX_AGE_SECONDS = 30 * _BAN_MEMORY_SECONDS
 """Most age that is believed of a saved file, also where it is the clock that jumped."""
 _VERSION = 1
-_MAX_PEER_ID_CHARS = 128
+
+
+_SavedId = Annotated[PeerId, StringConstraints(min_length=1, max_length=128)]
+
+
+class _SavedPeer(TypedDict):
+    """One peer in the file. Earlier versions did not have all of it."""
+
+    peer_id: _SavedId
+    points: NotRequired[dict[str, FiniteFloat]]
+    merit: NotRequired[FiniteFloat]
+    useful: NotRequired[FiniteFloat]
+    expected: NotRequired[FiniteFloat]
+    groups: NotRequired[FiniteFloat]
+    ban_s: NotRequired[FiniteFloat]
+    bans: NotRequired[FiniteFloat]
+
+
+class _Saved(TypedDict):
+    version: Literal[1]
+    saved_ms: FiniteFloat
+    blocked: list[_SavedId]
+    protected: list[_SavedId]
+    peers: list[_SavedPeer]
+
+
+_SAVED: Final = TypeAdapter(_Saved)
 
 
 class ListFullError(Exception):
@@ -241,65 +268,34 @@ class Reputation:
 
     def take(self, text: str, now: float, *, wall_ms: int) -> None:
         """Take over what `to_json` wrote. Raises ValueError, before any change."""
-        content = json.loads(text)
-        if not isinstance(content, dict) or content.get("version") != _VERSION:
-            raise ValueError("not a reputation file of this version")
-        age_s = min(_MAX_AGE_SECONDS, max(0.0, (wall_ms - _number(content["saved_ms"])) / 1000))
-        blocked = {_peer_id(item) for item in _list(content["blocked"])}
-        protected = {_peer_id(item) for item in _list(content["protected"])}
-        parsed = [_parse(item, age_s) for item in _list(content["peers"])[:MANY]]
+        try:
+            saved = _SAVED.validate_json(text, strict=True)
+        except ValidationError:
+            raise ValueError("not a reputation file of this version") from None
+        age_s = min(_MAX_AGE_SECONDS, max(0.0, (wall_ms - saved["saved_ms"]) / 1000))
+        blocked, protected = set(saved["blocked"]), set(saved["protected"])
         self._blocked, self._protected = blocked, protected - blocked
-        for standing, sampled, ban in parsed:
-            self.board.restore(standing, now, age_s=age_s)
-            if sampled.groups:
-                self.sampling.restore(sampled, now, age_s=age_s)
-            if ban is not None:
-                self._bans[standing.peer_id] = _Ban(until=now + ban.until, count=ban.count)
+        for row in saved["peers"][:MANY]:
+            self._take_row(row, now, age_s)
+
+    def _take_row(self, row: _SavedPeer, now: float, age_s: float) -> None:
+        peer_id = row["peer_id"]
+        points = {Cause(c): v for c, v in row.get("points", {}).items() if c in set(Cause)}
+        if "merit" in row:  # earlier versions called it so
+            points[Cause.FIRST_DELIVERY] = row["merit"]
+        self.board.restore(StandingRow(peer_id=peer_id, points=points), now, age_s=age_s)
+        if groups := row.get("groups", 0.0):
+            useful, expected = row.get("useful", 0.0), row.get("expected", 0.0)
+            sampled = SamplingRow(
+                peer_id=peer_id, useful=useful, expected=expected, groups=groups, weight=1.0
+            )
+            self.sampling.restore(sampled, now, age_s=age_s)
+        if "ban_s" in row:
+            until = now + min(MAX_BAN_SECONDS, row["ban_s"]) - age_s
+            self._bans[peer_id] = _Ban(until=until, count=max(1, int(row.get("bans", 1))))
 
 
 def _add(listed: set[PeerId], peer_id: PeerId) -> None:
     if len(listed) >= MAX_LISTED and peer_id not in listed:
         raise ListFullError(f"{MAX_LISTED} peers are listed already")
     listed.add(peer_id)
-
-
-def _parse(item: Any, age_s: float) -> tuple[StandingRow, SamplingRow, _Ban | None]:
-    if not isinstance(item, dict):
-        raise ValueError("a row is not an object")
-    peer_id = _peer_id(item.get("peer_id"))
-    points = item.get("points", {})
-    if not isinstance(points, dict):
-        raise ValueError("points are not an object")
-    known = {Cause(c): _number(v) for c, v in points.items() if c in set(Cause)}
-    if "merit" in item:  # earlier versions called it so
-        known[Cause.FIRST_DELIVERY] = _number(item["merit"])
-    standing = StandingRow(peer_id=peer_id, points=known)
-    sampled = SamplingRow(
-        peer_id=peer_id,
-        useful=_number(item.get("useful", 0.0)),
-        expected=_number(item.get("expected", 0.0)),
-        groups=_number(item.get("groups", 0.0)),
-        weight=1.0,
-    )
-    if "ban_s" not in item:
-        return standing, sampled, None
-    left = min(MAX_BAN_SECONDS, _number(item["ban_s"])) - age_s
-    return standing, sampled, _Ban(until=left, count=max(1, int(_number(item.get("bans", 1)))))
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError("not a list")
-    return value
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a number")
-    return float(value)
-
-
-def _peer_id(value: Any) -> PeerId:
-    if not isinstance(value, str) or not 0 < len(value) <= _MAX_PEER_ID_CHARS:
-        raise ValueError("not a peer id")
-    return PeerId(value)

@@ -248,13 +248,9 @@ class StoreCore:
         """Return what a node resumes from."""
         batches = self._db.execute("SELECT batch_id FROM batches ORDER BY received_ms, rowid")
         consumed = self._db.execute("SELECT group_id FROM consumed ORDER BY position")
-        (next_sequence,) = self._db.execute(
-            "SELECT value FROM meta WHERE key = 'next_sequence'"
-        ).fetchone()
         return StoredState(
             batch_ids=tuple(BatchId(batch_id) for (batch_id,) in batches),
             consumed_ids=tuple(GroupId(group_id) for (group_id,) in consumed),
-            next_sequence=next_sequence,
         )
 
     def batches(self, batch_ids: Sequence[BatchId]) -> list[StoredBatch]:

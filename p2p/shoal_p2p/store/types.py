@@ -108,4 +108,3 @@ class StoredState:
     """The ids of all stored batches, oldest first."""
     consumed_ids: tuple[GroupId, ...]
     """The newest `max_consumed_ids`, oldest first."""
-    next_sequence: int

@@ -6,7 +6,7 @@ The attacker is a host of ours whose frames are written by hand, past any window
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -200,8 +200,8 @@ async def test_a_reader_is_given_the_window_again() -> None:
 
 
 def test_of_all_connections_together_the_greediest_network_pays() -> None:
-    cut: list[str] = []
-    unread: UnreadOfAll[str] = UnreadOfAll(max_bytes=100, cut=cut.append)
+    cut: list[Hashable] = []
+    unread = UnreadOfAll(max_bytes=100, cut=cut.append)
     held = {"a": 40, "b": 30, "c": 20, "d": 15}
     for name, network in (("a", None), ("b", "net"), ("c", "net"), ("d", None)):
         unread.joined(name, network=network, held=lambda name=name: held[name])

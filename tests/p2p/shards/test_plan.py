@@ -34,9 +34,11 @@ class Swarm:
 
     def run(self, seconds: int, *, wanted: float = 0.0) -> tuple[int, ...]:
         for _ in range(seconds):
-            change = self.plan.tick(self.now, wanted_per_s=wanted, received=self.heard)
-            self.joins += [(self.now, shard) for shard in change.join]
-            self.leaves += [(self.now, shard) for shard in change.leave]
+            before = set(self.plan.shards)
+            self.plan.tick(self.now, wanted_per_s=wanted, received=self.heard)
+            after = set(self.plan.shards)
+            self.joins += [(self.now, shard) for shard in sorted(after - before)]
+            self.leaves += [(self.now, shard) for shard in sorted(before - after)]
             for shard in self.plan.shards:
                 self.exact[shard] += self.rates[shard]
                 self.heard[shard] = int(self.exact[shard])

@@ -95,7 +95,7 @@ class TestOwnBatches:
         core.close()
         core = opened(path, first_sequence=7)
         assert reserve(core, b"c").sequence == 43
-        assert run(core, StoreCore.load).next_sequence == 44
+        assert reserve(core, b"the next").sequence == 44
 
     def test_an_envelope_that_cannot_be_made_leaves_nothing(self, path: Path) -> None:
         core = opened(path)
