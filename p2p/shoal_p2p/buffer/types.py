@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
+from shoal_base.bounded import MANY
 from shoal_wire.types import PublishedGroup
 
 
@@ -19,9 +20,9 @@ class BufferLimits:
     """A group that was received longer ago leaves, unless it is leased."""
     max_groups_per_publisher: int
     max_bytes_per_publisher: int
-    max_consumed_ids: int = 65_536
+    max_consumed_ids: int = 16 * MANY
     """Ids remembered as consumed, and as seen; the oldest is forgotten first."""
-    max_publishers: int = 4096
+    max_publishers: int = MANY
     """Publishers that groups are counted of; the one heard longest ago is forgotten first."""
 
     def __post_init__(self) -> None:

@@ -5,7 +5,8 @@ of joiners spreads out: each waits a random moment, asks random peers, and takes
 allow. No publisher's quota stands against it: after a while away that is long used up. The rounds
 after the first also find what no gap shows: a publisher's last batch. Who is newly connected is
 asked first, and who is back is asked about all the time it was away: after a split those who stayed
-know nothing new.
+know nothing new. In a swarm that is shuffled somebody new is always there and seldom has any news:
+so rounds for their sake that bring nothing come out of a small stock.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_base.bounded import BoundedDict
+from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.fetch.asker import NoAnswerError
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.means import FetchMeans
@@ -42,16 +44,17 @@ class BackfillSettings:
 
     first_jitter_seconds: float = 1.0
     """Longest random wait of a node that found a peer, or another shard, in seconds."""
-    again_seconds: float = 15.0
-    """Shortest time between rounds, however often peers come and go, in seconds: in a swarm that is
-    shuffled somebody new is always there, and seldom has any news."""
+    again_seconds: float = 5.0
+    """Shortest time between rounds, however often peers come and go, in seconds."""
+    idle_rounds: int = 8
+    """Rounds for the sake of who is new that brought nothing, before the next has to wait; one more
+    is allowed every `every_seconds`."""
     every_seconds: float = 60.0
     """Time between rounds when nothing happens, half of it more or less, in seconds."""
     first_peers: int = 3
     later_peers: int = 1
     max_batches: int = 256
     max_bytes: int = 16 << 20
-    max_age_seconds: int = 3600
     least_groups: int = 128
     """Fetched in a round even where the buffer is full: what was missed is newer than that."""
     tick_seconds: float = 0.5
@@ -86,6 +89,11 @@ class Backfill:
         """Peers that came and were not asked since, and when each came."""
         self._left_at: BoundedDict[PeerId, float] = BoundedDict()
         """Time when each peer that is no longer connected was last seen."""
+        self._early = TokenBucket(
+            Rate(burst=self._settings.idle_rounds, per_second=1 / self._settings.every_seconds),
+            trio.current_time(),
+        )
+        """Rounds before their time that may bring nothing."""
         self._changed = trio.Event()
         self._host.add_peer_callbacks(connected=self._note_peer, disconnected=self._note_peer)
 
@@ -101,31 +109,40 @@ class Backfill:
         task_status.started()
         peers: frozenset[PeerId] = frozenset()
         shards: frozenset[int] = frozenset()
-        due = earliest = trio.current_time()
+        due = regular = earliest = trio.current_time()
         while True:
             self._changed = trio.Event()
             now = trio.current_time()
             connected, subscribed = self._host.connected_peers(), self._shards()
             self._note_change(peers, connected, now)
             if connected - peers or subscribed - shards:
-                jitter = self._rng.uniform(0, self._settings.first_jitter_seconds)
-                soon = max(earliest, now + jitter)
+                is_paced = bool(peers) and subscribed <= shards
+                soon = max(earliest, now + self._pause_s(now, is_paced=is_paced))
                 due = min(due, soon) if peers else soon
             peers, shards = connected, subscribed
             if peers and shards and now >= due:
+                is_early = now < regular and shards <= self._heard_shards
                 num_new = await self._round()
-                due, earliest = self._next(num_new)
+                due, earliest = self._next(num_new, is_early=is_early)
+                regular = due
                 if num_new and self._fresh:
                     due = earliest
             can_ask = bool(peers and shards)
             await self._wait(due - trio.current_time() if can_ask else math.inf)
 
-    def _next(self, num_new: int | None) -> tuple[float, float]:
+    def _pause_s(self, now: float, *, is_paced: bool) -> float:
+        """Return how long to wait for a round for the sake of who, or what shard, is new."""
+        jitter = self._rng.uniform(0, self._settings.first_jitter_seconds)
+        return max(jitter, self._early.wait_s(1, now) if is_paced else 0.0)
+
+    def _next(self, num_new: int | None, *, is_early: bool) -> tuple[float, float]:
         """Return when the next round is due, and when it may be at the earliest."""
         settings, now = self._settings, trio.current_time()
         if num_new is None:
             # Nobody there who could answer: whoever comes next is asked at once.
             return now + settings.again_seconds, now
+        if is_early and not num_new:
+            self._early.take(1, now)
         pause = settings.every_seconds * self._rng.uniform(0.5, 1.5)
         return now + pause, now + settings.again_seconds
 
@@ -204,7 +221,7 @@ class Backfill:
 
         One who was away is asked about that time too.
         """
-        limit = min(self._settings.max_age_seconds, self._manifest.rules.max_age_seconds)
+        limit = self._manifest.rules.max_age_seconds
         if full:
             return limit
         since = min(self._heard_at, self._left_at.get(peer_id, math.inf))

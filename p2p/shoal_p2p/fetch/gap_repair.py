@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MAX_ASKED = 3
 """Peers asked in one try, the publisher among them; one less for who is not proven."""
 _MAX_AT_ONCE = 4
-_MAX_STRANGERS_AT_ONCE = 2
+_MAX_STRANGERS_AT_ONCE = _MAX_AT_ONCE // 2
 _LOOK_SECONDS = 0.25
 """Pause before a gap is taken up that came while all workers were busy, in seconds."""
 _JITTER_SECONDS = 0.5

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import REMEMBERED, BoundedDict
 from shoal_wire.types import PeerId
 
 
@@ -23,7 +23,7 @@ class GapLimits:
     """Pause before the second try, in seconds; doubles with each."""
     max_tries: int = 5
     max_per_publisher: int = 32
-    max_publishers: int = 512
+    max_publishers: int = REMEMBERED
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import MANY, BoundedDict
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate
 from shoal_p2p.fair.spare import SpareRate
 from shoal_p2p.fetch.shelf import Shelf, ShelvedBatch
@@ -56,8 +56,6 @@ SERVE_LIMITS = RequestLimits(
 
 _LOADED_SECONDS = 0.25
 """Wait told to a peer that was refused because others take all, in seconds."""
-_MAX_SCANNED = 4096
-"""Batches looked at for one listing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +178,7 @@ class RolloutServer:
         candidates = self._shelf.recent(
             now_ms=self._wall_ms(), max_age_seconds=query.max_age_seconds
         )
-        for held in itertools.islice(candidates, _MAX_SCANNED):
+        for held in itertools.islice(candidates, MANY):
             if shards.isdisjoint(held.shards) or held.ref.publisher == asker:
                 continue
             left -= held.ref.num_bytes

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import MANY, BoundedDict
 from shoal_p2p.events import BatchKept, BatchWithdrawn, Event
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef
 from shoal_wire.types import BatchId, PeerId, SignedBatch
 
-MAX_BATCHES = 8192
+MAX_BATCHES = 2 * MANY
 """About 4 MiB of index."""
 
 

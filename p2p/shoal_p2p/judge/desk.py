@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from shoal_base.bounded import MANY
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.judge_messages import JudgeRefusalReason
@@ -21,7 +22,7 @@ class DeskLimits:
 
     answer_seconds: float = 600.0
     """A big model on a processor takes minutes."""
-    max_open: int = 4096
+    max_open: int = MANY
     requests_per_peer: Rate = field(default=Rate(burst=64, per_second=8))
     """Requests of any kind from one peer; beyond it they are not even read."""
     asks_per_peer: Rate = field(default=Rate(burst=8, per_second=0.5))
@@ -51,7 +52,7 @@ class JudgeDesk:
         self.limits = limits
         self._open: OrderedDict[PeerId, OpenChallenge] = OrderedDict()
         self._requests: KeyedBuckets[PeerId] = KeyedBuckets(limits.requests_per_peer)
-        self._asks: KeyedBuckets[PeerId] = KeyedBuckets(limits.asks_per_peer, max_keys=8192)
+        self._asks: KeyedBuckets[PeerId] = KeyedBuckets(limits.asks_per_peer, max_keys=MANY)
         self._all_asks = TokenBucket(limits.asks_of_all, now)
         self._all_queries = TokenBucket(limits.queries_of_all, now)
 

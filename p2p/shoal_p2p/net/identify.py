@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _MAX_IDENTIFY_BYTES = 16 * 1024
 """Longer answers are refused."""
 _MAX_AGENT_CHARS = 64
-_ANSWER_DEADLINE_S = 10.0
+ANSWER_DEADLINE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def identify_answer(host: BasicHost, agent: str) -> Callable[[INetStream], Await
             protocols=[str(name) for name in host.get_mux().get_protocols() if name is not None],
             signedPeerRecord=record,
         )
-        with trio.fail_after(_ANSWER_DEADLINE_S):
+        with trio.fail_after(ANSWER_DEADLINE_S):
             await write_message(stream, message)
             await stream.close()
 

@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 Told = Callable[[PeerId], None]
 
+DIALS_AT_ONCE = 8
+"""Peers that each part of a node dials at once, at most."""
+
 
 class Host(ABC):
     """One peer on the network. Start with ``await nursery.start(host.run)``."""

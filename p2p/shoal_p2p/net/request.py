@@ -25,11 +25,11 @@ from libp2p.network.exceptions import SwarmException
 from shoal_p2p.net.address import from_libp2p_id, to_libp2p_id
 from shoal_p2p.net.layers import source_of
 from shoal_p2p.net.seats import Seat, Seats
-from shoal_p2p.net.streams import reset_stream
+from shoal_p2p.net.streams import PIECE_BYTES, reset_stream
 from shoal_wire.types import PeerId
 
 RequestHandler = Callable[[PeerId, bytes], Awaitable[bytes]]
-CHUNK_BYTES = 1024 * 1024
+CHUNK_BYTES = 16 * PIECE_BYTES
 """Piece in which a message is read and written."""
 PING_BYTES = 32
 _LENGTH = struct.Struct(">I")

@@ -25,6 +25,7 @@ from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.dcutr import DCUTR, MAX_TOLD, Agreed, answer, propose
 from shoal_p2p.net.homes import home_of
 from shoal_p2p.net.host import Libp2pHost
+from shoal_p2p.net.interface import DIALS_AT_ONCE
 from shoal_p2p.net.refusals import KnockFailedError
 from shoal_p2p.net.streams import Stream, reset_stream
 from shoal_p2p.peers.doors import Sighting, doors_of, has_many_doors
@@ -57,8 +58,6 @@ _WINDOW_S = 5.0
 """Deadline for the dials of one try, in seconds."""
 _KNOCKS_S = (0.1, 0.3, 0.8)
 """Pauses between dials where a router refuses and does not just drop."""
-_MAX_AT_ONCE = 8
-"""Peers that this node leads the talk with, and as many that lead it."""
 
 
 class HolePunch:
@@ -130,7 +129,7 @@ class HolePunch:
             and c.peer_id not in self._leading
             and self._rests_until.get(c.peer_id, 0.0) <= now
         ]
-        return due[: _MAX_AT_ONCE - len(self._leading)]
+        return due[: DIALS_AT_ONCE - len(self._leading)]
 
     # Leading
 
@@ -181,7 +180,7 @@ class HolePunch:
 
     async def follow(self, peer_id: PeerId, stream: Stream) -> None:
         """Serve one stream of the protocol; what a peer's bytes raise resets it."""
-        is_busy = peer_id in self._following or len(self._following) >= _MAX_AT_ONCE
+        is_busy = peer_id in self._following or len(self._following) >= DIALS_AT_ONCE
         if is_busy or not self._is_relayed(peer_id):
             await reset_stream(stream)
             return

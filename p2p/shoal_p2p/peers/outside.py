@@ -18,7 +18,7 @@ import trio
 from shoal_base.bounded import BoundedDict
 from shoal_p2p.net.address import host_and_port, is_circuit, parse_transport
 from shoal_p2p.net.host import RequestError
-from shoal_p2p.net.interface import Host
+from shoal_p2p.net.interface import DIALS_AT_ONCE, Host
 from shoal_wire.errors import RemoteError
 from shoal_wire.reach import (
     MAX_PORTS,
@@ -43,8 +43,6 @@ _ASK_SECONDS = 2 * _DIAL_SECONDS
 """Deadline for an answer, in seconds: the other side's dial, and the way there and back."""
 DIAL_PAUSE_S = 10.0
 """Pause between two dials for one asker, so that this node is no tool to scan ports with."""
-_MAX_DIALS = 8
-"""Askers that are dialled at once."""
 
 
 def wall_ms() -> int:
@@ -114,7 +112,7 @@ class ReachServer:
         if last is not None and now - last.at < DIAL_PAUSE_S:
             known = set(ports) <= set(last.asked)
             return tuple(port for port in ports if port in last.open) if known else None
-        if self._dialling >= _MAX_DIALS:
+        if self._dialling >= DIALS_AT_ONCE:
             return None
         answer = self._last[peer_id] = _LastDial(at=now, asked=ports, open=())
         answer.open = await self._dial(host_and_port(observed)[0], ports)

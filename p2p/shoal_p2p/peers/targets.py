@@ -15,6 +15,7 @@ from enum import StrEnum
 from itertools import chain, zip_longest
 
 from shoal_p2p.net.address import PeerAddress, is_unspecified, parse_peer_address, parse_transport
+from shoal_p2p.net.interface import DIALS_AT_ONCE
 from shoal_p2p.peers.hearsay import Speaker
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
@@ -90,7 +91,7 @@ class DiscoverySettings:
     stay_s: float = 10.0
     """Shortest stay at a bootstrap: it looks twice in that time at who is on which shard. Of its
     members, `stay_s / visit_s` are there at any time, and that is how many slots it needs."""
-    max_dials: int = 8
+    max_dials: int = DIALS_AT_ONCE
     max_targets: int = 512
     give_up_after: int = 8
     """Failed dials after which a peer that is only hearsay is forgotten."""

@@ -20,10 +20,8 @@ from shoal_p2p.buffer.types import BufferEntry
 from shoal_p2p.rollouts.marks import MINUTE_MS, WINDOW_MINUTES
 from shoal_wire.types import GroupId, PeerId
 
-_MAX_NETWORKS: Final = 256
-"""The networks learnt from last stay."""
-_MAX_NAMES: Final = 256
-"""The most publishers that are told apart behind one network."""
+_MAX_TOLD_APART: Final = 256
+"""The most networks, and publishers behind each, that are told apart: those learnt from last."""
 _TOO_MUCH: Final = 1.0 / 3.0
 """The share of others' signal above which a network is told of."""
 _SEVERAL, _OVER_EVEN = 3, 1.5
@@ -38,7 +36,7 @@ class _Origin:
 
     minutes: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=WINDOW_MINUTES))
     """Minutes of the wall clock, and the signal of each."""
-    names: BoundedDict[PeerId, int] = field(default_factory=lambda: BoundedDict(_MAX_NAMES))
+    names: BoundedDict[PeerId, int] = field(default_factory=lambda: BoundedDict(_MAX_TOLD_APART))
     """Publishers, and the minute in which each was learnt from last."""
     connection: str = ""
     """The peer that brought what was learnt last."""
@@ -82,7 +80,7 @@ class Origins:
 
     def __init__(self) -> None:
         self._leased: BoundedDict[GroupId, tuple[str, str, PeerId]] = BoundedDict(MANY)
-        self._networks: BoundedDict[str, _Origin] = BoundedDict(_MAX_NETWORKS)
+        self._networks: BoundedDict[str, _Origin] = BoundedDict(_MAX_TOLD_APART)
 
     def note(self, entry: BufferEntry) -> None:
         """Remember whence a group came that a trainer has been given."""

@@ -31,7 +31,7 @@ from shoal_base.bounded import BoundedDict
 from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.validation import Validator
 from shoal_p2p.net.host import DialError
-from shoal_p2p.net.interface import Host
+from shoal_p2p.net.interface import DIALS_AT_ONCE, Host
 from shoal_p2p.shards.directory import ShardDirectory
 from shoal_p2p.shards.division import Division, by_network, leaf, with_those_above
 from shoal_p2p.shards.plan import ShardPlan
@@ -70,8 +70,6 @@ class ShardSettings:
     asks: int = 3
     """Peers asked in one search."""
     ask_again_s: float = 30.0
-    dials: int = 8
-    """Dials of one search."""
     dial_again_s: float = 15.0
     mix_every_s: float = 10.0
     """Mean time between two dials that only shuffle."""
@@ -335,7 +333,7 @@ class ShardKeeper:
 
     async def _find_more(self, short: tuple[int, ...], connected: frozenset[PeerId]) -> None:
         settings, now = self._settings, trio.current_time()
-        known = self._search.directory.find(short, now, limit=settings.dials, exclude=connected)
+        known = self._search.directory.find(short, now, limit=DIALS_AT_ONCE, exclude=connected)
         found = {item.peer_id: item for item in known}
         said_by: dict[PeerId, PeerId] = {}
         for peer_id in self._whom_to_ask(connected, now):
@@ -351,7 +349,7 @@ class ShardKeeper:
         ]
         self._rng.shuffle(candidates)
         async with trio.open_nursery() as nursery:
-            for item in candidates[: settings.dials]:
+            for item in candidates[:DIALS_AT_ONCE]:
                 self._dialled[item.peer_id] = now
                 nursery.start_soon(self._dial, item, said_by.get(item.peer_id, item.peer_id))
 

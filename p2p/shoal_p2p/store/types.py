@@ -7,6 +7,7 @@ import sqlite3
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shoal_base.bounded import MANY
 from shoal_wire.types import BatchId, GroupId, PeerId
 
 
@@ -62,7 +63,7 @@ class StoreLimits:
     max_unsent_bytes: int = 64 * 1024 * 1024
     """Own envelopes that wait to be sent; beyond it a reservation is refused."""
     max_client_keys: int = 10_000
-    max_consumed_ids: int = 65_536
+    max_consumed_ids: int = 16 * MANY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
