@@ -28,7 +28,7 @@ from shoal_wire.types import BatchId, GroupId, PeerId
 T = TypeVar("T")
 
 External = tuple[BatchId, PeerId, int, bytes, int, Bringer | None]
-"""What `StoreCore.add_external` takes."""
+"""The arguments of `StoreCore.add_external`, in its order."""
 
 
 class StoreCore:
