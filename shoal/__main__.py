@@ -13,6 +13,7 @@ from shoal_base.extras import LAB, missing_for_lab
 from shoal_base.lines import guard_process, say, say_lines
 from shoal_base.output import end_with_the_reader, flush_output
 from shoal_settings.exits import (
+    EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_USAGE,
@@ -21,6 +22,7 @@ from shoal_settings.exits import (
     fail,
 )
 from shoal_settings.parser import did_you_mean
+from shoal_tasks.errors import TaskError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,8 @@ def _run(arguments: list[str]) -> int:
         return run(rest)
     except UsageExit as end:
         return end.code
+    except TaskError as error:
+        return fail(name, str(error), EXIT_FAILED).code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:

@@ -13,9 +13,8 @@ from shoal.node_link import OpenNode, check_author, open_link
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
-from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
+from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag, did_you_mean, task_file_flag, whole
-from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import split_messages
@@ -49,14 +48,11 @@ def main(argv: Sequence[str]) -> int:
     """Run `shoal answer`; return the exit code."""
     arguments = _parser().parse_args(argv)
     console = Terminal(stderr=arguments.json)
-    try:
-        author = check_author("answer", arguments.author)
-        link = open_link("answer", running_node(arguments.data_dir), arguments.task_file)
-        families = _chosen(link, arguments.family)
-        with SyncTaskWorker(families) as worker:
-            shared = _ask_all(link, worker, families, arguments, console, author)
-    except TaskError as error:
-        return fail("answer", str(error), EXIT_FAILED).code
+    author = check_author("answer", arguments.author)
+    link = open_link("answer", running_node(arguments.data_dir), arguments.task_file)
+    families = _chosen(link, arguments.family)
+    with SyncTaskWorker(families) as worker:
+        shared = _ask_all(link, worker, families, arguments, console, author)
     if not arguments.json:
         console.print(f"shared answers to {shared} questions as {link.client.peer_id}")
     return EXIT_OK

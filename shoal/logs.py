@@ -10,7 +10,7 @@ from shoal.log_lines import LEVELS, LOG_FILES, LogEntry, growing, is_at_least, l
 from shoal.nearby import folder_with
 from shoal_base.lines import say, say_json
 from shoal_base.node_folders import NODE_FOLDER
-from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, UsageExit, fail
+from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, fail
 from shoal_settings.parser import Parser, path, whole
 
 DESCRIPTION = """\
@@ -39,8 +39,6 @@ def main(argv: Sequence[str]) -> int:
             for entry in (one for log in news for one in log.new_entries()):
                 if is_at_least(entry, arguments.level):
                     _show(entry, as_json=arguments.json)
-    except UsageExit as end:
-        return end.code
     except (KeyboardInterrupt, BrokenPipeError):
         pass
     return EXIT_OK

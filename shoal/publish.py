@@ -12,9 +12,8 @@ from shoal.nearby import running_node
 from shoal.node_link import OpenNode, check_author, open_link
 from shoal_base.files import read_at_most
 from shoal_base.lines import readable_json, say, say_json
-from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
+from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag, task_file_flag, whole
-from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import RowError, read_groups
 from shoal_tasks.worker.sync import SyncTaskWorker
 
@@ -38,17 +37,14 @@ _MAX_FILE_BYTES = 256 << 20
 def main(argv: Sequence[str]) -> int:
     """Run `shoal publish`; return the exit code."""
     arguments = _parser().parse_args(argv)
-    try:
-        author = check_author("publish", arguments.author)
-        if (arguments.file is None) == (arguments.draw is None):
-            raise fail("publish", "give a FILE to publish, or --draw N to get questions")
-        link = open_link("publish", running_node(arguments.data_dir), arguments.task_file)
-        with SyncTaskWorker(link.families) as worker:
-            if arguments.draw is not None:
-                return _draw(worker, arguments.draw)
-            return _publish(link, worker, arguments.file, author, as_json=arguments.json)
-    except TaskError as error:
-        return fail("publish", str(error), EXIT_FAILED).code
+    author = check_author("publish", arguments.author)
+    if (arguments.file is None) == (arguments.draw is None):
+        raise fail("publish", "give a FILE to publish, or --draw N to get questions")
+    link = open_link("publish", running_node(arguments.data_dir), arguments.task_file)
+    with SyncTaskWorker(link.families) as worker:
+        if arguments.draw is not None:
+            return _draw(worker, arguments.draw)
+        return _publish(link, worker, arguments.file, author, as_json=arguments.json)
 
 
 def _parser() -> argparse.ArgumentParser:

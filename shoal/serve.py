@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal.policy_flags import chosen_policy, policy_flags
 from shoal_base.lines import guard_process, say, say_json
-from shoal_settings.exits import EXIT_OK, UsageExit, fail
+from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, whole
 
 if TYPE_CHECKING:
@@ -62,8 +62,6 @@ def main(argv: Sequence[str]) -> int:
             signal.signal(signal.SIGTERM, _interrupt)
             _announce(server, policy.name, as_json=arguments.json)
             server.serve_forever(poll_interval=0.1)
-    except UsageExit as end:
-        return end.code
     except KeyboardInterrupt:
         return EXIT_OK
     return EXIT_OK

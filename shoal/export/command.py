@@ -29,11 +29,9 @@ from shoal_settings.exits import (
     EXIT_INTERRUPTED,
     EXIT_NO_NODE,
     EXIT_OK,
-    UsageExit,
     fail,
 )
 from shoal_settings.parser import Parser, data_dir_flag, path, task_file_flag
-from shoal_tasks.errors import TaskError
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -57,12 +55,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return _run(arguments)
-    except UsageExit as end:
-        return end.code
     except (ArchiveError, ManifestError) as error:
         return fail("export", str(error)).code
-    except TaskError as error:
-        return fail("export", str(error), EXIT_FAILED).code
     except OSError as error:
         where = error.filename or arguments.out
         return fail("export", f"{where}: {error.strerror}", EXIT_FAILED).code

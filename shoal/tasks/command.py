@@ -20,10 +20,10 @@ from shoal_base.extras import missing_for_tasks
 from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
-from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, whole
 from shoal_settings.trainer_settings import MAX_SHOTS
-from shoal_tasks.errors import FamilyError, TaskError
+from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import PRESETS, SEED_LIMIT, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.floor import NUM_QUESTIONS, floor_of
 from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
@@ -107,10 +107,6 @@ def main(argv: Sequence[str]) -> int:
                 question = sample["sample"]["question"]
                 sample["seen"] = prompt_of(arguments, chosen.spec, question)
             _show(sample, _show_family, as_json=arguments.json)
-    except UsageExit as end:
-        return end.code
-    except TaskError as error:
-        return fail("tasks", str(error), EXIT_FAILED).code
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
     return EXIT_OK

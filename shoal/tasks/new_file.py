@@ -18,7 +18,7 @@ from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible_name
 from shoal_settings.called import called
-from shoal_settings.exits import EXIT_OK, UsageExit, fail
+from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser
 from shoal_tasks.data_files import HUB, Record, read_records
 from shoal_tasks.errors import FamilyError, TaskError
@@ -81,8 +81,6 @@ def main(argv: Sequence[str]) -> int:
         else:
             found = look_at(arguments.data, name)
         spec = _written(path, found)
-    except UsageExit as end:
-        return end.code
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
     try:

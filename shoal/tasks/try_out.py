@@ -19,10 +19,10 @@ from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible
 from shoal_settings.called import called
-from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.loader import EMBEDDED
 from shoal_settings.parser import Parser, whole
-from shoal_tasks.errors import FamilyError, TaskError
+from shoal_tasks.errors import FamilyError
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_files
 from shoal_tasks.turns import SEPARATOR
@@ -63,10 +63,6 @@ def main(argv: Sequence[str]) -> int:
             view = _tried(
                 arguments, spec, lambda row, of: status.update(f"answering row {row} of {of}")
             )
-    except UsageExit as end:
-        return end.code
-    except TaskError as error:
-        return fail("tasks try", str(error), EXIT_FAILED).code
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
     if arguments.json:
