@@ -45,7 +45,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def node(file: Path) -> Iterator[RunningNode]:
-    with RunningNode(file.parent / "person", task_file=(str(file),)) as running:
+    with RunningNode(file.parent / "person", tasks="none", task_file=(str(file),)) as running:
         yield running
 
 

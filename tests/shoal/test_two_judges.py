@@ -68,7 +68,7 @@ def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(tmp_path: P
     }
     spec = load_task_file(files["a"])
     task = make.task_of(spec, TRAIN_SEED_MIN, f"Write about {TRAIN_SEED_MIN % 9}")
-    own = RunningNode(tmp_path / "own", task_file=(str(files["b"]),))
+    own = RunningNode(tmp_path / "own", tasks="games-1", task_file=(str(files["b"]),))
     with own:
         without = RunningNode(tmp_path / "without", bootstrap=(own.address,))
         with without:
