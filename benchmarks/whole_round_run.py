@@ -29,8 +29,8 @@ from shoal_policy.round.config import Round, round_config
 from shoal_policy.tasks import TaskSource
 from shoal_policy.trainer import Trainer
 from shoal_settings.schema import Settings
+from shoal_tasks.data_files import read_file
 from shoal_tasks.families import PRESETS
-from shoal_tasks.rows import read_rows_file
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -212,7 +212,7 @@ class Scoring:
         self._case, self._questions, self._eos_ids = case, questions, eos_ids
         self._specs = {family.name: family for family in families}
         streams = {
-            family.name: RowTasks(family, read_rows_file(family.path), None, ItemLimit(60.0))
+            family.name: RowTasks(family, read_file(Path(family.path)), None, ItemLimit(60.0))
             if family.path
             else TaskStream(family)
             for family in families

@@ -255,7 +255,7 @@ def _reserved(
         rows, held_out = spec.config["rows"], spec.config["held_out"]
         assert isinstance(rows, int) and isinstance(held_out, int)
         numbers = range(rows - held_out)[:: -1 if is_from_end else 1][:count]
-        # A training seed names the row that it leaves by division (`RowStream.row`).
+        # A training seed names the row that it leaves by division (`RowTasks.item`).
         lap = -(-TRAIN_SEED_MIN // (rows - held_out)) * (rows - held_out)
         return [coordinates(spec, lap + number) for number in numbers]
     return [coordinates(spec, seed) for seed in range(first, first + count)]

@@ -1,8 +1,7 @@
 """Tasks that are the rows of a file: one JSON object a line, with a question and an answer.
 
 A row is named by a seed, like a generated task, so it travels as coordinates: a peer that has the
-same file makes the same task, and one without it cannot be told another answer. Pure but for
-`read_rows_file`.
+same file makes the same task, and one without it cannot be told another answer.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_tasks.answers import MAX_ANSWER_CHARS
-from shoal_tasks.data_files import as_json, read_file
+from shoal_tasks.data_files import as_json
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_tasks.spec import FamilySpec, JsonValue
 
 MAX_ROW_QUESTION_CHARS: Final = 32 * 1024
@@ -32,11 +30,6 @@ class TaskRow:
     """Empty only where a Python function gives the reward: it may need no right answer."""
     columns: Mapping[str, JsonValue]
     """Everything that the row has, which a Python reward is given."""
-
-
-def read_rows_file(path: str) -> bytes:
-    """Return the bytes of a rows file. Raises `FamilyError` if it is unreadable or too large."""
-    return read_file(Path(path))
 
 
 def parse_rows(data: bytes, name: str, *, is_answer_needed: bool = True) -> tuple[TaskRow, ...]:
@@ -86,6 +79,12 @@ def file_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def check_file(spec: FamilySpec, data: bytes, path: str, digest: object) -> None:
+    """Raise `FamilyError` where a file is not the one that the family names."""
+    if file_digest(data) != digest:
+        raise FamilyError(f"family {spec.name!r}: {path} is not the swarm's file")
+
+
 def worked_beside(path: Path) -> Path:
     """Return where the workings of a converted rows file lie: `answer_after` cut them off."""
     return path.with_suffix(".worked.json")
@@ -104,47 +103,3 @@ def read_worked(spec: FamilySpec) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
         return {}
     return found
-
-
-class RowStream:
-    """All items of a family of rows."""
-
-    def __init__(self, spec: FamilySpec, data: bytes) -> None:
-        """Raises `FamilyError` where the file is not the one that the family names."""
-        if file_digest(data) != spec.config["sha256"]:
-            raise FamilyError(f"family {spec.name!r}: {spec.path} is not the swarm's file")
-        self.spec = spec
-        is_answer_needed = not spec.has_python_reward
-        self._rows = parse_rows(data, spec.path, is_answer_needed=is_answer_needed)
-        if len(self._rows) != spec.config["rows"]:
-            raise FamilyError(f"family {spec.name!r}: {spec.path} has {len(self._rows)} rows")
-        held_out = spec.config["held_out"]
-        assert isinstance(held_out, int)
-        self._num_training = len(self._rows) - held_out
-        self._held_out_texts = {_text(row) for row in self._rows[self._num_training :]}
-
-    @property
-    def rows(self) -> tuple[TaskRow, ...]:
-        """All rows, in the file's order."""
-        return self._rows
-
-    def row(self, seed: int, index: int) -> TaskRow:
-        """Return a row. Held-out seeds have the file's last rows to themselves."""
-        number = seed + index
-        num_held_out = len(self._rows) - self._num_training
-        if seed < TRAIN_SEED_MIN and num_held_out:
-            position = self._num_training + number % num_held_out
-        else:
-            position = number % self._num_training
-        return self._rows[position]
-
-    def is_held_out(self, row: TaskRow) -> bool:
-        """Return whether a row's question, but for case and spaces, is among the held-out ones.
-
-        A file may ask one question twice.
-        """
-        return _text(row) in self._held_out_texts
-
-
-def _text(row: TaskRow) -> str:
-    return " ".join(row.question.casefold().split())

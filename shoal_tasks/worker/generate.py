@@ -12,9 +12,11 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from shoal_tasks.rows import RowStream
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.families import TRAIN_SEED_MIN
+from shoal_tasks.rows import TaskRow, check_file, parse_rows
 from shoal_tasks.scorers.logic import all_that_is_said, says_something
 from shoal_tasks.scorers.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
@@ -100,18 +102,26 @@ class RowTasks:
         Raises `FamilyError`: a file is not the one that the family names; an answer that the
         family's own verifier does not accept; a reward that cannot be used.
         """
+        check_file(spec, data, spec.path, spec.config["sha256"])
+        rows = parse_rows(data, spec.path, is_answer_needed=reward is None)
+        if len(rows) != spec.config["rows"]:
+            raise FamilyError(f"family {spec.name!r}: {spec.path} has {len(rows)} rows")
         self.spec = spec
-        self._stream = RowStream(spec, data)
+        num_training = len(rows) - cast(int, spec.config["held_out"])
+        self._training, self._held_out = rows[:num_training], rows[num_training:]
+        self._held_out_texts = set(map(_text, self._held_out))
+        self._reward = None if reward is None else PythonReward(spec, reward, rows, limit)
         if reward is None:
-            check_answers(spec, self._stream.rows)
-            self._reward = None
-        else:
-            self._reward = PythonReward(spec, reward, self._stream.rows, limit)
+            check_answers(spec, rows)
 
     def item(self, seed: int, index: int) -> GeneratedItem:
-        """The row that these coordinates name."""
-        row = self._stream.row(seed, index)
-        part = Split.HELD_OUT if self._stream.is_held_out(row) else Split.TRAINING
+        """Return a row. Held-out seeds have the file's last rows to themselves."""
+        is_kept = seed < TRAIN_SEED_MIN and self._held_out
+        rows = self._held_out if is_kept else self._training
+        row = rows[(seed + index) % len(rows)]
+        # A file may ask one question twice.
+        is_held_out = _text(row) in self._held_out_texts
+        part = Split.HELD_OUT if is_held_out else Split.TRAINING
         entry: dict[str, Any] = {
             "question": row.question,
             "answer": row.answer or None,
@@ -123,6 +133,11 @@ class RowTasks:
         return GeneratedItem(
             entry=entry, score_answer=lambda text, _entry: reward.score(row, text), part=part
         )
+
+
+def _text(row: TaskRow) -> str:
+    """Return a row's question but for case and spaces."""
+    return " ".join(row.question.casefold().split())
 
 
 def preload(generators: Iterable[str]) -> None:

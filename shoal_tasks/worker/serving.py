@@ -23,7 +23,6 @@ from typing import Any, Final
 from shoal_tasks.data_files import read_file
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.rows import read_rows_file
 from shoal_tasks.sandbox import layers as sandbox
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import (
@@ -118,7 +117,7 @@ def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:
         source = read_file(Path(spec.path))
         preload_imports(source, spec.path)
         return source, None
-    rows = read_rows_file(spec.path)
+    rows = read_file(Path(spec.path))
     if not spec.has_python_reward:
         return rows, None
     source = read_file(Path(spec.reward_path))

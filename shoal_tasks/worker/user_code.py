@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.rows import file_digest
+from shoal_tasks.rows import check_file
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
 
@@ -82,10 +82,10 @@ def within(limit: ItemLimit, what: str, function: Callable[..., R], *given: Any)
 def load(spec: FamilySpec, source: bytes, path: str, digest: object, name: str) -> Any:
     """Run a family's file and return what it calls so; None where it has no such name.
 
-    Raises `UserCodeError`: it has not this `digest`, where there is one, or it raises.
+    Raises `FamilyError`: it has not this `digest`, where there is one, or it raises.
     """
-    if digest is not None and file_digest(source) != digest:
-        raise UserCodeError(f"family {spec.name!r}: {path} is not the swarm's file")
+    if digest is not None:
+        check_file(spec, source, path, digest)
     module = types.ModuleType(_MODULE)
     module.__file__ = path
     sys.modules[_MODULE] = module  # dataclasses look their module up

@@ -293,7 +293,7 @@ def test_examples_of_rows_are_the_first_training_rows_and_trials_the_last(
     rows = FamilySpec(name="mine", generator=ROWS_GENERATOR, config=config, verifier=EXACT)
     examples, trials = example_coordinates(rows, count), trial_coordinates(rows, count)
     assert all(TRAIN_SEED_MIN <= task.seed < SEED_LIMIT for task in (*examples, *trials))
-    # As `RowStream.row` finds a training row.
+    # As `RowTasks.item` finds a training row.
     shown = [(task.seed + task.index) % num_training for task in examples]
     tried = [(task.seed + task.index) % num_training for task in trials]
     assert shown == list(range(num_training))[:count]
