@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 Command = Literal["node", "bootstrap", "trainer", "swarm", "debug"]
+
+
+def checked(check: Callable[[Any], object]) -> AfterValidator:
+    """Return what refuses each value for which `check` raises ValueError."""
+
+    def unchanged(value: Any) -> Any:
+        check(value)
+        return value
+
+    return AfterValidator(unchanged)
 
 
 def key(

@@ -339,7 +339,8 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
     message = _PLAIN.get(first["type"], first["msg"].removeprefix("Value error, "))
     for theirs, ours in _WORDS:
         message = message.replace(theirs, ours)
-    shown = str(first.get("input"))
+    given = first.get("input")
+    shown = ",".join(given) if isinstance(given, tuple) else str(given)
     message += _meant(field, shown)
     if len(shown) > 80:
         shown = shown[:77] + "..."

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from shoal_settings.key import key
+from shoal_settings.key import checked, key
 from shoal_settings.removed import removed_word
 from shoal_wire.base58 import is_peer_id_text
 
@@ -17,6 +17,40 @@ MAX_SUBSCRIBED_SHARDS = 64
 """Most subscriptions that peers accept from one peer."""
 _Preset = Literal["easy", "easy-paper", "paper", "chat-1", "chat", "games-1", "games", "none"]
 TASK_PRESETS = get_args(_Preset)
+
+
+def _multiaddresses(value: tuple[str, ...]) -> None:
+    for address in value:
+        if not address.startswith("/") or any(c.isspace() or c == "," for c in address):
+            raise ValueError(f"{address!r} is not a multiaddress like /ip4/127.0.0.1/tcp/4001")
+
+
+def _of_peers(value: tuple[str, ...]) -> None:
+    _multiaddresses(value)
+    for address in value:
+        if "/p2p/" not in address:
+            raise ValueError(
+                f"{address!r} does not end in /p2p/ID; copy the line that the peer printed"
+            )
+
+
+def _peer_ids(value: tuple[str, ...]) -> None:
+    for peer in value:
+        if not is_peer_id_text(peer):
+            raise ValueError(f"{peer!r} is not a peer id; `shoal debug status` shows a node's own")
+
+
+def _auto_or_number(value: Any) -> Any:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 2
+    if text != "auto" and not (number and int(text) <= MAX_SUBSCRIBED_SHARDS):
+        raise ValueError(f"must be auto or a number from 0 to {MAX_SUBSCRIBED_SHARDS}")
+    return text
+
+
+def _digest(value: str) -> None:
+    if value != "none" and not re.fullmatch(r"[0-9a-f]{64}", value):
+        raise ValueError("must be 64 hex digits, in small letters, or none")
 
 
 class NodeSettings(BaseModel):
@@ -40,12 +74,12 @@ class NodeSettings(BaseModel):
         },
     )
     # Network
-    listen: Annotated[tuple[str, ...], Field(min_length=1)] = key(
+    listen: Annotated[tuple[str, ...], Field(min_length=1), checked(_multiaddresses)] = key(
         (DEFAULT_LISTEN,),
         "node bootstrap",
         "Multiaddress to listen on; repeatable. Port 0 picks a free port.",
     )
-    bootstrap: tuple[str, ...] = key(
+    bootstrap: Annotated[tuple[str, ...], checked(_of_peers)] = key(
         (), "node bootstrap", "Multiaddress of a bootstrap peer, ending in /p2p/ID; repeatable."
     )
     mdns: bool = key(
@@ -105,7 +139,7 @@ class NodeSettings(BaseModel):
         "Name of the swarm that this peer starts or expects.",
         instead={"swarm": "Name of the swarm."},
     )
-    swarm_id: str = key(
+    swarm_id: Annotated[str, checked(_digest)] = key(
         "none",
         "node",
         "The only swarm that this node joins, by its manifest's digest (64 hex digits; "
@@ -139,7 +173,7 @@ class NodeSettings(BaseModel):
         "node bootstrap swarm",
         "A swarm started here also takes questions that people write, with their answers.",
     )
-    allow_peers: tuple[str, ...] = key(
+    allow_peers: Annotated[tuple[str, ...], checked(_peer_ids)] = key(
         (),
         "node bootstrap",
         "Peer id that may connect to a swarm started here; repeatable. None admits everybody.",
@@ -152,7 +186,7 @@ class NodeSettings(BaseModel):
         ge=1,
         le=4096,
     )
-    subscribe_shards: str = key(
+    subscribe_shards: Annotated[str, BeforeValidator(_auto_or_number)] = key(
         "auto",
         "node bootstrap swarm",
         "Shards to listen to: auto (as many as the trainer's draws need) or a number from 0 to 64.",
@@ -215,48 +249,4 @@ class NodeSettings(BaseModel):
         """Accept one string with commas, as an environment variable gives it."""
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
-
-    @field_validator("listen", "bootstrap")
-    @classmethod
-    def _multiaddress(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for address in value:
-            if not address.startswith("/") or any(c.isspace() or c == "," for c in address):
-                raise ValueError(f"{address!r} is not a multiaddress like /ip4/127.0.0.1/tcp/4001")
-        return value
-
-    @field_validator("bootstrap")
-    @classmethod
-    def _names_a_peer(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for address in value:
-            if "/p2p/" not in address:
-                raise ValueError(
-                    f"{address!r} does not end in /p2p/ID; copy the line that the peer printed"
-                )
-        return value
-
-    @field_validator("allow_peers")
-    @classmethod
-    def _peer_ids(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for peer in value:
-            if not is_peer_id_text(peer):
-                raise ValueError(
-                    f"{peer!r} is not a peer id; `shoal debug status` shows a node's own"
-                )
-        return value
-
-    @field_validator("subscribe_shards", mode="before")
-    @classmethod
-    def _auto_or_number(cls, value: Any) -> Any:
-        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 2
-        if text != "auto" and not (number and int(text) <= MAX_SUBSCRIBED_SHARDS):
-            raise ValueError(f"must be auto or a number from 0 to {MAX_SUBSCRIBED_SHARDS}")
-        return text
-
-    @field_validator("swarm_id")
-    @classmethod
-    def _digest(cls, value: str) -> str:
-        if value != "none" and not re.fullmatch(r"[0-9a-f]{64}", value):
-            raise ValueError("must be 64 hex digits, in small letters, or none")
         return value

@@ -6,11 +6,9 @@ flags (`--` + the key with dashes). `docs/settings.md` lists them; a test compar
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import field_validator
-
-from shoal_settings.key import Command, key
+from shoal_settings.key import Command, checked, key
 from shoal_settings.node_settings import DEFAULT_LISTEN, TASK_PRESETS
 from shoal_settings.trainer_settings import TrainerSettings
 from shoal_settings.web_address import AUTO, NONE, parse_web_address, parse_web_name
@@ -20,13 +18,18 @@ __all__ = ["DEFAULT_LISTEN", "TASK_PRESETS", "Command", "Settings", "fields_of",
 LOGS = ("auto", "none", "tensorboard", "wandb", "trackio")
 
 
+def _known_logs(value: str) -> None:
+    if not set(value.split(",")) <= set(LOGS):
+        raise ValueError(f"must be some of {', '.join(LOGS)}")
+
+
 class Settings(TrainerSettings):
     """All settings. Frozen; unknown keys are refused."""
 
     # Swarm command
     nodes: int = key(4, "swarm", "Nodes to start.", ge=1, le=64)
     # Output
-    http: str = key(
+    http: Annotated[str, checked(parse_web_address)] = key(
         AUTO,
         "node bootstrap swarm",
         "Where the web page of this peer is served, HOST:PORT; auto is 127.0.0.1:7462, or a free "
@@ -37,7 +40,7 @@ class Settings(TrainerSettings):
         },
         off=NONE,
     )
-    http_name: str = key(
+    http_name: Annotated[str, checked(parse_web_name)] = key(
         "",
         "node bootstrap swarm",
         "Name under which browsers reach the web page: this machine's name in its network, or "
@@ -46,7 +49,7 @@ class Settings(TrainerSettings):
     json_output: bool = key(
         False, "node bootstrap trainer swarm debug", "Print JSON for programs, one object a line."
     )
-    log: str = key(
+    log: Annotated[str, checked(_known_logs)] = key(
         "auto",
         "node trainer swarm",
         "Where metrics go besides metrics.jsonl, separated by commas: tensorboard, wandb, "
@@ -58,26 +61,6 @@ class Settings(TrainerSettings):
     log_json: bool = key(
         False, "node bootstrap trainer swarm", "Log lines are JSON objects, for programs."
     )
-
-    @field_validator("http")
-    @classmethod
-    def _an_address(cls, value: str) -> str:
-        parse_web_address(value)
-        return value
-
-    @field_validator("http_name")
-    @classmethod
-    def _a_name(cls, value: str) -> str:
-        parse_web_name(value)
-        return value
-
-    @field_validator("log")
-    @classmethod
-    def _known_logs(cls, value: str) -> str:
-        for name in value.split(","):
-            if name not in LOGS:
-                raise ValueError(f"must be some of {', '.join(LOGS)}")
-        return value
 
 
 FLAG_NAMES = {"json_output": "json"}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import BeforeValidator, ValidationInfo, field_validator
 
-from shoal_settings.key import key
+from shoal_settings.key import checked, key
 from shoal_settings.node_settings import NodeSettings
 from shoal_settings.strategy import describe_words, strategy_words
 
@@ -32,6 +32,29 @@ def device_named(value: str) -> str:
     return value
 
 
+def _of_a_server(value: str) -> None:
+    try:
+        parts = urlsplit(value)
+        is_right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets without an end, a port that is no number
+        is_right = False
+    if not is_right or re.search(r"\s", parts.netloc):
+        raise ValueError("must begin with http:// or https:// and a host")
+
+
+def _auto_or_a_number(value: object) -> str:
+    text = str(value)
+    if text != "auto" and not (text.isascii() and text.isdigit() and int(text) <= MAX_SHOTS):
+        raise ValueError(f"{text!r} is not auto, nor a whole number from 0 to {MAX_SHOTS}")
+    return text if text == "auto" else str(int(text))
+
+
+def _a_judge(value: str) -> None:
+    strange = any(c.isspace() or c == "," for c in value)
+    if value != "none" and (not value.startswith("/") or "/p2p/" not in value or strange):
+        raise ValueError(f"{value!r} is not the address that a judge printed, nor none")
+
+
 class TrainerSettings(NodeSettings):
     """Settings that the trainer process reads beside its node's."""
 
@@ -48,7 +71,7 @@ class TrainerSettings(NodeSettings):
         "the extra of that name), or the embedded `tiny`, `tiny-sparse` or `tiny-games` (the "
         "default with `--tasks games-1`).",
     )
-    shots: str = key(
+    shots: Annotated[str, BeforeValidator(_auto_or_a_number)] = key(
         "auto",
         "node trainer swarm",
         "Worked examples before each question: a number, or auto (tried at the start, for each "
@@ -60,7 +83,9 @@ class TrainerSettings(NodeSettings):
         "How a model is asked: chat (through its chat template), plain (question, line break, "
         "`Answer:`; also for a base model with a template) or auto (chat if it has a template).",
     )
-    device: str = key("auto", "node trainer swarm", "Torch device: auto, cpu, cuda, mps.")
+    device: Annotated[str, checked(device_named)] = key(
+        "auto", "node trainer swarm", "Torch device: auto, cpu, cuda, mps."
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = key(
         "auto",
         "node trainer swarm",
@@ -81,7 +106,7 @@ class TrainerSettings(NodeSettings):
         "`base_url`, which is given the weights as they change) or openai (a server that speaks "
         "OpenAI's protocol, with weights of its own).",
     )
-    base_url: str = key(
+    base_url: Annotated[str, checked(_of_a_server)] = key(
         "http://127.0.0.1:8000/v1",
         "node trainer swarm",
         "Address of the server that answers, with its /v1.",
@@ -122,7 +147,7 @@ class TrainerSettings(NodeSettings):
         ge=0,
         le=4096,
     )
-    strategy: str = key(
+    strategy: Annotated[str, checked(strategy_words)] = key(
         "positive+balance",
         "node trainer swarm",
         f"How groups of other nodes are chosen: {describe_words()}",
@@ -224,7 +249,7 @@ class TrainerSettings(NodeSettings):
     eval_per_family: int = key(
         8, "node trainer swarm", "Held-out questions of each task family.", ge=1, le=1 << 16
     )
-    judge: str = key(
+    judge: Annotated[str, checked(_a_judge)] = key(
         "none",
         "node trainer swarm",
         "Multiaddress of a judge, ending in /p2p/ID, which scores one answer every ten "
@@ -243,43 +268,4 @@ class TrainerSettings(NodeSettings):
             own = own or info.data.get("questions", 1)
         if not value and not own:
             raise ValueError("local and external are both 0, so that a round would be empty")
-        return value
-
-    @field_validator("device")
-    @classmethod
-    def _a_device(cls, value: str) -> str:
-        return device_named(value)
-
-    @field_validator("base_url")
-    @classmethod
-    def _of_a_server(cls, value: str) -> str:
-        try:
-            parts = urlsplit(value)
-            is_right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # brackets without an end, a port that is no number
-            is_right = False
-        if not is_right or re.search(r"\s", parts.netloc):
-            raise ValueError("must begin with http:// or https:// and a host")
-        return value
-
-    @field_validator("shots", mode="before")
-    @classmethod
-    def _auto_or_a_number(cls, value: object) -> str:
-        text = str(value)
-        if text != "auto" and not (text.isascii() and text.isdigit() and int(text) <= MAX_SHOTS):
-            raise ValueError(f"{text!r} is not auto, nor a whole number from 0 to {MAX_SHOTS}")
-        return text if text == "auto" else str(int(text))
-
-    @field_validator("judge")
-    @classmethod
-    def _a_judge(cls, value: str) -> str:
-        strange = any(c.isspace() or c == "," for c in value)
-        if value != "none" and (not value.startswith("/") or "/p2p/" not in value or strange):
-            raise ValueError(f"{value!r} is not the address that a judge printed, nor none")
-        return value
-
-    @field_validator("strategy")
-    @classmethod
-    def _known_strategy(cls, value: str) -> str:
-        strategy_words(value)
         return value
