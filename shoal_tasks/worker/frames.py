@@ -12,6 +12,9 @@ from shoal_tasks.spec import JsonValue
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """Longest body, either way. The sender splits what would be longer."""
 
+READ_BYTES: Final = 1 << 16
+"""Bytes that are read from a pipe at once."""
+
 _HEADER: Final = struct.Struct(">I")
 
 Message = dict[str, JsonValue]

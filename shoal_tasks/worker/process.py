@@ -14,6 +14,8 @@ from shoal_base.children import SAFE_PATH, python
 from shoal_base.extras import missing_for_tasks
 from shoal_tasks.errors import FamilyError
 
+REAP_SECONDS: Final = 5.0
+"""Longest wait for the end of a worker that was killed."""
 _ALL_HAVE: Final = {
     "MKL_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",

@@ -36,13 +36,12 @@ from shoal_tasks.swarm import installed_version
 from shoal_tasks.text_games import TEXT_GAMES
 from shoal_tasks.types import Layer
 from shoal_tasks.worker.answering import RequestAnswerer
-from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
+from shoal_tasks.worker.frames import READ_BYTES, Message, WorkerFrameDecoder, encode_frame
 from shoal_tasks.worker.generate import preload
 from shoal_tasks.worker.open_env import ServerPlayer, places_of, socket_addresses
 from shoal_tasks.worker.text_arena import preload_games
 from shoal_tasks.worker.user_code import preload_imports
 
-_READ_BYTES: Final = 1 << 16
 _REST_MS: Final = 1000
 """Milliseconds without a request after which the worker gives back what it holds."""
 
@@ -66,7 +65,7 @@ class FramePipe:
         if not poll.poll(_REST_MS):
             rest()
         while (message := self._decoder.next_message()) is None:
-            data = os.read(0, _READ_BYTES)
+            data = os.read(0, READ_BYTES)
             if not data:
                 return None
             self._decoder.feed(data)

@@ -13,7 +13,7 @@ import select
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from shoal_tasks.errors import ServerAway
 from shoal_tasks.limits import WorkerLimits
@@ -21,15 +21,13 @@ from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import Split, TaskCoordinates, WorkerReport
 from shoal_tasks.worker import conversation as talk
 from shoal_tasks.worker.away import conversations
+from shoal_tasks.worker.frames import READ_BYTES
 from shoal_tasks.worker.plan import Plan
-from shoal_tasks.worker.process import WorkerProcess
+from shoal_tasks.worker.process import REAP_SECONDS, WorkerProcess
 from shoal_tasks.worker.task_plans import TaskPlans
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_READ_BYTES: Final = 1 << 16
-_REAP_SECONDS: Final = 5.0
 
 
 def _done(
@@ -199,7 +197,7 @@ class _Pipes:
             if writable:
                 self._unsent = self._unsent[os.write(self.process.write_fd, self._unsent) :]
             if readable:
-                return os.read(self.process.read_fd, _READ_BYTES)
+                return os.read(self.process.read_fd, READ_BYTES)
 
     def _wait(self, process: WorkerProcess) -> tuple[bool, bool]:
         poll = select.poll()
@@ -218,4 +216,4 @@ class _Pipes:
             process.kill()
             os.close(process.write_fd)
             os.close(process.read_fd)
-            process.wait(_REAP_SECONDS)
+            process.wait(REAP_SECONDS)

@@ -27,8 +27,9 @@ from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import TaskCoordinates, WorkerReport
 from shoal_tasks.worker import conversation as talk
 from shoal_tasks.worker.away import conversations
+from shoal_tasks.worker.frames import READ_BYTES
 from shoal_tasks.worker.plan import CallFailure, Plan, WorkerCall
-from shoal_tasks.worker.process import WorkerProcess
+from shoal_tasks.worker.process import REAP_SECONDS, WorkerProcess
 from shoal_tasks.worker.task_plans import TaskPlans
 from shoal_wire.types import Digest
 
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_READ_BYTES: Final = 1 << 16
-_REAP_SECONDS: Final = 5.0
 _REAP_POLL_SECONDS: Final = 0.01
 
 
@@ -315,7 +314,7 @@ class _Pipes:
     async def _receive(self) -> bytes:
         assert self._stream is not None
         with trio.fail_at(self._deadline):
-            return bytes(await self._stream.receive_some(_READ_BYTES))
+            return bytes(await self._stream.receive_some(READ_BYTES))
 
     async def _kill(self) -> None:
         """Kill the worker and collect its status, also when cancelled."""
@@ -324,7 +323,7 @@ class _Pipes:
         if process is None:
             return
         process.kill()
-        with trio.move_on_after(_REAP_SECONDS) as scope:
+        with trio.move_on_after(REAP_SECONDS) as scope:
             scope.shield = True
             if stream is not None:
                 await stream.aclose()
