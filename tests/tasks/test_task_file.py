@@ -93,6 +93,8 @@ def test_exact_answers_and_rows_kept_for_evaluation(tmp_path: Path) -> None:
         asked = [row["question"] for row in CAPITALS]
         assert {item.question for item in training} == set(asked[:15])
         assert {item.question for item in held_out} == set(asked[15:])
+        by_index = worker.questions([coordinates(spec, TRAIN_SEED_MIN, n) for n in range(15)])
+        assert set(by_index) == set(asked[:15]), "the index goes on in the rows, too"
         task = coordinates(spec, TRAIN_SEED_MIN)
         answer = training[0].answer
         said = [f"<answer> {answer}\n</answer>", f"<answer>{answer}.</answer>", str(answer)]
@@ -255,3 +257,4 @@ def test_a_file_that_keeps_no_rows_is_not_evaluated_on(tmp_path: Path) -> None:
     with HereWorker([spec]) as worker:
         assert worker.held_out(3) == []
         assert len(worker.draw(random.Random(1), 20)) == 20
+        assert worker.parts([coordinates(spec, 3)]) == [Split.TRAINING], "whatever its seed"
