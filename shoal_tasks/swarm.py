@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shoal_base.extras import how_to_get
 from shoal_tasks.errors import FamilyError, NewerFamilyError, ServerAway
@@ -30,18 +30,6 @@ from shoal_wire.manifest import Manifest, TaskFamily
 from shoal_wire.rules import BatchRules
 
 log = logging.getLogger(__name__)
-
-
-def local_families(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
-    """Return the families of the user's own task files.
-
-    Raises:
-        ManifestError: one line that says which file cannot be used and why.
-    """
-    try:
-        return load_task_files(task_files)
-    except FamilyError as error:
-        raise ManifestError(str(error)) from None
 
 
 def families_here(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
@@ -94,8 +82,11 @@ def starting_families(preset: str, task_files: Sequence[str] = ()) -> tuple[Task
     Raises:
         ManifestError: a task file that cannot be used.
     """
-    specs = (*PRESETS.get(preset, ()), *local_families(task_files))
-    return families_of(specs)
+    try:
+        own = load_task_files(task_files)
+    except FamilyError as error:
+        raise ManifestError(str(error)) from None
+    return families_of((*PRESETS.get(preset, ()), *own))
 
 
 def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[FamilySpec, ...]:
@@ -193,13 +184,7 @@ def families_of(specs: Iterable[FamilySpec]) -> tuple[TaskFamily, ...]:
     """Return specs in the form in which a manifest states them."""
     return tuple(
         TaskFamily(
-            name=spec.name,
-            generator=spec.generator,
-            config_json=spec.canonical,
-            weight=spec.weight,
-            verifier=spec.verifier,
-            verifier_version=spec.verifier_version,
-            answer_format=spec.answer_format.value,
+            **_shared(spec), config_json=spec.canonical, answer_format=spec.answer_format.value
         )
         for spec in specs
     )
@@ -218,11 +203,13 @@ def rules_of(manifest: Manifest) -> BatchRules:
 
 def _spec(family: TaskFamily) -> FamilySpec:
     return FamilySpec(
-        name=family.name,
-        generator=family.generator,
+        **_shared(family),
         config=json.loads(family.config_json),
-        weight=family.weight,
-        verifier=family.verifier,
-        verifier_version=family.verifier_version,
         answer_format=AnswerFormat(family.answer_format),
     )
+
+
+def _shared(one: TaskFamily | FamilySpec) -> dict[str, Any]:
+    """Return the fields that a spec and a manifest's family have alike."""
+    names = ("name", "generator", "weight", "verifier", "verifier_version")
+    return {name: getattr(one, name) for name in names}
