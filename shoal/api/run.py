@@ -9,7 +9,6 @@ The node is a process of its own and ends with `Run.stop`, and with this program
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,12 +17,12 @@ from typing import Any, Final, Self
 from shoal.api.curve import curve_svg
 from shoal.api.groups import SwarmError
 from shoal.api.started_node import StartedNode
+from shoal.view.run import METRICS_FILE, events
 from shoal_base.visible import visible, visible_name
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_wire.invite import InviteError, decode_invite
 
-METRICS_FILE: Final = "metrics.jsonl"
 _TIMEOUT_SECONDS: Final = 10.0
 _ROUND: Final = "round"
 
@@ -127,15 +126,7 @@ class Run:
             lines = (self.data_dir / METRICS_FILE).read_bytes().splitlines(keepends=True)
         except OSError:  # before the first round
             return []
-        found = []
-        for line in lines:
-            try:
-                event = json.loads(line) if line.endswith(b"\n") else None
-            except ValueError:
-                continue
-            if isinstance(event, dict):
-                found.append(event)
-        return found
+        return list(events(line for line in lines if line.endswith(b"\n")))
 
     def _facts(self) -> Mapping[str, str]:
         """Return what a cell shows in words; of a node that has ended, what is on its disk."""

@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from shoal.page.board import Board
-from shoal.page.files import static_files
 from shoal.page.peer import PagePeer
-from shoal.view.health import Healthy
 from shoal_base.visible import visible_name
-from shoal_ipc.answers.form import to_json
 
 _GROUP_ID: Final = re.compile(r"[0-9a-f]{1,128}")
+_STATIC: Final = Path(__file__).parent / "static"
+_TYPES: Final = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".LICENSE": "text/plain",
+}
 
 Asked = dict[str, str]
 """The parameters of a request, the last of each name."""
@@ -42,11 +47,13 @@ class Pages:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._one_at_a_time = threading.Lock()
-        """Groups are read from a peer's socket."""
+        # Read once: what is not among them cannot be asked for.
         files = {
-            f"/static/{name}": PageReply(200, one.content, one.media_type)
-            for name, one in static_files().items()
+            f"/static/{path.relative_to(_STATIC).as_posix()}": PageReply(
+                200, path.read_bytes(), _TYPES[path.suffix]
+            )
+            for path in _STATIC.rglob("*")
+            if path.suffix in _TYPES
         }
         self._files = files | {"/": files["/static/index.html"]}
         self._paths: dict[str, Callable[[Asked], PageReply]] = {
@@ -54,8 +61,8 @@ class Pages:
             "/api/history": self._history,
             "/api/group": self._group,
             "/metrics": self._metrics,
-            "/healthz": lambda asked: self._probed(asked, PagePeer.health),
-            "/readyz": lambda asked: self._probed(asked, PagePeer.readiness),
+            "/healthz": lambda asked: self._probed(asked, at_work=False),
+            "/readyz": lambda asked: self._probed(asked, at_work=True),
         }
 
     def answer(self, path: str, query: str) -> PageReply:
@@ -71,17 +78,14 @@ class Pages:
 
     def _history(self, asked: Asked) -> PageReply:
         peer = self._peer(asked)
-        return _nothing("no such peer") if peer is None else _json(peer.curves())
+        return _nothing("no such peer") if peer is None else _json(peer.asking.curves())
 
     def _group(self, asked: Asked) -> PageReply:
         peer, group_id = self._peer(asked), asked.get("id", "")
         if peer is None or not _GROUP_ID.fullmatch(group_id):
             return _nothing("no such group")
-        with self._one_at_a_time:
-            found = peer.groups.one(group_id)
-        return (
-            _nothing("this group is not kept any more") if found is None else _json(to_json(found))
-        )
+        found = peer.group(group_id)
+        return _nothing("this group is not kept any more") if found is None else _json(found)
 
     def _metrics(self, asked: Asked) -> PageReply:
         """Return one peer's: the named one, or the only one."""
@@ -93,11 +97,11 @@ class Pages:
             200, peers[0].metrics().encode(), "text/plain; version=0.0.4; charset=utf-8"
         )
 
-    def _probed(self, asked: Asked, probe: Callable[[PagePeer], Healthy]) -> PageReply:
+    def _probed(self, asked: Asked, *, at_work: bool) -> PageReply:
         """Return one line for each peer that is meant; 503 where one of them is not well."""
-        found = {peer.name: probe(peer) for peer in self._named(asked)}
-        lines = [f"{visible_name(name)}: {one.says}" for name, one in found.items()]
-        ok = bool(found) and all(one.ok for one in found.values())
+        found = [(peer.name, *peer.health(at_work=at_work)) for peer in self._named(asked)]
+        lines = [f"{visible_name(name)}: {says}" for name, _, says in found]
+        ok = bool(found) and all(is_well for _, is_well, _ in found)
         return _text("\n".join(lines) or "no peer here", 200 if ok else 503)
 
     def _named(self, asked: Asked) -> list[PagePeer]:

@@ -50,18 +50,13 @@ class Board:
         return {
             "schema_version": SCHEMA_VERSION,
             "version": version("shoal"),
-            "peers": [
-                {**peer.shown, "name": peer.name, "rows": peer.rows} for peer in self._shown()
-            ],
+            "peers": [peer.shown for peer in self.peers.values() if peer.shown],
         }
 
     @property
     def answered_at(self) -> float:
         """Return the time when any peer answered last, by the monotonic clock."""
         return max((peer.answered_at for peer in self.peers.values()), default=float("-inf"))
-
-    def _shown(self) -> list[PagePeer]:
-        return [peer for peer in self.peers.values() if peer.shown]
 
     def _is_looked_at(self) -> bool:
         return time.monotonic() - self._asked_at < _LOOKED_AT_S

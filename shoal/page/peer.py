@@ -1,7 +1,6 @@
 """One peer as the page knows it: asked by one thread, for all browsers together.
 
-    each second while somebody looks, else each five ─▶ `FolderFollower` ─▶ `ShownPeer`
-    metrics.jsonl ─▶ the curves, and how many rows they have
+    each second while somebody looks, else each five ─▶ `FolderFollower` ─▶ `ShownPeer`, curves
 
 What it costs the peer does not depend on how many look. A peer that is down keeps what it showed
 last, and says since when.
@@ -12,57 +11,46 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.page.groups import Groups
-from shoal.page.history import History
-from shoal.view.asking import FolderFollower, LatestAnswers
+from shoal.view.asking import FolderFollower, LatestAnswers, inspector
 from shoal.view.build import build
-from shoal.view.health import Healthy, healthy, ready
 from shoal.view.metrics import metrics_text
 from shoal.view.model import ShownPeer
-from shoal.view.run import METRICS_FILE
-from shoal_ipc.answers.form import to_json
-from shoal_ipc.answers.node import TrainerView
+from shoal_ipc.answers.form import read, to_json
+from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
+from shoal_ipc.client import NodeRefused, NodeUnavailable
 
 LOOKED_AT_S: Final = 1.0  # the trainer tells its node as often
 UNSEEN_S: Final = 5.0  # a guess: a scrape of Prometheus comes each 15 s
-
-_UNKNOWN: Final = Healthy(ok=False, says="not asked yet")
-
-Block = dict[str, Any]
+_GROUP_S: Final = 5.0  # a guess: the task worker makes a question again
+_KEPT_GROUPS: Final = 64  # groups that a person has opened; a guess
+_AT_WORK: Final = ("training", "connected", "generating", "finished", "disabled")
 
 
 class PagePeer:
     """Asks one peer, and keeps what it showed last."""
 
     def __init__(
-        self,
-        name: str,
-        folder: Path,
-        *,
-        program: str,
-        is_looked_at: Callable[[], bool],
+        self, name: str, folder: Path, *, program: str, is_looked_at: Callable[[], bool]
     ) -> None:
         """Ask nothing yet."""
         self.name = name
         self.folder = folder
-        self.groups = Groups(folder)
         self._program = program
         self._is_looked_at = is_looked_at
-        self._asking = FolderFollower(folder)
-        self._history = History(folder / METRICS_FILE)
-        self._history_lock = threading.Lock()
-        self._curves: tuple[int, dict[str, Any]] | None = None
+        self.asking = FolderFollower(folder)
+        self._opened: dict[str, Any] = {}
+        self._opening = threading.Lock()
+        self._opener = inspector(folder, _GROUP_S)
         self._known: tuple[ShownPeer, LatestAnswers] | None = None
         self._ended = threading.Event()
-        self.shown: Block = {}
+        self.shown: dict[str, Any] = {}
         """The peer as JSON; empty before the first answer."""
         self.answered_at = -float("inf")
         """Time when it answered last, by the monotonic clock."""
-        self.rows = 0
-        """Grows with the curves: a browser asks for them anew when it has."""
 
     def start(self) -> None:
         """Ask from now on, in a thread that ends with the process, or with `end`."""
@@ -76,47 +64,45 @@ class PagePeer:
         while not self._ended.is_set():
             self.turn()
             self._ended.wait(LOOKED_AT_S if self._is_looked_at() else UNSEEN_S)
-        self._asking.close()
+        self.asking.close()
 
     def turn(self) -> None:
         """Ask once."""
-        fresh = self._ask()
-        if fresh["right"]["state"] != "down":
-            self.answered_at = time.monotonic()
-        self.shown = fresh
-        with self._history_lock:
-            if self._history.refresh():
-                self.rows = self._history.version
-
-    def curves(self) -> dict[str, Any]:
-        """Return the run's curves, thinned."""
-        with self._history_lock:
-            version = self._history.version
-            if self._curves is None or self._curves[0] != version:
-                self._curves = (version, self._history.shown())
-            return self._curves[1]
-
-    def _ask(self) -> Block:
-        answers = self._asking.now()
-        shown = build(
-            answers, data_dir=str(self.folder), at_unix=time.time(), program=self._program
-        )
+        answers, now = self.asking.now(), time.time()
+        shown = build(answers, data_dir=str(self.folder), at_unix=now, program=self._program)
         self._known = (shown, answers)
-        block: Block = to_json(shown)
-        return block
+        if shown.right.state != "down":
+            self.answered_at = time.monotonic()
+        self.shown = {**to_json(shown), "name": self.name, "rows": self.asking.rows}
+
+    def group(self, group_id: str) -> Any:
+        """Return a group whole, as JSON: as it is now, else as it was when it was opened.
+
+        None where it is not known any more. One question at a time is made again by the peer, whose
+        task worker it costs.
+        """
+        with self._opening, suppress(NodeUnavailable, NodeRefused, ValueError):
+            answer = self._opener.inspect("rollouts", group=group_id)
+            for found in read(RolloutsView, answer).rollouts:
+                self._opened[group_id] = to_json(found)
+            for old in list(self._opened)[:-_KEPT_GROUPS]:
+                del self._opened[old]
+        return self._opened.get(group_id)
 
     def metrics(self) -> str:
         """Return the answer to a scrape; empty before the first answer."""
         return "" if self._known is None else metrics_text(*self._known)
 
-    def health(self) -> Healthy:
-        """Return whether it answers."""
-        return _UNKNOWN if self._known is None else healthy(self._known[0])
+    def health(self, *, at_work: bool = False) -> tuple[bool, str]:
+        """Return whether it answers, and the reason; with `at_work` whether its trainer works, too.
 
-    def readiness(self) -> Healthy:
-        """Return whether it answers and its trainer is at work."""
+        A fault that no restart repairs is no illness.
+        """
         if self._known is None:
-            return _UNKNOWN
+            return False, "not asked yet"
         shown, answers = self._known
-        trainer = None if answers.status is None else answers.status.trainer
-        return ready(shown, (trainer or TrainerView()).state)
+        is_up, says = shown.right.state != "down", shown.right.says
+        trainer = (answers.status or Status()).trainer or TrainerView()
+        if not is_up or not at_work or shown.kind != "node" or trainer.state in _AT_WORK:
+            return is_up, says
+        return False, trainer.last_error or f"trainer {trainer.state or 'not there yet'}"

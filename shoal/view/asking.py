@@ -2,7 +2,7 @@
 
 Asking.now() ─▶ views, once ─┬─▶ Answers
     doctor, beside it ───────┘   (it takes seconds: of it there is the latest)
-metrics.jsonl: its beginning and its end, when it has grown
+metrics.jsonl: what is new in it
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.view.run import METRICS_FILE, RunFile, read_run
+from shoal.view.run import METRICS_FILE, RunFile, RunReader
 from shoal_base.files import read_at_most
 from shoal_ipc import messages as m
 from shoal_ipc.answers.doctor import Doctor
@@ -70,14 +70,15 @@ class FolderFollower:
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
-        self._client = _client(data_dir)
+        self._client = inspector(data_dir)
         self._known: dict[str, Any] = {}
         self._missing: set[str] = set()
         """Views that this peer has not."""
         self._down_since: float | None = None
         self._doctor = _Doctor(data_dir)
-        self._run: tuple[tuple[int, int], RunFile] | None = None
-        """The metrics file and its size, and what it held then."""
+        self._run = RunReader(data_dir / METRICS_FILE)
+        self._run_lock = threading.Lock()
+        self._curves: tuple[int, dict[str, Any]] = (-1, {})
 
     def now(self) -> LatestAnswers:
         """Return the latest of everything; of a node that is down what it answered last."""
@@ -87,13 +88,25 @@ class FolderFollower:
             self._doctor.ask_if_due()
         except (NodeUnavailable, ValueError):
             self._note_down()
+        with self._run_lock:
+            self._run.refresh()
+            run = self._run.facts()
         doctor = self._doctor.latest if self._down_since is None else None
         return LatestAnswers(
-            **self._known,
-            doctor=doctor,
-            down_since_unix=self._down_since,
-            run=self._run_now(),
+            **self._known, doctor=doctor, down_since_unix=self._down_since, run=run
         )
+
+    @property
+    def rows(self) -> int:
+        """Grows with the run's curves: a reader asks for them anew when it has."""
+        return self._run.version
+
+    def curves(self) -> dict[str, Any]:
+        """Return the run's curves as they were at the latest `now`. For any thread."""
+        with self._run_lock:
+            if self._curves[0] != self.rows:
+                self._curves = (self.rows, self._run.curves())
+            return self._curves[1]
 
     def close(self) -> None:
         """Close the connections."""
@@ -129,17 +142,6 @@ class FolderFollower:
         if left.ledger is not None:
             self._known["ledger"] = read(Ledger, to_json(left.ledger))
 
-    def _run_now(self) -> RunFile:
-        path = self._data_dir / METRICS_FILE
-        try:
-            seen = path.stat()
-            which = (seen.st_ino, seen.st_size)
-            if self._run is None or self._run[0] != which:
-                self._run = which, read_run(path)
-        except OSError:
-            return RunFile()
-        return self._run[1]
-
 
 class _Doctor:
     """Asks doctor in a thread of its own, one at a time."""
@@ -162,7 +164,7 @@ class _Doctor:
         self._thread.start()
 
     def _ask(self) -> None:
-        client = _client(self._data_dir)
+        client = inspector(self._data_dir)
         try:
             self.latest = read(Doctor, client.inspect("doctor", within_s=WITHIN_SECONDS))
         except (NodeUnavailable, NodeRefused, ValueError):
@@ -206,7 +208,6 @@ def _written(path: Path) -> float:
         return 0.0
 
 
-def _client(data_dir: Path) -> NodeClient:
-    return NodeClient(
-        data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=_TIMEOUT_SECONDS
-    )
+def inspector(data_dir: Path, timeout_s: float = _TIMEOUT_SECONDS) -> NodeClient:
+    """Return a client that asks the node of a folder for views."""
+    return NodeClient(data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=timeout_s)

@@ -5,19 +5,18 @@ No I/O of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from shoal.layout import duration
 from shoal.view.asking import LatestAnswers
 from shoal.view.model import Kind, Right, TrainerPhase
 from shoal.view.publishers import with_short_ids
-from shoal_ipc.answers.doctor import GRAVITY, Finding
-from shoal_ipc.answers.learning import Learning
+from shoal_ipc.answers.doctor import GRAVITY, Facts, Finding
 from shoal_ipc.answers.node import Buffer, Progress, Status, TrainerView
 from shoal_ipc.answers.peer import Peers
+from shoal_p2p.ipc.checks import learning
+from shoal_p2p.ipc.checks.seen import Seen
 
-_STUCK: Final = ("broken", "diverged", "misconfigured")
 _DOING: Final = {"training": "Learning", "connected": "Learning", "generating": "Answering"}
 _NOT_YET: Final = {
     "disabled": "Without a trainer",
@@ -29,12 +28,14 @@ _NOT_YET: Final = {
 def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
     """Return the first block."""
     status = answers.status or Status()
-    phase = _phase(status.trainer or TrainerView())
+    trainer = status.trainer or TrainerView()
+    phase = _phase(trainer)
     if answers.down_since_unix is not None:
         return _down(answers.down_since_unix or None, at_unix, phase)
-    found = () if answers.doctor is None else answers.doctor.findings
-    # Before doctor has answered once, what the status has to say.
-    findings = found or tuple(_of_status(status.trainer or TrainerView()))
+    findings = () if answers.doctor is None else answers.doctor.findings
+    if not findings:  # before doctor has answered once, what the status has to say
+        seen = Seen(status=status, facts=Facts(trainer_error=trainer.last_error or ""))
+        findings = (*learning.trainer(seen), *learning.learning(seen))
     worst = max(findings, key=lambda one: GRAVITY.index(one.state), default=Finding(state="ok"))
     says = _activity(answers, kind)
     if worst.state != "ok" and worst.check != "peers":  # the activity names those connected
@@ -61,17 +62,6 @@ def _down(since: float | None, at_unix: float, phase: TrainerPhase | None) -> Ri
         uptime_s=None,
         down_since_unix=since,
     )
-
-
-def _of_status(trainer: TrainerView) -> Iterator[Finding]:
-    if trainer.paused:
-        says = f"paused: {trainer.paused}"
-        yield Finding(check="trainer", state="bad", says=says, do="make room")
-    elif trainer.state in _STUCK:
-        says = f"{trainer.state}: {trainer.last_error or 'see the log of the node'}"
-        yield Finding(check="trainer", state="bad", says=says, do="fix that")
-    for one in (trainer.learning or Learning()).findings:
-        yield Finding(check="learning", state=one.state, says=one.says, do=one.do)
 
 
 def _activity(answers: LatestAnswers, kind: Kind) -> str:

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shoal.page.peer import PagePeer
 from tests.shoal.view.node_answers import FRIEND, LEDGER, ME, PEERS, ROLLOUTS, STATUS
 from tests.support.answering_node import answering_node
@@ -58,3 +60,23 @@ def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
     with answering_node(tmp_path, {**ANSWERS, "rollouts": {"rollouts": []}}):
         again = asked(peer, state="up")
         assert again["said"] == [] and again["publishers"] != []
+
+
+@pytest.mark.parametrize(
+    ("state", "is_ready"),
+    [("training", True), ("finished", True), ("disabled", True), ("loading", False),
+     ("broken", False), ("paused", False), ("", False), (None, True)],
+)  # fmt: skip
+def test_ready_is_a_trainer_at_work(tmp_path: Path, state: str | None, is_ready: bool) -> None:
+    """A bootstrap is ready without one; a peer that is down is neither well nor ready."""
+    peer = PagePeer("node", tmp_path, program="shoal", is_looked_at=lambda: True)
+    assert peer.health() == (False, "not asked yet")
+    status = {**STATUS, "trainer": {"state": state}}
+    if state is None:
+        status = {**STATUS, "trainer": None, "role": "bootstrap"}
+    with answering_node(tmp_path, {"status": status}):
+        asked(peer, state="up")
+        assert peer.health()[0]
+        assert peer.health(at_work=True)[0] is is_ready
+    asked(peer, state="down")
+    assert peer.health(at_work=True) == (False, "no node answers here (for 0.0 s)")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.view.asking import LatestAnswers
 from shoal.view.build import build
-from shoal.view.health import healthy, ready
 from shoal.view.metrics import MAX_ROWS, METRICS, metrics_text
 from shoal.view.model import ShownPeer
-from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ME, STATUS, answers, typed
+from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ME, answers
 
 
 def shown(of: LatestAnswers) -> ShownPeer:
@@ -77,26 +75,3 @@ def test_strangers_can_neither_add_lines_nor_series_without_end() -> None:
     text = metrics_text(shown(of), of)
     assert all(c.isprintable() or c == "\n" for c in text)
     assert not [line for line in text.splitlines() if line.startswith("shoal_up 7")]
-
-
-@pytest.mark.parametrize(
-    ("state", "is_ready"),
-    [("training", True), ("finished", True), ("disabled", True), ("loading", False),
-     ("broken", False), ("paused", False), ("", False)],
-)  # fmt: skip
-def test_ready_is_a_trainer_at_work(state: str, is_ready: bool) -> None:
-    one = shown(answers())
-    assert healthy(one).ok
-    assert ready(one, state).ok is is_ready
-
-
-def test_a_bootstrap_is_ready_without_a_trainer() -> None:
-    bare = {key: value for key, value in STATUS.items() if key != "trainer"}
-    assert ready(shown(typed(status={**bare, "role": "bootstrap"}))).ok
-
-
-def test_a_node_that_is_down_is_neither() -> None:
-    one = shown(answers(down_since_unix=AT_UNIX - 60))
-    assert not healthy(one).ok
-    assert not ready(one, "training").ok
-    assert healthy(one).says == "no node answers here (for 1 min 0 s)"
