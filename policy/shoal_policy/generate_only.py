@@ -25,7 +25,7 @@ from shoal_policy.record.metrics import METRICS_FILE, MetricsFile, reward_spread
 from shoal_policy.record.pause import RunPause
 from shoal_policy.record.phases import Doing, Phase
 from shoal_policy.record.progress import RoundRecord, RunCounters, completion_figures
-from shoal_policy.record.status import TrainerReport
+from shoal_policy.record.status import told
 from shoal_policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
 from shoal_policy.surroundings import Surroundings
 from shoal_policy.watched import Watched
@@ -184,19 +184,19 @@ class GenerateOnly:
         self._tell("generating", self._last_record)
 
     def _tell(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
-        status = TrainerReport(
-            state=state,
+        status = told(
+            state,
+            self.progress,
+            doing=self._phases.doing,
+            trains=False,
             round=self.round,
             policy_version=0,
             model=self._author.model_name,
-            progress=self.progress,
             last_round=None if record is None else round_metrics(record, self.progress),
             learning=self._watched.view(),
-            trains=False,
-            paused=paused,
-            doing=self._phases.doing if state == "generating" else None,
+            paused=paused or None,
         )
-        self._link.tell_status(status.to_json())
+        self._link.tell_status(status)
         if state in ("finished", "stopped"):
             self._link.drain()
 
@@ -214,7 +214,7 @@ def _record(
     known |= completion_figures([answer.num_tokens for answer in answers], num_cut)
     known |= seconds | {"round": number, "groups_local": len(own)}
     known |= {"own_groups": len(own), "own_answers": len(answers)}
-    known["own_frac_reward_zero_std"] = reward_spread([one for one in rewards if one]).zero_share
+    _, known["own_frac_reward_zero_std"] = reward_spread([one for one in rewards if one])
     if scores:
         known["reward_local"] = sum(scores) / len(scores)
     return RoundRecord(**known)

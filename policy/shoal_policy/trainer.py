@@ -31,7 +31,7 @@ from shoal_policy.record.pause import RunPause
 from shoal_policy.record.phases import Doing, Phase
 from shoal_policy.record.progress import RoundRecord, RunCounters
 from shoal_policy.record.sinks import MetricSinks
-from shoal_policy.record.status import TrainerReport
+from shoal_policy.record.status import told
 from shoal_policy.rollback import RollbackWatch
 from shoal_policy.rollouts import sampling_params
 from shoal_policy.sapo import THIS_PROCESS, Means, RoundOutcome
@@ -296,18 +296,18 @@ class Trainer:
 
     def _tell_status(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
         course = self.course
-        status = TrainerReport(
-            state=state,
+        status = told(
+            state,
+            course.progress,
+            doing=self._phases.doing,
             round=course.round,
             policy_version=course.policy_version,
             model=course.policy.name,
-            progress=course.progress,
             last_round=None if record is None else asdict(record),
             learning=self._watched.view(),
-            paused=paused,
-            doing=self._phases.doing if state == "training" else None,
+            paused=paused or None,
         )
-        self._link.tell_status(status.to_json())
+        self._link.tell_status(status)
 
 
 def _begun(settings: Settings, around: Surroundings, held: WeightAccess, *, seed: int) -> Course:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from shoal_ipc.answers.learning import Learning
 from shoal_policy.record.learning import Check, LearningMemory
 from shoal_policy.record.progress import RoundRecord
 from shoal_policy.record.wrong_answer import Unrewarded, commonest
@@ -51,7 +51,7 @@ class Watched:
                 self._on_news(f"learning: {one.says}{shown}. What to do: {one.do}")
         self._said = set(learning.standing)
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> Learning:
         """Return the report to the node."""
         return self._learning.view()
 

@@ -187,8 +187,8 @@ def test_a_poisonous_group_is_named_and_done_with(
         # Done with: it is not drawn a second time.
         assert made.course.progress.external_drawn == 1
         assert node.node.buffer.stats(0.0).consumed_total == 1
-        status = node.node.link.status
         link._client.close()  # type: ignore[union-attr]
     assert case.same_weights(before, case.weights(made.course.policy))
-    assert (status["batches_quarantined"], status["rollbacks"]) == (1, 0)
+    progress = made.course.progress
+    assert (progress.batches_quarantined, progress.rollbacks) == (1, 0)
     assert f"(blame: groups) and is left out; groups by {publisher} (" in caplog.text

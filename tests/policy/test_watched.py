@@ -100,4 +100,4 @@ def test_it_is_said_once_and_again_when_it_is_over() -> None:
             made.after_round(one, NOBODY, ())
     assert len(news) == 2
     assert news[1] == "learning: over: nothing earned"
-    assert made.view()["state"] == "ok"
+    assert made.view().state == "ok"

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final, Literal
 
+from shoal_ipc.answers.learning import Learning, LearningFinding
 from shoal_policy.record.lately import KEPT_ROUNDS, PASSED_OVER, RecentRounds
 from shoal_policy.record.progress import RoundRecord
 from shoal_policy.record.wrong_answer import Why, WrongAnswer
@@ -54,21 +55,6 @@ class Check(StrEnum):
     NO_SIGNAL = "no-signal"
     REWARD_FELL = "reward-fell"
     OTHERS_PASSED_OVER = "others-passed-over"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearningFault:
-    """Something that is not as it should be."""
-
-    check: Check
-    state: str
-    """warn or bad, as `shoal debug doctor` has them."""
-    since: int
-    """Round at which it began."""
-    says: str
-    do: str
-    example: str = ""
-    """One own answer beside what was expected, made visible; empty where none is shown."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,10 +106,10 @@ class LearningMemory:
         """Take `wrong` for the answer that a finding shows."""
         self.wrong, self.wrong_round = wrong, self.rounds[-1].round
 
-    def findings(self) -> list[LearningFault]:
+    def findings(self) -> tuple[LearningFinding, ...]:
         """Return what stands, in the order in which a person should read it."""
-        return [
-            LearningFault(
+        return tuple(
+            LearningFinding(
                 check=check,
                 state=rule.state,
                 since=self.standing[check],
@@ -133,23 +119,23 @@ class LearningMemory:
             )
             for check, rule in RULES.items()
             if check in self.standing
-        ]
+        )
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> Learning:
         """Return the report to the node: the findings, and a summary in one line."""
         findings, lately = self.findings(), self.lately
-        state = "ok" if lately.enough else "early"
+        state: Literal["ok", "early", "warn", "bad"] = "ok" if lately.enough else "early"
         if findings:
             state = "bad" if any(one.state == "bad" for one in findings) else "warn"
-        return {
-            "state": state,
-            "says": self._says(findings, lately),
-            "rounds": lately.rounds,
-            "drawn": lately.drawn,
-            "findings": [asdict(one) for one in findings],
-        }
+        return Learning(
+            state=state,
+            says=self._says(findings, lately),
+            rounds=lately.rounds,
+            drawn=lately.drawn,
+            findings=findings,
+        )
 
-    def _says(self, findings: list[LearningFault], lately: RecentRounds) -> str:
+    def _says(self, findings: Sequence[LearningFinding], lately: RecentRounds) -> str:
         if findings:
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
             return findings[0].says + more
@@ -165,8 +151,7 @@ class LearningMemory:
 class Rule:
     """The rule of a finding: when it begins, when it ends, and its text."""
 
-    state: str
-    """warn or bad, as `shoal debug doctor` has them."""
+    state: Literal["warn", "bad"]
     begins: Callable[[LearningMemory], bool]
     over: Callable[[LearningMemory], bool]
     says: Callable[[LearningMemory], str]

@@ -14,7 +14,7 @@ import logging
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -83,23 +83,17 @@ def held_out_metrics(held_out: Mapping[str, Any]) -> dict[str, Any]:
     return {"round": held_out["round"], **named, **families}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewardSpread:
-    """The spread of a training set's rewards within its groups."""
+def reward_spread(groups: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
+    """Return the spread of the groups' rewards; None for both when there are no groups.
 
-    std: float | None
-    """Mean over groups of the unbiased standard deviation, as TRL's `reward_std`."""
-    zero_share: float | None
-    """Share of groups whose rewards are all equal, as TRL's `frac_reward_zero_std`."""
-
-
-def reward_spread(groups: Sequence[Sequence[float]]) -> RewardSpread:
-    """Return the spread of the groups' rewards; None for both when there are no groups."""
+    As TRL's `reward_std`, the mean over groups of the unbiased standard deviation, and its
+    `frac_reward_zero_std`, the share of groups whose rewards are all equal.
+    """
     deviations = [_deviation(rewards) for rewards in groups if len(rewards) > 1]
     if not deviations:
-        return RewardSpread(std=None, zero_share=None)
+        return None, None
     equal = sum(max(rewards) == min(rewards) for rewards in groups)
-    return RewardSpread(std=statistics.fmean(deviations), zero_share=equal / len(groups))
+    return statistics.fmean(deviations), equal / len(groups)
 
 
 def _deviation(rewards: Sequence[float]) -> float:

@@ -6,12 +6,11 @@ A line every few seconds, or with `--json` a JSON object a round: the same objec
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.text import Text
@@ -19,7 +18,6 @@ from rich.text import Text
 from shoal_base.lines import say_json
 from shoal_base.log_file import IN_FILE_ALONE
 from shoal_base.terminal import Terminal
-from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_policy.record.metrics import held_out_metrics, round_metrics
 from shoal_policy.record.phases import Doing
@@ -109,47 +107,40 @@ class Narrator:
 
     def _line(self, record: RoundRecord, progress: RunCounters) -> Text:
         """Return the line of a round, no wider than the terminal: one that wraps breaks words."""
-        line = self._line_without((), record, progress)
+        parts = list(self._parts(record, progress))
+        line = Text.assemble(*(part for _, part in parts))
         if not self._console.is_terminal:
             return line
         room = max(20, self._console.width - 1)
-        for number in range(1, len(SPARE) + 1):
-            if line.cell_len <= room:
-                break
-            line = self._line_without(SPARE[:number], record, progress)
+        for spared in SPARE:
+            if line.cell_len > room:
+                parts = [(name, part) for name, part in parts if name != spared]
+                line = Text.assemble(*(part for _, part in parts))
         line.truncate(room, overflow="ellipsis")
         return line
 
-    def _line_without(
-        self, spared: Sequence[str], record: RoundRecord, progress: RunCounters
-    ) -> Text:
+    def _parts(
+        self, record: RoundRecord, progress: RunCounters
+    ) -> Iterator[tuple[str, str | tuple[str, str]]]:
+        """Yield the parts of a line, each with its name in `SPARE` where it has one."""
         total = f"/{self._settings.rounds}" if self._settings.rounds else ""
-        line = Text("round ")
-        line.append(f"{record.round}{total}", style="bold")
-        line.append("  own reward ")
-        line.append(_show(progress.reward_now), style="bold green")
-        if "start" not in spared:
-            line.append(f" (start {_show(progress.reward_start)})")
+        yield "", "round "
+        yield "", (f"{record.round}{total}", "bold")
+        yield "", "  own reward "
+        yield "", (_show(progress.reward_now), "bold green")
+        yield "start", f" (start {_show(progress.reward_start)})"
         if progress.held_out is not None:
-            line.append(f"  held-out {_show(progress.held_out['pass@1'])}")
-        line.append(f"  external {self._external(record, spared)}", style="cyan")
-        if "pace" not in spared:
-            line.append(f"  {self._rate():,.0f} tok/s")
-        peers = self._peers()
-        if peers is not None:
-            line.append(f"  {peers} peer{'s' * (peers != 1)}")
-        return line
-
-    def _external(self, record: RoundRecord, spared: Sequence[str]) -> str:
+            yield "", f"  held-out {_show(progress.held_out['pass@1'])}"
         external, groups = (sum(column) for column in zip(*self._groups, strict=True))
-        share = f" ({external / groups:.0%})" if groups and "share" not in spared else ""
-        told = record.reward_external is not None and "external reward" not in spared
-        reward = f" reward {record.reward_external:.2f}" if told else ""
-        return f"{record.groups_external}/{self._settings.external}{share}{reward}"
-
-    def _rate(self) -> float:
+        yield "", (f"  external {record.groups_external}/{self._settings.external}", "cyan")
+        if groups:
+            yield "share", (f" ({external / groups:.0%})", "cyan")
+        if record.reward_external is not None:
+            yield "external reward", (f" reward {record.reward_external:.2f}", "cyan")
         tokens, seconds = (sum(column) for column in zip(*self._pace, strict=True))
-        return tokens / max(seconds, 1e-9)
+        yield "pace", f"  {tokens / max(seconds, 1e-9):,.0f} tok/s"
+        if (peers := self._peers()) is not None:
+            yield "", f"  {peers} peer{'s' * (peers != 1)}"
 
 
 def _show(value: float | None) -> str:
@@ -170,8 +161,7 @@ class PeerCount:
             return self._count
         self._next = time.monotonic() + PEERS_EVERY_SECONDS
         try:
-            reply = self._client.call(m.Inspect(view="status", options_json="{}"), m.InspectReply)
-            self._count = int(json.loads(reply.json)["peers"])
+            self._count = int(self._client.inspect("status")["peers"])
         except (NodeUnavailable, NodeRefused, ValueError, KeyError, TypeError):
             self._count = None
         return self._count

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+
+from shoal_ipc.answers.node import Progress
 
 TELL_EVERY_SECONDS = 1.0  # a page asks its node as often
 
@@ -59,15 +60,15 @@ class Doing:
         left = "" if self.left_s is None else f", ~{_duration(self.left_s)} left"
         return f"{where}{self.phase}{counted}{left}"
 
-    def progress(self) -> dict[str, Any]:
+    def progress(self) -> Progress:
         """Return how far it is, as `status` shows it."""
-        return {
-            "round": self.round,
-            "done": self.done,
-            "of": self.of,
-            "seconds": round(self.seconds, 1),
-            "left_s": None if self.left_s is None else round(self.left_s, 1),
-        }
+        return Progress(
+            round=self.round,
+            done=self.done,
+            of=self.of,
+            seconds=round(self.seconds, 1),
+            left_s=None if self.left_s is None else round(self.left_s, 1),
+        )
 
 
 class Phases:

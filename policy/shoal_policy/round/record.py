@@ -31,14 +31,14 @@ def record_of(
     `shoal_policy.round.learnt` tells it. `measured` are fields of the record as they are.
     """
     groups, external = training.groups, training.external
-    spread = reward_spread([group.rewards for group in groups])
+    reward_std, zero_share = reward_spread([group.rewards for group in groups])
     return RoundRecord(
         round=number,
         reward=mean_reward(groups),
         reward_local=mean_reward(fresh),
         reward_external=mean_reward(external.groups),
-        reward_std=spread.std,
-        frac_reward_zero_std=spread.zero_share,
+        reward_std=reward_std,
+        frac_reward_zero_std=zero_share,
         groups_local=len(training.local),
         groups_external=len(external.groups),
         groups_with_signal=sum(has_signal(group.rewards) for group in groups),
@@ -53,9 +53,7 @@ def record_of(
         external_reserved=external.passed_over.reserved,
         external_refused=external.passed_over.refused,
         external_unjudged=external.passed_over.unjudged,
-        own_frac_reward_zero_std=reward_spread(
-            [one.rewards for one in fresh if one.rewards]
-        ).zero_share,
+        own_frac_reward_zero_std=reward_spread([one.rewards for one in fresh if one.rewards])[1],
         **measured,
         **_update_figures(stats),
         **_own_figures(own),

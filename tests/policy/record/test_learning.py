@@ -42,7 +42,7 @@ def test_of_a_healthy_course_nothing_is_said(
     course = Course(own=own, alike=alike, cut=cut, drawn=drawn, used=used)
     learning = LearningMemory()
     assert found(learning, course.play(ENOUGH, seed)) == {}
-    assert learning.view()["state"] == "ok"
+    assert learning.view().state == "ok"
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_it_is_over_when_the_course_is_well_again_and_not_at_the_first_sign() ->
     assert set(learning.standing) == {
         *(Check.NOTHING_EARNED, Check.ALL_CUT, Check.OTHERS_PASSED_OVER)
     }
-    assert learning.view()["state"] == "bad"
+    assert learning.view().state == "bad"
     found(learning, Course(own=steady(0.5)).play(2, start=40))
     assert Check.ALL_CUT in learning.standing
     found(learning, Course(own=steady(0.5)).play(ROUNDS, start=42))
     assert learning.standing == {}
-    assert learning.view()["state"] == "ok"
+    assert learning.view().state == "ok"
 
 
 @settings(max_examples=12, derandomize=True)
@@ -114,10 +114,10 @@ def test_a_node_that_only_generates_is_told_of_its_answers_alone() -> None:
 
 def test_before_there_is_enough_it_says_so() -> None:
     learning = LearningMemory()
-    assert learning.view()["state"] == "early"
+    assert learning.view().state == "early"
     found(learning, Course(own=steady(0.0)).play(ROUNDS - 1))
-    assert learning.view()["state"] == "early"
-    assert "29 rounds" in learning.view()["says"]
+    assert learning.view().state == "early"
+    assert "29 rounds" in learning.view().says
 
 
 def test_counts_say_why_others_are_passed_over() -> None:

@@ -21,7 +21,7 @@ def test_a_long_phase_is_told_once_a_second_with_its_pace() -> None:
         phases.step(step // 2, step / 80)
     assert [one.seconds for one in told] == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert str(told[-1]) == "round 1: answering, 20 of 32, ~4 s left"
-    assert told[-1].progress()["left_s"] == 4.0
+    assert told[-1].progress().left_s == 4.0
 
 
 def test_a_phase_behind_a_long_one_is_told_at_once() -> None:
