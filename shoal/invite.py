@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shoal.debug.node import RunningNode
 from shoal.nearby import answers_at, running_node
-from shoal.node_link import ask_view
 from shoal.view.invitation import chosen, encoded
 from shoal_base.lines import say, say_json
 from shoal_base.node_folders import NODE_FOLDER
 from shoal_ipc.answers.form import read, to_json
 from shoal_ipc.answers.peer import Addresses
-from shoal_ipc.client import SOCKET_NAME
+from shoal_ipc.client import SOCKET_NAME, NodeRefused, NodeUnavailable
 from shoal_p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     """Run `shoal invite`; return the exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        answer = ask_view("invite", _folder(arguments.data_dir), "addresses")
+        answer = RunningNode(_folder(arguments.data_dir), "invite").ask("addresses")
         told = read(Addresses, answer, shown=False)
         ways = chosen(told.addresses)
         if not ways:
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
         line = encoded(told, ways, key)
         rows = [to_json(way) for way in ways]
         _print(line, rows, answer, with_key=key is not None, as_json=arguments.json)
-    except (InviteError, SwarmKeyError) as error:
+    except (InviteError, SwarmKeyError, NodeRefused, NodeUnavailable) as error:
         return fail("invite", str(error), EXIT_FAILED).code
     return EXIT_OK
 

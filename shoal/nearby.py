@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from shoal_base.node_folders import NODE_FOLDER, beside
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
+from shoal_settings.exits import EXIT_NO_NODE, fail
 
 _ANSWER_SECONDS = 0.5  # a node on this machine answers in milliseconds; a guess
 _MAX_ASKED = 16  # sockets tried one after the other: eight seconds at most
@@ -35,6 +37,14 @@ def folder_with(file: str, named: Path = NODE_FOLDER) -> Path:
     if named is not NODE_FOLDER or (named / file).exists():
         return named
     return _only(beside(NODE_FOLDER, file))
+
+
+def need_folder(command: str, folder: Path) -> None:
+    """Raise UsageExit where there is no such folder."""
+    # Path.is_dir raises for a name that no disk takes.
+    if not os.path.isdir(folder):  # noqa: PTH112
+        why = f"there is no folder {folder}; name the --data-dir of a node or another peer"
+        raise fail(command, why, EXIT_NO_NODE)
 
 
 def answers_at(path: Path) -> bool:

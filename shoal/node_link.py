@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from shoal_base.extras import missing_for_tasks
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
-from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, UsageExit, fail
+from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, fail
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of
 from shoal_wire.bundles import bundles
@@ -76,44 +74,18 @@ def open_link(command: str, data_dir: Path, task_files: Sequence[str]) -> OpenNo
     """
     if (missing := missing_for_tasks()) is not None:
         raise fail(command, missing)
-    client = _connect(command, data_dir, m.Role.PUBLISHER)
-    if client.manifest is None:
-        raise _nobody(command, data_dir)
+    client = NodeClient(
+        data_dir / SOCKET_NAME, role=m.Role.PUBLISHER, timeout_seconds=_TIMEOUT_SECONDS
+    )
+    if not client.ensure() or client.manifest is None:
+        start = "start one with `shoal node`, or name its --data-dir"
+        raise fail(command, f"no node answers in {data_dir}; {start}", EXIT_NO_NODE)
     manifest = decode_manifest(client.manifest)
     try:
         families = specs_of(manifest, task_files)
     except ManifestError as error:
         raise fail(command, str(error)) from None
     return OpenNode(command=command, client=client, manifest=manifest, families=families)
-
-
-def ask_view(command: str, data_dir: Path, view: str) -> dict[str, Any]:
-    """Return what the node or other peer in `data_dir` answers for a debug view.
-
-    Raises:
-        UsageExit: there is none, or it does not answer.
-    """
-    client = _connect(command, data_dir, m.Role.INSPECTOR)
-    try:
-        reply = client.call(m.Inspect(view=view, options_json="{}"), m.InspectReply)
-    except (NodeRefused, NodeUnavailable) as error:
-        raise fail(command, str(error), EXIT_FAILED) from None
-    finally:
-        client.close()
-    answer: dict[str, Any] = json.loads(reply.json)
-    return answer
-
-
-def _connect(command: str, data_dir: Path, role: m.Role) -> NodeClient:
-    client = NodeClient(data_dir / SOCKET_NAME, role=role, timeout_seconds=_TIMEOUT_SECONDS)
-    if not client.ensure():
-        raise _nobody(command, data_dir)
-    return client
-
-
-def _nobody(command: str, data_dir: Path) -> UsageExit:
-    start = "start one with `shoal node`, or name its --data-dir"
-    return fail(command, f"no node answers in {data_dir}; {start}", EXIT_NO_NODE)
 
 
 def check_author(command: str, author: str) -> str:

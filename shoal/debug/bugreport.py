@@ -30,12 +30,13 @@ from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.debug.secrets import secrets_of, without
 from shoal.layout import size
 from shoal.log_lines import LOG_FILES, tail
+from shoal.nearby import need_folder
 from shoal.printed import BugReport, ReportFile
 from shoal.view.run import METRICS_FILE
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.views import VIEWS
 from shoal_p2p.data_dir import LAST_STATUS_FILE, LOCK_FILE
-from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, fail
+from shoal_settings.exits import EXIT_FAILED, fail
 from shoal_settings.loader import SettingsError, describe, load
 from shoal_settings.parser import path
 from shoal_settings.trainer_settings import API_KEY_VARIABLE
@@ -55,9 +56,7 @@ def add_out(parser: argparse.ArgumentParser) -> None:
 
 def write(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Iterator[Answer]:
     """Write the report, whether the node runs or not."""
-    if not _is_folder(node.data_dir):
-        why = f"there is no folder {node.data_dir}; name the node's by --data-dir"
-        raise fail("debug", why, EXIT_NO_NODE)
+    need_folder("debug", node.data_dir)
     tell("asking the node, some seconds …")
     parts = dict(collect(node, os.environ))
     out = arguments.out or Path(time.strftime("shoal-bugreport-%Y%m%d-%H%M%S.tar.gz"))
@@ -67,12 +66,6 @@ def write(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Itera
         raise fail("debug", f"cannot write {out}: {error.strerror}", EXIT_FAILED) from None
     contents = tuple(ReportFile(name=name, bytes=len(body)) for name, body in parts.items())
     yield to_json(BugReport(file=str(out), contents=contents))
-
-
-def _is_folder(folder: Path) -> bool:
-    with suppress(OSError):  # a name that no file can have
-        return folder.is_dir()
-    return False
 
 
 def show(console: Console, answer: BugReport) -> None:
@@ -88,30 +81,27 @@ def show(console: Console, answer: BugReport) -> None:
 
 def collect(node: RunningNode, environment: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
     """Yield the report's parts by name, without secrets."""
-    settings = _settings(environment)
-    process = _process(node.data_dir)
+    settings, process = _settings(environment), _process(node.data_dir)
     key_files = _key_files(f"{settings.get('swarm_key', {}).get('value')} {process['command']}")
     forms = secrets_of(node.data_dir, key_files, environment, API_KEY_VARIABLE)
     yield "versions.json", _json(_versions())
-    for name, body in (
-        ("settings.json", _json(settings)),
-        ("process.json", _json(process)),
-        *_parts(node),
-    ):
+    for name, body in _parts(node, settings, process):
         yield name, without(body, forms)
 
 
-def _parts(node: RunningNode) -> Iterator[tuple[str, bytes]]:
+def _parts(
+    node: RunningNode, settings: Mapping[str, Any], process: Mapping[str, Any]
+) -> Iterator[tuple[str, bytes]]:
     folder = node.data_dir
+    yield "settings.json", _json(settings)
+    yield "process.json", _json(process)
     yield "files.json", _json(_files(folder))
     for view in VIEWS:
         if view not in NOT_ASKED and (answer := node.ask_if_there(view)) is not None:
             yield f"views/{view}.json", _json(answer)
-    if (folder / LAST_STATUS_FILE).exists():
-        yield LAST_STATUS_FILE, _end_of(folder / LAST_STATUS_FILE)
-    for name in (*LOG_FILES, METRICS_FILE):
+    for name in (LAST_STATUS_FILE, *LOG_FILES, METRICS_FILE):
         if (folder / name).exists():
-            yield name, _end_of(folder / name)
+            yield name, tail(folder / name, _END_BYTES)
 
 
 def _key_files(said: str) -> Iterator[Path]:
@@ -183,10 +173,6 @@ def _files(folder: Path) -> list[dict[str, Any]]:
         name = str(file.relative_to(folder))
         rows.append({"name": name, "bytes": seen.st_size, "mode": oct(seen.st_mode & 0o7777)})
     return rows
-
-
-def _end_of(file: Path) -> bytes:
-    return tail(file, _END_BYTES)
 
 
 def _json(value: Any) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.debug.node import RunningNode
-from shoal.debug.views import VIEWS, View
+from shoal.debug.views import LEFT, VIEWS, View
 from shoal.nearby import folder_with, running_node
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 def _folder(arguments: argparse.Namespace) -> Path:
     """Return the folder that is meant where none is named."""
     if getattr(arguments, "last", False):
-        return folder_with(VIEWS[arguments.view].left)
+        return folder_with(LEFT[arguments.view])
     return running_node()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,10 @@ from typing import Any
 
 from shoal.layout import local_time
 from shoal.nearby import answers_at
-from shoal.view.asking import left_behind
+from shoal.view.asking import inspector, left_behind
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
-from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_ipc.client import SOCKET_NAME, NodeRefused, NodeUnavailable
 from shoal_p2p.data_dir import LAST_STATUS_FILE
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_NO_NODE, fail
@@ -22,18 +23,17 @@ Answer = dict[str, Any]
 Tell = Callable[[str], None]
 """Tells people of something on the way; programs hear answers only."""
 
-_TIMEOUT_SECONDS = 10.0  # a guess: doctor asks the network first
 _MAX_HINTS = 16  # more folders are not read by a person
 
 
 class RunningNode:
     """The node in a folder; connected to when it is first asked something."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self._client = NodeClient(
-            data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=_TIMEOUT_SECONDS
-        )
+    def __init__(self, data_dir: Path, command: str = "debug") -> None:
+        """`command` is the one whose errors say that nobody is there."""
+        self.data_dir = data_dir
+        self._command = command
+        self._client = inspector(data_dir)
 
     def ask(self, view: str, **options: Any) -> Answer:
         """Return the node's answer for a view.
@@ -44,11 +44,6 @@ class RunningNode:
         """
         self._connect(view)
         return self._client.inspect(view, **options)
-
-    @property
-    def data_dir(self) -> Path:
-        """Its folder."""
-        return self._data_dir
 
     def ask_if_there(self, view: str) -> Answer | None:
         """Return the answer for a view without options; None where nobody answers that."""
@@ -68,42 +63,27 @@ class RunningNode:
         Raises:
             UsageExit: none has.
         """
-        found = left_behind(self._data_dir)
+        found = left_behind(self.data_dir)
         if view == "status" and found.status is not None:
             return found.status
-        if view == "ledger" and found.ledger is not None:
-            if found.ledger.at_ms:
-                when = local_time(found.ledger.at_ms)
-                tell(f"as it was when the node trained last, {when}")
-            answer: Answer = to_json(found.ledger)
-            return answer
+        if view == "ledger" and (ledger := found.ledger) is not None:
+            if ledger.at_ms:
+                tell(f"as it was when the node trained last, {local_time(ledger.at_ms)}")
+            return dict(to_json(ledger))
         what = "a status" if view == "status" else "a ledger that can be read"
-        message = f"no node has left {what} in {self._data_dir}; name its --data-dir"
-        raise fail("debug", message, EXIT_NO_NODE)
+        message = f"no node has left {what} in {self.data_dir}; name its --data-dir"
+        raise fail(self._command, message, EXIT_NO_NODE)
 
     def _connect(self, view: str = "status") -> None:
         if self._client.ensure():
             return
-        running = _running_nodes(self._data_dir)
-        hint = "; start one with `shoal node`, or name its --data-dir"
-        if running:
-            hint = f"; running: {', '.join(map(str, running))} (--data-dir)"
-        if not running and _is_there(self._data_dir / LAST_STATUS_FILE):
-            folder = shlex.quote(str(self._data_dir))
+        root, hint = self.data_dir.parent, "start one with `shoal node`, or name its --data-dir"
+        found = sorted([*root.glob(f"*/{SOCKET_NAME}"), *root.glob(f"*/*/{SOCKET_NAME}")])
+        if running := [str(one.parent) for one in found[:_MAX_HINTS] if answers_at(one)]:
+            hint = f"running: {', '.join(running)} (--data-dir)"
+        elif os.path.exists(self.data_dir / LAST_STATUS_FILE):  # noqa: PTH110 - a name may be too long
             word = "ledger" if view == "ledger" else "status"
-            hint = f"; how it ended: {called()} debug {word} --last --data-dir {folder}"
-        raise fail("debug", f"no node is running in {self._data_dir}{hint}", EXIT_NO_NODE)
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a name that is too long
-        return False
-
-
-def _running_nodes(data_dir: Path) -> list[Path]:
-    """Return nearby data directories in which somebody answers on the socket."""
-    root = data_dir.parent
-    found = sorted([*root.glob(f"*/{SOCKET_NAME}"), *root.glob(f"*/*/{SOCKET_NAME}")])
-    return [path.parent for path in found[:_MAX_HINTS] if answers_at(path)]
+            folder = shlex.quote(str(self.data_dir))
+            hint = f"how it ended: {called()} debug {word} --last --data-dir {folder}"
+        why = f"no node is running in {self.data_dir}; {hint}"
+        raise fail(self._command, why, EXIT_NO_NODE)

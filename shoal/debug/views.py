@@ -16,16 +16,14 @@ from rich.console import Console
 from shoal.debug import bugreport, one_peer, sentences, status, table
 from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.printed import BugReport, Order, Ping
+from shoal_ipc.answers.doctor import Doctor
+from shoal_ipc.answers.learning import Ledger
+from shoal_ipc.answers.node import RolloutsView, Status
+from shoal_ipc.answers.peer import Refusals
 from shoal_ipc.answers.views import VIEWS as ANSWERS
 from shoal_ipc.answers.views import help_of
 from shoal_p2p.data_dir import LAST_STATUS_FILE
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
-
-Flags = Callable[[argparse.ArgumentParser], None]
-
-
-def _no_flags(_parser: argparse.ArgumentParser) -> None:
-    """Every view has `--data-dir`, `--json` and `--config`; most have nothing else."""
 
 
 def _once(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iterator[Answer]:
@@ -33,24 +31,22 @@ def _once(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iter
     yield node.ask(arguments.view)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class View:
     """One view."""
 
     kind: type[Any]
     """Type of its answer."""
-    help: str = ""
-    """Empty: the first line of its type's docstring."""
     show: Callable[[Console, Any], None] = table.show
     """Shows an answer to people; programs get it as it came."""
-    flags: Flags = _no_flags
+    flags: Callable[[argparse.ArgumentParser], None] = lambda _parser: None
     """Adds what it takes beyond every view's flags."""
     answers: Callable[[RunningNode, argparse.Namespace, Tell], Iterator[Answer]] = _once
     """Asks for it, given its flags."""
     failed: Callable[[Any], bool] = lambda _answer: False
     """Returns whether an answer ends the command with code 1."""
-    left: str = ""
-    """The file from which `--last` has it."""
+    help: str = ""
+    """Empty: the first line of its type's docstring."""
 
     @property
     def says(self) -> str:
@@ -58,49 +54,25 @@ class View:
         return self.help or help_of(self.kind)
 
 
-def _order(says: str, flags: Flags = one_peer.add_peer) -> View:
+def _order(says: str, flags: Callable[..., None] = one_peer.add_peer) -> View:
     """Return an order about one peer."""
-    return View(
-        kind=Order,
-        help=says,
-        show=one_peer.show_order,
-        flags=flags,
-        answers=one_peer.order,
-    )
+    return View(Order, one_peer.show_order, flags, one_peer.order, help=says)
 
 
+LEFT: Final = {"status": LAST_STATUS_FILE, "ledger": LEDGER_FILE}
+"""Views with `--last`, and the file from which each has it."""
 VIEWS: Final = {
-    **{name: View(kind=kind) for name, kind in ANSWERS.items()},
-    "status": View(
-        kind=ANSWERS["status"],
-        show=status.show,
-        flags=status.add_last,
-        answers=status.present_or_left,
-        left=LAST_STATUS_FILE,
-    ),
-    "refusals": View(kind=ANSWERS["refusals"], show=sentences.refusals),
-    "ledger": View(
-        kind=ANSWERS["ledger"],
-        flags=status.add_last,
-        answers=status.present_or_left,
-        left=LEDGER_FILE,
-    ),
-    "doctor": View(
-        kind=ANSWERS["doctor"],
-        show=sentences.doctor,
-        failed=lambda answer: answer.state == "bad",
-    ),
-    "rollouts": View(
-        kind=ANSWERS["rollouts"],
-        show=sentences.rollouts,
-        flags=sentences.add_follow,
-        answers=sentences.latest,
-    ),
+    **{name: View(kind) for name, kind in ANSWERS.items()},
+    "status": View(Status, status.show, status.add_last, status.present_or_left),
+    "refusals": View(Refusals, sentences.refusals),
+    "ledger": View(Ledger, table.show, status.add_last, status.present_or_left),
+    "doctor": View(Doctor, sentences.doctor, failed=lambda answer: answer.state == "bad"),
+    "rollouts": View(RolloutsView, sentences.rollouts, sentences.add_follow, sentences.latest),
     "ping": View(
-        kind=Ping,
-        show=one_peer.show_ping,
-        flags=one_peer.add_ping,
-        answers=one_peer.ping_all,
+        Ping,
+        one_peer.show_ping,
+        one_peer.add_ping,
+        one_peer.ping_all,
         failed=lambda answer: not answer.answered,
     ),
     "block": _order("refuse a peer until unblocked, whatever it does"),
@@ -108,11 +80,6 @@ VIEWS: Final = {
     "protect": _order(
         "never ban a peer or drop it for its points (--off ends it)", one_peer.add_protected
     ),
-    "bugreport": View(
-        kind=BugReport,
-        show=bugreport.show,
-        flags=bugreport.add_out,
-        answers=bugreport.write,
-    ),
+    "bugreport": View(BugReport, bugreport.show, bugreport.add_out, bugreport.write),
 }
 """Views by the word that asks for each."""

@@ -14,18 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from shoal.nearby import running_node
+from shoal.nearby import need_folder, running_node
 from shoal_base.lines import guard_process, say, say_json
 from shoal_base.page_file import PageHereError, ServedPage, own_page, served_page, tell_page
 from shoal_settings.called import called
-from shoal_settings.exits import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_NO_NODE,
-    EXIT_OK,
-    UsageExit,
-    fail,
-)
+from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_settings.parser import Parser, path
 from shoal_settings.web_address import AUTO, WebAddress, parse_web_address, parse_web_name
 
@@ -57,9 +50,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         folders: list[Path] = arguments.data_dir or [running_node()]
         for folder in folders:
-            if not _is_folder(folder):
-                why = f"there is no folder {folder}; name a peer's --data-dir"
-                raise fail("page", why, EXIT_NO_NODE)
+            need_folder("page", folder)
         address: WebAddress | None = arguments.http
         if address is None:
             raise fail("page", "--http none leaves nothing to serve; give HOST:PORT or auto")
@@ -124,13 +115,6 @@ def _end_by(failed: threading.ExceptHookArgs) -> None:
     sys.excepthook(failed.exc_type, failed.exc_value or failed.exc_type(), failed.exc_traceback)
     sys.stderr.flush()
     os._exit(EXIT_FAILED)
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # a name that no disk takes
-        return False
 
 
 def _announce(url: str, folder: Path, arguments: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from types import FrameType
 
 from rich.live import Live
 
-from shoal.nearby import running_node
+from shoal.nearby import need_folder, running_node
 from shoal.view.asking import FolderFollower, LatestAnswers
 from shoal.view.build import build
 from shoal.view.model import ShownPeer
@@ -29,7 +29,7 @@ from shoal_base.output import NoReader
 from shoal_base.terminal import Terminal
 from shoal_ipc.answers.form import to_json
 from shoal_settings.called import called
-from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, fail
+from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, UsageExit
 from shoal_settings.parser import Parser, path
 
 DESCRIPTION = """\
@@ -109,13 +109,13 @@ def main(argv: Sequence[str]) -> int:
     data_dir = arguments.data_dir or running_node()
     console = Terminal()
     try:
-        # Path.is_dir raises for a name that no disk takes.
-        if arguments.data_dir and not os.path.isdir(data_dir):  # noqa: PTH112
-            why = f"there is no folder {data_dir}; name a node's --data-dir"
-            return fail("watch", why, EXIT_NO_NODE).code
+        if arguments.data_dir:
+            need_folder("watch", data_dir)
         if arguments.json or not (console.is_terminal and sys.stdin.isatty()):
             return _once(console, data_dir, as_json=arguments.json)
         return _live(console, data_dir)
+    except UsageExit as end:
+        return end.code
     except (KeyboardInterrupt, EOFError, Stopped):
         return EXIT_OK
 

@@ -54,7 +54,7 @@ def test_no_peer_no_invitation(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["invite"]) == 3
-    assert "no node answers in .shoal/node" in one_line(capsys)
+    assert "no node is running in .shoal/node" in one_line(capsys)
 
 
 @pytest.mark.parametrize(

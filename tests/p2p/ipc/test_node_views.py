@@ -255,7 +255,7 @@ def test_views_work_while_the_trainer_is_away(
 def test_a_view_that_a_node_does_not_have_is_exit_code_1(
     node: RunningNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(VIEWS, "dreams", View(kind=Status))
+    monkeypatch.setitem(VIEWS, "dreams", View(Status))
     assert main(["debug", "dreams", "--data-dir", str(node.data_dir)]) == 1
     assert "no view 'dreams'" in capsys.readouterr().err
 
