@@ -19,6 +19,7 @@ from typing import Any
 
 import trio
 
+from shoal_ipc.answers.form import to_json
 from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.fetch.backfill import BackfillSettings
 from shoal_p2p.fetch.exchange import ExchangeSettings
@@ -176,9 +177,9 @@ class ExchangeNode:
         first = make.coordinates_at(0).seed
         return {entry.group.group.task.seed - first for entry in self.buffer.residents()}
 
-    def counts(self) -> dict[str, Any]:
-        """Return what `shoal debug fetch` shows."""
-        return self.exchange.view()
+    def counts(self) -> Any:
+        """Return what `shoal debug fetch` shows, as JSON values."""
+        return to_json(self.exchange.view())
 
     def blamed(self, peer: PeerId) -> list[Reason]:
         """Return why `peer` was rejected, as signer or as the only one at fault."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_ipc.answers.node import Announced, Fetch, Gaps
 from shoal_p2p.fetch.asker import ANSWER_SECONDS
 from shoal_p2p.fetch.backfill import Backfill, BackfillSettings
 from shoal_p2p.fetch.batches import BatchFetch
@@ -174,35 +175,33 @@ class RolloutExchange:
         for batch_id in batch_ids:
             await self._server.given(batch_id)
 
-    def view(self) -> dict[str, Any]:
-        """Return the counters as JSON values; docs/debug.md names them."""
+    def view(self) -> Fetch:
+        """Return the counters."""
         stats, queue = self._book.stats, self._book.wanted.queue
-        return {
-            "batches": {source.value: stats.batches[source] for source in Source},
-            "groups": {source.value: stats.groups[source] for source in Source},
-            "bytes_in": {
-                source.value: stats.bytes_in[source] for source in Source if source != "gossip"
-            },
-            "gaps": {
-                "open": len(self._book.gaps.gaps),
-                "seen": stats.gaps_seen,
-                "mended": stats.gaps_mended,
-                "given_up": stats.gaps_given_up,
-            },
-            "announced": {
-                "taken_up": stats.announced,
-                "given_up": stats.announced_given_up,
-                "waiting": queue.num_waiting,
-                "running": queue.num_running,
-            },
-            "backfill_rounds": stats.backfill_rounds,
-            "asked": stats.asked,
-            "failures": dict(stats.failures),
-            "shelf_batches": len(self.shelf),
-            "served": dict(stats.served),
-            "refused": dict(stats.refused),
-            "bytes_out": stats.bytes_out,
-        }
+        return Fetch(
+            batches={source.value: stats.batches[source] for source in Source},
+            groups={source.value: stats.groups[source] for source in Source},
+            bytes_in={s.value: stats.bytes_in[s] for s in Source if s is not Source.GOSSIP},
+            gaps=Gaps(
+                open=len(self._book.gaps.gaps),
+                seen=stats.gaps_seen,
+                mended=stats.gaps_mended,
+                given_up=stats.gaps_given_up,
+            ),
+            announced=Announced(
+                taken_up=stats.announced,
+                given_up=stats.announced_given_up,
+                waiting=queue.num_waiting,
+                running=queue.num_running,
+            ),
+            backfill_rounds=stats.backfill_rounds,
+            asked=stats.asked,
+            failures=dict(stats.failures),
+            shelf_batches=len(self.shelf),
+            served=dict(stats.served),
+            refused=dict(stats.refused),
+            bytes_out=stats.bytes_out,
+        )
 
     async def _take(self, envelope: bytes, job: PullJob, provider: PeerId) -> Verdict:
         return await self._intake.take(

@@ -1,18 +1,19 @@
 """Debug views and orders on the socket: all that a peer without a buffer has to say.
 
-A view is a method of `ipc.views`, `net_views` or `node_views` that is marked `@view`. Its name
-is a word of `shoal_ipc.answers.views`, which has the type of its answer. Its options are JSON.
+A view is a method of `ipc.views`, `net_views` or `node_views` whose name is a word of
+`shoal_ipc.answers.views`, which has the type of its answer. Its options are JSON.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.peer import SwarmView
+from shoal_ipc.answers.views import VIEWS
 from shoal_p2p.ipc.which_peer import WhichPeerError
 from shoal_p2p.standing.guard import ControlError
 from shoal_wire.manifest import Manifest
@@ -20,33 +21,14 @@ from shoal_wire.types import PeerId
 
 View = Callable[[Mapping[str, Any]], Awaitable[Any]]
 """Makes a view's answer, a dataclass of `shoal_ipc.answers`, from its options."""
-M = TypeVar("M", bound=Callable[..., Any])
-
-_MARK = "_is_debug_view"
 
 Control = Callable[[m.ControlAction, str], Awaitable[None]]
 """``await control(action, peer_id)``: raises ControlError."""
 
 
-def view(method: M) -> M:
-    """Mark a method as the debug view of its name."""
-    setattr(method, _MARK, True)
-    return method
-
-
-def view_names(kind: type) -> frozenset[str]:
-    """Return the names of the methods that are marked in a class or in one that it extends."""
-    return frozenset(
-        name
-        for part in kind.__mro__
-        for name, member in vars(part).items()
-        if hasattr(member, _MARK)
-    )
-
-
 def views_of(part: object) -> dict[str, View]:
-    """Return an object's marked methods by name."""
-    return {name: getattr(part, name) for name in sorted(view_names(type(part)))}
+    """Return an object's methods that are views, by name."""
+    return {name: getattr(part, name) for name in sorted(VIEWS) if hasattr(part, name)}
 
 
 def swarm_of(manifest: Manifest) -> SwarmView:

@@ -30,7 +30,7 @@ from shoal_p2p.gossip.settings import MeshSettings
 from shoal_p2p.ipc.checks.seen import Seen
 from shoal_p2p.ipc.checks.swarm import FULL_DO
 from shoal_p2p.ipc.doctor import diagnose
-from shoal_p2p.ipc.inspector import swarm_of, view
+from shoal_p2p.ipc.inspector import swarm_of
 from shoal_p2p.ipc.ways_in import ways_in
 from shoal_p2p.ipc.which_peer import which_peer
 from shoal_p2p.member import Member
@@ -76,7 +76,6 @@ class NetViews:
         self._around: _Around | None = None
         """The latest answers of peers and bootstraps."""
 
-    @view
     async def ping(self, options: Mapping[str, Any]) -> Pinged:
         """One ping of `peer`, an id, its end or an address, connecting to it first if need be."""
         peer_id = None
@@ -100,7 +99,6 @@ class NetViews:
             await self._member.host.dial(f"{known.address}/p2p/{peer_id}", timeout=_DIAL_SECONDS)
         return peer_id
 
-    @view
     async def doctor(self, options: Mapping[str, Any]) -> Doctor:
         """Ask peers how this node looks, and say what is wrong. Takes five seconds at most.
 
@@ -114,7 +112,6 @@ class NetViews:
         worst = max((one.state for one in findings), key=GRAVITY.index)
         return Doctor(peer_id=status.peer_id, state=worst, findings=findings, facts=facts)
 
-    @view
     async def addresses(self, _options: Mapping[str, Any]) -> Addresses:
         """The addresses at which others find this peer and its swarm. Takes up to five seconds."""
         member = self._member

@@ -25,7 +25,6 @@ from shoal_ipc.answers.node import OutboxView as OutboxCounts
 from shoal_ipc.unused import unused_says
 from shoal_p2p.fetch.exchange import RolloutExchange
 from shoal_p2p.ipc.dialogues import Dialogues
-from shoal_p2p.ipc.inspector import view
 from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.ipc.service import TrainerLink
 from shoal_p2p.ipc.views import CoreViews
@@ -76,7 +75,6 @@ class NodeViews(CoreViews):
         here = super().known_peers()
         return here | set(self._pool.buffer.counters())
 
-    @view
     async def status(self, options: Mapping[str, Any]) -> Status:
         """The node at a glance."""
         pool, outbox, trainer = self._pool, self._outbox, self._trainer()
@@ -102,7 +100,6 @@ class NodeViews(CoreViews):
             judge=None if self._judge is None else self._judge.view(),
         )
 
-    @view
     async def buffer(self, _options: Mapping[str, Any]) -> Buffer:
         """The replay buffer, draws against contributions, by publisher and of this node."""
         member = self._member
@@ -111,17 +108,14 @@ class NodeViews(CoreViews):
         }
         return self._pool.view(connected, trained=self._trainer().groups_external_used or 0)
 
-    @view
     async def ledger(self, _options: Mapping[str, Any]) -> Ledger:
         """The publishers that the trainer has learnt from, and its own families."""
         return self._learning.view(self._member.peer.parts.wall_ms())
 
-    @view
     async def fetch(self, _options: Mapping[str, Any]) -> Fetch:
         """Batches by their way, the fate of gaps, and what was given to others."""
-        return read(Fetch, self._exchange.view(), shown=False)
+        return self._exchange.view()
 
-    @view
     async def rollouts(self, options: Mapping[str, Any]) -> RolloutsView:
         """The latest groups: question, completions, sender, and reward once verified.
 

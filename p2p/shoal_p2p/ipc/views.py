@@ -17,7 +17,6 @@ from shoal_ipc.answers.peer import (
     Peers,
     Refusals,
     Relay,
-    Score,
     Scores,
     Target,
     Topic,
@@ -26,18 +25,15 @@ from shoal_ipc.answers.peer import (
 )
 from shoal_p2p.disk import free_bytes
 from shoal_p2p.ipc.cost import CostMeter
-from shoal_p2p.ipc.inspector import View, swarm_of, view, views_of
+from shoal_p2p.ipc.inspector import View, swarm_of, views_of
 from shoal_p2p.ipc.net_views import NetViews
 from shoal_p2p.ipc.which_peer import which_peer
 from shoal_p2p.member import Member
 from shoal_p2p.net.address import is_circuit
-from shoal_p2p.standing.reputation import PeerRow
 from shoal_wire.types import PeerId
 
 _MAX_SCORES: Final = 1024
 """Peers whose scores are told: those with the worst, which are what one looks for."""
-_SHOWN_POINTS: Final = -0.005
-"""Points above this are rounded away."""
 
 
 class CoreViews:
@@ -63,11 +59,10 @@ class CoreViews:
         return {
             *member.host.connected_peers(),
             *(target.peer_id for target in member.discovery.snapshot()),
-            *(row.peer_id for row in held),
+            *(PeerId(row.peer_id) for row in held),
             *subscribed,
         }
 
-    @view
     async def status(self, _options: Mapping[str, Any]) -> Status:
         """The peer at a glance."""
         member = self._member
@@ -106,7 +101,6 @@ class CoreViews:
         worker = getattr(self._member.worker.report, "pid", None)
         return {"node": os.getpid(), "worker": worker}
 
-    @view
     async def peers(self, _options: Mapping[str, Any]) -> Peers:
         """Connected peers, and what discovery is trying."""
         member = self._member
@@ -142,7 +136,6 @@ class CoreViews:
             ),
         )
 
-    @view
     async def scores(self, options: Mapping[str, Any]) -> Scores:
         """The standing of each peer, the worst first. Option: `peer`, an id or its end, for one."""
         member, now = self._member, trio.current_time()
@@ -152,27 +145,14 @@ class CoreViews:
         else:
             rows = (reputation.row(which_peer(str(wanted), self.known_peers()), now),)
         return Scores(
-            scores=tuple(self._score(row) for row in rows[:_MAX_SCORES]),
+            scores=tuple(
+                replace(row, connected=member.host.is_connected(PeerId(row.peer_id)))
+                for row in rows[:_MAX_SCORES]
+            ),
             refused=member.host.refused_connections(),
             made_room=member.guard.num_made_room,
         )
 
-    def _score(self, row: PeerRow) -> Score:
-        return Score(
-            peer_id=row.peer_id,
-            score=round(row.score, 3),
-            merit=round(row.credit, 3),
-            points={str(c): round(p, 3) for c, p in row.points.items() if p < _SHOWN_POINTS},
-            sampling_weight=round(row.sampling_weight, 4),
-            reports=round(row.reports, 2),
-            banned_s=None if row.banned_s is None else round(row.banned_s, 1),
-            bans=row.bans,
-            blocked=row.blocked,
-            protected=row.protected,
-            connected=self._member.host.is_connected(row.peer_id),
-        )
-
-    @view
     async def refusals(self, _options: Mapping[str, Any]) -> Refusals:
         """Messages that were refused: counts by reason, and the latest, each in words."""
         guard = self._member.guard
@@ -182,7 +162,6 @@ class CoreViews:
             ring=guard.refusals.newest(),
         )
 
-    @view
     async def topics(self, _options: Mapping[str, Any]) -> Topics:
         """The topics this peer is subscribed to, the one it publishes on, and who is there."""
         shards = self._member.shards

@@ -12,7 +12,7 @@ jumped can at most make them forgiven sooner or later, never for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NotRequired
 
@@ -21,6 +21,7 @@ from typing_extensions import TypedDict
 
 from shoal_base.bounded import MANY, REMEMBERED
 from shoal_base.rows import one_a_line
+from shoal_ipc.answers.peer import Score
 from shoal_p2p.standing.sampling import SamplingRow, SamplingStandings
 from shoal_p2p.standing.scoring import (
     BAN_BELOW,
@@ -46,6 +47,8 @@ MAX_BAN_SECONDS = _BAN_MEMORY_SECONDS / 4
 _MAX_AGE_SECONDS = 30 * _BAN_MEMORY_SECONDS
 """Most age that is believed of a saved file, also where it is the clock that jumped."""
 _VERSION = 1
+_SHOWN_POINTS = -0.005
+"""Points above this are rounded away."""
 
 
 _SavedId = Annotated[PeerId, StringConstraints(min_length=1, max_length=128)]
@@ -84,25 +87,6 @@ class _Ban:
     until: float
     count: int
     """Bans so far, this one included."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerRow:
-    """All that is held of one peer, to show."""
-
-    peer_id: PeerId
-    score: float
-    """Sum of its penalties, at most 0."""
-    credit: float
-    """The points that first deliveries have earned: they order peers and pay for nothing."""
-    points: Mapping[Cause, float]
-    sampling_weight: float
-    reports: float
-    banned_s: float | None
-    """Seconds left of a ban; None without one."""
-    bans: int
-    blocked: bool
-    protected: bool
 
 
 class Reputation:
@@ -185,25 +169,26 @@ class Reputation:
             return 0.0
         return self.sampling.weight(publisher, now, source)
 
-    def rows(self, now: float) -> tuple[PeerRow, ...]:
+    def rows(self, now: float) -> tuple[Score, ...]:
         """Return everybody of whom something is held, the worst first."""
         known = {row.peer_id for row in self.board.rows(now)}
         known |= {row.peer_id for row in self.sampling.rows(now)}
         known |= self._blocked | self._protected | self._always | set(self.banned(now))
         rows = [self.row(peer_id, now) for peer_id in known]
-        return tuple(sorted(rows, key=lambda r: (r.score, r.sampling_weight, -r.credit, r.peer_id)))
+        return tuple(sorted(rows, key=lambda r: (r.score, r.sampling_weight, -r.merit, r.peer_id)))
 
-    def row(self, peer_id: PeerId, now: float) -> PeerRow:
-        """Return all that is held of one peer."""
+    def row(self, peer_id: PeerId, now: float) -> Score:
+        """Return all that is held of one peer, but for whether it is connected."""
         standing, ban = self.board.row(peer_id, now), self._bans.get(peer_id)
-        return PeerRow(
+        banned_s = self.banned_for(peer_id, now)
+        return Score(
             peer_id=peer_id,
-            score=standing.score,
-            credit=standing.credit,
-            points=standing.points,
-            sampling_weight=self.sampling.weight(peer_id, now),
-            reports=self.sampling.groups(peer_id, now),
-            banned_s=self.banned_for(peer_id, now),
+            score=round(standing.score, 3),
+            merit=round(standing.credit, 3),
+            points={c.value: round(p, 3) for c, p in standing.points.items() if p < _SHOWN_POINTS},
+            sampling_weight=round(self.sampling.weight(peer_id, now), 4),
+            reports=round(self.sampling.groups(peer_id, now), 2),
+            banned_s=None if banned_s is None else round(banned_s, 1),
             bans=ban.count if ban is not None else 0,
             blocked=self.is_blocked(peer_id),
             protected=self.is_protected(peer_id),

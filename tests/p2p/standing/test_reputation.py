@@ -199,8 +199,8 @@ def test_values_out_of_range_in_a_file_are_cut() -> None:
     content = {"version": 1, "saved_ms": 0, "blocked": [], "protected": [], "peers": [row]}
     reputation = Reputation()
     reputation.take(json.dumps(content), 0.0, wall_ms=0)
-    assert reputation.row(EVE, 0.0).points == {Cause.FLOOD: -100.0, Cause.FIRST_DELIVERY: 5.0}
-    assert reputation.row(EVE, 0.0).score == -100.0
+    held = reputation.row(EVE, 0.0)
+    assert (held.points, held.score, held.merit) == ({Cause.FLOOD: -100.0}, -100.0, 5.0)
     assert reputation.banned_for(EVE, 0.0) == MAX_BAN_SECONDS
 
 

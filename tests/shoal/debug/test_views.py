@@ -9,17 +9,16 @@ import pytest
 
 from shoal.debug.views import VIEWS
 from shoal_ipc.answers.views import VIEWS as ANSWERS
-from shoal_p2p.ipc.inspector import view_names
 from shoal_p2p.ipc.net_views import NetViews
 from shoal_p2p.ipc.node_views import NodeViews
 
-METHODS = view_names(NodeViews) | view_names(NetViews)
+METHODS = {name for name in ANSWERS if hasattr(NodeViews, name) or hasattr(NetViews, name)}
 SECTIONS = set(
     re.findall(r"^## (\w+)$", Path(__file__).parents[3].joinpath("docs/debug.md").read_text(), re.M)
 )
 
 
-@pytest.mark.parametrize("name", sorted({*VIEWS, *METHODS, *SECTIONS, *ANSWERS}))
+@pytest.mark.parametrize("name", sorted({*VIEWS, *SECTIONS, *ANSWERS}))
 def test_a_view_is_in_all_its_places(name: str) -> None:
     missing = []
     if name not in VIEWS:
@@ -27,5 +26,5 @@ def test_a_view_is_in_all_its_places(name: str) -> None:
     if name not in SECTIONS:
         missing.append(f"a section `## {name}` in docs/debug.md")
     if name in ANSWERS and name not in METHODS:
-        missing.append(f"a method `{name}` marked @view in shoal_p2p/ipc/{{node_,net_,}}views.py")
+        missing.append(f"a method `{name}` in shoal_p2p/ipc/{{node_,net_,}}views.py")
     assert not missing, f"the view {name!r} lacks {' and '.join(missing)}"
