@@ -24,9 +24,6 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import PublishedGroup, Task
 
-Dialogue = tuple[tuple[str, ...], tuple[str, ...]]
-"""The messages of a game, and the answer of its environment to each, as far as it went."""
-
 CHUNK_BATCHES = 64
 """Batches whose answers are scored in one go."""
 
@@ -87,90 +84,66 @@ class RowMaker:
             TaskError: the task worker failed.
         """
         known = [item for item in items if self._regenerable(item.group.group.task)]
-        texts = iter(self._texts(known))
-        rewards = iter(self._rewards(known))
-        dialogues = self._dialogues(known)
+        worker = self._worker
+        if worker is not None and known:
+            made = iter(worker.items([coordinates_of(item.group.group.task) for item in known]))
+            scores = iter(worker.score([one for item in known for one in _score_requests(item)]))
+            games = [item for item in known if self._spec(item).is_environment]
+            plays = iter(worker.play([one for item in games for one in _play_requests(item)]))
         for item in items:
-            inline = item.group.group.task.inline
-            if inline is not None:
-                yield _row(
-                    item,
-                    question=inline.question,
-                    answer=inline.answer,
-                    rewards=[
-                        inline_reward(inline, c.text, c.finish_reason)
-                        for c in item.group.group.completions
-                    ],
-                )
-            elif self._regenerable(item.group.group.task):
-                question, answer = next(texts)
-                row = _row(item, question=question, answer=answer, rewards=next(rewards))
-                if self._spec(item).is_environment:
-                    row["messages"] = [
-                        self._conversation(item, question, next(dialogues))
-                        for _ in item.group.group.completions
-                    ]
-                yield row
-            else:
+            task, completions = item.group.group.task, item.group.group.completions
+            if (inline := task.inline) is not None:
+                rewards = [inline_reward(inline, c.text, c.finish_reason) for c in completions]
+                yield _row(item, question=inline.question, answer=inline.answer, rewards=rewards)
+            elif not self._regenerable(task):
                 self._tally.unknown += 1
                 yield _row(item, question=None, answer=None, rewards=None)
+            else:
+                asked, spec = next(made), self._spec(item)
+                rewards = [next(scores).reward for _ in completions]
+                row = _row(item, question=asked.question, answer=asked.answer, rewards=rewards)
+                if spec.is_environment:
+                    row["messages"] = [
+                        _conversation(asked.question, spec.system, one, next(plays).observations)
+                        for one in _play_requests(item)
+                    ]
+                yield row
 
     def _regenerable(self, task: Task) -> bool:
-        return (
-            self._worker is not None
-            and task.inline is None
-            and (task.family, task.config_digest) in self._known
-        )
+        known = (task.family, task.config_digest) in self._known
+        return self._worker is not None and task.inline is None and known
 
     def _spec(self, item: Item) -> FamilySpec:
         task = item.group.group.task
         return self._known[task.family, task.config_digest]
 
-    def _dialogues(self, items: Sequence[Item]) -> Iterator[Dialogue]:
-        """Yield each game's messages with what its environment answers them when replayed."""
-        asked = [
-            PlayRequest(
-                task=coordinates_of(item.group.group.task),
-                messages=split_messages(completion.text),
-            )
-            for item in items
-            if self._spec(item).is_environment
-            for completion in item.group.group.completions
-        ]
-        plays = self._worker.play(asked) if self._worker is not None and asked else []
-        for one, play in zip(asked, plays, strict=True):
-            yield one.messages, play.observations
 
-    def _conversation(self, item: Item, question: str, dialogue: Dialogue) -> list[dict[str, str]]:
-        """Return a game in the form in which chat models are trained on conversations."""
-        turns = messages_for(question, tagged=False, system=self._spec(item).system)
-        said, heard = dialogue
-        for message, answer in zip_longest(said, heard):
-            turns.append({"role": "assistant", "content": message})
-            if answer is not None:
-                turns.append({"role": "user", "content": answer})
-        return turns
+def _score_requests(item: Item) -> list[ScoreRequest]:
+    task = coordinates_of(item.group.group.task)
+    return [
+        ScoreRequest(task=task, text=one.text, finish_reason=one.finish_reason)
+        for one in item.group.group.completions
+    ]
 
-    def _texts(self, items: Sequence[Item]) -> list[tuple[str, str | None]]:
-        if self._worker is None or not items:
-            return []
-        tasks = [coordinates_of(item.group.group.task) for item in items]
-        return [(made.question, made.answer) for made in self._worker.items(tasks)]
 
-    def _rewards(self, items: Sequence[Item]) -> list[list[float]]:
-        if self._worker is None or not items:
-            return []
-        requests = [
-            ScoreRequest(
-                task=coordinates_of(item.group.group.task),
-                text=completion.text,
-                finish_reason=completion.finish_reason,
-            )
-            for item in items
-            for completion in item.group.group.completions
-        ]
-        scores = iter(self._worker.score(requests))
-        return [[next(scores).reward for _ in item.group.group.completions] for item in items]
+def _play_requests(item: Item) -> list[PlayRequest]:
+    task = coordinates_of(item.group.group.task)
+    return [
+        PlayRequest(task=task, messages=split_messages(one.text))
+        for one in item.group.group.completions
+    ]
+
+
+def _conversation(
+    question: str, system: str, played: PlayRequest, heard: Sequence[str]
+) -> list[dict[str, str]]:
+    """Return a game, replayed, in the form in which chat models are trained on conversations."""
+    turns = messages_for(question, tagged=False, system=system)
+    for message, answer in zip_longest(played.messages, heard):
+        turns.append({"role": "assistant", "content": message})
+        if answer is not None:
+            turns.append({"role": "user", "content": answer})
+    return turns
 
 
 def _row(

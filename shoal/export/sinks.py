@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from shoal_base.visible import visible_name
 
@@ -26,47 +27,16 @@ _GAMES = (
 )
 
 
-class RowSink(Protocol):
-    """Takes rows in order."""
+class RowSink:
+    """Takes rows in order, into any number of files."""
+
+    def __init__(self, writers: Sequence[Callable[[Sequence[Row]], None]]) -> None:
+        self._writers = writers
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write some rows."""
-
-
-class _JsonLines:
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-
-    def write(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-class _Parquet:
-    def __init__(self, path: Path) -> None:
-        # Here and not above: it takes a second to import, and only this command needs it.
-        import pyarrow
-        import pyarrow.parquet
-
-        self._arrow = pyarrow
-        self._schema = _schema(pyarrow)
-        self._writer = pyarrow.parquet.ParquetWriter(path, self._schema, compression="zstd")
-
-    def write(self, rows: Sequence[Row]) -> None:
-        if rows:
-            self._writer.write_table(self._arrow.Table.from_pylist(list(rows), schema=self._schema))
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class _All:
-    def __init__(self, sinks: Sequence[RowSink]) -> None:
-        self._sinks = sinks
-
-    def write(self, rows: Sequence[Row]) -> None:
-        for sink in self._sinks:
-            sink.write(rows)
+        for write in self._writers:
+            write(rows)
 
 
 @contextmanager
@@ -74,15 +44,29 @@ def open_sinks(folder: Path, formats: Sequence[str]) -> Iterator[RowSink]:
     """Make `folder` and yield what writes into it."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        sinks: list[RowSink] = []
+        writers = []
         if "jsonl" in formats:
-            file = (folder / f"{STEM}.jsonl").open("w", encoding="utf-8")
-            sinks.append(_JsonLines(stack.enter_context(file)))
+            file = stack.enter_context((folder / f"{STEM}.jsonl").open("w", encoding="utf-8"))
+            writers.append(partial(_write_lines, file))
         if "parquet" in formats:
-            parquet = _Parquet(folder / f"{STEM}.parquet")
-            stack.callback(parquet.close)
-            sinks.append(parquet)
-        yield _All(sinks)
+            # Here and not above: it takes a second to import, and only this command needs it.
+            import pyarrow
+            from pyarrow.parquet import ParquetWriter
+
+            schema = _schema(pyarrow)
+            path = folder / f"{STEM}.parquet"
+            parquet = stack.enter_context(ParquetWriter(path, schema, compression="zstd"))
+            writers.append(
+                lambda rows: (
+                    rows
+                    and parquet.write_table(pyarrow.Table.from_pylist(list(rows), schema=schema))
+                )
+            )
+        yield RowSink(writers)
+
+
+def _write_lines(file: IO[str], rows: Sequence[Row]) -> None:
+    file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 @dataclass(slots=True)
