@@ -9,6 +9,7 @@ bounded in number and have been made visible when they were read.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, get_args, get_type_hints
@@ -30,7 +31,7 @@ Labels = tuple[str, ...]
 Sample = tuple[str, Labels, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Metric:
     """One metric. The name of a counter ends in ``_total``."""
 
@@ -39,26 +40,13 @@ class Metric:
     labels: Labels = ()
 
 
-_UP: Final = Metric(name="shoal_up", says="Whether the node answers on its socket.")
-_INFO: Final = Metric(
-    name="shoal_peer_info",
-    says="The peer's kind, id and swarm; always 1.",
-    labels=("kind", "peer_id", "swarm", "digest"),
-)
-_FINDINGS: Final = Metric(
-    name="shoal_findings",
-    says="Findings of the doctor, by severity.",
-    labels=("state",),
-)
-
-
 def _named(kind: type, labels: Labels = ()) -> Iterator[Metric]:
     """Yield the metrics that an answer's fields, and the answers within it, name."""
     hints = get_type_hints(kind)
     for one in fields(kind):
         about = one.metadata
         if "metric" in about:
-            yield Metric(name=about["metric"], says=about["says"], labels=labels)
+            yield Metric(about["metric"], about["says"], labels)
         more = (*labels, about["label"]) if "label" in about else labels
         for inside in _types_in(hints[one.name]):
             yield from _named(inside, more)
@@ -72,7 +60,13 @@ def _types_in(hint: Any) -> Iterator[type]:
 
 
 METRICS: Final = (
-    *(_UP, _INFO, _FINDINGS),
+    Metric("shoal_up", "Whether the node answers on its socket."),
+    Metric(
+        "shoal_peer_info",
+        "The peer's kind, id and swarm; always 1.",
+        ("kind", "peer_id", "swarm", "digest"),
+    ),
+    Metric("shoal_findings", "Findings of the doctor, by severity.", ("state",)),
     *(metric for kind in (Status, Ledger, Refusals) for metric in _named(kind)),
 )
 
@@ -80,21 +74,20 @@ METRICS: Final = (
 def metrics_text(shown: ShownPeer, answers: LatestAnswers) -> str:
     """Return the answer to a scrape."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Samples(list(_samples(shown, answers))))
+    registry.register(_Samples(_samples(shown, answers)))
     return generate_latest(registry).decode("utf-8")
 
 
 class _Samples(Collector):
-    def __init__(self, samples: list[Sample]) -> None:
-        self._samples = samples
+    def __init__(self, samples: Iterator[Sample]) -> None:
+        self._samples: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
+        for name, labels, value in samples:
+            self._samples[name].append((labels, value))
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Yield every metric that has a value."""
         for metric in METRICS:
-            found = [
-                (labels, value) for name, labels, value in self._samples if name == metric.name
-            ]
-            if found:
+            if found := self._samples.get(metric.name):
                 is_counter = metric.name.endswith("_total")
                 kind = CounterMetricFamily if is_counter else GaugeMetricFamily
                 family = kind(metric.name, metric.says, labels=metric.labels)
@@ -104,35 +97,28 @@ class _Samples(Collector):
 
 
 def _samples(shown: ShownPeer, answers: LatestAnswers) -> Iterator[Sample]:
-    yield _UP.name, (), float(shown.right.state != "down")
+    yield "shoal_up", (), float(shown.right.state != "down")
     who = (shown.kind, shown.peer_id, shown.swarm.name, shown.swarm.digest)
-    yield _INFO.name, who, 1.0
-    states = [one.state for one in shown.right.findings]
+    yield "shoal_peer_info", who, 1.0
     for state in ("warn", "bad"):
-        yield _FINDINGS.name, (state,), float(states.count(state))
+        count = sum(one.state == state for one in shown.right.findings)
+        yield "shoal_findings", (state,), float(count)
     for answer in (answers.status, answers.ledger, shown.refused):
-        if answer is not None:
-            yield from _inside(answer, ())
+        yield from _inside(answer, ())
 
 
 def _inside(answer: Any, labels: Labels) -> Iterator[Sample]:
     """Yield the samples of an answer, and of those within it."""
-    for one in fields(answer):
+    for one in fields(answer) if is_dataclass(answer) else ():
         value, about = getattr(answer, one.name), one.metadata
-        if value is None:
-            continue
         if "metric" in about:
             value = value.get(about["key"]) if isinstance(value, Mapping) else value
             if value is not None:
                 yield about["metric"], labels, float(value)
         elif "label" in about:
-            yield from _rows(value, about["by"], labels)
-        elif is_dataclass(value):
+            by = about["by"]
+            named = value.items() if not by else ((getattr(row, by), row) for row in value)
+            for name, row in list(named)[:MAX_ROWS]:
+                yield from _inside(row, (*labels, name))
+        else:
             yield from _inside(value, labels)
-
-
-def _rows(rows: Any, by: str, labels: Labels) -> Iterator[Sample]:
-    named = rows.items() if isinstance(rows, Mapping) else ((getattr(r, by), r) for r in rows)
-    for name, row in list(named)[:MAX_ROWS]:
-        if row is not None:
-            yield from _inside(row, (*labels, name))
