@@ -6,6 +6,7 @@ q, Ctrl-C, SIGTERM, the terminal's end ─▶ the screen is as it was before
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -46,6 +47,7 @@ Exit codes: 0 ok, 2 usage, 3 no node there (of one frame)."""
 
 ASK_SECONDS = 1.0  # the trainer tells its node as often
 DRAW_SECONDS = 0.25  # a key is heard so soon; a guess
+DOCTOR_SECONDS = 6.0  # a frame that is printed waits so long for it
 OLD_SECONDS = 3.0
 """An answer so old is told to be."""
 
@@ -54,53 +56,32 @@ class Stopped(Exception):  # noqa: N818 - an order, not a fault
     """The program was told to end."""
 
 
-class Asked:
-    """The latest answers of one node, asked for in a thread of its own."""
+class Asked(threading.Thread):
+    """Asks one node for the latest, in a thread that ends with the process."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._asking = FolderFollower(data_dir)
+        super().__init__(daemon=True, name="asking")
+        self.asking = FolderFollower(data_dir)
         self._data_dir = data_dir
         self._latest: tuple[float, LatestAnswers] | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="asking")
-
-    def start(self) -> None:
-        """Begin to ask."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ask no more; a question that is out is not waited for."""
-        self._stop.set()
-
-    def once(self, *, patience_s: float) -> ShownPeer:
-        """Ask until doctor has answered too, or for as long as that."""
-        deadline = time.monotonic() + patience_s
-        answers = self._asking.now()
-        while (
-            answers.down_since_unix is None
-            and answers.doctor is None
-            and time.monotonic() < deadline
-        ):
-            time.sleep(0.1)
-            answers = self._asking.now()
-        self._asking.close()
-        return self._built(answers, time.time())
 
     def latest(self) -> tuple[ShownPeer, float] | None:
         """Return what is shown of it and how old that is in seconds; None before an answer."""
         if self._latest is None:
             return None
         at_unix, answers = self._latest
-        return self._built(answers, time.time()), time.time() - at_unix
+        return _built(answers, self._data_dir), time.time() - at_unix
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            answers = self._asking.now()
+    def run(self) -> None:
+        """Ask until the process ends."""
+        while True:
+            answers = self.asking.now()
             self._latest = time.time(), answers
-            self._stop.wait(ASK_SECONDS)
+            time.sleep(ASK_SECONDS)
 
-    def _built(self, answers: LatestAnswers, at_unix: float) -> ShownPeer:
-        return build(answers, data_dir=str(self._data_dir), at_unix=at_unix, program=called())
+
+def _built(answers: LatestAnswers, data_dir: Path) -> ShownPeer:
+    return build(answers, data_dir=str(data_dir), at_unix=time.time(), program=called())
 
 
 def main(argv: Sequence[str]) -> int:
@@ -121,7 +102,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _once(console: Terminal, data_dir: Path, *, as_json: bool) -> int:
-    shown = Asked(data_dir).once(patience_s=6.0)
+    """Show one frame: once doctor has answered too, or for as long as that may take."""
+    asking, deadline = FolderFollower(data_dir), time.monotonic() + DOCTOR_SECONDS
+    answers = asking.now()
+    while answers.down_since_unix is None and not answers.doctor and time.monotonic() < deadline:
+        time.sleep(0.1)
+        answers = asking.now()
+    asking.close()
+    shown = _built(answers, data_dir)
     if as_json:
         say_json(to_json(shown))
     else:
@@ -130,17 +118,12 @@ def _once(console: Terminal, data_dir: Path, *, as_json: bool) -> int:
 
 
 def _live(console: Terminal, data_dir: Path) -> int:
-    asked = Asked(data_dir)
+    asked, pauses = Asked(data_dir), _Pauses()
     asked.start()
     signal.signal(signal.SIGTERM, _stop)
-    pauses = _Pauses()
-    try:
+    with contextlib.suppress(NoReader):  # the terminal was gone before a key was waited for
         while _shown_until_left(console, asked, pauses):
             pauses.begin()
-    except NoReader:  # the terminal was gone before a key was waited for
-        pass
-    finally:
-        asked.stop()
     return EXIT_OK
 
 
@@ -154,10 +137,9 @@ def _shown_until_left(console: Terminal, asked: Asked, pauses: _Pauses) -> bool:
             if pauses.wanted:
                 return True
             if (found := asked.latest()) is not None:
-                shown, age_s = found
-                width, height = console.size
-                foot = _foot(age_s)
-                live.update(frame(shown, width=width, height=height, foot=foot), refresh=True)
+                (shown, age_s), (width, height) = found, console.size
+                screen = frame(shown, width=width, height=height, foot=_foot(age_s))
+                live.update(screen, refresh=True)
     return False
 
 
