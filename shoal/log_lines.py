@@ -13,10 +13,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from shoal_ipc.answers.form import Versioned
 
 LOG_FILES: Final = ("node.log", "bootstrap.log", "judge.log", "trainer.log")
 """Log files that a data directory may have."""
@@ -26,8 +28,8 @@ _LINE: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ([A-Z]+) ([\w-]+): 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogEntry:
-    """One record of a log."""
+class LogEntry(Versioned):
+    """A line of a log."""
 
     time: str
     """ISO 8601 with the offset from UTC."""
@@ -38,10 +40,6 @@ class LogEntry:
     """The module that said it; only a log in JSON knows."""
     message: str
     traceback: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it for programs."""
-        return {"schema_version": 1, **asdict(self)}
 
     def lines(self) -> list[str]:
         """Return it for people."""

@@ -10,6 +10,7 @@ from shoal.log_lines import LEVELS, LOG_FILES, LogEntry, growing, is_at_least, l
 from shoal.nearby import folder_with
 from shoal_base.lines import say, say_json
 from shoal_base.node_folders import NODE_FOLDER
+from shoal_ipc.answers.form import to_json
 from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, fail
 from shoal_settings.parser import Parser, path, whole
 
@@ -54,7 +55,7 @@ def _folder(named: Path) -> Path:
 
 def _show(entry: LogEntry, *, as_json: bool) -> None:
     if as_json:
-        say_json(entry.to_json())
+        say_json(to_json(entry))
         return
     for line in entry.lines():
         say(line)

@@ -9,6 +9,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from shoal.swarm.members import MemberRow
 from shoal_ipc.answers import form
 from shoal_ipc.answers.form import Name
 from shoal_ipc.answers.peer import Score, SwarmView
@@ -123,17 +124,6 @@ class ExperimentOutput(VersionedOutput):
     """The command `experiment`: what summary.json has, by preset."""
 
 
-class Entry(VersionedOutput):
-    """A line of a log."""
-
-    time: str
-    level: str
-    process: str
-    logger: str | None
-    message: str
-    traceback: str | None
-
-
 class CompletionOutput(VersionedOutput):
     """The command `completion`."""
 
@@ -147,26 +137,11 @@ class Schemas(VersionedOutput):
     schemas: dict[str, Free]
 
 
-class SwarmRow(TypedDict):
-    """A node of a local swarm."""
-
-    name: str
-    peer_id: str
-    state: str
-    round: int
-    reward_local: float | None
-    reward_start: float | None
-    groups_external_used: int
-    groups_published: int
-    groups_received: int
-    peers: int
-
-
 class SwarmEvent(VersionedOutput):
     """The nodes of a local swarm."""
 
     event: Literal["progress", "end"]
-    nodes: list[SwarmRow]
+    nodes: list[MemberRow]
 
 
 class Invitation(VersionedOutput):

@@ -12,6 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import DataclassSchema
 
 from shoal import printed
+from shoal.log_lines import LogEntry
 from shoal.view.model import ShownPeer
 from shoal_base.lines import say_json, say_lines
 from shoal_ipc.answers.views import VIEWS
@@ -45,7 +46,7 @@ SHAPES: Final[Mapping[str, Any]] = {
     "answer": printed.Answered,
     "export": printed.Exported,
     "judge report": printed.ReportOfJudges,
-    "logs": printed.Entry,
+    "logs": LogEntry,
     "watch": ShownPeer,
     "page": printed.PageReady,
     "chat": printed.ChatAnswer,

@@ -17,13 +17,12 @@ from typing import Any, Final, Self
 from shoal.api.curve import curve_svg
 from shoal.api.groups import SwarmError
 from shoal.api.started_node import StartedNode
+from shoal.view.asking import inspector
 from shoal.view.run import METRICS_FILE, events
 from shoal_base.visible import visible, visible_name
-from shoal_ipc import messages as m
-from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_wire.invite import InviteError, decode_invite
 
-_TIMEOUT_SECONDS: Final = 10.0
 _ROUND: Final = "round"
 
 
@@ -74,9 +73,7 @@ class Run:
         self._node = node
         self.data_dir = node.data_dir
         """The node's folder: `shoal.connect` and every command of shoal take it."""
-        self._client = NodeClient(
-            self.data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=_TIMEOUT_SECONDS
-        )
+        self._client = inspector(self.data_dir)
 
     @property
     def running(self) -> bool:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from shoal.view.asking import inspector
 from shoal_base.children import environment
 from shoal_base.log_file import CHILD_LOG, LOG_BYTES, BoundedFile
-from shoal_ipc import messages as m
-from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_ipc.answers.form import read
+from shoal_ipc.answers.node import Status
+from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_p2p.data_dir import LAST_STATUS_FILE
 
 if TYPE_CHECKING:
@@ -40,9 +42,7 @@ class LocalProcess:
         self._ready = trio.Event()
         self._ready_line: dict[str, Any] = {}
         self._ended = trio.Event()
-        self._client = NodeClient(
-            data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=_STATUS_SECONDS
-        )
+        self._client = inspector(data_dir, _STATUS_SECONDS)
         self._started = time.time()
         self.exit_code: int | None = None
 
@@ -85,22 +85,21 @@ class LocalProcess:
             raise ChildDied(f"a process did not start: {self.last_log_line()}")
         return self._ready_line
 
-    async def status(self) -> dict[str, Any] | None:
+    async def status(self) -> Status | None:
         """Return the process's status, or None while it does not answer."""
         if self._ended.is_set():
             return None
         return await trio.to_thread.run_sync(self._ask)
 
-    async def last_status(self) -> dict[str, Any] | None:
+    async def last_status(self) -> Status | None:
         """Return the status that the process left when it ended in order, if it did."""
         path = trio.Path(self._data_dir / LAST_STATUS_FILE)
         try:
             if (await path.stat()).st_mtime < self._started:
                 return None
-            status: dict[str, Any] = json.loads(await path.read_text())
+            return read(Status, json.loads(await path.read_text()))
         except (OSError, ValueError):
             return None
-        return status
 
     def last_log_line(self) -> str:
         """Return the last line of its log, or where the log is."""
@@ -123,13 +122,10 @@ class LocalProcess:
         self._process.kill()
         await self._ended.wait()
 
-    def _ask(self) -> dict[str, Any] | None:
-        try:
-            reply = self._client.call(m.Inspect(view="status"), m.InspectReply)
-        except (NodeUnavailable, NodeRefused):
-            return None
-        status: dict[str, Any] = json.loads(reply.json)
-        return status
+    def _ask(self) -> Status | None:
+        with contextlib.suppress(NodeUnavailable, NodeRefused, ValueError):
+            return read(Status, self._client.inspect("status"))
+        return None
 
     async def _keep_log(self, process: trio.Process) -> None:
         assert process.stderr is not None, "opened with a pipe"

@@ -5,12 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
 from shoal.layout import number
 from shoal.swarm.local_process import LocalProcess
+from shoal_ipc.answers.node import Status, TrainerView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRow:
+    """A node of a local swarm."""
+
+    name: str
+    peer_id: str
+    state: str
+    round: int
+    reward_local: float | None
+    reward_start: float | None
+    groups_external_used: int
+    groups_published: int
+    groups_received: int
+    peers: int
 
 
 @dataclass(slots=True)
@@ -19,32 +35,29 @@ class ChildNode:
 
     name: str
     process: LocalProcess
-    status: dict[str, Any] = field(default_factory=dict)
+    status: Status = field(default_factory=Status)
 
     @property
     def finished(self) -> bool:
         """True if its trainer has completed its rounds."""
-        return bool(self.status.get("trainer", {}).get("state") == "finished")
+        return (self.status.trainer or TrainerView()).state == "finished"
 
-    def row(self) -> dict[str, Any]:
-        """Its numbers, for programs."""
-        status = self.status
-        trainer = status.get("trainer", {})
-        state = trainer.get("state", "starting")
-        if self.process.exit_code:
-            state = f"ended ({self.process.exit_code})"
-        return {
-            "name": self.name,
-            "peer_id": status.get("peer_id", ""),
-            "state": state,
-            "round": status.get("round", 0),
-            "reward_local": trainer.get("reward_local"),
-            "reward_start": trainer.get("reward_start"),
-            "groups_external_used": status.get("groups_external_used", 0),
-            "groups_published": status.get("groups_published", 0),
-            "groups_received": status.get("groups_received", 0),
-            "peers": status.get("peers", 0),
-        }
+    def row(self) -> MemberRow:
+        """Return its numbers."""
+        status, code = self.status, self.process.exit_code
+        trainer = status.trainer or TrainerView()
+        return MemberRow(
+            name=self.name,
+            peer_id=status.peer_id,
+            state=f"ended ({code})" if code else trainer.state or "starting",
+            round=status.round or 0,
+            reward_local=trainer.reward_local,
+            reward_start=trainer.reward_start,
+            groups_external_used=status.groups_external_used or 0,
+            groups_published=status.groups_published or 0,
+            groups_received=status.groups_received or 0,
+            peers=status.peers,
+        )
 
 
 def members_table(members: Sequence[ChildNode], data_dir: Path) -> Table:
@@ -60,19 +73,10 @@ def members_table(members: Sequence[ChildNode], data_dir: Path) -> Table:
         "sent and heard, peers connected."
     )
     table.caption_justify = "left"
-    for member in members:
-        row = member.row()
-        table.add_row(
-            member.name,
-            row["state"],
-            str(row["round"]),
-            number(row["reward_start"]),
-            number(row["reward_local"]),
-            str(row["groups_external_used"]),
-            str(row["groups_published"]),
-            str(row["groups_received"]),
-            str(row["peers"]),
-        )
+    for row in (member.row() for member in members):
+        rewards = number(row.reward_start), number(row.reward_local)
+        counts = row.groups_external_used, row.groups_published, row.groups_received, row.peers
+        table.add_row(row.name, row.state, str(row.round), *rewards, *map(str, counts))
     return table
 
 
@@ -80,5 +84,5 @@ def progress_line(members: Sequence[ChildNode]) -> str:
     """Say in one line how far each is."""
     rows = [member.row() for member in members]
     return "  ".join(
-        f"{row['name']} round {row['round']} reward {number(row['reward_local'])}" for row in rows
+        f"{row.name} round {row.round} reward {number(row.reward_local)}" for row in rows
     )

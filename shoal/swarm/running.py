@@ -21,6 +21,7 @@ from shoal_base.extras import missing_for_trainer
 from shoal_base.lines import say, say_json
 from shoal_base.output import outlive_the_terminal
 from shoal_base.terminal import Terminal
+from shoal_ipc.answers.form import to_json
 from shoal_p2p.data_dir import DataDirInUseError
 from shoal_p2p.endings import call_on_signal
 from shoal_p2p.flags import Given
@@ -189,7 +190,7 @@ class _Swarm:
             say(progress_line(self._members))
 
     def _print_event(self, name: str) -> None:
-        rows = [member.row() for member in self._members]
+        rows = [to_json(member.row()) for member in self._members]
         say_json({"event": name, "schema_version": 1, "nodes": rows})
 
     def _raise_if_one_failed(self) -> None:

@@ -17,6 +17,7 @@ from shoal.__main__ import main
 from shoal.log_lines import Growing, latest, logs_in, parsed, tail
 from shoal_base.lines import guard_process
 from shoal_base.log_file import BoundedFile, LogLines, log_to_file
+from shoal_ipc.answers.form import to_json
 
 
 @pytest.fixture(autouse=True)
@@ -115,5 +116,5 @@ def test_a_growing_log_is_followed_through_its_changes_of_file(seed: int, tmp_pa
 @settings(max_examples=200)
 def test_any_lines_are_read_without_an_error(lines: list[str]) -> None:
     for entry in parsed(["2026-11-22 10:00:00 INFO node: a", *lines]):
-        assert entry.to_json()["schema_version"] == 1
+        assert to_json(entry)["schema_version"] == 1
         assert entry.lines()
