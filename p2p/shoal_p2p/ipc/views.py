@@ -18,7 +18,6 @@ from shoal_ipc.answers.peer import (
     Refusals,
     Relay,
     Scores,
-    Target,
     Topic,
     Topics,
     WorkerView,
@@ -58,7 +57,7 @@ class CoreViews:
         subscribed = (peer for t in member.gossip.topics() for peer in member.gossip.topic_peers(t))
         return {
             *member.host.connected_peers(),
-            *(target.peer_id for target in member.discovery.snapshot()),
+            *(PeerId(target.peer_id) for target in member.discovery.snapshot()),
             *(PeerId(row.peer_id) for row in held),
             *subscribed,
         }
@@ -122,18 +121,7 @@ class CoreViews:
                 )
                 for one in member.host.connections()
             ),
-            targets=tuple(
-                Target(
-                    peer_id=one.peer_id,
-                    address=one.address,
-                    kind=str(one.kind),
-                    state=str(one.state),
-                    attempts=one.attempts,
-                    next_try_s=one.next_try_s,
-                    last_error=one.last_error,
-                )
-                for one in member.discovery.snapshot()
-            ),
+            targets=member.discovery.snapshot(),
         )
 
     async def scores(self, options: Mapping[str, Any]) -> Scores:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_ipc.answers.peer import Target
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
@@ -38,7 +39,6 @@ from shoal_p2p.peers.targets import (
     DiscoverySettings,
     FetchPeers,
     Parting,
-    TargetInfo,
     TargetKind,
     Targets,
     TargetState,
@@ -55,7 +55,6 @@ __all__ = [
     "Discovery",
     "DiscoverySettings",
     "FetchPeers",
-    "TargetInfo",
     "TargetKind",
     "TargetState",
     "parse_bootstrap",
@@ -138,7 +137,7 @@ class Discovery:
         others = (peer for peer in self._host.connected_peers() if peer not in bootstraps)
         return most - sum(1 for _ in islice(filter(self._prefers.counts, others), most))
 
-    def snapshot(self) -> tuple[TargetInfo, ...]:
+    def snapshot(self) -> tuple[Target, ...]:
         """Return every target, bootstraps first."""
         return self._targets.snapshot(now=trio.current_time(), num_missing=self.num_missing)
 
@@ -166,7 +165,8 @@ class Discovery:
 
     def full_s(self, peer_id: PeerId) -> float | None:
         """Return for how long a peer is left alone that was full; None for any other."""
-        return next((t.full_s for t in self.snapshot() if t.peer_id == peer_id), None)
+        now = trio.current_time()
+        return self._targets.full_s(peer_id, now=now, num_missing=self.num_missing)
 
     def note_full(self, peer_id: PeerId) -> None:
         """`peer_id` is about to let this node go, or this node it, because one of them is full."""

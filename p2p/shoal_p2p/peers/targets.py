@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, zip_longest
 
+from shoal_ipc.answers.peer import Target
 from shoal_p2p.net.address import PeerAddress, is_unspecified, parse_peer_address, parse_transport
 from shoal_p2p.net.interface import DIALS_AT_ONCE
 from shoal_p2p.peers.hearsay import Speaker
@@ -97,24 +98,6 @@ class DiscoverySettings:
     """Failed dials after which a peer that is only hearsay is forgotten."""
     exchange_interval_s: float = 15.0
     """Pause between two questions whom a peer knows, while peers are missing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetInfo:
-    """One peer that discovery knows of, for the debug CLI."""
-
-    peer_id: PeerId
-    address: str
-    """The address tried first."""
-    kind: TargetKind
-    state: TargetState
-    attempts: int
-    """Failed dials since it was last connected."""
-    next_try_s: float | None
-    """Seconds until the next dial; None if none is due."""
-    last_error: str
-    full_s: float | None = None
-    """Seconds for which a peer that was full, and let this one go, is left alone; else None."""
 
 
 def parse_bootstrap(addresses: tuple[str, ...]) -> tuple[PeerAddress, ...]:
@@ -329,28 +312,31 @@ class Targets:
             and now - target.connected_at >= self._settings.stay_s
         ]
 
-    def snapshot(self, *, now: float, num_missing: int) -> tuple[TargetInfo, ...]:
-        """Return every target, bootstraps first."""
+    def snapshot(self, *, now: float, num_missing: int) -> tuple[Target, ...]:
+        """Return every target as the debug view `peers` has it, bootstraps first."""
         order = list(TargetKind)
         return tuple(
-            TargetInfo(
+            Target(
                 peer_id=target.peer_id,
                 address=target.addresses[0] if target.addresses else "",
-                kind=target.kind,
-                state=target.state,
+                kind=target.kind.value,
+                state=target.state.value,
                 attempts=target.attempts,
                 next_try_s=max(0.0, _due(target, num_missing) - now)
                 if _wanted(target, num_missing)
                 else None,
                 last_error=target.last_error,
-                full_s=max(0.0, _due(target, num_missing) - now)
-                if target.state is TargetState.IDLE
-                and target.parting is Parting.FULL
-                and not target.attempts
-                else None,
             )
             for target in sorted(self._targets.values(), key=lambda t: order.index(t.kind))
         )
+
+    def full_s(self, peer_id: PeerId, *, now: float, num_missing: int) -> float | None:
+        """Return for how long a peer is left alone that was full; None for any other."""
+        target = self._targets.get(peer_id)
+        was_full = target is not None and target.parting is Parting.FULL and not target.attempts
+        if target is None or not was_full or target.state is not TargetState.IDLE:
+            return None
+        return max(0.0, _due(target, num_missing) - now)
 
     def _backoff_s(self, target: DialTarget, *, is_alone: bool) -> float:
         """Full jitter: uniform up to a bound that doubles with each failure."""
