@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shoal_ipc.answers.form import Versioned
 
@@ -106,12 +106,12 @@ def _entry(line: str) -> LogEntry | None:
     try:
         if (match := _LINE.fullmatch(line)) is not None:
             moment = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").astimezone()
-            rest = {"level": match[2].lower(), "process": match[3], "message": match[4]}
-            return LogEntry(time=moment.isoformat(), logger=None, **rest)
+            time, level = moment.isoformat(), match[2].lower()
+            return LogEntry(time=time, level=level, process=match[3], logger=None, message=match[4])
         if line.startswith('{"time"'):
             row = json.loads(line)
             moment = datetime.strptime(row["time"], "%Y-%m-%dT%H:%M:%S%z")
-            named = {key: str(row[key]) for key in ("level", "process", "logger", "message")}
+            named: Any = {key: str(row[key]) for key in ("level", "process", "logger", "message")}
             return LogEntry(time=moment.isoformat(), traceback=row.get("traceback"), **named)
     except (ValueError, LookupError, TypeError, OverflowError):
         pass

@@ -30,7 +30,7 @@ _GAMES = (
 class RowSink:
     """Takes rows in order, into any number of files."""
 
-    def __init__(self, writers: Sequence[Callable[[Sequence[Row]], None]]) -> None:
+    def __init__(self, writers: Sequence[Callable[[Sequence[Row]], object]]) -> None:
         self._writers = writers
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -44,7 +44,7 @@ def open_sinks(folder: Path, formats: Sequence[str]) -> Iterator[RowSink]:
     """Make `folder` and yield what writes into it."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        writers = []
+        writers: list[Callable[[Sequence[Row]], object]] = []
         if "jsonl" in formats:
             file = stack.enter_context((folder / f"{STEM}.jsonl").open("w", encoding="utf-8"))
             writers.append(partial(_write_lines, file))
@@ -56,12 +56,8 @@ def open_sinks(folder: Path, formats: Sequence[str]) -> Iterator[RowSink]:
             schema = _schema(pyarrow)
             path = folder / f"{STEM}.parquet"
             parquet = stack.enter_context(ParquetWriter(path, schema, compression="zstd"))
-            writers.append(
-                lambda rows: (
-                    rows
-                    and parquet.write_table(pyarrow.Table.from_pylist(list(rows), schema=schema))
-                )
-            )
+            table = partial(pyarrow.Table.from_pylist, schema=schema)
+            writers.append(lambda rows: rows and parquet.write_table(table(list(rows))))
         yield RowSink(writers)
 
 

@@ -67,8 +67,8 @@ class Victim(RunningNode):
 
     def points(self, peer_id: PeerId) -> dict[Cause, float]:
         """A peer's points by cause."""
-        reputation = self.node.member.guard.reputation
-        return dict(reputation.row(peer_id, self.now).points)
+        board = self.node.member.guard.reputation.board
+        return dict(board.row(peer_id, self.now).points)
 
     def is_cut(self, peer_id: PeerId) -> bool:
         """Whether a peer is banned and gone."""
