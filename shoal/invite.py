@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.debug.node import RunningNode
 from shoal.nearby import answers_at, running_node
 from shoal.view.invitation import chosen, encoded
+from shoal.view.node import RunningNode
 from shoal_base.lines import say, say_json
 from shoal_base.node_folders import NODE_FOLDER
 from shoal_ipc.answers.form import read, to_json

@@ -9,7 +9,6 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from shoal.swarm.members import MemberRow
 from shoal_ipc.answers import form
 from shoal_ipc.answers.form import Name
 from shoal_ipc.answers.peer import Score, SwarmView
@@ -135,6 +134,22 @@ class Schemas(VersionedOutput):
     """The command `schema`."""
 
     schemas: dict[str, Free]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRow:
+    """A node of a local swarm."""
+
+    name: str
+    peer_id: str
+    state: str
+    round: int
+    reward_local: float | None
+    reward_start: float | None
+    groups_external_used: int
+    groups_published: int
+    groups_received: int
+    peers: int
 
 
 class SwarmEvent(VersionedOutput):

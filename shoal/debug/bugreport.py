@@ -26,12 +26,12 @@ from typing import Any, Final
 import psutil
 from rich.console import Console
 
-from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.debug.secrets import secrets_of, without
 from shoal.layout import size
 from shoal.log_lines import LOG_FILES, tail
 from shoal.nearby import need_folder
 from shoal.printed import BugReport, ReportFile
+from shoal.view.node import Answer, RunningNode, Tell
 from shoal.view.run import METRICS_FILE
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.views import VIEWS

@@ -11,8 +11,8 @@ from typing import Final
 
 from rich.console import Console
 
-from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.printed import Order, Ping
+from shoal.view.node import Answer, RunningNode, Tell
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import read, to_json
 from shoal_ipc.answers.peer import Pinged, Scores

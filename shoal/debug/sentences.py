@@ -9,8 +9,8 @@ from typing import Final
 
 from rich.console import Console
 
-from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.layout import cut, duration, number, peer_name, print_wrapped
+from shoal.view.node import Answer, RunningNode, Tell
 from shoal_base.terminal import styled
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.node import CompletionRow, RolloutsView, TurnRow

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
-from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.layout import duration, number, pairs, print_pairs, short_topic, size
+from shoal.view.node import Answer, RunningNode, Tell
 from shoal.view.worth import flows, on_disk, used
 from shoal_ipc.answers.node import JudgedView, OutboxView, Status, TrainerView
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 from rich.console import Console
 
 from shoal.debug import bugreport, one_peer, sentences, status, table
-from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.printed import BugReport, Order, Ping
+from shoal.view.node import Answer, RunningNode, Tell
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import RolloutsView, Status

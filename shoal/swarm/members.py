@@ -9,24 +9,9 @@ from pathlib import Path
 from rich.table import Table
 
 from shoal.layout import number
+from shoal.printed import MemberRow
 from shoal.swarm.local_process import LocalProcess
 from shoal_ipc.answers.node import Status, TrainerView
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberRow:
-    """A node of a local swarm."""
-
-    name: str
-    peer_id: str
-    state: str
-    round: int
-    reward_local: float | None
-    reward_start: float | None
-    groups_external_used: int
-    groups_published: int
-    groups_received: int
-    peers: int
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from shoal.__main__ import main
 from shoal.debug import bugreport
-from shoal.debug.node import RunningNode
 from shoal.debug.secrets import REMOVED, forms_of, without
+from shoal.view.node import RunningNode
 from shoal_p2p.data_dir import IDENTITY_FILE
 from shoal_p2p.net.identity import load_or_create_identity
 from shoal_p2p.net.swarm_key import format_swarm_key
