@@ -9,10 +9,9 @@ from pathlib import Path
 from shoal.log_lines import LEVELS, LOG_FILES, LogEntry, growing, is_at_least, latest, logs_in
 from shoal.nearby import folder_with
 from shoal_base.lines import say, say_json
-from shoal_base.node_folders import NODE_FOLDER
 from shoal_ipc.answers.form import to_json
 from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, fail
-from shoal_settings.parser import Parser, path, whole
+from shoal_settings.parser import Parser, data_dir_flag, whole
 
 DESCRIPTION = """\
 Show what a node and its trainer (or a bootstrap peer, or a judge) have logged in their data
@@ -63,13 +62,7 @@ def _show(entry: LogEntry, *, as_json: bool) -> None:
 
 def _parser() -> Parser:
     parser = Parser(prog="shoal logs", description=DESCRIPTION)
-    parser.add_argument(
-        "--data-dir",
-        type=path,
-        default=NODE_FOLDER,
-        metavar="DIR",
-        help="the peer's folder (.shoal/node, or the only other node's)",
-    )
+    data_dir_flag(parser, "the peer's folder (.shoal/node, or the only other node's)")
     parser.add_argument(
         "-f", "--follow", action="store_true", help="go on as there is more, until Ctrl-C"
     )

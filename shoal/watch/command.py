@@ -31,7 +31,7 @@ from shoal_base.terminal import Terminal
 from shoal_ipc.answers.form import to_json
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, UsageExit
-from shoal_settings.parser import Parser, path
+from shoal_settings.parser import Parser, data_dir_flag
 
 DESCRIPTION = """\
 Show what a running node, bootstrap peer or judge does, live in this terminal: is it all right,
@@ -87,10 +87,10 @@ def _built(answers: LatestAnswers, data_dir: Path) -> ShownPeer:
 def main(argv: Sequence[str]) -> int:
     """Run `shoal watch`; return the exit code."""
     arguments = _parser().parse_args(argv)
-    data_dir = arguments.data_dir or running_node()
+    data_dir = running_node(arguments.data_dir)
     console = Terminal()
     try:
-        if arguments.data_dir:
+        if arguments.data_dir is not NODE_FOLDER:
             need_folder("watch", data_dir)
         if arguments.json or not (console.is_terminal and sys.stdin.isatty()):
             return _once(console, data_dir, as_json=arguments.json)
@@ -170,11 +170,6 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 def _parser() -> Parser:
     parser = Parser(prog="shoal watch", description=DESCRIPTION)
-    parser.add_argument(
-        "--data-dir",
-        type=path,
-        metavar="DIR",
-        help=f"the node's folder ({NODE_FOLDER}, or the only other node)",
-    )
+    data_dir_flag(parser, f"the node's folder ({NODE_FOLDER}, or the only other node)")
     parser.add_argument("--json", action="store_true", help="one JSON object, with schema_version")
     return parser

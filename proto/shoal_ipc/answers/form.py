@@ -10,7 +10,7 @@ is read is safe to show: no character of it acts, and no text is longer than its
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -91,69 +91,48 @@ def to_json(answer: Any) -> Any:
 def read(kind: type[A], value: object, *, shown: bool = True) -> A:
     """Return what another process has answered; without `shown` its texts stay as they are."""
     given = value if isinstance(value, Mapping) else {}
-    found = {}
-    for name, take in _readers(cast("Hashable", kind)).items():
-        if name in given and (one := take(given[name], shown)) is not _MISSING:
-            found[name] = one
-    return kind(**found)
-
-
-_Take = Callable[[Any, bool], Any]
-"""Returns a value as it is read, or _MISSING."""
+    known = ((name, hint) for name, hint in _hints(cast("Hashable", kind)).items() if name in given)
+    found = {name: _value(hint, given[name], shown) for name, hint in known}
+    return kind(**{name: one for name, one in found.items() if one is not _MISSING})
 
 
 @cache
-def _readers(kind: Any) -> dict[str, _Take]:
+def _hints(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
-    return {one.name: _taker(hints[one.name]) for one in fields(kind)}
+    return {one.name: hints[one.name] for one in fields(kind)}
 
 
-def _taker(hint: Any) -> _Take:
-    origin, inside = get_origin(hint), get_args(hint)
+def _value(hint: Any, value: Any, shown: bool) -> Any:
+    """Return a value as it is read by its type, or _MISSING."""
+    if hint is str:
+        return _text(value, "line" if shown else "")
+    if hint in (int, float, bool):
+        return _number(hint, value)
+    origin, inside = _form(hint)
     if origin in (Union, UnionType):
-        (only,) = (_taker(one) for one in inside if one is not NoneType)
-        return lambda value, shown: None if value is None else only(value, shown)
+        (only,) = (one for one in inside if one is not NoneType)
+        return None if value is None else _value(only, value, shown)
     if origin is tuple:
-        return _rows(_taker(inside[0]))
-    if origin in (dict, Mapping):
-        return _mapping(_taker(inside[1]))
-    if origin is Literal:
-        return lambda value, _: value if value in inside and type(value) is not bool else _MISSING
-    if origin is Annotated:
-        return lambda value, shown: _text(value, inside[1] if shown else "")
-    if is_dataclass(hint):
-        return lambda value, shown: (
-            read(cast("type[Any]", hint), value, shown=shown)
-            if isinstance(value, Mapping)
-            else _MISSING
-        )
-    return {str: _line, bool: _truth, int: _whole, float: _real}[hint]
-
-
-def _rows(take: _Take) -> _Take:
-    def rows(value: Any, shown: bool) -> Any:
         if not isinstance(value, list | tuple):
             return _MISSING
-        found = (take(one, shown) for one in value[:MAX_ROWS])
-        return tuple(one for one in found if one is not _MISSING)
-
-    return rows
-
-
-def _mapping(take: _Take) -> _Take:
-    def mapping(value: Any, shown: bool) -> Any:
+        rows = (_value(inside[0], one, shown) for one in value[:MAX_ROWS])
+        return tuple(one for one in rows if one is not _MISSING)
+    if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             return _MISSING
-        found = {
-            _text(key, "name" if shown else ""): take(one, shown) for key, one in value.items()
-        }
-        return {key: one for key, one in found.items() if one is not _MISSING}
+        kind = "name" if shown else ""
+        named = {_text(key, kind): _value(inside[1], one, shown) for key, one in value.items()}
+        return {key: one for key, one in named.items() if one is not _MISSING}
+    if origin is Literal:
+        return value if value in inside and type(value) is not bool else _MISSING
+    if origin is Annotated:
+        return _text(value, inside[1] if shown else "")
+    return read(hint, value, shown=shown) if isinstance(value, Mapping) else _MISSING
 
-    return mapping
 
-
-def _line(value: Any, shown: bool) -> Any:
-    return _text(value, "line" if shown else "")
+@cache
+def _form(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
 
 
 def _text(value: Any, kind: str) -> Any:
@@ -168,18 +147,11 @@ def _text(value: Any, kind: str) -> Any:
     return (visible_name if kind == "name" else visible)(value[:most]) + cut
 
 
-def _truth(value: Any, _shown: bool) -> Any:
-    return value if isinstance(value, bool) else _MISSING
-
-
-def _real(value: Any, _shown: bool) -> Any:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+def _number(kind: type, value: Any) -> Any:
+    if isinstance(value, bool) or kind is bool:
+        return value if isinstance(value, bool) and kind is bool else _MISSING
     try:
-        return float(value) if is_number and math.isfinite(value) else _MISSING
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        return kind(float(value)) if is_number else _MISSING
     except OverflowError:  # an integer beyond every float
         return _MISSING
-
-
-def _whole(value: Any, shown: bool) -> Any:
-    found = _real(value, shown)
-    return found if found is _MISSING else int(value)
