@@ -100,7 +100,7 @@ async def test_bootstrap_that_is_down_is_tried_for_ever(
         assert len(times) < 3600, "and is not hammered"
         assert len({round(gap, 3) for gap in gaps}) > 10, "jitter: no two nodes in step"
         (info,) = discovery.snapshot()
-        assert info.kind is TargetKind.BOOTSTRAP
+        assert info.kind == TargetKind.BOOTSTRAP
         assert info.attempts == len(times)
         assert "nobody at" in info.last_error
         assert info.next_try_s is not None
