@@ -56,7 +56,7 @@ def forms_of(secret: bytes) -> set[bytes]:
     """Return a secret raw, in hex, base64 at any offset, base58 and as JSON and Python quote it."""
     shown = secret.hex()
     text = {secret, b58encode(secret).encode(), *_escaped(secret)}
-    text |= {f.encode() for f in (shown, shown.upper(), ":".join(_pairs(shown)))}
+    text |= {f.encode() for f in (shown, shown.upper(), secret.hex(":"))}
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         for offset in range(3):
             # Its first and last letters share bits with the neighbouring bytes.
@@ -98,7 +98,3 @@ def _escaped(secret: bytes) -> Iterator[bytes]:
         yield visible(text).encode(errors="backslashreplace")
         for ascii_alone in (True, False):
             yield json.dumps(text, ensure_ascii=ascii_alone)[1:-1].encode()
-
-
-def _pairs(digits: str) -> Iterator[str]:
-    return (digits[at : at + 2] for at in range(0, len(digits), 2))

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.table import Table
 
 from shoal.layout import duration, number, pairs, print_pairs, short_topic, size
 from shoal.view.node import Answer, RunningNode, Tell
@@ -29,33 +28,35 @@ def present_or_left(
 def show(console: Console, view: Status) -> None:
     """The node at a glance."""
     rows = pairs()
-    rows.add_row("peer id", view.peer_id)
-    rows.add_row("ed25519 key", view.public_key)
-    rows.add_row("swarm", f"{view.swarm.name}  {view.swarm.digest}")
-    for address in view.addresses:
-        rows.add_row("address", address)
-    rows.add_row("up", duration(view.uptime_s or 0.0))
-    where = "alone: nobody else is connected" if view.solo else f"{view.peers} connected"
-    rows.add_row("peers", where)
-    cost = (flows(view.cost), used(view.cost), on_disk(view.cost))
-    rows.add_row("cost", ", ".join(filter(None, cost)))
-    if view.disk.full:
-        rows.add_row("disk", f"full: {size(view.disk.free_bytes or 0)} left")
-    for topic, members in view.mesh.items():
-        rows.add_row("mesh", f"{members} in {short_topic(topic)}")
-    if view.trainer is not None:
-        _trainer_rows(rows, view, view.trainer)
-    if view.judge is not None:
-        rows.add_row("judge", _judged(view.judge))
-    if view.role == "judge":
-        rows.add_row("judged", f"{view.judged} since the start, {view.records} records")
-    if view.groups_relayed is not None:
-        rows.add_row("relayed", f"{view.groups_relayed} groups")
-    rows.add_row("accepted", str(view.verdicts.accept or 0))
-    for said, counts in (("ignored", view.verdicts.ignore), ("rejected", view.verdicts.reject)):
-        for reason, count in counts.items():
-            rows.add_row(said, f"{count} {reason}")
+    for name, text in _rows(view):
+        rows.add_row(name, text)
     print_pairs(console, rows)
+
+
+def _rows(view: Status) -> Iterator[tuple[str, str]]:
+    yield "peer id", view.peer_id
+    yield "ed25519 key", view.public_key
+    yield "swarm", f"{view.swarm.name}  {view.swarm.digest}"
+    yield from (("address", address) for address in view.addresses)
+    yield "up", duration(view.uptime_s or 0.0)
+    yield "peers", "alone: nobody else is connected" if view.solo else f"{view.peers} connected"
+    cost = (flows(view.cost), used(view.cost), on_disk(view.cost))
+    yield "cost", ", ".join(filter(None, cost))
+    if view.disk.full:
+        yield "disk", f"full: {size(view.disk.free_bytes or 0)} left"
+    for topic, members in view.mesh.items():
+        yield "mesh", f"{members} in {short_topic(topic)}"
+    if view.trainer is not None:
+        yield from _trainer(view, view.trainer)
+    if view.judge is not None:
+        yield "judge", _judged(view.judge)
+    if view.role == "judge":
+        yield "judged", f"{view.judged} since the start, {view.records} records"
+    if view.groups_relayed is not None:
+        yield "relayed", f"{view.groups_relayed} groups"
+    yield "accepted", str(view.verdicts.accept or 0)
+    for said, counts in (("ignored", view.verdicts.ignore), ("rejected", view.verdicts.reject)):
+        yield from ((said, f"{count} {reason}") for reason, count in counts.items())
 
 
 def _judged(judge: JudgedView) -> str:
@@ -65,42 +66,30 @@ def _judged(judge: JudgedView) -> str:
     return judge.error or "not asked yet"
 
 
-def _trainer_rows(rows: Table, view: Status, trainer: TrainerView) -> None:
+def _trainer(view: Status, trainer: TrainerView) -> Iterator[tuple[str, str]]:
     pid = f", pid {trainer.pid}" if trainer.pid else ""
-    rows.add_row("trainer", f"{trainer.state}{pid}, {trainer.restarts} restarts")
+    yield "trainer", f"{trainer.state}{pid}, {trainer.restarts} restarts"
     if trainer.paused:
-        rows.add_row("paused", f"{trainer.paused}: it goes on by itself when there is room")
-    for label, text in _doing(trainer):
-        rows.add_row(label, text)
-    rows.add_row("round", str(view.round or 0))
+        yield "paused", f"{trainer.paused}: it goes on by itself when there is room"
+    yield from _doing(trainer)
+    yield "round", str(view.round or 0)
     start = number(trainer.reward_start)
-    rows.add_row("own reward", f"{number(trainer.reward_local)}  (start {start})")
-    if trainer.learning is not None and trainer.learning.says:
-        is_well = trainer.learning.state in ("ok", "early")
-        more = "" if is_well else ": see shoal debug doctor"
-        rows.add_row("learning", trainer.learning.says + more)
-    rows.add_row(
-        "groups",
-        f"{view.groups_published} published, {view.groups_received} received, "
-        f"{view.groups_external_used} of others trained on",
-    )
+    yield "own reward", f"{number(trainer.reward_local)}  (start {start})"
+    if (learning := trainer.learning) is not None and learning.says:
+        more = "" if learning.state in ("ok", "early") else ": see shoal debug doctor"
+        yield "learning", learning.says + more
+    groups = f"{view.groups_published} published, {view.groups_received} received"
+    yield "groups", f"{groups}, {view.groups_external_used} of others trained on"
     latest = trainer.last_round or {}
     if looked_at := latest.get("groups_looked_at"):
         own = latest.get("own_groups") or 0
-        rows.add_row(
-            "looked at", f"{looked_at:.0f} groups in the last round, {own:.0f} of them its own"
-        )
+        yield "looked at", f"{looked_at:.0f} groups in the last round, {own:.0f} of them its own"
     if view.outbox is not None and (view.outbox.unsent or view.outbox.late_s):
-        rows.add_row("outbox", _outbox(view.outbox))
-    if (buffered := view.buffer) is not None:
-        rows.add_row(
-            "buffer",
-            f"{buffered.groups} of {buffered.capacity_groups} groups, "
-            f"{size(buffered.bytes)} of {size(buffered.capacity_bytes)}, "
-            f"{buffered.evicted} evicted",
-        )
-        for cause, count in buffered.dropped.items():
-            rows.add_row("dropped", f"{count} {cause}")
+        yield "outbox", _outbox(view.outbox)
+    if (held := view.buffer) is not None:
+        room = f"{size(held.bytes)} of {size(held.capacity_bytes)}, {held.evicted} evicted"
+        yield "buffer", f"{held.groups} of {held.capacity_groups} groups, {room}"
+        yield from (("dropped", f"{count} {cause}") for cause, count in held.dropped.items())
 
 
 def _outbox(outbox: OutboxView) -> str:

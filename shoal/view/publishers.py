@@ -63,13 +63,13 @@ def publishers_of(answers: LatestAnswers) -> tuple[PublisherShown, ...]:
         for peer_id in {**peers, **scores, **kept, **learnt, **models}
         if peer_id
     ]
-    found = [one for one in found if one.connected or one.mine or _has_answered(one)]
+    found = [
+        one
+        for one in found
+        if one.connected or one.received or one.trained or one.drawn or one.verdict_state != "fine"
+    ]
     found.sort(key=lambda one: (not one.mine, -one.signal, -one.received, one.peer_id))
     return tuple(found[:MAX_PUBLISHERS])
-
-
-def _has_answered(one: PublisherShown) -> bool:
-    return bool(one.received or one.trained or one.drawn or one.verdict_state != "fine")
 
 
 def _row(

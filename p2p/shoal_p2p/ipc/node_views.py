@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
@@ -133,12 +133,15 @@ class NodeViews(CoreViews):
         questions = await self._questions(found) if wanted else [None] * len(found)
         with_texts = bool(options.get("texts", True))
         rows = [
-            self._rollout(recent, question, with_texts=with_texts)
-            for recent, question in zip(found, questions, strict=True)
+            self._rollout(*pair, with_texts=with_texts)
+            for pair in zip(found, questions, strict=True)
         ]
         if wanted and with_texts:
             dialogues = await self._dialogues.of([recent.group.group for recent in found])
-            rows = [_with_turns(row, of) for row, of in zip(rows, dialogues, strict=True)]
+            rows = [
+                replace(row, completions=tuple(map(_with_turns, row.completions, turns)))
+                for row, turns in zip(rows, dialogues, strict=True)
+            ]
         if group_id is not None and wanted:
             rows = [
                 replace(row, expected=await self._expected(recent))
@@ -216,21 +219,14 @@ class NodeViews(CoreViews):
         if not link.connected:  # that it is being started is seen from here
             loading = child is not None and child.state is ChildState.RUNNING
             told = replace(told, phase="loading" if loading else None, progress=None)
-        told = replace(
-            told,
-            state=self._trainer_state(told.state),
-            pid=self._pids()["trainer"],
-            connected=link.connected,
-        )
+        state, pid = self._trainer_state(told.state), self._pids()["trainer"]
+        told = replace(told, state=state, pid=pid, connected=link.connected)
         if child is None:
             return told
         if child.last_exit is not None:
-            told = replace(
-                told,
-                last_exit=child.last_exit,
-                last_error=child.last_error or None,
-                next_start_s=_rounded(child.next_start_s),
-            )
+            told = replace(told, last_exit=child.last_exit, last_error=child.last_error or None)
+            if child.next_start_s is not None:
+                told = replace(told, next_start_s=round(child.next_start_s, 3))
         return replace(told, restarts=child.restarts)
 
     def _trainer_state(self, told: str) -> str:
@@ -246,10 +242,5 @@ class NodeViews(CoreViews):
         return str(self._child.state)
 
 
-def _with_turns(row: Rollout, turns: Sequence[tuple[TurnRow, ...] | None]) -> Rollout:
-    told = zip(row.completions, turns, strict=True)
-    return replace(row, completions=tuple(replace(one, turns=of) for one, of in told))
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
+def _with_turns(one: CompletionRow, turns: tuple[TurnRow, ...] | None) -> CompletionRow:
+    return replace(one, turns=turns)
