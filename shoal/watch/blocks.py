@@ -5,14 +5,14 @@ All text of others comes out of the view model, where it has been made visible.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from shoal.layout import duration, number
-from shoal.view.model import LearningShown, PublisherShown, ShownPeer, TrainerPhase
+from shoal.view.model import PublisherShown, ShownPeer, TrainerPhase
 from shoal.view.worth import flows, on_disk, used
 from shoal_base.terminal import Part, styled
 
@@ -69,10 +69,12 @@ def learning(shown: ShownPeer, _room: int) -> Iterator[Text]:
     if one.reward_own is None and not one.says:
         yield styled(("no trainer has said anything yet", "dim"))
         return
-    held_out = (
-        "" if one.held_out is None
-        else f"  held-out {number(one.held_out)}{_within(one)} (start {number(one.held_out_start)})"
-    )  # fmt: skip
+    held_out = ""
+    if one.held_out is not None:
+        sure = one.held_out_within
+        within = "" if sure is None else f" ± {sure:.2f} of {one.held_out_items}"
+        start = number(one.held_out_start)
+        held_out = f"  held-out {number(one.held_out)}{within} (start {start})"
     if one.answer:
         yield styled(one.answer)
     yield styled(
@@ -89,12 +91,6 @@ def learning(shown: ShownPeer, _room: int) -> Iterator[Text]:
         yield _row(f"{number(family.reward)} (start {start})  {family.name}")
 
 
-def _within(one: LearningShown) -> str:
-    if one.held_out_within is None:
-        return ""
-    return f" ± {one.held_out_within:.2f} of {one.held_out_items}"
-
-
 def publishers(shown: ShownPeer, room: int) -> Iterator[Text]:
     """Show publishers; for a peer that does not learn, who is here and where it is met."""
     if shown.kind != "node" and (shown.here or shown.met_at):
@@ -104,20 +100,19 @@ def publishers(shown: ShownPeer, room: int) -> Iterator[Text]:
         yield styled(("nobody answers here", "dim"))
         return
     wide = room >= _WIDE
-    yield _row((_columns("", "groups", "signal", "10 min", "reward", "standing", wide), "dim"))
+    heads = _columns("", ("groups", "signal", "10 min", "reward"), wide)
+    yield _row((f"{heads}standing", "dim"))
     for one in shown.publishers:
-        name = one.name or f"…{one.short}"
-        line = _columns(
-            name,
-            str(one.trained),
-            f"{one.signal:.0f}",
-            str(one.trained_10m),
-            number(one.reward),
-            "",
-            wide,
-        )
+        figures = (str(one.trained), f"{one.signal:.0f}", str(one.trained_10m), number(one.reward))
         standing = (_standing(one), COLOURS[one.verdict_state])
-        yield _row(line, standing, f"  {one.model}" if wide and one.model else "")
+        model = f"  {one.model}" if wide and one.model else ""
+        yield _row(_columns(one.name or f"…{one.short}", figures, wide), standing, model)
+
+
+def _columns(name: str, figures: Sequence[str], wide: bool) -> str:
+    """Return a row but for its last column; a narrow one has two figures."""
+    shown = "".join(f" {one:>6}" for one in figures[: 4 if wide else 2])
+    return f"{name:<11}{shown}{'  ' if wide else ' '}"
 
 
 def _here(shown: ShownPeer) -> Iterator[Text]:
@@ -128,14 +123,6 @@ def _here(shown: ShownPeer) -> Iterator[Text]:
         yield styled(("nobody is connected", "dim"))
     for address in shown.met_at:
         yield styled(f"met at {address}")
-
-
-def _columns(
-    name: str, groups: str, signal: str, lately: str, reward: str, standing: str, wide: bool
-) -> str:
-    if not wide:
-        return f"{name:<11} {groups:>6} {signal:>6} {standing}"
-    return f"{name:<11} {groups:>6} {signal:>6} {lately:>6} {reward:>6}  {standing}"
 
 
 def _standing(one: PublisherShown) -> str:
