@@ -30,7 +30,7 @@ from shoal_base.output import NoReader
 from shoal_base.terminal import Terminal
 from shoal_ipc.answers.form import to_json
 from shoal_settings.called import called
-from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, UsageExit
+from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK
 from shoal_settings.parser import Parser, data_dir_flag
 
 DESCRIPTION = """\
@@ -95,8 +95,6 @@ def main(argv: Sequence[str]) -> int:
         if arguments.json or not (console.is_terminal and sys.stdin.isatty()):
             return _once(console, data_dir, as_json=arguments.json)
         return _live(console, data_dir)
-    except UsageExit as end:
-        return end.code
     except (KeyboardInterrupt, EOFError, Stopped):
         return EXIT_OK
 
