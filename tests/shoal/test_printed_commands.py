@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -50,6 +51,7 @@ def test_what_make_would_run_parses() -> None:
         done = subprocess.run(
             ["make", "-n", *shlex.split(line)[1:]],
             cwd=ROOT,
+            env={"PATH": os.environ["PATH"]},  # not the ARGS with which these tests were asked for
             capture_output=True,
             text=True,
             timeout=60,
