@@ -21,7 +21,7 @@ import logging
 import math
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -88,34 +88,55 @@ class ShardTraffic:
         self._manifest = manifest
         self.groups: Counter[int] = Counter()
         """Groups received, counted by the publisher's smallest shard."""
-        self._depth, self._leaves = 0, Counter[int]()
-        """The same by the shards of a depth; a tick would add up thousands."""
-        self._heard_at: BoundedDict[PeerId, float] = BoundedDict()
+        self._depth = 0
+        self._leaves, self._publishers = Counter[int](), Counter[int]()
+        """Groups, and publishers heard lately, by the shards of a depth; a tick would add up
+        thousands."""
+        self._heard: BoundedDict[PeerId, tuple[float, int]] = BoundedDict()
+        """Time of each publisher's latest batch, and its smallest shard."""
 
     def accepted(self, told: BatchAccepted) -> None:
         """Count a valid batch of another node."""
-        smallest = self._manifest.path(told.publisher)[-1]
+        known = self._heard.get(told.publisher)
+        smallest = self._manifest.path(told.publisher)[-1] if known is None else known[1]
         self.groups[smallest] += told.num_groups
-        if self._manifest.divides:
-            self._leaves[leaf(smallest, self._depth)] += told.num_groups
-        self._heard_at.put(told.publisher, trio.current_time())
+        if not self._manifest.divides:
+            return
+        self._leaves[leaf(smallest, self._depth)] += told.num_groups
+        if known is None:
+            self._publishers[leaf(smallest, self._depth)] += 1
+        gone = self._heard.put(told.publisher, (trio.current_time(), smallest))
+        if gone is not None:
+            self._publishers[leaf(gone[1][1], self._depth)] -= 1
 
     def by_leaf(self, depth: int) -> Mapping[int, int]:
         """Return the groups of each shard of a depth, the shards counted from 0."""
         if not self._manifest.divides:
             return self.groups
-        if depth != self._depth:
-            self._depth, self._leaves = depth, Counter()
-            for shard, count in self.groups.items():
-                self._leaves[leaf(shard, depth)] += count
+        self._add_up(depth)
         return self._leaves
 
-    def publishers(self, shards: Container[int], now: float) -> int:
-        """Return how many publishers of `shards` were heard lately."""
-        return sum(
-            now - at <= _HEARD_S and self._manifest.is_of(peer_id, shards)
-            for peer_id, at in self._heard_at.items()
-        )
+    def publishers(self, leaves: Iterable[int], depth: int, now: float) -> int:
+        """Return how many publishers of these shards of a depth were heard lately."""
+        self._add_up(depth)
+        while self._heard:
+            oldest = next(iter(self._heard))
+            at, smallest = self._heard[oldest]
+            if now - at <= _HEARD_S:
+                break
+            del self._heard[oldest]
+            self._publishers[leaf(smallest, depth)] -= 1
+        return sum(self._publishers[one] for one in leaves)
+
+    def _add_up(self, depth: int) -> None:
+        """Count by the shards of this depth from now on."""
+        if depth == self._depth:
+            return
+        self._depth, self._leaves, self._publishers = depth, Counter(), Counter()
+        for shard, count in self.groups.items():
+            self._leaves[leaf(shard, depth)] += count
+        for _at, smallest in self._heard.values():
+            self._publishers[leaf(smallest, depth)] += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,11 +281,13 @@ class ShardKeeper:
         depths = {
             peer_id: (self._host.source_of(peer_id), depth) for peer_id, depth in deepest.items()
         }
-        before, shards = self._division.depth, self.shards
+        before, shards, leaves = self._division.depth, self.shards, self._plan.shards
         depth = self._division.tick(
             now,
             load=self._plan.load,
-            publishers=lambda: self._choice.traffic.publishers(shards, now) // max(1, len(shards)),
+            publishers=lambda: (
+                self._choice.traffic.publishers(leaves, before, now) // max(1, len(leaves))
+            ),
             others=by_network(depths.values()),
             quiet_s=min((now - self._came_at.get(shard, now) for shard in shards), default=0.0),
         )

@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
+from shoal_p2p.intake.intake import BatchAccepted
+from shoal_p2p.intake.validation import Source
+from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.parts import wall_ms
+from shoal_p2p.shards.keeper import ShardTraffic
+from shoal_wire.shard_tree import first_of
+from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.node_swarm import SwarmNode, open_node_swarm
@@ -138,3 +145,43 @@ async def test_a_message_whose_topic_was_left_meanwhile_costs_nobody_anything() 
         await one.gossip.publish(TOPIC, b"late")
         await until(lambda: other.verdicts)
         assert [judged.reason for _, _, judged in other.verdicts] == [Reason.LEFT_TOPIC]
+
+
+async def test_publishers_are_counted_by_shard_at_any_depth_and_forgotten(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    manifest = make.swarm()
+    traffic = ShardTraffic(manifest)
+    names = [identity_from_seed(number.to_bytes(32, "big")).peer_id for number in range(1, 60)]
+
+    def heard(peers: list[PeerId]) -> None:
+        for peer_id in peers:
+            traffic.accepted(batch_of(peer_id))
+
+    def of(depth: int, *leaves: int) -> int:
+        return traffic.publishers(leaves, depth, trio.current_time())
+
+    heard(names)
+    await trio.sleep(400)
+    heard(names[:20])
+    for depth in (0, 3, 1):
+        counts = [of(depth, one) for one in range(1 << depth)]
+        assert counts == [
+            sum(manifest.is_of(name, {first_of(depth) + one}) for name in names)
+            for one in range(1 << depth)
+        ]
+        assert of(depth, *range(1 << depth)) == len(names)
+    await trio.sleep(201)
+    assert of(1, 0, 1) == 20
+    heard(names[30:32])
+    assert of(0, 0) == 22
+
+
+def batch_of(publisher: PeerId) -> BatchAccepted:
+    return BatchAccepted(
+        publisher=publisher,
+        sequence=1,
+        previous_sequence=0,
+        num_groups=1,
+        source=Source.GOSSIP,
+    )
