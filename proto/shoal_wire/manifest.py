@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 
@@ -21,6 +22,8 @@ from shoal_wire.v1 import swarm_pb2 as pb
 _MAX_FAMILIES = 256
 _MAX_CONFIG_BYTES = 16 * 1024
 _ANSWER_FORMATS = ("plain", "tagged")
+_KEPT_PATHS = 4096
+"""Paths in the tree of shards that are cached: each message asks for its publisher's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +116,7 @@ class Manifest:
         """Return the shards on any of which `peer_id` may publish, the largest first."""
         if not self.divides:
             return (self.shard_of(peer_id),)
-        return path_to(int.from_bytes(sha256(peer_id.encode())[:2], "big") >> (16 - MAX_DEPTH))
+        return _path_of(peer_id)
 
     def is_of(self, peer_id: str, shards: Container[int]) -> bool:
         """Return whether what `peer_id` publishes belongs to one of `shards`."""
@@ -124,6 +127,11 @@ class Manifest:
         if self.rules.shard_count == 1:
             return 0
         return int.from_bytes(sha256(peer_id.encode())[:8], "big") % self.rules.shard_count
+
+
+@lru_cache(maxsize=_KEPT_PATHS)
+def _path_of(peer_id: str) -> tuple[int, ...]:
+    return path_to(int.from_bytes(sha256(peer_id.encode())[:2], "big") >> (16 - MAX_DEPTH))
 
 
 _FAMILY = Wires().of(TaskFamily)

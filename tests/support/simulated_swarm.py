@@ -31,6 +31,7 @@ from shoal_p2p.intake import validation
 from shoal_p2p.net.identity import Identity, identity_from_seed
 from shoal_p2p.peers import discovery, peer_book, services, targets
 from shoal_wire import digests, peers
+from shoal_wire import manifest as wire_manifest
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, PeerId
 from tests.support import factories as make
@@ -47,6 +48,7 @@ _PURE = (
     ),
     (validation, "parse_batch"),
     # A node keeps the words of those around it, and here are the words of all nodes.
+    (wire_manifest, "_path_of"),
     (peers, "_entry"),
     (peers, "_kept_peer"),
     (peer_book, "_network_of"),
