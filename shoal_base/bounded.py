@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable
 from typing import TypeVar
 
 K = TypeVar("K")
@@ -16,58 +16,40 @@ MANY = 4 * REMEMBERED
 """The same where forgetting one would set somebody free, so that throwaway names push out few."""
 
 
-class BoundedDict(MutableMapping[K, V]):
+class BoundedDict(OrderedDict[K, V]):
     """A dict of at most `limit` entries, from the oldest to the newest.
 
     Assigning makes an entry the newest, reading does not: so the one assigned longest ago goes.
     Where the first time counts, assign with `setdefault`; where the last use counts, read with
-    `use`. Every call is O(1).
+    `use`. Every call is O(1), and reading is C's own.
     """
 
-    __slots__ = ("_entries", "_limit")
+    __slots__ = ("_limit",)
 
     def __init__(self, limit: int = REMEMBERED) -> None:
         """Start empty. Raises ValueError for a limit below 0; at 0 nothing is ever kept."""
         if limit < 0:
             raise ValueError(f"{limit} entries are no bound")
+        super().__init__()
         self._limit = limit
-        self._entries: OrderedDict[K, V] = OrderedDict()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._limit}, {dict(self._entries)!r})"
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._entries)
-
-    def __reversed__(self) -> Iterator[K]:
-        return reversed(self._entries)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries
-
-    def __getitem__(self, key: K) -> V:
-        return self._entries[key]
+        return f"{type(self).__name__}({self._limit}, {dict(self)!r})"
 
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
 
-    def __delitem__(self, key: K) -> None:
-        del self._entries[key]
-
     def put(self, key: K, value: V) -> tuple[K, V] | None:
         """Assign, and return the entry that had to go, if one had to."""
-        self._entries[key] = value
-        self._entries.move_to_end(key)
-        return self._entries.popitem(last=False) if len(self._entries) > self._limit else None
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        return self.popitem(last=False) if len(self) > self._limit else None
 
     def use(self, key: K, make: Callable[[], V]) -> V:
         """Return a value, made if it is missing; its entry is the newest afterwards."""
-        if key in self._entries:
-            self._entries.move_to_end(key)
-            return self._entries[key]
+        if key in self:
+            self.move_to_end(key)
+            return self[key]
         value = make()
         self.put(key, value)
         return value

@@ -23,6 +23,8 @@ class Rate:
 class TokenBucket:
     """One quota; full at the start. `now` is monotonic seconds."""
 
+    __slots__ = ("_at", "_rate", "_tokens")
+
     def __init__(self, rate: Rate, now: float) -> None:
         self._rate = rate
         self._tokens = rate.burst
@@ -40,8 +42,8 @@ class TokenBucket:
 
     def owe(self, amount: float, now: float) -> None:
         """Take `amount` even where it is not there, down to a debt of one burst."""
-        self.take(amount, now)
-        self._tokens = max(-self._rate.burst, self._tokens)
+        self._tokens = max(-self._rate.burst, self.available(now) - amount)
+        self._at = max(self._at, now)
 
     def try_take(self, amount: float, now: float) -> bool:
         """Take `amount` if it is there."""

@@ -11,6 +11,7 @@ is flooding.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from shoal_base.bounded import BoundedDict
@@ -42,19 +43,35 @@ class FloodLimits:
     """Seconds held back for waste before it counts; from then on each second does."""
 
 
-def _bucket(burst: float, per_second: float, scale: float, now: float) -> TokenBucket:
-    return TokenBucket(Rate(burst=scale * burst, per_second=scale * per_second), now)
+@lru_cache(maxsize=8)
+def _rates(limits: FloodLimits, scale: float) -> tuple[Rate, Rate, Rate]:
+    """Return the rates of pace, waste and work, which all flows of a size share."""
+    pace = Rate(burst=scale * limits.pace_burst, per_second=scale * limits.pace_per_second)
+    waste = Rate(burst=scale * limits.waste_burst, per_second=scale * limits.waste_per_second)
+    work = Rate(burst=scale * limits.work_burst, per_second=scale * limits.work_per_second)
+    return pace, waste, work
 
 
 class PeerFlow:
     """The buckets of one peer, and through it those of its network."""
 
+    __slots__ = (
+        "_charged",
+        "_grace_s",
+        "_held_at",
+        "_held_s",
+        "_own_work",
+        "_pace",
+        "_waste",
+        "_work",
+        "network",
+    )
+
     def __init__(self, limits: FloodLimits, now: float, scale: float = 1.0) -> None:
         self._grace_s = limits.grace_s
-        self._pace = _bucket(limits.pace_burst, limits.pace_per_second, scale, now)
-        self._waste = _bucket(limits.waste_burst, limits.waste_per_second, scale, now)
-        self._work = _bucket(limits.work_burst, limits.work_per_second, scale, now)
-        self._own_work = _bucket(limits.work_burst, limits.work_per_second, scale, now)
+        pace, waste, work = _rates(limits, scale)
+        self._pace, self._waste = TokenBucket(pace, now), TokenBucket(waste, now)
+        self._work, self._own_work = TokenBucket(work, now), TokenBucket(work, now)
         self._held_s = 0.0
         self._held_at = now
         self._charged = 0
@@ -84,10 +101,13 @@ class PeerFlow:
 
     def wait_s(self, now: float) -> float:
         """Return for how long the peer should not be read now."""
-        buckets = [
-            bucket for flow in self._flows for bucket in (flow._pace, flow._waste, flow._work)
-        ]
-        return max(bucket.wait_s(0.0, now) for bucket in buckets)
+        longest_s = 0.0
+        for flow in self._flows:
+            for bucket in (flow._pace, flow._waste, flow._work):
+                wait_s = bucket.wait_s(0.0, now)
+                if wait_s > longest_s:
+                    longest_s = wait_s
+        return longest_s
 
     def is_to_blame(self, now: float) -> bool:
         """Return whether the peer is held back for waste, or for work that it made itself.
@@ -118,14 +138,20 @@ class FloodGate:
         self._authors: BoundedDict[PeerId, PeerFlow] = BoundedDict(_MAX_PEERS)
         """Buckets of authors that have not been connected; no peer is in both."""
         self._networks: BoundedDict[str, PeerFlow] = BoundedDict(_MAX_PEERS)
+        self._latest: tuple[PeerId, str | None, PeerFlow] | None = None
+        """The flow asked for last: of one RPC it is some three times."""
 
     def flow(self, peer: PeerId, now: float, *, network: str | None = None) -> PeerFlow:
         """Return a peer's flow; the least recently used is forgotten beyond a bound."""
+        latest = self._latest
+        if latest is not None and latest[0] == peer and latest[1] == network:
+            return latest[2]
         as_author = self._authors.pop(peer, None)
         own = self._flows.use(peer, lambda: as_author or PeerFlow(self._limits, now))
         own.network = (
             self._get(self._networks, network, now, _NETWORK_SCALE) if network is not None else None
         )
+        self._latest = (peer, network, own)
         return own
 
     def wasted_by_author(self, author: PeerId, units: float, now: float) -> None:
