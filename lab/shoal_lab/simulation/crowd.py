@@ -103,7 +103,7 @@ class _InstantGossip(SimulatedGossip):
     def _admit(
         self, peer: PeerId, message: Message, done: Callable[[], None] = lambda: None
     ) -> None:
-        now = trio.current_time()
+        now = self._network.time()
         for event in self._mesh.admit(peer, message, now):
             if not isinstance(event, Validate):
                 self._perform((event,))

@@ -36,6 +36,11 @@ _MAX_TRACED = 4096
 """Messages whose way is remembered; a node carries some hundred in a heartbeat."""
 
 
+def _alone(message: Message) -> Rpc:
+    """Return the RPC that carries one message, the same to every peer."""
+    return Rpc(messages=(message,), num_bytes=len(message.data) + _MESSAGE_BYTES)
+
+
 class SimulatedGossip(MeshGossip):
     """One host's gossip; it lives as long as the host runs."""
 
@@ -56,7 +61,7 @@ class SimulatedGossip(MeshGossip):
             watch=watch,
             settings=settings,
             fault_of=lambda message: fault_of(message, most),
-            pack=lambda message: message,
+            pack=_alone,
             source_of=host.source_of,
             rng=rng,
         )
@@ -119,7 +124,7 @@ class SimulatedGossip(MeshGossip):
         network, me = self._network, self._host.peer_id
         num_ids = len(rpc.subscriptions) + sum(map(len, rpc.id_lists))
         network.bytes_of[me] += _CONTROL_BYTES + num_ids * _ID_BYTES
-        due = trio.current_time() + network.latency(me, peer)
+        due = network.time() + network.latency(me, peer)
 
         def arrive() -> None:
             host = network.host(peer)
@@ -131,16 +136,18 @@ class SimulatedGossip(MeshGossip):
         if rpc.num_entries or rpc.subscriptions:
             network.call_at(due, arrive)
 
-    def _push(self, peer: PeerId, frame: Message) -> bool:
-        self.pass_on(peer, frame, self._hops_of.get(frame.id, 0) + 1)
+    def _push(self, peer: PeerId, frame: Rpc) -> bool:
+        self._carry(peer, frame, self._hops_of.get(frame.messages[0].id, 0) + 1)
         return True
 
     def pass_on(self, peer: PeerId, message: Message, hops: int = 1) -> None:
         """Carry a message to a peer, over as many connections so far as `hops` says."""
-        me, num_bytes = self._host.peer_id, len(message.data) + _MESSAGE_BYTES
-        rpc = Rpc(messages=(message,), num_bytes=num_bytes)
+        self._carry(peer, _alone(message), hops)
+
+    def _carry(self, peer: PeerId, rpc: Rpc, hops: int) -> None:
+        me = self._host.peer_id
         self._network.send(
-            me, peer, lambda host: host.gossip.take(rpc, me, hops), num_bytes=num_bytes
+            me, peer, lambda host: host.gossip.take(rpc, me, hops), num_bytes=rpc.num_bytes
         )
 
     def _spawn(self, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
@@ -156,12 +163,14 @@ class SimulatedGossip(MeshGossip):
         elif not self._mesh.ignores(peer):
             for message in rpc.messages:
                 self._hops_of.setdefault(message.id, hops)
-            self._perform(self._mesh.receive(peer, rpc, trio.current_time()))
+            events = self._mesh.receive(peer, rpc, self._network.time())
+            if events:
+                self._perform(events)
             self._hold_back(peer)
 
     def _hold_back(self, peer: PeerId) -> None:
         """Read nothing of a peer for a while that is over its rate."""
-        pause = self._mesh.pause(peer, trio.current_time())
+        pause = self._mesh.pause(peer, self._network.time())
         if pause is None:
             for rpc, hops in self._held.pop(peer, ()):
                 self.take(rpc, peer, hops)

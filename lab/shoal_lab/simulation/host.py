@@ -54,10 +54,16 @@ class OrderedPeers(frozenset[PeerId]):
         return iter(self._in_order)
 
 
-@dataclass(frozen=True, slots=True)
-class _SimulatedConnection:
+@dataclass(slots=True, eq=False)
+class SimulatedLink:
+    """One end of a connection."""
+
     direction: Direction
     since: float
+    latency_s: float
+    """One way, without jitter."""
+    last_due: float = 0.0
+    """Time when the latest message sent from this end arrives: the next comes no earlier."""
     waiting: dict[trio.CancelScope, None] = field(default_factory=dict)
     """Scopes of those that wait for an answer over it."""
 
@@ -79,7 +85,7 @@ class SimulatedHost(Host):
         self._num_refused = 0
         self._network = network
         self.address = address
-        self._peers: dict[PeerId, _SimulatedConnection] = {}
+        self._peers: dict[PeerId, SimulatedLink] = {}
         self._sorted: OrderedPeers | None = None
         self._servers: dict[str, SimulatedServer] = {}
         self._nursery: trio.Nursery | None = None
@@ -151,7 +157,7 @@ class SimulatedHost(Host):
                 direction=connection.direction,
                 opened_s=now - connection.since,
                 agent=AGENT,
-                latency_ms=2000 * self._network.latency(self.peer_id, peer_id),
+                latency_ms=2000 * connection.latency_s,
             )
             for peer_id, connection in self._peers.items()
         )
@@ -164,10 +170,18 @@ class SimulatedHost(Host):
     def is_connected(self, peer_id: PeerId) -> bool:
         return peer_id in self._peers
 
+    def link(self, peer_id: PeerId) -> SimulatedLink | None:
+        """Return this end of the connection to a peer."""
+        return self._peers.get(peer_id)
+
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the address at which a connected peer listens."""
         host = self._network.host(peer_id) if peer_id in self._peers else None
         return (host.address,) if host is not None else ()
+
+    def remote_address(self, peer_id: PeerId) -> str:
+        """Return the address at which a connected peer listens: no router is between."""
+        return next(iter(self.peer_addresses(peer_id)), "")
 
     def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
         """Do nothing: where a peer listens is known."""
@@ -320,7 +334,8 @@ class SimulatedHost(Host):
     def on_connected(self, peer_id: PeerId, direction: Direction) -> None:
         """Take a connection."""
         if peer_id not in self._peers:
-            self._peers[peer_id] = _SimulatedConnection(direction, trio.current_time())
+            latency_s = self._network.latency(self.peer_id, peer_id)
+            self._peers[peer_id] = SimulatedLink(direction, self._network.time(), latency_s)
             self._sorted = None
             self._tell(self._connected, peer_id)
 

@@ -63,21 +63,21 @@ class SimulatedNetwork:
         self._side: dict[PeerId, int] = {}
         """The part of a partitioned network that each host is in."""
         self._latency: dict[tuple[PeerId, PeerId], float] = {}
-        self._arrived: dict[tuple[PeerId, PeerId], float] = {}
         self._grains: list[int] = []
         self._actions: dict[int, list[Callable[[], None]]] = {}
         self._wake = trio.Event()
         self._next = -1
         self._ports = itertools.count(_FIRST_FREE_PORT)
-        self.now = 0.0
-        """The time, without asking Trio each time."""
+        self.time: Callable[[], float] = trio.current_time
+        """Returns the time; once the network runs, without asking Trio for its clock each time."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Deliver for ever."""
+        self.time = trio.lowlevel.current_clock().current_time
         task_status.started()
         while True:
-            self.now = trio.current_time()
-            while self._grains and self._grains[0] / GRAINS_A_SECOND <= self.now:
+            now = self.time()
+            while self._grains and self._grains[0] / GRAINS_A_SECOND <= now:
                 for action in self._actions.pop(heapq.heappop(self._grains)):
                     action()
             self._next = self._grains[0] if self._grains else -1
@@ -190,7 +190,6 @@ class SimulatedNetwork:
             host = self._hosts.get(here)
             if host is not None:
                 host.on_disconnected(there)
-            self._arrived.pop((here, there), None)
 
     def send(
         self,
@@ -206,15 +205,15 @@ class SimulatedNetwork:
         if not self.reaches(source, target) or self.rng.random() < self.links.loss:
             return
         late = 1 + self.rng.random() * self.links.jitter
-        due = trio.current_time() + self.latency(source, target) * late
-        due = max(due, self._arrived.get((source, target), 0.0))
-        self._arrived[source, target] = due
-        receiver = self._hosts.get(target)
+        sender, receiver = self._hosts.get(source), self._hosts.get(target)
+        link = None if sender is None else sender.link(target)
+        if link is None or receiver is None:
+            return
+        link.last_due = due = max(self.time() + link.latency_s * late, link.last_due)
 
         def arrive() -> None:
-            # The host of that time, not one that was started since under the same id.
-            same = receiver is not None and receiver is self._hosts.get(target)
-            if receiver is not None and same and receiver.is_connected(source):
+            # A host that has gone has no connections; one that came since under its id is another.
+            if receiver.is_connected(source):
                 deliver(receiver)
 
         self.call_at(due, arrive)
