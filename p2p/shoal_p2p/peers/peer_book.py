@@ -6,6 +6,7 @@ What only others said of a peer is not in it.  No I/O of its own. Bounded: 256 p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -90,6 +91,8 @@ class PeerBook:
         self._max_peers = max_peers
         self._max_addresses = max_addresses
         self._entries: dict[PeerId, BookEntry] = {}
+        self._num_of: Counter[str | None] = Counter()
+        """Entries by network."""
         self._ranked: tuple[BookEntry, ...] | None = None
         self._text: str | None = None
         """Results of `ranked` and `to_json`, kept until something changes."""
@@ -135,21 +138,31 @@ class PeerBook:
         if not addresses:
             return
         entry = replace(entry, addresses=addresses)
+        if (old := self._entries.get(entry.peer_id)) is not None:
+            self._uncount(old)
         self._entries[entry.peer_id] = entry
+        self._num_of[_network(entry)] += 1
         self._ranked = self._text = None
         if (pool := self._too_many_with(entry)) and (gone := max(pool, key=_goes_first)):
             never_reached = entry.num_successes == 0 < gone.num_successes
             forgotten = entry if never_reached else gone
             del self._entries[forgotten.peer_id]
+            self._uncount(forgotten)
+
+    def _uncount(self, entry: BookEntry) -> None:
+        network = _network(entry)
+        self._num_of[network] -= 1
+        if not self._num_of[network]:
+            del self._num_of[network]
 
     def _too_many_with(self, entry: BookEntry) -> list[BookEntry]:
         """Return of whom one must go for `entry`; nobody while there is room."""
         network = _network(entry)
+        is_crowded = network is not None and self._num_of[network] > MAX_OF_NETWORK
+        if not is_crowded and len(self._entries) <= self._max_peers:
+            return []
         others = [e for e in self._entries.values() if e.peer_id != entry.peer_id]
-        beside = [e for e in others if network is not None and _network(e) == network]
-        if len(beside) >= MAX_OF_NETWORK:
-            return beside
-        return others if len(self._entries) > self._max_peers else []
+        return [e for e in others if _network(e) == network] if is_crowded else others
 
     def to_json(self) -> str:
         """Return the book as text."""
