@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,23 @@ def test_a_row_that_asks_a_held_out_question_again_is_not_for_training(tmp_path:
         assert {text for text, part in by_row.items() if part is not Split.TRAINING} == {
             "  what is  7?"
         }
+
+
+def test_a_file_of_another_number_of_rows_is_refused(tmp_path: Path) -> None:
+    spec = load_task_file(write(tmp_path, CAPITALS))
+    with pytest.raises(FamilyError, match="has 20 rows"):
+        HereWorker([replace(spec, config={**spec.config, "rows": 21})])
+
+
+def test_a_family_that_its_worker_refuses_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, CAPITALS, reward="reward.py")
+    (tmp_path / "reward.py").write_text("raise OSError('no')\n")
+    assert main(["tasks", "mine", "--task-file", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("shoal tasks: ") and said.endswith("line 1: OSError: no\n")
+    assert said.count("\n") == 1
 
 
 def test_a_file_that_keeps_no_rows_is_not_evaluated_on(tmp_path: Path) -> None:
