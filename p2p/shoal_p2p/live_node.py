@@ -223,9 +223,10 @@ class LiveNode:
         await nursery.start(self.archive.run, self.manifest)
 
     async def close(self) -> None:
-        """Close all connections: whom this parts from has not left."""
+        """Close all connections, whom this parts from has not left, and write what they brought."""
         self._attendance.end()
         await self.peer.host.close()
+        await self.pool.write_all()
 
     async def hand_over(self) -> None:
         """Wait until what is unsent has gone out, and what is only announced is with somebody."""

@@ -171,6 +171,7 @@ class ExchangeNode:
         signed = reopen_batch(envelope, max_bytes=self.manifest.rules.max_batch_bytes)
         self.ledger.remember(signed.publisher, signed.batch.sequence, signed.batch_id, 0.0)
         await self.pool.keep_all([signed])
+        await self.pool.write_all()
 
     def heard(self) -> set[int]:
         """Return the tasks of others' groups that have entered the buffer."""

@@ -153,10 +153,11 @@ class LocalNode:
         ).run()
 
     async def receive(self, signed: SignedBatch) -> None:
-        """Take in a batch of another node as if it had been validated."""
+        """Take in a batch of another node, which is on disk then, as if it had been validated."""
         # By a connection of its own, as publishers do: strangers share by connection.
         brought_by = signed.brought_by or signed.publisher
         await self.pool.keep_all([replace(signed, brought_by=brought_by)])
+        await self.pool.write_all()
 
 
 @asynccontextmanager

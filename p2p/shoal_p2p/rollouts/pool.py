@@ -27,6 +27,7 @@ from shoal_p2p.rollouts.restoring import restore
 from shoal_p2p.standing.reputation import Reputation
 from shoal_p2p.standing.sampling import SamplingStandings
 from shoal_p2p.store.store import Bringer, Store, StoredBatch, StoreError
+from shoal_wire.limits import WHOLE_MESSAGE_BYTES
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import (
     BatchId,
@@ -45,6 +46,13 @@ log = logging.getLogger(__name__)
 GROUPS_A_STEP, COMPLETIONS_A_STEP = 64, 256
 """The most that goes into the buffer before everybody else has a turn: two milliseconds or so, most
 of it for long completions, which are cut short to be shown."""
+WRITTEN_AFTER_S = 0.5
+"""Longest wait of a batch in the buffer for the disk, so that what comes meanwhile shares its
+transaction, which took an eighth of a delivery's CPU. A kill costs others' batches of that time,
+which the next start asks peers for."""
+WRITTEN_BYTES = WHOLE_MESSAGE_BYTES
+"""Envelopes that wait for the disk. Beyond it they are written at once: so what was pulled, which
+is larger, can be pulled from here without delay."""
 _SWEEP_SECONDS = 5.0
 _PRUNE_SECONDS = 60.0
 _SERVED_MS = 600_000
@@ -105,6 +113,12 @@ class RolloutPool:
         self._withdrawn: BoundedDict[BatchId, None] = BoundedDict()
         self.restored = trio.Event()
         """Set once what is on disk is in the buffer and known to the ledger."""
+        self._unwritten: list[tuple[SignedBatch, Bringer | None, int]] = []
+        """Batches in the buffer that are not on disk yet, who brought each, and when, in
+        milliseconds of the wall clock."""
+        self._unwritten_bytes = 0
+        self._has_kept = trio.Event()
+        """Set when there are such."""
         self._turn_groups = self._turn_completions = 0
         """Taken in since everybody else had a turn."""
         self.groups_received = 0
@@ -135,8 +149,20 @@ class RolloutPool:
             self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=own))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sweep out what has aged, in memory and on disk, until cancelled."""
-        task_status.started()
+        """Write what is kept, and sweep out what has aged, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write_for_ever)
+            task_status.started()
+            await self._sweep_for_ever()
+
+    async def _write_for_ever(self) -> None:
+        while True:
+            await self._has_kept.wait()
+            await trio.sleep(WRITTEN_AFTER_S)
+            self._has_kept = trio.Event()
+            await self.write_all()
+
+    async def _sweep_for_ever(self) -> None:
         next_prune = trio.current_time() + _PRUNE_SECONDS
         while True:
             await trio.sleep(_SWEEP_SECONDS)
@@ -146,19 +172,20 @@ class RolloutPool:
                 await self._prune()
 
     async def keep_all(self, batches: Sequence[SignedBatch]) -> None:
-        """Put validated batches into the buffer, in their order, then write them to disk together.
+        """Put validated batches into the buffer, in their order; they are written to disk soon.
 
         Their durability is a convenience (a restart keeps its buffer), so on a full disk the groups
         are used all the same, and are in memory alone.
         """
-        kept = []
         for signed in batches:
             bringer = self._bringer(signed.brought_by)
             self.groups_received += len(signed.batch.groups)
             if await self._buffered(signed, trio.current_time(), bringer):
-                kept.append((signed, bringer))
-        if kept := [one for one in kept if one[0].batch_id not in self._withdrawn]:
-            await self._write(kept)
+                self._unwritten.append((signed, bringer, self._store.wall_ms()))
+                self._unwritten_bytes += len(signed.envelope)
+        self._has_kept.set()
+        if self._unwritten_bytes >= WRITTEN_BYTES:
+            await self.write_all()
 
     def _bringer(self, brought_by: PeerId | None) -> Bringer | None:
         """Return who brings something now, with its network, which its connection shows."""
@@ -203,19 +230,22 @@ class RolloutPool:
             await trio.lowlevel.checkpoint()
             self._turn_groups, self._turn_completions = len(step), num_completions
 
-    async def _write(self, kept: Sequence[tuple[SignedBatch, Bringer | None]]) -> None:
-        """Write batches to disk in one transaction; tell who keeps some."""
-        received_ms = self._store.wall_ms()
+    async def write_all(self) -> None:
+        """Write what is kept and not on disk yet, in one transaction; tell who keeps some of it."""
+        kept = [one for one in self._unwritten if one[0].batch_id not in self._withdrawn]
+        self._unwritten, self._unwritten_bytes = [], 0
+        if not kept:
+            return
         rows = [
             (one.batch_id, one.publisher, one.batch.sequence, one.envelope, received_ms, bringer)
-            for one, bringer in kept
+            for one, bringer, received_ms in kept
         ]
         try:
             await self._store.add_all(rows)
         except StoreError as error:
             log.log(error.log_level, "batches kept in memory only: %s", error)
             return
-        for signed, _ in kept:
+        for signed, _, received_ms in kept:
             if signed.batch_id not in self._withdrawn:
                 self._tell(BatchKept(signed=signed, received_ms=received_ms, own=False))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,14 @@ from shoal_p2p.fetch.shelf import Shelf
 from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.rollouts import pool as pool_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
+from shoal_p2p.store.statements import External
 from shoal_p2p.store.store import StoreError, StoreFault
 from shoal_wire.digests import group_id
-from shoal_wire.types import GroupId, PeerId, SignedBatch
+from shoal_wire.types import BatchId, GroupId, PeerId, SignedBatch
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, open_local_node, wall_ms
+from tests.support.nodes import until
 
 MANIFEST = make.swarm()
 ME = make.fresh_identity()
@@ -187,10 +190,48 @@ async def test_what_is_withdrawn_while_others_are_kept_is_not_written(tmp_path: 
             while len(external_ids(node)) < 3:
                 await trio.lowlevel.checkpoint()
             await node.pool.withdraw(pair)
+        await node.pool.write_all()
         kept = [event.signed for event in notes.events if isinstance(event, BatchKept)]
         assert sorted(one.batch_id for one in kept) == sorted(one.batch_id for one in others)
     async with start(tmp_path) as node:
         assert external_ids(node) == {group_id(one.batch.groups[0]) for one in others}
+
+
+async def test_what_comes_within_half_a_second_shares_a_transaction(tmp_path: Path) -> None:
+    ann, notes, writes = author(), Notes(), list[int]()
+
+    def on_disk() -> list[BatchId]:
+        return [one.signed.batch_id for one in notes.events if isinstance(one, BatchKept)]
+
+    async with start(tmp_path) as node:
+        node.pool._keepers, add_all = (notes,), node.store.add_all
+
+        async def counted(rows: Sequence[External]) -> None:
+            writes.append(len(rows))
+            await add_all(rows)
+
+        node.store.add_all = counted
+        came = [batch(ann, number, sequence=number) for number in (1, 2, 3)]
+        for signed in came:
+            await node.pool.keep_all([signed])
+        assert len(external_ids(node)) == 3
+        assert not on_disk(), "it is in the buffer first"
+        await until(lambda: len(on_disk()) == 3)
+        assert (on_disk(), writes) == ([one.batch_id for one in came], [3])
+        # Many bytes do not wait: others may pull them.
+        texts = [random.Random(number).randbytes(40_000).hex() for number in range(2)]
+        large = ann.signed(ann.batch([make.group(9, texts)], sequence=9))
+        await node.pool.keep_all([large])
+        assert on_disk()[-1] == large.batch_id
+
+
+async def test_a_node_that_ends_in_order_has_written_what_came(tmp_path: Path) -> None:
+    signed = batch(author(), 1)
+    async with start(tmp_path) as node:
+        await node.pool.keep_all([signed])
+        await node.live.close()
+    async with start(tmp_path) as node:
+        assert external_ids(node) == {group_id(make.group(1))}
 
 
 async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> None:

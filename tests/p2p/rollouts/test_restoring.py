@@ -157,7 +157,7 @@ async def test_who_brought_a_batch_and_by_which_network_outlives_a_restart(tmp_p
         await node.receive(batch(ann, 1, 2))
         node.pool._network_of = lambda _peer: "10.1.2.0/24"
         passed_on = batch(bob, 3)
-        await node.pool.keep_all([replace(passed_on, brought_by=carrier)])
+        await node.receive(replace(passed_on, brought_by=carrier))
         before = brought(node)
     assert before == {
         (ann.peer_id, ann.peer_id, ann.peer_id, True),
