@@ -12,7 +12,9 @@ peer.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import random
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -271,7 +273,6 @@ class _Pipes:
 
     def __init__(self) -> None:
         self._process: WorkerProcess | None = None
-        self._stream: trio.StapledStream | None = None
         self._deadline = 0.0
 
     async def do(self, step: talk.Step) -> talk.Outcome:
@@ -291,8 +292,6 @@ class _Pipes:
                     await self._kill()
         except trio.TooSlowError:
             return TimeoutError("the task worker did not answer in time")
-        except trio.BrokenResourceError:
-            return BrokenPipeError("the task worker is gone")
         except OSError as error:
             return error
         return None
@@ -300,33 +299,36 @@ class _Pipes:
     def _launch(self, step: talk.Launch) -> int:
         # Not in a helper thread: the kernel would end the worker together with that thread.
         self._process = process = WorkerProcess(is_of_a_judge=step.is_of_a_judge)
-        self._stream = trio.StapledStream(
-            trio.lowlevel.FdStream(process.write_fd), trio.lowlevel.FdStream(process.read_fd)
-        )
         return process.pid
 
     async def _send(self, data: bytes) -> None:
-        assert self._stream is not None
-        with trio.fail_at(self._deadline):
-            # The worker reads a frame to its end before it writes one, so this cannot lock up.
-            await self._stream.send_all(data)
+        assert self._process is not None
+        # The worker reads a frame to its end before it writes one, so this cannot lock up.
+        rest = memoryview(data)
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[os.write(self._process.write_fd, rest) :]
+            if not rest:
+                return
+            with trio.fail_at(self._deadline):
+                await trio.lowlevel.wait_writable(self._process.write_fd)
 
     async def _receive(self) -> bytes:
-        assert self._stream is not None
+        assert self._process is not None
         with trio.fail_at(self._deadline):
-            return bytes(await self._stream.receive_some(READ_BYTES))
+            await trio.lowlevel.wait_readable(self._process.read_fd)
+        return os.read(self._process.read_fd, READ_BYTES)
 
     async def _kill(self) -> None:
         """Kill the worker and collect its status, also when cancelled."""
         process, self._process = self._process, None
-        stream, self._stream = self._stream, None
         if process is None:
             return
         process.kill()
+        os.close(process.write_fd)
+        os.close(process.read_fd)
         with trio.move_on_after(REAP_SECONDS) as scope:
             scope.shield = True
-            if stream is not None:
-                await stream.aclose()
             # A child's end has no event on every platform; after a kill it comes at once.
             while not process.reaped():  # noqa: ASYNC110
                 await trio.sleep(_REAP_POLL_SECONDS)

@@ -213,7 +213,8 @@ class _Lane:
         try:
             with trio.move_on_at(deadline):
                 while job.rest:
-                    await job.turn.wait()
+                    if not job.turn.is_set():
+                        await job.turn.wait()
                     await self._serve(job)
                     self._end_turn(job)
                     if job.rest:
