@@ -94,7 +94,8 @@ class _Swarm:
             "proxies": {}, "is_bootstrap": len(identities) == 1, "num_nodes": len(identities),
             "offset": 0, "keys": keys, "counted": counted, "slowness": self.slowness,
         }  # fmt: skip
-        path = os.pathsep.join([str(tree), str(tree / "proto")])
+        rooms = (".", "proto", "p2p", "policy", "bootstrap", "lab")  # else those installed here
+        path = os.pathsep.join(str(tree / room) for room in rooms)
         process = subprocess.Popen(
             [sys.executable, "-P", str(_WORKER), json.dumps(config)],
             cwd=tree,
