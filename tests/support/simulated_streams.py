@@ -119,6 +119,10 @@ class Stream(NetStream):
         """As `INetStream` has it."""
         await self._outward.write(data)
 
+    def write_now(self, _data: bytes) -> bool:
+        """Send nothing: whatever is written waits for its turn."""
+        return False
+
     async def close(self) -> None:
         """Write no more."""
         await trio.lowlevel.checkpoint()

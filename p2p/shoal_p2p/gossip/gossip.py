@@ -19,6 +19,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -219,6 +220,9 @@ class Libp2pGossip(MeshGossip):
 
     async def _take_slot(self, slots: trio.Semaphore, peer: PeerId) -> None:
         """Take a slot; the mesh learns again and again that the peer is not read meanwhile."""
+        if slots.value == self._limits.max_validating_per_peer:
+            slots.acquire_nowait()
+            return
         while slots.value == 0:
             asked_at = trio.current_time()
             with trio.move_on_after(_SLOT_PAUSE_S) as pause:
@@ -261,7 +265,11 @@ class Libp2pGossip(MeshGossip):
     async def _talk_over(self, stream: Stream, peer: PeerId) -> None:
         """Write what is for a peer until the stream ends."""
         limits = self._limits
-        queue = OutboundQueue(max_frames=limits.max_queue_frames, max_bytes=limits.max_queue_bytes)
+        queue = OutboundQueue(
+            max_frames=limits.max_queue_frames,
+            max_bytes=limits.max_queue_bytes,
+            write_now=partial(_write_now, stream),
+        )
         self._queues[peer] = queue
         knows_idontwant = stream.get_protocol() == _WITH_IDONTWANT
         now = trio.current_time()
@@ -289,6 +297,13 @@ class Libp2pGossip(MeshGossip):
             if len(queue) or len(frames) > 1:
                 self._watch.on_behaviour(peer, Cause.SLOW_READER)
             abort(stream)
+
+
+def _write_now(stream: Stream, frame: bytes) -> bool:
+    try:
+        return below(stream).write_now(frame)
+    except AnyStreamError:  # the writer meets it, too, and ends the connection
+        return False
 
 
 async def _close_with(queue: OutboundQueue, stream: Stream) -> None:

@@ -1,8 +1,13 @@
-"""The queue of frames towards one peer: bounded in frames and bytes, control first."""
+"""The queue of frames towards one peer: bounded in frames and bytes, control first.
+
+A small frame that finds nothing before it is written at once. Waking the writer for each was a
+twentieth of what a delivery costs.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import trio
 
@@ -12,6 +17,9 @@ _PREFIX_BYTES = 4
 """Longest length prefix, of an RPC of `MAX_RPC_BYTES`."""
 _MAX_CONTROL_BYTES = MAX_RPC_BYTES
 """Control has room of its own, so that a full queue of messages does not keep a PRUNE back."""
+_AT_ONCE_BYTES = 16 * 1024
+"""Largest frame that is written at once: a large one for each of eight peers would be half a
+millisecond in which nobody else runs."""
 
 
 class _Lane:
@@ -48,7 +56,17 @@ class _Lane:
 class OutboundQueue:
     """Full means: the frame is refused; the caller decides whether to wait."""
 
-    def __init__(self, *, max_frames: int, max_bytes: int) -> None:
+    def __init__(
+        self,
+        *,
+        max_frames: int,
+        max_bytes: int,
+        write_now: Callable[[bytes], bool] = lambda _frame: False,
+    ) -> None:
+        """`write_now` sends a frame if that needs no waiting; False says that it did not."""
+        self._write_now = write_now
+        self._is_idle = False
+        """True while the writer has nothing to write."""
         self._control = _Lane(max_frames, _MAX_CONTROL_BYTES)
         self._data = _Lane(max_frames, max_bytes)
         self._is_closed = False
@@ -76,6 +94,9 @@ class OutboundQueue:
         is_sendable = len(frame) <= MAX_RPC_BYTES + _PREFIX_BYTES
         if self._is_closed or not is_sendable or not lane.has_room(len(frame)):
             return False
+        is_first = self._is_idle and not len(self)
+        if is_first and len(frame) <= _AT_ONCE_BYTES and self._write_now(frame):
+            return True
         lane.append(frame)
         self._notify_all()
         return True
@@ -84,7 +105,9 @@ class OutboundQueue:
         """Wait for the next frame, and return with it what else waits, up to `max_bytes` together;
         none once the queue is closed."""
         while not self._is_closed and not len(self):
+            self._is_idle = True
             await self._changed.wait()
+        self._is_idle = False
         frames: list[bytes] = []
         room = max_bytes
         while len(self):

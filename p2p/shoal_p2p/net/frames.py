@@ -44,10 +44,15 @@ class Baton:
 
     async def acquire(self) -> None:
         """Wait until it is free, and take it. Does not let others run if it is."""
-        if self._free.value:
-            self._free.acquire_nowait()
-        else:
+        if not self.take():
             await self._free.acquire()
+
+    def take(self) -> bool:
+        """Take it if it is free."""
+        if not self._free.value:
+            return False
+        self._free.acquire_nowait()
+        return True
 
     def release(self) -> None:
         """Give it to who has waited longest."""
@@ -112,6 +117,27 @@ class FramedYamux(Yamux):
             ConnectionClosedError: the connection is gone.
         """
         await self._turn.acquire()
+        if self._begin(data):
+            await self._let_others_run(len(data))
+        else:
+            await self._finish_apart()
+
+    def write_frame_now(self, data: bytes) -> bool:
+        """Write one frame unless it is another's turn, or others are to run first. What the socket
+        does not take at once a task of the connection sends.
+
+        Raises:
+            ConnectionClosedError: the connection is gone.
+        """
+        if self._written >= BYTES_A_TURN or not self._turn.take():
+            return False
+        self._written += max(len(data), _FRAME_COST_BYTES)
+        if not self._begin(data):
+            self._send_rest()
+        return True
+
+    def _begin(self, data: bytes) -> bool:
+        """Write a frame in the turn that was taken; True if that was all, and the turn is over."""
         try:
             is_gone = self._below.begin(data)
         except BaseException:
@@ -119,9 +145,7 @@ class FramedYamux(Yamux):
             raise
         if is_gone:
             self._turn.release()
-            await self._let_others_run(len(data))
-            return
-        await self._finish_apart()
+        return is_gone
 
     async def _let_others_run(self, num_bytes: int) -> None:
         self._written += max(num_bytes, _FRAME_COST_BYTES)
@@ -130,18 +154,21 @@ class FramedYamux(Yamux):
             await trio.lowlevel.checkpoint()
 
     async def _finish_apart(self) -> None:
-        if self._nursery is None:
-            self._turn.release()
-            raise ConnectionClosedError("the connection has not begun")
-        rest = _Rest(self._below, self._turn)
-        try:
-            self._nursery.start_soon(rest.send)
-        except RuntimeError as error:  # it has ended, and this frame with it
-            self._turn.release()
-            raise ConnectionClosedError("the connection has ended") from error
+        rest = self._send_rest()
         await rest.over.wait()
         if not rest.is_sent:
             raise ConnectionClosedError("the connection ended in the middle of a frame")
+
+    def _send_rest(self) -> _Rest:
+        rest = _Rest(self._below, self._turn)
+        try:
+            if self._nursery is None:
+                raise RuntimeError("the connection has not begun")
+            self._nursery.start_soon(rest.send)
+        except RuntimeError as error:  # it has not begun, or ended, and this frame with it
+            self._turn.release()
+            raise ConnectionClosedError("the connection does not run") from error
+        return rest
 
 
 class _Rest:

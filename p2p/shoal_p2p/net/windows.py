@@ -192,6 +192,20 @@ class WindowedStream(YamuxStream):
             await self.conn._write_frame(header + data[start : start + size])
             start += size
 
+    def write_now(self, data: bytes) -> bool:
+        """Send `data` in one frame if that needs no waiting; else send nothing and return False.
+
+        Raises:
+            ConnectionClosedError: the connection is gone.
+        """
+        if self.closed or self.send_closed or len(data) > min(self.send_window, _MAX_BODY_BYTES):
+            return False
+        header = _header(TYPE_DATA, 0, self.stream_id, len(data))
+        if not self.conn.write_frame_now(header + data):
+            return False
+        self.send_window -= len(data)
+        return True
+
     async def _wait_for_room(self) -> None:
         with trio.move_on_after(_WINDOW_DEADLINE_S):
             while self.send_window <= 0 and not self.closed:

@@ -57,6 +57,42 @@ async def test_outbound_queue_is_bounded_and_puts_control_first() -> None:
     assert not queue.push(b"late")
 
 
+async def test_a_small_frame_that_finds_nothing_before_it_is_written_at_once() -> None:
+    written: list[bytes] = []
+
+    def write_now(frame: bytes) -> bool:
+        if not can_write:
+            return False
+        written.append(frame)
+        return True
+
+    can_write = True
+    queue = OutboundQueue(max_frames=3, max_bytes=1 << 20, write_now=write_now)
+    assert queue.push(b"before the writer")
+    popped: list[bytes] = []
+
+    async def write() -> None:
+        while frames := await queue.pop(100):
+            popped.extend(frames)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await trio.testing.wait_all_tasks_blocked()
+        assert queue.push(b"now")
+        assert queue.push(bytes(100_000))
+        assert queue.push(b"behind it")
+        assert (written, popped) == ([b"now"], [b"before the writer"])
+        await trio.testing.wait_all_tasks_blocked()
+        can_write = False
+        assert queue.push(b"later")
+        await trio.testing.wait_all_tasks_blocked()
+        assert popped[1:] == [bytes(100_000), b"behind it", b"later"]
+        can_write = True
+        queue.close()
+        assert not queue.push(b"too late")
+    assert written == [b"now"]
+
+
 async def test_waiting_for_room_ends_with_room_or_with_the_queue() -> None:
     queue = OutboundQueue(max_frames=1, max_bytes=100)
     outcomes: list[bool] = []

@@ -162,6 +162,29 @@ async def test_after_a_part_of_a_frame_nothing_follows() -> None:
     assert len(below.out) == 5
 
 
+async def test_a_frame_is_written_now_or_not_at_all() -> None:
+    below = FakeChannel(takes=[30, 5], is_initiator=True)
+    async with muxer(below) as muxed:
+        stream = muxed._add_stream(1, is_initiator=True)
+        assert stream.write_now(b"first")
+        assert frames_in(bytes(below.out)) == [b"first"]
+        assert stream.send_window == WINDOW_BYTES - 5
+        assert stream.write_now(b"in parts")
+        assert not stream.write_now(b"another"), "the rest of a frame is to go first"
+        below.room.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert frames_in(bytes(below.out)) == [b"first", b"in parts"]
+        stream.send_window = 6
+        assert not stream.write_now(b"another")
+        stream.send_window, stream.closed = WINDOW_BYTES, True
+        assert not stream.write_now(b"another")
+        stream.closed = False
+        below._rest = b"of a message that nobody finishes"
+        with pytest.raises(ConnectionClosedError):
+            stream.write_now(b"another")
+        assert not muxed._turn.locked()
+
+
 async def test_what_a_socket_does_not_take_at_once_comes_whole() -> None:
     async with sockets() as (one, other):
         traffic = Traffic()
@@ -272,6 +295,14 @@ async def test_others_run_while_one_task_writes_much(size: int) -> None:
         assert other.turns >= count // FRAMES_A_TURN // 2
         assert other.turns >= count * size // BYTES_A_TURN // 2
         nursery.cancel_scope.cancel()
+
+
+async def test_what_is_written_now_keeps_nobody_waiting() -> None:
+    async with muxer(FakeChannel(is_initiator=True)) as muxed:
+        stream = muxed._add_stream(1, is_initiator=True)
+        assert [stream.write_now(b"x") for _ in range(200)].count(True) == FRAMES_A_TURN
+        await stream.write(b"x")
+        assert stream.write_now(b"x"), "others have run"
 
 
 async def test_others_run_while_a_stream_brings_many_small_messages() -> None:
