@@ -263,33 +263,27 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, pha
     """Train, or work for the process that does."""
     import torch
 
-    from shoal_policy.distributed import Leader, follow, join
+    from shoal_policy.distributed import join
     from shoal_policy.model.from_settings import refuse_wrong_model
     from shoal_policy.sapo import Means
-    from shoal_policy.sharded import ShardedLeader, follow_sharded, refuse_unsharded
+    from shoal_policy.sharded import Leader, follow
     from shoal_policy.trainer import Trainer
 
     if settings.threads:
         torch.set_num_threads(settings.threads)
     ranks = join()
-    sharded = ranks is not None and ranks.shards
-    if sharded:
-        refuse_unsharded(settings)
     if ranks is not None and ranks.rank > 0:
-        (follow_sharded if sharded else follow)(settings, ranks)
+        follow(settings, ranks)
         return EXIT_OK
-    leader: Leader | ShardedLeader | None = None
-    if ranks is not None:
-        leader = ShardedLeader(ranks, settings) if sharded else Leader(ranks)
-    means = Means(generate=leader.generate, update=leader.update) if leader else Means()
-    loading = settings
-    if isinstance(leader, ShardedLeader):
-        means = replace(means, held=leader)
+    leader = Leader(ranks, settings) if ranks is not None else None
+    means, loading = Means(), settings
+    if leader is not None:
+        means = Means(generate=leader.generate, update=leader.update, held=leader)
         loading = settings.model_copy(update={"device": "cpu"})  # no device need hold all of it
     means = replace(means, generator=_server(settings, stop))
     with _only_trainer(settings, stop):
         # Before it waits for a node and starts a worker.
-        refuse_wrong_model(settings, parts=ranks.size if ranks is not None and sharded else 1)
+        refuse_wrong_model(settings, parts=ranks.size if ranks is not None else 1)
         make = partial(Trainer, means=means)
         code = _with_tasks(loading, stop, supervision, phases, make)
     if leader is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import torch
-
-from shoal_policy.checkpoint.saving import Snapshot
 from shoal_policy.model.loading import Policy
+from shoal_policy.model.reference import load_reference
+from shoal_policy.model.sharding import all_finite
 from shoal_policy.rollback import restore
+from shoal_settings.schema import Settings
 
 
 class WeightAccess(Protocol):
@@ -19,8 +19,12 @@ class WeightAccess(Protocol):
         """Take over what was loaded; return what is to be trained in its place."""
         ...
 
-    def snapshot(self, policy: Policy, optimizer: Any) -> Snapshot | None:
-        """All of both, for a checkpoint; None where they are their own."""
+    def reference(self, settings: Settings, policy: Policy, *, seed: int) -> Policy | None:
+        """Return what the KL term measures from; see `model.reference.load_reference`."""
+        ...
+
+    def finite(self, policy: Policy) -> bool:
+        """Return whether every weight is a finite number."""
         ...
 
     def restore(self, policy: Policy, optimizer: Any, good: Policy, good_optimizer: Any) -> None:
@@ -36,9 +40,13 @@ class Here:
         """Return both as they are."""
         return policy, optimizer
 
-    def snapshot(self, policy: Policy, optimizer: Any) -> Snapshot | None:
-        """Return None: both are their own snapshot."""
-        return None
+    def reference(self, settings: Settings, policy: Policy, *, seed: int) -> Policy | None:
+        """See `WeightAccess`."""
+        return load_reference(settings, policy, seed=seed)
+
+    def finite(self, policy: Policy) -> bool:
+        """See `WeightAccess`."""
+        return all_finite(policy.model.parameters())
 
     def restore(self, policy: Policy, optimizer: Any, good: Policy, good_optimizer: Any) -> None:
         """See `WeightAccess`."""
@@ -46,9 +54,3 @@ class Here:
 
 
 THIS_PROCESS: Final = Here()
-
-
-def finite(policy: Policy, snapshot: Snapshot | None) -> bool:
-    """Return whether every weight is a finite number."""
-    weights = policy.model.parameters() if snapshot is None else snapshot.weights.values()
-    return all(bool(torch.isfinite(weight.detach()).all()) for weight in weights)

@@ -13,7 +13,6 @@ from typing import Any
 
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.memory import can_checkpoint
-from shoal_policy.model.reference import load_reference
 from shoal_policy.round.config import round_config
 from shoal_policy.sapo import THIS_PROCESS, Learner, Means, Rounds
 from shoal_policy.surroundings import Surroundings
@@ -22,7 +21,12 @@ from shoal_settings.schema import Settings
 
 
 def learner_of(
-    settings: Settings, policy: Policy, *, seed: int, optimizer: Any | None = None
+    settings: Settings,
+    policy: Policy,
+    *,
+    seed: int,
+    optimizer: Any | None = None,
+    means: Means = THIS_PROCESS,
 ) -> Learner:
     """Return what rounds train: a policy with its optimiser, and the reference of a KL term.
 
@@ -34,7 +38,7 @@ def learner_of(
     return Learner(
         policy=policy,
         optimizer=optimizer_of(settings, policy) if optimizer is None else optimizer,
-        reference=load_reference(settings, policy, seed=seed),
+        reference=means.held.reference(settings, policy, seed=seed),
     )
 
 

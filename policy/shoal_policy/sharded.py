@@ -1,11 +1,13 @@
-"""A policy that no single process holds: FSDP2 over the ranks of `shoal_policy.distributed`.
+"""One policy on several processes, each with a part of it: FSDP2 over `shoal_policy.distributed`.
 
-    rank 0: the trainer ── "gather", "update", "give me all" ──▶ every other rank: `follow_sharded`
+    rank 0: the trainer as ever ──────── an order ───────▶ every other rank: `follow`
+            node, tasks, rewards, checkpoints, logs          a `Part`, nothing else
     each rank: its part of weights and optimiser; its share of prompts and rows
 
-What rank 0 loads is dealt out once. A checkpoint is gathered, the very folder that one process
-would have written: a run may go on with any number of ranks, and exports as ever. Other ranks wait
-for orders; what rank 0 does alone (evaluation, examples on trial) asks them for their parts first.
+What rank 0 loads is dealt out once, and each rank steps its part. A checkpoint is gathered, the
+very folder that one process would have written: a run may go on with any number of ranks, and
+exports as ever. An order is a method of `Part` with its arguments. What rank 0 does alone
+(evaluation, examples on trial) borrows the other ranks' parts first.
 """
 
 from __future__ import annotations
@@ -13,27 +15,30 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from shoal_policy.checkpoint.saving import Snapshot
-from shoal_policy.distributed import (
-    GenerateOrder,
-    Leading,
-    RankError,
-    Ranks,
-    UpdateOrder,
-    generate_part,
-    together,
+from shoal_policy.distributed import Ranks, together
+from shoal_policy.generation.local import (
+    Draws,
+    OnStep,
+    SampledCompletion,
+    check,
+    generate,
+    uniforms,
 )
 from shoal_policy.model.from_settings import fresh_policy
-from shoal_policy.model.loading import Policy, compute_dtype, device_of
+from shoal_policy.model.loading import ModelError, Policy, compute_dtype, device_of
 from shoal_policy.model.prefix_cache import forget
+from shoal_policy.model.reference import load_reference
 from shoal_policy.model.sharding import (
+    OptimizerState,
+    all_finite,
     deal_optimizer,
     deal_weights,
     gathered,
@@ -43,120 +48,176 @@ from shoal_policy.model.sharding import (
 )
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, optimizer_of, update
 from shoal_settings.schema import Settings
+from shoal_wire.types import SamplingParams
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-State = dict[int, dict[str, torch.Tensor]]
-"""An optimiser's, by a parameter's number."""
 
+class Part:
+    """One rank's part of a policy and its optimiser. All ranks call a method at the same time."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Take:
-    """Deal out the weights of rank 0, and this state of its optimiser."""
+    def __init__(
+        self, ranks: Ranks, settings: Settings, policy: Policy, state: OptimizerState
+    ) -> None:
+        """Deal out a policy that every rank has loaded onto its host.
 
-    known: dict[int, dict[str, float | None]]
-    """State of each parameter: a number, or None for a tensor that rank 0 deals out."""
-    weights_too: bool
+        Trained weights and the optimiser's `state` are rank 0's; other ranks pass no state.
+        """
+        self._ranks, self._settings = ranks, settings
+        for weight in policy.model.parameters():
+            if weight.requires_grad:
+                dist.broadcast(weight.data, src=0)
+        self.policy = self._dealt(policy)
+        self._optimizer = optimizer_of(settings, self.policy)
+        deal_optimizer(self._optimizer, state, ranks.tell)
+        self._reference: Policy | None = None
 
-
-class _Gather:
-    """Gather all weights, until the next order."""
-
-
-class _Release:
-    """Release the gathered weights."""
-
-
-class _SnapshotOrder:
-    """Gather weights and optimiser for rank 0."""
-
-
-def refuse_unsharded(settings: Settings) -> None:
-    """Raise RankError for what a policy in parts does not do."""
-    if settings.generator == "vllm":
-        raise RankError("--generator vllm: sharded weights are not served; start without FSDP")
-    if settings.kl_beta:
-        raise RankError("--kl-beta: a reference is not sharded; start without FSDP, or without it")
-
-
-class ShardedPart:
-    """One rank's part of a policy and its optimiser; every method is collective."""
-
-    def __init__(self, ranks: Ranks, settings: Settings) -> None:
-        self.ranks, self._settings = ranks, settings
-        self.policy: Policy | None = None
-        self.optimizer: Any = None
-
-    @together()
-    def take(self, policy: Policy, order: _Take, state: State) -> tuple[Policy, Any]:
-        """Deal a policy out that every rank has loaded, with rank 0's weights."""
-        self.ranks.send_weights(policy)
+    def _dealt(self, policy: Policy) -> Policy:
         device = device_of(self._settings.device)
-        mesh = init_device_mesh(device.type, (self.ranks.size,))
         # It was loaded onto the host, which computes in another type than the device.
-        dtype = compute_dtype(self._settings.dtype, device)
-        self.policy = shard(dataclasses.replace(policy, autocast_dtype=dtype), mesh, device)
-        self.optimizer = optimizer_of(self._settings, self.policy)
-        self.put(order, state, None)
-        return self.policy, self.optimizer
+        dtype = compute_dtype(self._settings.dtype, device) or policy.autocast_dtype
+        mesh = init_device_mesh(device.type, (self._ranks.size,))
+        return shard(dataclasses.replace(policy, autocast_dtype=dtype), mesh, device)
 
-    @together()
-    def put(self, order: _Take, state: State, weights: dict[str, torch.Tensor] | None) -> None:
-        """Take weights, if the order says so, and the optimiser's state from rank 0."""
-        assert self.policy is not None
+    def load_reference(self, *, seed: int) -> Policy | None:
+        """Load the reference of a KL term, dealt out too, and return it."""
+        found = load_reference(_on_host(self._settings), self.policy, seed=seed)
+        if found is not None and found.model is not self.policy.model:
+            found = self._dealt(found)
+        self._reference = found
+        return found
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        num_completions: int,
+        params: SamplingParams,
+        uniforms_PLM: torch.Tensor,
+        on_step: OnStep = lambda _done, _fraction: None,
+    ) -> list[list[SampledCompletion]]:
+        """Answer this rank's share of the prompts; return everybody's answers.
+
+        Numbers are drawn for all prompts at once: each prompt has those that it has on one process.
+        Rank 0 raises what any rank raised.
+        """
+        share = self._ranks.part(len(prompts))
+        made: list[list[SampledCompletion]] | Exception
+        try:
+            with gathered(self.policy.model):
+                made = generate(
+                    self.policy,
+                    prompts[share],
+                    num_completions=num_completions,
+                    params=params,
+                    generator=uniforms_PLM[share],
+                    on_step=on_step,
+                )
+        except (ModelError, ValueError) as error:
+            made = error
+        everybody = self._ranks.collect(made)
+        for one in everybody:
+            if isinstance(one, Exception) and self._ranks.rank == 0:
+                raise one
+        return [samples for one in everybody if not isinstance(one, Exception) for samples in one]
+
+    def update(self, groups: Sequence[TrainGroup], config: GrpoConfig) -> UpdateStats:
+        """`update.grpo.update`, rows dealt out and each rank's weights stepped by it."""
+        return update(self.policy, self._optimizer, groups, config, self._reference, self._ranks)
+
+    def lend(self) -> None:
+        """Gather all weights until rank 0 has done what it does alone."""
+        with gathered(self.policy.model):
+            self._ranks.tell()
+
+    def put(
+        self, weights: Mapping[str, torch.Tensor] | None = None, state: OptimizerState | None = None
+    ) -> None:
+        """Take the trained weights and the optimiser's state that rank 0 passes."""
         forget(self.policy.model)
-        if order.weights_too:
-            deal_weights(self.policy, weights)
-        empty = torch.empty(0)
-        dealt = {
-            index: {
-                name: (state[index][name] if state else empty.reshape(1, 0))
-                if value is None
-                else torch.tensor(value)
-                for name, value in values.items()
-            }
-            for index, values in order.known.items()
-        }
-        deal_optimizer(self.optimizer, dealt)
+        deal_weights(self.policy, weights or {})
+        deal_optimizer(self._optimizer, state or {}, self._ranks.tell)
 
-    @together()
-    def snapshot(self) -> Snapshot:
-        """Return all weights and states, on the host."""
-        assert self.policy is not None
-        weights, optimizer = whole_weights(self.policy), whole_optimizer(self.optimizer)
-        return Snapshot(weights=weights, optimizer=optimizer)
+    def finite(self) -> bool:
+        """Return whether every weight is a finite number."""
+        return all_finite(self.policy.model.parameters())
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return all trained weights on rank 0's host; see `Policy.weights`."""
+        return whole_weights(self.policy)
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """Return the optimiser's state as one process has it, on rank 0's host."""
+        return whole_optimizer(self._optimizer)
 
 
-class ShardedLeader(Leading):
-    """Rank 0's way to work with all ranks; also where its policy is held (`held.Held`)."""
+class Leader:
+    """Rank 0's way to work with all ranks; also where its policy is held (`held.WeightAccess`)."""
+
+    _part: Part
 
     def __init__(self, ranks: Ranks, settings: Settings) -> None:
         """`settings` say which device, rate and decay; rank 0 itself loads onto the host."""
-        super().__init__(ranks)
-        self._part = ShardedPart(ranks, settings)
-        self._in_concert = False
+        self._ranks, self._settings = ranks, settings
         log.info("%d processes share the work and the weights", ranks.size)
 
     def take(self, policy: Policy, optimizer: Any) -> tuple[Policy, Any]:
         """See `WeightAccess`."""
-        state: State = optimizer.state_dict()["state"]
-        order = _Take(known=_known(state), weights_too=False)
-        self._ranks.tell(order)
-        policy, optimizer = self._part.take(policy, order, state)
-        policy = dataclasses.replace(policy, whole=self._whole)
-        return policy, optimizer
+        self._ranks.tell(True)
+        state = optimizer.state_dict()["state"]
+        with together():
+            self._part = Part(self._ranks, self._settings, policy, state)
+        policy = dataclasses.replace(
+            self._part.policy, whole=self._whole, weights=partial(self._all, Part.weights)
+        )
+        return policy, _GatheredOptimizer(partial(self._all, Part.optimizer_state))
 
-    def snapshot(self, policy: Policy, optimizer: Any) -> Snapshot:
+    def _all(self, order: Callable[[Part], T]) -> T:
+        """Have every rank carry out an order; return what comes of it here."""
+        self._ranks.tell(order)
+        with together():
+            return order(self._part)
+
+    def reference(self, settings: Settings, policy: Policy, *, seed: int) -> Policy | None:
         """See `WeightAccess`."""
-        self._ranks.tell(_SnapshotOrder())
-        return self._part.snapshot()
+        return self._all(partial(Part.load_reference, seed=seed)) if settings.kl_beta else None
+
+    def finite(self, policy: Policy) -> bool:
+        """See `WeightAccess`."""
+        return self._all(Part.finite)
 
     def restore(self, policy: Policy, optimizer: Any, good: Policy, good_optimizer: Any) -> None:
         """See `WeightAccess`."""
-        state: State = good_optimizer.state_dict()["state"]
-        order = _Take(known=_known(state), weights_too=True)
+        self._ranks.tell(Part.put)
+        with together():
+            self._part.put(good.model.state_dict(), good_optimizer.state_dict()["state"])
+
+    def generate(
+        self,
+        policy: Policy,
+        prompts: Sequence[Sequence[int]],
+        *,
+        num_completions: int,
+        params: SamplingParams,
+        generator: Draws,
+        on_step: OnStep = lambda _done, _fraction: None,
+    ) -> list[list[SampledCompletion]]:
+        """`generation.local.generate`, prompts dealt out; raises what any rank raised."""
+        check(policy, prompts, num_completions, params)
+        order = partial(
+            Part.generate,
+            prompts=[list(prompt) for prompt in prompts],
+            num_completions=num_completions,
+            params=params,
+            uniforms_PLM=uniforms(generator, len(prompts), num_completions, params.max_new_tokens),
+        )
         self._ranks.tell(order)
-        self._part.put(order, state, dict(good.model.named_parameters()))
+        # All have as much to do, near enough: what this one has done tells of the whole.
+        size = self._ranks.size
+        with together():
+            return order(self._part, on_step=lambda done, fraction: on_step(done * size, fraction))
 
     def update(
         self,
@@ -166,65 +227,47 @@ class ShardedLeader(Leading):
         config: GrpoConfig,
         reference: Policy | None = None,
     ) -> UpdateStats:
-        """`update.grpo.update`, rows dealt out and each rank's weights stepped by it."""
-        self._ranks.tell(UpdateOrder(groups=list(groups), config=config))
-        return update(policy, optimizer, groups, config, reference, self._ranks)
-
-    @contextlib.contextmanager
-    def _answering(self, policy: Policy) -> Iterator[None]:
-        """All ranks have been told already: their weights are gathered here, once."""
-        self._in_concert = True
-        try:
-            with gathered(policy.model):
-                yield
-        finally:
-            self._in_concert = False
+        """`shoal_policy.update.grpo.update` of what all ranks hold."""
+        return self._all(partial(Part.update, groups=list(groups), config=config))
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
-        """The context of what rank 0 generates on its own."""
-        if self._in_concert:
-            yield
-            return
-        assert self._part.policy is not None
-        self._ranks.tell(_Gather())
+        """The context of what rank 0 computes on its own."""
+        self._ranks.tell(Part.lend)
         try:
-            with self._answering(self._part.policy):
+            with together(), gathered(self._part.policy.model):
                 yield
         finally:  # told to stop in the middle, too: the others wait for it
-            self._ranks.tell(_Release())
+            self._ranks.tell()
+
+    def close(self) -> None:
+        """Send the others home."""
+        self._ranks.tell()
+        dist.destroy_process_group()
 
 
-def follow_sharded(settings: Settings, ranks: Ranks) -> None:
-    """Work for rank 0 until it says to stop. Raises ModelError or RankError."""
-    on_host = settings.model_copy(update={"device": "cpu"})
-    part = ShardedPart(ranks, settings)
-    while (order := ranks.tell()) is not None:
-        _obey(part, order, lambda: fresh_policy(on_host, seed=settings.seed))
-    torch.distributed.destroy_process_group()
+@dataclasses.dataclass(frozen=True, slots=True)
+class _GatheredOptimizer:
+    """Rank 0's view of an optimiser whose state is dealt out."""
+
+    state_dict: Callable[[], dict[str, Any]]
 
 
-def _obey(part: ShardedPart, order: Any, load: Callable[[], Policy]) -> None:
-    ranks, policy = part.ranks, part.policy
-    match order:
-        case _Take(weights_too=False):
-            part.take(load(), order, {})
-        case _Take():
-            part.put(order, {}, None)
-        case _SnapshotOrder():
-            part.snapshot()
-        case GenerateOrder() if policy is not None:
-            with gathered(policy.model):
-                generate_part(policy, order, ranks, torch.Generator())
-        case _Gather() if policy is not None:
-            with gathered(policy.model):
-                ranks.tell()
-        case UpdateOrder() if policy is not None:
-            update(policy, part.optimizer, order.groups, order.config, None, ranks)
+def follow(settings: Settings, ranks: Ranks) -> None:
+    """Work for rank 0 until it says to stop.
+
+    Raises ModelError, or RankError when another rank is gone.
+    """
+    policy = fresh_policy(_on_host(settings), seed=settings.seed)
+    if ranks.tell():
+        with together():
+            part = Part(ranks, settings, policy, {})
+            del policy
+            while (order := ranks.tell()) is not None:
+                order(part)
+    dist.destroy_process_group()
 
 
-def _known(state: State) -> dict[int, dict[str, float | None]]:
-    return {
-        index: {name: float(v) if v.ndim == 0 else None for name, v in values.items()}
-        for index, values in state.items()
-    }
+def _on_host(settings: Settings) -> Settings:
+    """Return settings by which a model is loaded onto the host: no device need hold all of it."""
+    return settings.model_copy(update={"device": "cpu"})

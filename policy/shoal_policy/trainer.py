@@ -22,7 +22,7 @@ from shoal_policy.course import Course, begin_or_resume, take_back
 from shoal_policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from shoal_policy.generation.local import NonFiniteError
 from shoal_policy.generation.questions import refuse_unanswerable
-from shoal_policy.held import WeightAccess, finite
+from shoal_policy.held import WeightAccess
 from shoal_policy.judged import JudgedPolicy
 from shoal_policy.making import learner_of, rounds_of
 from shoal_policy.model.loading import ModelError
@@ -80,7 +80,7 @@ class Trainer:
         self._sampling = sampling_params(settings)
         self._rounds = rounds_of(
             settings,
-            learner_of(settings, course.policy, seed=seed, optimizer=course.optimizer),
+            learner_of(settings, course.policy, seed=seed, optimizer=course.optimizer, means=means),
             around,
             seed=seed,
             means=means,
@@ -182,18 +182,14 @@ class Trainer:
         self._pace_of_checkpoints.begin()
         if course.round == self._checkpoint_round:
             return
-        snapshot = self._held.snapshot(course.policy, course.optimizer)
-        if not finite(course.policy, snapshot):
+        if not self._held.finite(course.policy):
             log.error("no checkpoint of round %d: its weights are not finite", course.round)
             return
         self._phases.enter(Phase.SAVING, round=course.round)
         self._link.flush()  # what the checkpoint says is done is on the node's disk then
         state = course.state(self._link.consumed_for_checkpoint())
         try:
-            save_checkpoint(
-                *(self._settings.data_dir, course.policy, course.optimizer, state),
-                snapshot=snapshot,
-            )
+            save_checkpoint(self._settings.data_dir, course.policy, course.optimizer, state)
         except NoRoomError:
             self._checkpoint_waits = True
             raise

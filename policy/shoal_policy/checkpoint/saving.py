@@ -64,16 +64,6 @@ class LoadedCheckpoint:
     state: TrainerState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """All weights and all of an optimiser's state, of a policy that holds but a part of them."""
-
-    weights: dict[str, torch.Tensor]
-    """Weights by the names of the model's own state; of one with adapters these alone."""
-    optimizer: dict[str, Any]
-    """State of the optimiser, in the form of one process."""
-
-
 def save_checkpoint(
     directory: Path,
     policy: Policy,
@@ -81,11 +71,9 @@ def save_checkpoint(
     state: TrainerState,
     *,
     keep: int = KEEP,
-    snapshot: Snapshot | None = None,
 ) -> Path:
     """Write ``directory/checkpoints/round-…`` and return its path once it is on disk.
 
-    With `snapshot` weights and optimiser are taken from there: what is written is the same.
     Older checkpoints beyond `keep` and leftovers of interrupted writes are deleted after it.
     Raises CheckpointError when it cannot be written, NoRoomError for a full disk; what was there
     before is then untouched.
@@ -95,9 +83,8 @@ def save_checkpoint(
     temporary = root / f"round-{state.round:06d}.tmp-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         temporary.mkdir(parents=True)
-        whole = Snapshot(weights={}, optimizer=optimizer.state_dict())
         with failures_as_os_errors():
-            _write(temporary, policy, state, snapshot or whole)
+            _write(temporary, policy, optimizer, state)
         final = _free_name(root, state.round)
         temporary.rename(final)
         sync(root)
@@ -162,14 +149,14 @@ def final_name(round_: int) -> str:
     return f"round-{round_:06d}"
 
 
-def _write(folder: Path, policy: Policy, state: TrainerState, snapshot: Snapshot) -> None:
+def _write(folder: Path, policy: Policy, optimizer: Any, state: TrainerState) -> None:
     """Write all files of a checkpoint into an empty folder and flush them to disk."""
     if policy.adapter is None:
-        policy.model.save_pretrained(folder / "model", state_dict=snapshot.weights or None)
+        policy.model.save_pretrained(folder / "model", state_dict=policy.weights())
     else:
-        save_adapter(policy, folder / "model", snapshot.weights or None)
+        save_adapter(policy, folder / "model")
     policy.tokenizer.save_pretrained(folder / "model")
-    torch.save(snapshot.optimizer, folder / "optimizer.pt")
+    torch.save(optimizer.state_dict(), folder / "optimizer.pt")
     (folder / "state.json").write_text(json.dumps(state_to_json(state, policy.name)))
     files = {}
     for file in _files(folder):

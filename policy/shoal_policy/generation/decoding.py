@@ -21,6 +21,7 @@ from torch.nn import functional
 from shoal_policy.generation.prefixes import PrefixDecoder, can_share
 from shoal_policy.generation.typed_cache import cache_of
 from shoal_policy.model.loading import ModelError, Policy
+from shoal_policy.model.sharding import class_of
 
 SMALL_PARAMETERS = 20_000_000
 """Above this the arithmetic outweighs the Python between it."""
@@ -48,7 +49,7 @@ def make_decoder(
 def is_small_llama(policy: Policy) -> bool:
     """Return whether `SmallDecoder` does the same sums as the model."""
     model = policy.model
-    if type(model).__name__ not in _LLAMA_SHAPED or not policy.linear_head:
+    if class_of(model).__name__ not in _LLAMA_SHAPED or not policy.linear_head:
         return False
     if policy.adapter is not None:  # it reads weights past the adapters in them
         return False

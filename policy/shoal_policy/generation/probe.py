@@ -92,7 +92,7 @@ def difference(
             return None
         said.extend(claims)
     rows = [_Row(prompt_ids=prompt, completion_ids=one.ids) for one in answers]
-    with torch.no_grad():
+    with torch.no_grad(), policy.whole():
         own_N = completion_logprobs(policy, rows, temperature=temperature).logprobs.cpu()
     found = float((torch.tensor(said) - own_N).abs().mean())
     return found if math.isfinite(found) else None

@@ -19,7 +19,7 @@ import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -110,7 +110,7 @@ class WholePusher:
         """See `Pusher`."""
 
         def write(folder: Path) -> None:
-            _save_every_name(policy.model, folder)
+            _save_every_name(policy, folder)
             policy.tokenizer.save_pretrained(folder)
 
         _replaced(self._folder, write)
@@ -126,15 +126,15 @@ class WholePusher:
         )
 
 
-def _save_every_name(model: Any, folder: Path) -> None:
-    """Write a model with each of its weights under its name, tied ones too."""
+def _save_every_name(policy: Policy, folder: Path) -> None:
+    """Write a policy's model with each of its weights under its name, tied ones too."""
     weights: dict[str, torch.Tensor] = {}
     places: set[int] = set()
-    for name, weight in model.state_dict().items():
+    for name, weight in (policy.weights() or policy.model.state_dict()).items():
         # transformers leaves out a name whose weight lies where another's does.
         weights[name] = weight.to("cpu", copy=True) if weight.data_ptr() in places else weight
         places.add(weight.data_ptr())
-    model.save_pretrained(folder, state_dict=weights)
+    policy.model.save_pretrained(folder, state_dict=weights)
 
 
 def _taken(reply: Reply, server: InferenceServer, why: str) -> Reply:

@@ -93,6 +93,9 @@ class Policy:
     """Its weights are dealt out over processes: all are at hand in the model's forward alone."""
     whole: Callable[[], AbstractContextManager[Any]] = nullcontext
     """The context in which all weights are at hand whatever is called: around generation."""
+    weights: Callable[[], dict[str, torch.Tensor] | None] = lambda: None
+    """Gathers the model's state, or its adapters' alone, on the host; None where the model has it
+    whole."""
 
     @property
     def linear_head(self) -> bool:
@@ -204,9 +207,9 @@ def check_model(
     """Raise ModelError for what `load_policy` would refuse without looking at any weight.
 
     With `num_trained_copies`, which is 0 unless a reference is held too, also for a model whose
-    weights cannot all be trained in the memory that is free. Weights that are dealt out over
-    processes have so many `parts`, each on a device of its own; `parts_here` processes of this
-    machine load them whole onto the host before.
+    weights cannot all be trained in the memory that is free. Trained weights that are dealt out
+    over processes have so many `parts`, each on a device of its own; `parts_here` processes of
+    this machine load them whole onto the host before.
     """
     check_device(device)
     _pick_dtype(dtype)
@@ -223,7 +226,9 @@ def check_model(
         # On the host, the processes of this machine share one memory.
         sharing = parts_here if device_of(device).type == "cpu" else 1
         _check_memory(
-            model, config, device, weights_dtype, num_trained_copies, parts=parts, copies=sharing
+            *(model, config, device, weights_dtype, num_trained_copies),
+            parts=1 if num_trained_copies is None else parts,
+            copies=sharing,
         )
         if parts > 1:
             _check_memory(model, config, "cpu", weights_dtype, None, copies=parts_here)

@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +80,9 @@ def is_adapter(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file()
 
 
-def save_adapter(
-    policy: Policy, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
-) -> None:
-    """Write the policy's adapter, in peft's format, and the mark of its base.
-
-    With `weights` the adapter is taken from there, by the names of the model's own state.
-    """
+def save_adapter(policy: Policy, folder: Path) -> None:
+    """Write the policy's adapter, in peft's format, and the mark of its base."""
+    weights = policy.weights()
     state = weights and {f"base_model.model.{name}": value for name, value in weights.items()}
     # Not the embeddings: asking whether they changed would ask the hub for the original.
     policy.adapter.save_pretrained(folder, state_dict=state, save_embedding_layers=False)

@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    set_model_state_dict,
+)
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -25,23 +29,33 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import can_pack
 
+OptimizerState = dict[int, dict[str, torch.Tensor]]
+"""State of an optimiser, by a parameter's number."""
+
 _CALL = "shoal_call"
 
 
 def shard(policy: Policy, mesh: Any, device: torch.device) -> Policy:
     """Deal a policy's weights out, in place, onto the devices of a mesh; each rank calls it.
 
-    All ranks must hold equal weights. Adapters are dealt out with the frozen layers they are in.
+    All ranks must hold equal weights. Frozen weights beside adapters stay whole on every rank:
+    generation needs them so, and an update then gathers adapters alone.
     """
-    model = policy.model
+    model, frozen = policy.model, set[Any]()
     can_pack(model, policy.device, 1)  # found out now: it calls the body alone
     _open_forward(model)
-    mixed = MixedPrecisionPolicy(param_dtype=policy.autocast_dtype, reduce_dtype=torch.float32)
-    for layer in model.modules():
-        if isinstance(layer, GradientCheckpointingLayer):
-            fully_shard(layer, mesh=mesh, mp_policy=mixed)
-    fully_shard(model, mesh=mesh, mp_policy=mixed)
-    model.to(device)  # buffers: the parts are there already
+    gathered_as = policy.autocast_dtype
+    if policy.adapter is not None:
+        frozen = {weight for weight in model.parameters() if not weight.requires_grad}
+        gathered_as = None  # autocast's own casts, as on one process
+    mixed = MixedPrecisionPolicy(param_dtype=gathered_as, reduce_dtype=torch.float32)
+    layers = [one for one in model.modules() if isinstance(one, GradientCheckpointingLayer)]
+    for module in (*layers, model):
+        part = fully_shard(module, mesh=mesh, mp_policy=mixed, ignored_params=frozen)
+        part.set_gradient_divide_factor(1.0)  # a sum is wanted
+        part.set_force_sum_reduction_for_comms(True)
+    model.set_reduce_scatter_unused_params(True)  # ranks may use other experts
+    model.to(device)  # buffers and frozen weights: the parts are there already
     return dataclasses.replace(policy, device=device, in_root=True)
 
 
@@ -68,18 +82,39 @@ def within_root(
 
 @contextlib.contextmanager
 def gathered(model: Any) -> Iterator[None]:
-    """Within, each rank holds all weights, whatever it calls; collective at the beginning."""
+    """Within, each rank holds all weights, whatever it calls; collective at the beginning.
+
+    FSDP's hooks are off: they would cost each layer a fraction of a millisecond at every token.
+    """
     parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    known: list[tuple[dict[int, Any], dict[int, Any]]] = []
     for part in parts:
-        part.set_reshard_after_forward(False, recurse=False)
         part.unshard()
+        own = fully_shard.state(part)
+        for hooks in (part._forward_pre_hooks, part._forward_hooks):
+            known.append((hooks, dict(hooks)))
+            for number in known[-1][1]:
+                if getattr(hooks[number], "__self__", None) is own:
+                    del hooks[number]
     try:
         yield
     finally:
+        for hooks, had in known:
+            hooks.clear()
+            hooks.update(had)
         for part in parts:
             part.reshard()
-            # The whole model's own weights are wanted again at once, by the backward pass.
-            part.set_reshard_after_forward(part is not model, recurse=False)
+
+
+def class_of(model: Any) -> type:
+    """Return a model's class, without the one that FSDP puts before it."""
+    return type(model).__mro__[2] if isinstance(model, FSDPModule) else type(model)
+
+
+def release(policy: Policy) -> None:
+    """Let go of what a forward pass has left for a backward pass that does not come."""
+    if policy.in_root:
+        policy.model.reshard()
 
 
 def whole_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -100,7 +135,7 @@ def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
 
 
 def whole_weights(policy: Policy) -> dict[str, torch.Tensor]:
-    """The model's state in one piece, on the host, or its adapters' alone; collective."""
+    """The model's state in one piece, or its adapters' alone, on rank 0's host; collective."""
     state = {
         name: value
         for name, value in policy.model.state_dict(keep_vars=True).items()
@@ -109,48 +144,66 @@ def whole_weights(policy: Policy) -> dict[str, torch.Tensor]:
     known: dict[int, torch.Tensor] = {}
     for value in state.values():
         if id(value) not in known:  # tied ones once
-            known[id(value)] = whole_tensor(value.detach()).cpu()
+            known[id(value)] = _for_rank_0(value.detach())
     return {name: known[id(value)] for name, value in state.items()}
 
 
+def deal_weights(policy: Policy, weights: Mapping[str, Any]) -> None:
+    """Take the weights that rank 0 passes, in place; other ranks pass none. Collective."""
+    trained = {n for n, weight in policy.model.named_parameters() if weight.requires_grad}
+    set_model_state_dict(
+        policy.model,
+        {name: weight for name, weight in weights.items() if name in trained},
+        options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False),
+    )
+
+
 def whole_optimizer(optimizer: Any) -> dict[str, Any]:
-    """An optimiser's state as one process would have it, on the host; collective."""
+    """An optimiser's state as one process has it, on rank 0's host; collective.
+
+    torch's `get_optimizer_state_dict` would take a step first where there is no state yet.
+    """
     document: dict[str, Any] = optimizer.state_dict()
     document["state"] = {
-        index: {name: whole_tensor(value).cpu() for name, value in state.items()}
-        for index, state in sorted(document["state"].items())
+        index: {name: _for_rank_0(value) for name, value in values.items()}
+        for index, values in sorted(document["state"].items())
     }
     return document
 
 
-def deal_weights(policy: Policy, weights: dict[str, torch.Tensor] | None) -> None:
-    """Take the trained weights that rank 0 has, in place; other ranks pass None. Collective."""
-    with torch.no_grad():
-        for name, weight in policy.model.named_parameters():
-            if not weight.requires_grad:
-                continue
-            _part(weight).copy_(_part(_dealt(weight, None if weights is None else weights[name])))
+def _for_rank_0(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor in one piece on rank 0's host; other ranks keep nothing of it."""
+    whole = whole_tensor(tensor)
+    return whole.cpu() if dist.get_rank() == 0 else whole.new_empty(0)
 
 
-def deal_optimizer(optimizer: Any, state: dict[int, dict[str, torch.Tensor]]) -> None:
-    """Take an optimiser's state by a parameter's number; collective.
+def deal_optimizer(optimizer: Any, state: OptimizerState, tell: Callable[[Any], Any]) -> None:
+    """Take the optimiser's state that rank 0 passes; other ranks pass none. Collective.
 
-    Rank 0 has the tensors; other ranks know only which there are, and pass any in their place.
+    `tell` returns rank 0's argument on every rank.
     """
+    numbers = tell(
+        {
+            index: {name: None if value.ndim else value for name, value in values.items()}
+            for index, values in sorted(state.items())
+        }
+    )
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     optimizer.state.clear()
-    for index, values in sorted(state.items()):
+    for index, values in numbers.items():
         optimizer.state[weights[index]] = {
-            name: value.clone() if value.ndim == 0 else _dealt(weights[index], value)
-            for name, value in values.items()
+            name: _dealt(weights[index], state.get(index, {}).get(name))
+            if number is None
+            else number.clone()
+            for name, number in values.items()
         }
 
 
 def _dealt(like: Any, value: torch.Tensor | None) -> Any:
-    """Rank 0's tensor, dealt out as another one is."""
+    """Return rank 0's tensor, dealt out as another one is; other ranks pass None."""
     here = _part(like)
     whole = torch.empty(like.shape, dtype=here.dtype, device=here.device)
-    if value is not None and value.shape == like.shape:
+    if value is not None:
         whole.copy_(value)
     return distribute_tensor(whole, like.device_mesh, like.placements)
 

@@ -23,7 +23,7 @@ from shoal_policy.model.memory import checkpointing, halved_budget, is_out_of_me
 from shoal_policy.model.packed import packing
 from shoal_policy.model.prefix_cache import forget
 from shoal_policy.model.reference import base_alone, check_reference
-from shoal_policy.model.sharding import all_finite, whole_tensor
+from shoal_policy.model.sharding import all_finite, release, whole_tensor
 from shoal_policy.update.head import Expected
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.objective import (
@@ -151,12 +151,17 @@ class _Update:
                 row.start = row.known
         missing = [row for row in rows if row.start is None and self._needs_start(row)]
         packed, batches = self._batches(missing)
+        others = self._passes_of_others(batches)
         with torch.no_grad():
             for batch in batches:
                 found = self._logprobs(self._policy, batch, packed=packed)
                 self._keep_start(batch, found.logprobs)
-            for _ in range(self._team.passes(len(batches)) - len(batches)):
+            for _ in range(others):
                 self._logprobs(self._policy, spare, packed=False)
+
+    def _passes_of_others(self, batches: list[list[TrainingRow]]) -> int:
+        """Return how many more passes than these another process makes, asked before the first."""
+        return self._team.passes(len(batches)) - len(batches)
 
     @staticmethod
     def _needs_start(row: TrainingRow) -> bool:
@@ -167,7 +172,7 @@ class _Update:
         self._optimizer.zero_grad(set_to_none=True)
         saved = replace(self.totals, external=replace(self.totals.external))
         own_loss = self._backward(self._team.share(rows), spare=rows[:1])
-        loss_sum = self._team.add_up(own_loss, self._policy.model.parameters())
+        loss_sum = self._team.add_up(own_loss)
         limit = self._config.max_grad_norm if self._config.max_grad_norm > 0 else math.inf
         norm = math.nan
         if math.isfinite(loss_sum):
@@ -220,27 +225,28 @@ class _Update:
     ) -> float:
         loss_sum = 0.0
         model, keeps = self._policy.model, not self._config.gradient_checkpointing
-        # Around backward, too: checkpointed layers are computed again there.
-        with (
-            packing(model) if packed else nullcontext(),
-            nullcontext() if keeps else checkpointing(model),
-        ):
-            for batch in batches:
-                loss = self._loss(batch, packed=packed)
-                loss.backward()
-                loss_sum += float(loss.detach())
-                if not math.isfinite(loss_sum) and not self._team.in_step:
-                    break
-            for _ in range(self._team.passes(len(batches)) - len(batches)):
+        if self._reference is not None:
+            self._fill_reference(self._reference, batches, spare, packed=packed)
+        others = self._passes_of_others(batches)
+        # Both around backward, too: checkpointed layers are computed again there.
+        with nullcontext() if keeps else checkpointing(model):
+            with packing(model) if packed else nullcontext():
+                for batch in batches:
+                    loss = self._loss(batch, packed=packed)
+                    loss.backward()
+                    loss_sum += float(loss.detach())
+                    if not math.isfinite(loss_sum) and not self._team.in_step:
+                        break
+            for _ in range(others):
                 found = self._logprobs(self._policy, spare, packed=False)
                 (0.0 * found.logprobs.sum()).backward()
         return loss_sum
 
     def _loss(self, rows: list[TrainingRow], *, packed: bool) -> torch.Tensor:
         """This micro-batch's share of the step's loss; adds its tokens to the totals."""
-        config, reference_N = self._config, None
-        if self._reference is not None:
-            reference_N = self._reference_logprobs(self._reference, rows, packed=packed)
+        config = self._config
+        known = [row.reference for row in rows if row.reference is not None]
+        reference_N = torch.cat(known) if known else None
         expected: Expected | None = None
         if not any(self._is_weighed(row) for row in rows):
             before = self._terms(rows, reference_N)
@@ -348,18 +354,28 @@ class _Update:
         if row.unread is not None:
             row.importance = sayable(start_n, row.unread)
 
-    def _reference_logprobs(
-        self, reference: Policy, rows: list[TrainingRow], *, packed: bool
-    ) -> torch.Tensor:
-        if any(row.reference is None for row in rows):
-            with torch.no_grad(), base_alone(self._policy, reference):
+    def _fill_reference(
+        self,
+        reference: Policy,
+        batches: list[list[TrainingRow]],
+        spare: list[TrainingRow],
+        *,
+        packed: bool,
+    ) -> None:
+        """Compute the reference's log-probabilities of rows that have none yet."""
+        missing = [rows for rows in batches if any(row.reference is None for row in rows)]
+        others = self._passes_of_others(missing)
+        with torch.no_grad(), base_alone(self._policy, reference):
+            for rows in missing:
                 if reference.model is not self._policy.model:  # else its attention is set already
                     packed = packing_pays(reference, rows, self.totals.token_budget)
                 found_N = self._logprobs(reference, rows, packed=packed).logprobs
-            parts = found_N.split([len(row.said) for row in rows])
-            for row, part in zip(rows, parts, strict=True):
-                row.reference = part
-        return torch.cat([row.reference for row in rows if row.reference is not None])
+                parts = found_N.split([len(row.said) for row in rows])
+                for row, part in zip(rows, parts, strict=True):
+                    row.reference = part
+            for _ in range(others):
+                self._logprobs(reference, spare, packed=False)
+            release(reference)
 
     def _diagnose(self, rows: list[TrainingRow]) -> Nonfinite:
         """Find who spoilt a step, by computing each of its groups alone."""
@@ -367,10 +383,11 @@ class _Update:
         if not all_finite(weight.detach() for weight in self._policy.model.parameters()):
             return Nonfinite(blame=Blame.WEIGHTS, groups=tuple(numbers))
         # A copy of its own, so that the totals keep counting each token once.
-        alone = _Update(self._policy, self._optimizer, self._config, self._reference, Alone())
+        alone = _Update(self._policy, self._optimizer, self._config, self._reference, self._team)
         guilty = []
         for number in numbers:
-            loss = alone._backward([row for row in rows if row.group == number], [])
+            of_group = [row for row in rows if row.group == number]
+            loss = alone._backward(of_group, spare=of_group[:1])
             gradients = (w.grad for w in self._policy.model.parameters() if w.grad is not None)
             if not (math.isfinite(loss) and all_finite(gradients)):
                 guilty.append(number)

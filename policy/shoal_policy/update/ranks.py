@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from shoal_policy.update.rows import TrainingRow
 
@@ -30,11 +30,11 @@ class Team(Protocol):
         ...
 
     def passes(self, count: int) -> int:
-        """Return how many passes to make where this process needs `count`."""
+        """Return how many passes to make where this process needs `count`; asked before them."""
         ...
 
-    def add_up(self, loss: float, weights: Iterable[Any]) -> float:
-        """Sum a loss, and the gradients of `weights` in place, over all processes."""
+    def add_up(self, loss: float) -> float:
+        """Sum a loss over all processes; gradients are summed already."""
         ...
 
     def collect(self, value: T) -> Sequence[T]:
@@ -55,7 +55,7 @@ class Alone:
         """All of them."""
         return rows
 
-    def add_up(self, loss: float, weights: Iterable[Any]) -> float:
+    def add_up(self, loss: float) -> float:
         """Its own."""
         return loss
 

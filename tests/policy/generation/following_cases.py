@@ -51,8 +51,15 @@ def stir(policy: Policy, seed: int) -> None:
 def follower(
     policy: Policy, server: VllmServer, folder: Path, *, seconds: float = 20.0, at_once: int = 4
 ) -> Following:
+    return follower_of(policy, server.base_url, folder, seconds=seconds, at_once=at_once)
+
+
+def follower_of(
+    policy: Policy, base_url: str, folder: Path, *, seconds: float = 20.0, at_once: int = 4
+) -> Following:
+    """The same of a server in another process."""
     http = InferenceServer(
-        server.base_url,
+        base_url,
         api_key=None,
         request_seconds=seconds,
         connections=4,
