@@ -37,6 +37,11 @@ _OPTIONAL: dict[Any, st.SearchStrategy[Any]] = {
     tuple[float, ...] | None: st.lists(finite_halves, min_size=1, max_size=4).map(tuple),
     PeerId | None: st.just(_PEER),
 }
+_BOUNDED: dict[Any, tuple[Any, st.SearchStrategy[Any]]] = {
+    float: (2.0, st.floats(0, 1, width=32)),
+    str: ("nobody", st.just(_PEER)),
+}
+"""A value that a bound may rule out, and what is drawn then: else most of a record is filtered."""
 
 
 @cache
@@ -55,7 +60,10 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         sizes = [size for size in (0, 1, 16, 20, 32) if _is_within(bytes(size), inside[1:])]
         return st.one_of(*(st.binary(min_size=size, max_size=size) for size in sizes))
     if get_origin(kind) is Annotated:
-        return values_of(inside[0]).filter(lambda value: _is_within(value, inside[1:]))
+        ruled_out, drawn = _BOUNDED.get(_plain(inside[0]), (None, None))
+        if drawn is None or _is_within(ruled_out, inside[1:]):
+            drawn = values_of(inside[0])
+        return drawn.filter(lambda value: _is_within(value, inside[1:]))
     if get_origin(kind) is tuple:
         return st.lists(values_of(inside[0]), max_size=3).map(tuple)
     if inside:

@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from shoal_ipc.answers.node import Progress
+if TYPE_CHECKING:
+    from shoal_ipc.answers.node import Progress
 
 TELL_EVERY_SECONDS = 1.0  # a page asks its node as often
 
@@ -62,6 +64,8 @@ class Doing:
 
     def progress(self) -> Progress:
         """Return how far it is, as `status` shows it."""
+        from shoal_ipc.answers.node import Progress
+
         return Progress(
             round=self.round,
             done=self.done,
