@@ -88,7 +88,9 @@ async def meet(one: ListeningPeer, *others: ListeningPeer) -> None:
 
 
 def member_of(peer: ListeningPeer) -> Member:
-    return Member(peer, SWARM, Receivers(keep=nothing), draws=Draws(per_s=lambda: 1.0))
+    return Member(
+        peer, SWARM, Receivers(keep=nothing, accuse=nothing), draws=Draws(per_s=lambda: 1.0)
+    )
 
 
 async def test_a_node_whose_rounds_are_done_does_not_say_that_it_trains(

@@ -35,7 +35,7 @@ class IntakeBench:
         self.manifest = manifest or make.swarm()
         self.fake = InstantWorker()
         self.kept: list[SignedBatch] = []
-        self.accused: list[Equivocation] = []
+        self.accused: list[tuple[Equivocation, bytes]] = []
         self.in_threads = 0
         self.ledger = PublisherLedger(limits)
         self.intake = Intake(
@@ -52,8 +52,8 @@ class IntakeBench:
     async def _keep(self, batches: Sequence[SignedBatch]) -> None:
         self.kept += batches
 
-    async def _accuse(self, pair: Equivocation) -> None:
-        self.accused.append(pair)
+    async def _accuse(self, pair: Equivocation, envelope: bytes) -> None:
+        self.accused.append((pair, envelope))
 
     async def in_thread(self, sync_fn: Callable[..., Any], *args: Any, **_how: object) -> Any:
         """Call it here, and count it."""

@@ -67,11 +67,13 @@ async def attacked(world: World) -> None:
         banned = cut_by[one.peer_id]
         assert (banned > 0) == (one.name in BANNED), world.say(f"{one.name} was banned {banned}x")
     (twice,) = [one for one in world.attackers if one.name == "equivocate"]
-    known = [(n, n.live.peer.ledger._publishers.get(twice.peer_id)) for n in world.up("honest")]
-    pairs = [(n, one.sequences[number]) for n, one in known if one for number in one.equivocated]
-    assert pairs, world.say("nobody noticed the equivocation")
-    for node, first in pairs:
-        assert not residents_of(node, first), world.say("a withdrawn batch is still there")
+    kept = [(node, await node.live.store.evidence()) for node in world.up("honest")]
+    pairs = [(node, pair) for node, found in kept for pair in found]
+    whom = {pair.publisher for _, pair in pairs}
+    assert twice.peer_id in whom, world.say("nobody kept evidence of the equivocation")
+    for node, pair in pairs:
+        assert pair.first_id is not None
+        assert not residents_of(node, pair.first_id), world.say("a withdrawn batch is still there")
 
 
 def residents_of(node: SimulatedNode, batch_id: bytes) -> list[object]:
@@ -110,6 +112,7 @@ async def slandered(world: World) -> None:
         if one.name == "respell":
             assert cut_by[one.peer_id] > 0, world.say("who serves changed copies was not cut off")
     for node in world.up("honest"):
+        assert await node.live.store.evidence() == [], world.say("an honest node was accused")
         assert not node.live.exchange.twins.found, world.say("a false twin")
         # The rule of `World.banned` holds all along: no honest node bans one.
         for other in world.of_kind("honest"):

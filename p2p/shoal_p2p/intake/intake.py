@@ -111,18 +111,14 @@ class Announcements:
         return None
 
 
-async def _accuse_nobody(_pair: Equivocation) -> None:
-    """Do nothing: of a peer that keeps no batches there is nothing to withdraw."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receivers:
     """The receivers of the intake's results."""
 
     keep: Callable[[Sequence[SignedBatch]], Awaitable[None]]
     """Takes valid batches, in their order."""
-    accuse: Callable[[Equivocation], Awaitable[None]] = _accuse_nobody
-    """Learns that a publisher signed two batches under one number."""
+    accuse: Callable[[Equivocation, bytes], Awaitable[None]]
+    """Takes proof that a publisher signed two batches under one number."""
     announcements: Announcements = field(default_factory=Announcements)
     observers: Sequence[Observer] = ()
 
@@ -214,7 +210,7 @@ class Intake:
                     told = open_announcement(
                         envelope, author=author, context=context, now_ms=now_ms
                     )
-                    await self._take_announcement(told, author, forwarder)
+                    await self._take_announcement(told, author, forwarder, statement=data)
                 case _:
                     said_itself, network = author == forwarder, self._network_of(forwarder)
                     size, by = declared_size(envelope.payload), (network, forwarder)
@@ -320,12 +316,12 @@ class Intake:
         return await self._opener.open(lambda parsed: finish(parsed=parsed), size, by, parse=parse)
 
     async def _take_announcement(
-        self, told: Announcement, author: PeerId, forwarder: PeerId
+        self, told: Announcement, author: PeerId, forwarder: PeerId, *, statement: bytes
     ) -> None:
         now = trio.current_time()
         reason = self._ledger.check(author, told.sequence, told.batch_id, told.num_groups, now)
         if reason is not None:
-            await self._refuse(reason, author, told.sequence, told.batch_id)
+            await self._refuse(reason, author, told.sequence, told.batch_id, statement)
         _reject_for(self._receivers.announcements.announced(author, told, forwarder))
         if not self._receivers.announcements.pulls:
             self._ledger.record(
@@ -400,17 +396,24 @@ class Intake:
             # Others have sent us so much of it, replays perhaps: it knows nothing of that.
             reason = Reason.BUSY
         if reason is not None:
-            await self._refuse(reason, signed.publisher, signed.batch.sequence, signed.batch_id)
+            await self._refuse(
+                reason, signed.publisher, signed.batch.sequence, signed.batch_id, signed.envelope
+            )
 
     async def _refuse(
-        self, reason: Reason, publisher: PeerId, sequence: int, batch_id: BatchId
+        self,
+        reason: Reason,
+        publisher: PeerId,
+        sequence: int,
+        batch_id: BatchId,
+        statement: bytes,
     ) -> NoReturn:
-        """Reject; where the publisher has signed two, tell of the pair."""
+        """Reject; `statement`, which the publisher signed, proves it where it signed two."""
         if reason is Reason.EQUIVOCATION:
             pair = self._ledger.accuse(publisher, sequence, batch_id, trio.current_time())
             if pair is not None:
                 log.warning("%s signed two batches as number %d", publisher, sequence)
-                await self._receivers.accuse(pair)
+                await self._receivers.accuse(pair, statement)
         raise Rejected(reason)
 
 

@@ -149,13 +149,20 @@ class PublisherLedger:
     def accuse(
         self, publisher: PeerId, sequence: int, second: BatchId, now: float
     ) -> Equivocation | None:
-        """Return the pair; None where its number was known to be double."""
+        """Return a pair that is evidence; None where its number was known to be double."""
         entry = self._entry(publisher, now)
         first = entry.sequences.get(sequence)
         if first is None or first == second or sequence in entry.equivocated:
             return None
         entry.equivocated.add(sequence)
         return Equivocation(publisher=publisher, sequence=sequence, first=first, second=second)
+
+    def condemn(self, publisher: PeerId, sequence: int, batch_id: BatchId, now: float) -> None:
+        """Know a double sequence from evidence on disk; `batch_id` is either of the two."""
+        self.remember(publisher, sequence, batch_id, now)
+        entry = self._entry(publisher, now)
+        if sequence in entry.sequences:
+            entry.equivocated.add(sequence)
 
     def _entry(self, publisher: PeerId, now: float) -> _Publisher:
         return self._publishers.use(

@@ -12,6 +12,7 @@ from typing import Any
 import trio
 
 from shoal_p2p.intake.intake import Receivers
+from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.ipc.inspector import View
 from shoal_p2p.ipc.views import CoreViews
 from shoal_p2p.judge.desk import DeskLimits
@@ -36,7 +37,7 @@ class SittingJudge:
         self.member = Member(
             peer,
             manifest,
-            Receivers(keep=_keep_nothing),
+            Receivers(keep=_keep_nothing, accuse=_keep_no_evidence),
             worker_patience_seconds=WORKER_PATIENCE_SECONDS,
         )
         self._store = JudgeStore(peer.data_dir / JUDGE_FILE, judge=peer.peer_id)
@@ -79,6 +80,10 @@ class SittingJudge:
 
 async def _keep_nothing(_batches: Sequence[SignedBatch]) -> None:
     """Keep nothing: it subscribes to nothing, so no batch comes."""
+
+
+async def _keep_no_evidence(_pair: Equivocation, _envelope: bytes) -> None:
+    """Likewise."""
 
 
 class JudgePeer(PeerLife[SittingJudge]):

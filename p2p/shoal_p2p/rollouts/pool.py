@@ -15,18 +15,22 @@ import trio
 
 from shoal_base.bounded import BoundedDict
 from shoal_ipc.answers.node import Buffer, OwnContribution
-from shoal_p2p.buffer.pool import source_of
+from shoal_p2p.buffer.pool import path_of, source_of
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
 from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
+from shoal_p2p.intake.validation import Rejected
 from shoal_p2p.intake.weight import weight_of
 from shoal_p2p.rollouts.contributions import account
+from shoal_p2p.rollouts.copies import MAX_COPIES, Copies, Copy
 from shoal_p2p.rollouts.groups import published_groups
-from shoal_p2p.rollouts.restoring import restore
+from shoal_p2p.rollouts.reopening import Reopener
+from shoal_p2p.rollouts.restoring import Restoring
 from shoal_p2p.standing.reputation import Reputation
 from shoal_p2p.standing.sampling import SamplingStandings
 from shoal_p2p.store.store import Bringer, Store, StoredBatch, StoreError
+from shoal_wire import digests
 from shoal_wire.limits import WHOLE_MESSAGE_BYTES
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import (
@@ -111,6 +115,8 @@ class RolloutPool:
         self._network_of = network_of
         self._keepers = tuple(keepers)
         self._withdrawn: BoundedDict[BatchId, None] = BoundedDict()
+        self._reopener = Reopener(store.in_thread, max_bytes=manifest.rules.max_batch_bytes)
+        self._copies = Copies(2 * buffer.max_groups)
         self.restored = trio.Event()
         """Set once what is on disk is in the buffer and known to the ledger."""
         self._unwritten: list[tuple[SignedBatch, Bringer | None, int]] = []
@@ -131,21 +137,23 @@ class RolloutPool:
 
     async def restore(self, ledger: PublisherLedger) -> None:
         """Fill buffer and ledger from disk; `restored` is set when that is done."""
-        await restore(
+        await Restoring(
             store=self._store,
             buffer=self._buffer,
             ledger=ledger,
+            reopener=self._reopener,
             take_back=self._take_back,
             me=self._me,
-            manifest=self._manifest,
-        )
+            swarm_digest=self._manifest.digest,
+        ).run()
         self.restored.set()
 
     async def _take_back(self, signed: SignedBatch, stored: StoredBatch) -> None:
         """Take in a batch from disk, as old as it is and from whom it came."""
         age = max(0.0, (self._store.wall_ms() - stored.received_ms) / 1000)
         received_at, own = trio.current_time() - age, signed.publisher == self._me
-        if await self._buffered(signed, received_at, stored.bringer, own=own):
+        groups = signed.batch.groups
+        if await self._buffered(signed, groups, received_at, stored.bringer, own=own):
             self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=own))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -167,6 +175,7 @@ class RolloutPool:
         while True:
             await trio.sleep(_SWEEP_SECONDS)
             self._buffer.expire(trio.current_time())
+            await self._replace_what_left()
             if trio.current_time() >= next_prune:
                 next_prune = trio.current_time() + _PRUNE_SECONDS
                 await self._prune()
@@ -178,9 +187,9 @@ class RolloutPool:
         are used all the same, and are in memory alone.
         """
         for signed in batches:
-            bringer = self._bringer(signed.brought_by)
-            self.groups_received += len(signed.batch.groups)
-            if await self._buffered(signed, trio.current_time(), bringer):
+            groups, bringer = signed.batch.groups, self._bringer(signed.brought_by)
+            self.groups_received += len(groups)
+            if await self._buffered(signed, groups, trio.current_time(), bringer):
                 self._unwritten.append((signed, bringer, self._store.wall_ms()))
                 self._unwritten_bytes += len(signed.envelope)
         self._has_kept.set()
@@ -196,14 +205,15 @@ class RolloutPool:
     async def _buffered(
         self,
         signed: SignedBatch,
+        groups: Sequence[RolloutGroup],
         received_at: float,
         bringer: Bringer | None,
         *,
         own: bool = False,
     ) -> bool:
-        """Offer a batch's groups to the buffer, some at a time; False if it was withdrawn."""
+        """Offer groups of a batch to the buffer, some at a time; False if it was withdrawn."""
         share = len(signed.envelope) // max(1, len(signed.batch.groups))
-        for step in steps_of(signed.batch.groups):
+        for step in steps_of(groups):
             await self._let_others_in(step)
             if signed.batch_id in self._withdrawn:
                 self._discard(signed.publisher, signed.batch_id)
@@ -329,20 +339,67 @@ class RolloutPool:
             self._buffer.release(released, holder)
         return len(consumed) + len(released)
 
-    async def withdraw(self, pair: Equivocation) -> None:
-        """Take back the first of two batches signed under one number."""
+    async def withdraw(self, pair: Equivocation, second: bytes) -> None:
+        """Take back the first of two batches signed under one number; keep both as evidence."""
         self._withdrawn[pair.first] = None
         self._discard(pair.publisher, pair.first)
         self._tell(BatchWithdrawn(batch_id=pair.first))
+        waiting = (one for one, _, _ in self._unwritten if one.batch_id == pair.first)
+        first = next((one.envelope for one in waiting), None)
         try:
-            await self._store.withdraw(pair.first)
+            await self._store.add_equivocation(
+                pair.publisher, pair.sequence, pair.first, second, unwritten=first
+            )
         except StoreError as error:
-            log.log(error.log_level, "a withdrawn batch stays on disk: %s", error)
+            log.log(error.log_level, "evidence not kept: %s", error)
 
     def _discard(self, publisher: PeerId, batch_id: BatchId) -> None:
-        """Take what is here of a batch out of the buffer."""
+        """Take what is here of a batch out of the buffer; copies of it stay, which are others'."""
         entries = [one.group for one in self._buffer.residents() if one.group.batch_id == batch_id]
         self._buffer.discard([group.group_id for group in entries], publisher)
+
+    async def _replace_what_left(self) -> None:
+        """Take groups that left by their publisher's doing from others' batches with the same."""
+        for _ in range(MAX_COPIES):  # the first may be of somebody who has signed twice, too
+            missing = await self._missing()
+            if missing:
+                await self.write_all()  # copies are read from disk
+            for copy, ids in missing.items():
+                await self._take_from(copy, frozenset(ids))
+
+    async def _missing(self) -> dict[Copy, list[GroupId]]:
+        """Return which groups have left, by where each is to be had."""
+        missing: dict[Copy, list[GroupId]] = {}
+        for number, group_id in enumerate(self._copies):
+            if number % GROUPS_A_STEP == 0:
+                await trio.lowlevel.checkpoint()
+            if self._buffer.holds(group_id):
+                continue
+            if self._buffer.has_seen(group_id):
+                self._copies.forget(group_id)
+            elif (copy := self._copies.take(group_id)) is not None:
+                missing.setdefault(copy, []).append(group_id)
+        return missing
+
+    async def _take_from(self, copy: Copy, ids: Collection[GroupId]) -> None:
+        """Put some groups of a batch on disk into the buffer, as they were when it came."""
+        if copy.batch_id in self._withdrawn:
+            self._buffer.refuse(ids, copy.publisher)
+            return
+        try:
+            envelope = await self._store.envelope_part(
+                copy.batch_id, 0, self._manifest.rules.max_envelope_bytes
+            )
+            if envelope is None:
+                return
+            (signed,) = await self._reopener.open([envelope])
+            if isinstance(signed, Rejected):
+                raise signed
+        except (StoreError, Rejected) as error:
+            log.log(logging.DEBUG, "a batch with groups that have left cannot be read: %s", error)
+            return
+        groups = [one for one in signed.batch.groups if digests.group_id(one) in ids]
+        await self._buffered(signed, groups, copy.received_at, copy.bringer)
 
     def _take_in(
         self,
@@ -358,6 +415,7 @@ class RolloutPool:
         share = num_bytes // max(1, len(groups))
         offer = self._buffer.note_own if own else self._buffer.insert
         new: list[PublishedGroup] = []
+        also: list[BufferEntry] = []
         for group in groups:
             cost = share + weight_of(group.group)
             entry = BufferEntry(
@@ -368,10 +426,33 @@ class RolloutPool:
                 connection=bringer.peer_id if bringer is not None else "",
                 by_publisher=bringer is not None and bringer.peer_id == group.publisher,
             )
-            if offer(entry, now) is InsertOutcome.STORED:
+            outcome = offer(entry, now)
+            if outcome is InsertOutcome.STORED:
                 new.append(group)
+            elif outcome is InsertOutcome.DUPLICATE and not own and self._is_anothers(group):
+                also.append(entry)
+        self._note_copies(also)
         if new:
             self._tell(NewGroups(groups=tuple(new), at_ms=self._store.wall_ms()))
+
+    def _is_anothers(self, group: PublishedGroup) -> bool:
+        """Return whether the buffer has a group from another publisher than this one."""
+        entry = self._buffer.get(group.group_id)
+        if entry is None:  # withdrawn, and a trainer has it yet
+            return self._buffer.holds(group.group_id)
+        return entry.group.publisher != group.publisher
+
+    def _note_copies(self, entries: Sequence[BufferEntry]) -> None:
+        """Remember where groups of one batch, which others had brought before, are to be found."""
+        for entry in entries:
+            copy = Copy(
+                batch_id=entry.group.batch_id,
+                publisher=entry.group.publisher,
+                received_at=entry.received_at,
+                bringer=_bringer_of(entry),
+                source=" by ".join(path_of(entry)[:2]),
+            )
+            self._copies.note(entry.group.group_id, copy)
 
     def _tell(self, event: Event) -> None:
         for keeper in self._keepers:
@@ -382,9 +463,9 @@ class RolloutPool:
                 log.exception("%s did not take %s", type(keeper).__name__, type(event).__name__)
 
     def _of_use(self) -> set[BatchId]:
-        """Return the batches of which a group is here, or is shown as an own one."""
+        """Return the batches of which a group is here, or may be yet, or is shown as an own one."""
         shown = (*self._buffer.residents(), *self._buffer.own_groups())
-        return {entry.group.batch_id for entry in shown}
+        return {entry.group.batch_id for entry in shown} | self._copies.batch_ids()
 
     async def _prune(self) -> None:
         try:
@@ -396,3 +477,9 @@ class RolloutPool:
             )
         except StoreError as error:
             log.log(error.log_level, "store not pruned: %s", error)
+
+
+def _bringer_of(entry: BufferEntry) -> Bringer | None:
+    if not entry.connection:
+        return None
+    return Bringer(peer_id=PeerId(entry.connection), network=entry.network)

@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from shoal_p2p.buffer.replay import ReplayBuffer
+from shoal_p2p.intake.evidence import shows_two
 from shoal_p2p.intake.ledger import PublisherLedger
-from shoal_p2p.intake.validation import Rejected, reopen_batch
-from shoal_p2p.intake.weight import weight_of
+from shoal_p2p.intake.validation import Rejected
+from shoal_p2p.rollouts.reopening import Reopener
 from shoal_p2p.store.store import Store
-from shoal_p2p.store.types import StoredBatch
-from shoal_wire.digests import group_id
-from shoal_wire.manifest import Manifest
-from shoal_wire.types import PeerId, SignedBatch
+from shoal_p2p.store.types import EvidencePair, StoredBatch
+from shoal_wire import digests
+from shoal_wire.types import Digest, PeerId, SignedBatch
 
 log = logging.getLogger(__name__)
 
@@ -33,48 +33,83 @@ TakeBack = Callable[[SignedBatch, StoredBatch], Awaitable[None]]
 """Puts an opened batch into the buffer."""
 
 
-async def restore(
-    *,
-    store: Store,
-    buffer: ReplayBuffer,
-    ledger: PublisherLedger,
-    take_back: TakeBack,
-    me: PeerId,
-    manifest: Manifest,
-) -> None:
-    """Fill buffer and ledger from disk; damaged batches are named and left out."""
-    state = await store.load()
-    for start in range(0, len(state.consumed_ids), IDS_A_STEP):
-        buffer.consume(state.consumed_ids[start : start + IDS_A_STEP])
-        await trio.lowlevel.checkpoint()
-    for start in range(0, len(state.batch_ids), BATCHES_A_STEP):
-        found = await store.batches(state.batch_ids[start : start + BATCHES_A_STEP])
-        for signed, stored in zip(await _opened(found, store, manifest), found, strict=True):
-            if isinstance(signed, Rejected):
-                log.warning("a stored batch is damaged (%s); left out", signed.reason)
-            elif signed.batch.swarm_digest == manifest.digest:  # else of one that was left
-                if (who := signed.publisher) != me:
-                    number, now = signed.batch.sequence, trio.current_time()
-                    ledger.remember(who, number, signed.batch_id, now)
-                await take_back(signed, stored)
-    log.debug("restored %d batches", len(state.batch_ids))
+class Restoring:
+    """Fills buffer and ledger from disk; damaged rows are named and left out."""
 
+    def __init__(
+        self,
+        *,
+        store: Store,
+        buffer: ReplayBuffer,
+        ledger: PublisherLedger,
+        reopener: Reopener,
+        take_back: TakeBack,
+        me: PeerId,
+        swarm_digest: Digest,
+    ) -> None:
+        self._store = store
+        self._buffer = buffer
+        self._ledger = ledger
+        self._reopener = reopener
+        self._take_back = take_back
+        self._me = me
+        self._swarm_digest = swarm_digest
 
-async def _opened(
-    found: list[StoredBatch], store: Store, manifest: Manifest
-) -> list[SignedBatch | Rejected]:
-    """Return the batch in each envelope, or why there is none; the groups' digests and weights
-    are known then."""
-    max_bytes = manifest.rules.max_batch_bytes
-    return await store.in_thread(lambda: [_open(one.envelope, max_bytes) for one in found])
+    async def run(self) -> None:
+        """Restore everything."""
+        state = await self._store.load()
+        for start in range(0, len(state.consumed_ids), IDS_A_STEP):
+            self._buffer.consume(state.consumed_ids[start : start + IDS_A_STEP])
+            await trio.lowlevel.checkpoint()
+        # Before the batches, since what is proven keeps some of them out.
+        for pair in await self._store.evidence():
+            await self._weigh(pair)
+        for start in range(0, len(state.batch_ids), BATCHES_A_STEP):
+            found = await self._store.batches(state.batch_ids[start : start + BATCHES_A_STEP])
+            opened = await self._reopener.open([stored.envelope for stored in found])
+            for signed, stored in zip(opened, found, strict=True):
+                await self._restore(signed, stored)
+        log.debug("restored %d batches", len(state.batch_ids))
 
+    async def _restore(self, signed: SignedBatch | Rejected, stored: StoredBatch) -> None:
+        if isinstance(signed, Rejected):
+            log.warning("a stored batch is damaged (%s); left out", signed.reason)
+            return
+        if signed.batch.swarm_digest != self._swarm_digest:
+            return  # of a swarm that this node has left
+        publisher, sequence = signed.publisher, signed.batch.sequence
+        if self._ledger.is_equivocated(publisher, sequence):
+            return
+        if publisher != self._me:
+            self._ledger.remember(publisher, sequence, signed.batch_id, trio.current_time())
+        await self._take_back(signed, stored)
 
-def _open(envelope: bytes, max_bytes: int) -> SignedBatch | Rejected:
-    try:
-        signed = reopen_batch(envelope, max_bytes=max_bytes)
-    except Rejected as rejected:
-        return rejected
-    for group in signed.batch.groups:
-        group_id(group)
-        weight_of(group)
-    return signed
+    async def _weigh(self, pair: EvidencePair) -> None:
+        """Condemn what is proven to be signed twice; what an earlier version took for it goes."""
+        is_proof = await self._reopener.in_thread(
+            lambda: shows_two(
+                pair.publisher,
+                pair.sequence,
+                first=pair.first,
+                first_id=pair.first_id,
+                second=pair.second,
+            )
+        )
+        if not is_proof:
+            log.warning(
+                "what was kept against %s does not show that it signed number %d twice: dropped",
+                pair.publisher,
+                pair.sequence,
+            )
+            await self._store.drop_evidence(pair.publisher, pair.sequence)
+            return
+        second_id = digests.batch_id(pair.second)
+        self._ledger.condemn(pair.publisher, pair.sequence, second_id, trio.current_time())
+        if pair.first is not None:
+            await self._refuse_content(pair.publisher, pair.first)
+
+    async def _refuse_content(self, publisher: PeerId, first: bytes) -> None:
+        """Take what was withdrawn from others only: its publisher could withdraw it again."""
+        (signed,) = await self._reopener.open([first])
+        if not isinstance(signed, Rejected):
+            self._buffer.refuse(map(digests.group_id, signed.batch.groups), publisher)

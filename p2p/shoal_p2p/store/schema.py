@@ -2,8 +2,7 @@
 
 `meta` says whose database it is and which sequence comes next; `batches` holds sealed envelopes,
 own (the outbox) and external; `client_keys` outlives its batches, so that a resend is known as
-such. Nothing reads or writes `publishers` and `equivocations`: they are there for nodes of versions
-that do.
+such. Nothing reads or writes `publishers`: it is there for nodes of versions that do.
 
 What came later has tables of its own, which are made where they are missing: so a node of an
 earlier version still reads and writes the rest.

@@ -14,6 +14,7 @@ from typing import TypeVar
 from shoal_p2p.store.schema import open_database
 from shoal_p2p.store.types import (
     Bringer,
+    EvidencePair,
     OwnBatch,
     StoredBatch,
     StoredState,
@@ -23,6 +24,7 @@ from shoal_p2p.store.types import (
     fault_of,
 )
 from shoal_wire.digests import batch_id as id_of_envelope
+from shoal_wire.limits import DIGEST_BYTES
 from shoal_wire.types import BatchId, GroupId, PeerId
 
 T = TypeVar("T")
@@ -224,9 +226,44 @@ class StoreCore:
         )
         return inserted.rowcount > 0
 
-    def withdraw(self, batch_id: BatchId) -> None:
-        """Forget a batch of another node that is no longer valid."""
-        self._db.execute("DELETE FROM batches WHERE batch_id = ? AND own = 0", (batch_id,))
+    def add_equivocation(
+        self,
+        publisher: PeerId,
+        sequence: int,
+        first: BatchId,
+        second_envelope: bytes,
+        *,
+        unwritten: bytes | None = None,
+    ) -> None:
+        """Move the first of two batches under one sequence from the batches to the evidence.
+
+        `unwritten` is the first one's envelope where it is not on disk yet.
+        """
+        on_disk = self._db.execute(
+            "SELECT envelope FROM batches WHERE batch_id = ?", (first,)
+        ).fetchone()
+        envelope = on_disk[0] if on_disk else unwritten
+        self._db.execute(
+            "INSERT INTO equivocations (publisher, sequence, first, second, at_ms)"
+            " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            # Its id stands for a first one whose bytes have gone: no envelope is so short.
+            (publisher, sequence, envelope or first, second_envelope, self.now_ms),
+        )
+        self._db.execute("DELETE FROM batches WHERE batch_id = ? AND own = 0", (first,))
+        self._keep_newest("equivocations", self._limits.max_equivocations)
+
+    def evidence(self) -> list[EvidencePair]:
+        """Return the pairs kept as proof, oldest first."""
+        rows = self._db.execute(
+            "SELECT publisher, sequence, first, second FROM equivocations ORDER BY position"
+        )
+        return [_evidence_pair(*row) for row in rows]
+
+    def drop_evidence(self, publisher: PeerId, sequence: int) -> None:
+        """Forget a pair that proves nothing."""
+        self._db.execute(
+            "DELETE FROM equivocations WHERE publisher = ? AND sequence = ?", (publisher, sequence)
+        )
 
     # Consumed groups
 
@@ -236,11 +273,14 @@ class StoreCore:
             "INSERT INTO consumed (group_id, at_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
             [(group_id, self.now_ms) for group_id in group_ids],
         )
-        self._db.execute(
-            "DELETE FROM consumed WHERE position <= (SELECT max(position) FROM consumed) - ?",
-            (self._limits.max_consumed_ids,),
-        )
+        self._keep_newest("consumed", self._limits.max_consumed_ids)
         return max(0, added.rowcount)
+
+    def _keep_newest(self, table: str, count: int) -> None:
+        self._db.execute(
+            f"DELETE FROM {table} WHERE position <= (SELECT max(position) FROM {table}) - ?",
+            (count,),
+        )
 
     # All of it
 
@@ -330,4 +370,17 @@ def _stored_batch(
         envelope=envelope,
         received_ms=received_ms,
         bringer=bringer,
+    )
+
+
+def _evidence_pair(
+    publisher: str, sequence: int, first: bytes | None, second: bytes
+) -> EvidencePair:
+    noted = first is not None and len(first) == DIGEST_BYTES
+    return EvidencePair(
+        publisher=PeerId(publisher),
+        sequence=sequence,
+        first=None if noted else first,
+        first_id=None if first is None else BatchId(first) if noted else id_of_envelope(first),
+        second=second,
     )

@@ -19,6 +19,7 @@ from shoal_p2p.disk import Refused, say_refused
 from shoal_p2p.store.statements import StoreCore
 from shoal_p2p.store.types import (
     Bringer,
+    EvidencePair,
     OwnBatch,
     StoredBatch,
     StoredState,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bringer",
+    "EvidencePair",
     "OwnBatch",
     "Store",
     "StoreCore",
@@ -122,7 +124,9 @@ class Store:
     is_own = _queued(StoreCore.is_own)
     own_numbers = _queued(StoreCore.own_numbers)
     add_all = _queued(StoreCore.add_all)
-    withdraw = _queued(StoreCore.withdraw)
+    add_equivocation = _queued(StoreCore.add_equivocation)
+    evidence = _queued(StoreCore.evidence)
+    drop_evidence = _queued(StoreCore.drop_evidence)
     load = _queued(StoreCore.load)
     batches = _queued(StoreCore.batches)
     prune = _queued(StoreCore.prune)

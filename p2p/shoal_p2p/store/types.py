@@ -64,6 +64,7 @@ class StoreLimits:
     """Own envelopes that wait to be sent; beyond it a reservation is refused."""
     max_client_keys: int = 10_000
     max_consumed_ids: int = 16 * MANY
+    max_equivocations: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,3 +110,16 @@ class StoredState:
     """The ids of all stored batches, oldest first."""
     consumed_ids: tuple[GroupId, ...]
     """The newest `max_consumed_ids`, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidencePair:
+    """Two envelopes of one signer under one sequence, kept as proof that it equivocated."""
+
+    publisher: PeerId
+    sequence: int
+    first: bytes | None
+    """None if the first was no longer on disk."""
+    first_id: BatchId | None
+    """Its id; None where an earlier version found it no longer on disk."""
+    second: bytes

@@ -167,7 +167,7 @@ class Bench:
     async def _keep(self, batches: Sequence[SignedBatch]) -> None:
         self.kept += batches
 
-    async def _accuse(self, pair: Equivocation) -> None:
+    async def _accuse(self, pair: Equivocation, _statement: bytes) -> None:
         self.accused.append(pair)
 
     def _report(self, forwarder: PeerId, signer: PeerId | None, judged: Verdict) -> None:

@@ -111,6 +111,7 @@ async def test_copies_that_anybody_could_make_cost_their_publisher_nothing(tmp_p
         assert set(victim.blamed(stranger.peer_id)) == {Reason.NOT_CANONICAL}
         assert victim.blamed(honest.peer_id) == []
         assert victim.heard() == {1}
+        assert await victim.live.store.evidence() == []
 
 
 async def test_a_changed_copy_that_comes_first_is_not_kept_and_the_true_one_is_fetched(

@@ -117,7 +117,7 @@ async def test_two_copies_validated_at_once_are_kept_once() -> None:
     assert len(bench.kept) == 1
 
 
-async def test_two_batches_under_one_number_are_rejected() -> None:
+async def test_two_batches_under_one_number_are_rejected_and_kept_as_evidence() -> None:
     bench = Bench()
     first = bench.peer.signed(bench.peer.batch([make.group(1)], sequence=9))
     second = bench.peer.signed(bench.peer.batch([make.group(2)], sequence=9))
@@ -130,7 +130,7 @@ async def test_two_batches_under_one_number_are_rejected() -> None:
     pair = Equivocation(
         publisher=bench.peer.peer_id, sequence=9, first=first.batch_id, second=second.batch_id
     )
-    assert bench.accused == [pair]
+    assert bench.accused == [(pair, second.envelope)]
     assert await bench.judge(bench.peer.envelope(bench.peer.batch(sequence=10))) is Reason.VALID
 
 

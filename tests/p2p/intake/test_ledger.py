@@ -81,7 +81,7 @@ def test_an_accusation_needs_two_different_batches_and_is_made_once() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["record", "remember", "accuse"]),
+            st.sampled_from(["record", "remember", "accuse", "condemn"]),
             st.integers(0, 6),
             st.integers(1, 30),
             st.integers(0, 3),
@@ -101,6 +101,8 @@ def test_its_memory_is_bounded_after_every_operation(
             ledger.record(publisher, sequence, batch(content), 1, at)
         elif kind == "remember":
             ledger.remember(publisher, sequence, batch(content), at)
+        elif kind == "condemn":
+            ledger.condemn(publisher, sequence, batch(content), at)
         else:
             ledger.accuse(publisher, sequence, batch(content), at)
         entries = ledger._publishers

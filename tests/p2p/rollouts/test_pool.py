@@ -18,12 +18,14 @@ from shoal_p2p.rollouts import pool as pool_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
 from shoal_p2p.store.statements import External
 from shoal_p2p.store.store import StoreError, StoreFault
+from shoal_wire.digests import batch_id as id_of
 from shoal_wire.digests import group_id
 from shoal_wire.types import BatchId, GroupId, PeerId, SignedBatch
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, open_local_node, wall_ms
 from tests.support.nodes import until
+from tests.wire.envelope_mutations import other_spellings
 
 MANIFEST = make.swarm()
 ME = make.fresh_identity()
@@ -118,9 +120,7 @@ async def test_batches_of_a_swarm_that_was_left_stay_out(tmp_path: Path) -> None
         assert node.gossip.published == []
 
 
-async def test_the_first_batch_of_a_double_signer_is_gone_for_good(
-    tmp_path: Path,
-) -> None:
+async def test_both_batches_of_a_double_signer_are_gone_for_good(tmp_path: Path) -> None:
     ann = author()
     first, second = batch(ann, 1, 2, sequence=5), batch(ann, 3, sequence=5)
     innocent = batch(ann, 4, sequence=6)
@@ -132,11 +132,44 @@ async def test_the_first_batch_of_a_double_signer_is_gone_for_good(
             await node.receive(signed)
         leased = node.pool.lease("trainer", 1, lease_seconds=60.0)
         assert len(leased) == 1
-        await node.pool.withdraw(pair)
+        await node.pool.withdraw(pair, second.envelope)
         kept = external_ids(node)
         assert len(kept) == 1
+        (evidence,) = await node.store.evidence()
+        assert (evidence.first, evidence.second) == (first.envelope, second.envelope)
     async with start(tmp_path) as node:
         assert external_ids(node) == kept
+        # Nor does either copy get in again by being sent again.
+        for signed in (first, second):
+            reason = node.ledger.check(ann.peer_id, 5, signed.batch_id, 1, 0.0)
+            assert reason is Reason.EQUIVOCATION
+
+
+async def test_evidence_that_is_a_copy_in_other_bytes_convicts_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an earlier version kept it: one batch, and what anybody could make of it."""
+    ann, bob = author(), author()
+    honest = batch(ann, 1, sequence=5)
+    copy = next(iter(other_spellings(honest.envelope).values()))
+    guilty = batch(bob, 2, sequence=5), batch(bob, 3, sequence=5)
+    async with start(tmp_path) as node:
+        await node.receive(honest)
+        await node.store.add_equivocation(ann.peer_id, 5, honest.batch_id, copy)
+        # Of the other only the second half came to disk, after this version had opened both.
+        await node.store.add_equivocation(bob.peer_id, 5, guilty[0].batch_id, guilty[1].envelope)
+        # A copy that came first has been kept as a batch, too.
+        other = batch(ann, 4, sequence=6)
+        torn = next(iter(other_spellings(other.envelope).values()))
+        await node.store.add_all([(id_of(torn), ann.peer_id, 6, torn, wall_ms(), None)])
+    async with start(tmp_path) as node:
+        assert node.ledger.check(ann.peer_id, 5, honest.batch_id, 1, 0.0) is None
+        assert node.ledger.check(ann.peer_id, 6, other.batch_id, 1, 0.0) is None
+        assert external_ids(node) == set()
+        reason = node.ledger.check(bob.peer_id, 5, guilty[0].batch_id, 1, 0.0)
+        assert reason is Reason.EQUIVOCATION
+        assert [pair.publisher for pair in await node.store.evidence()] == [bob.peer_id]
+        assert "does not show" in caplog.text
 
 
 async def test_consumed_is_on_disk_first_or_not_at_all(
@@ -189,7 +222,7 @@ async def test_what_is_withdrawn_while_others_are_kept_is_not_written(tmp_path: 
             nursery.start_soon(node.pool.keep_all, [first, *others])
             while len(external_ids(node)) < 3:
                 await trio.lowlevel.checkpoint()
-            await node.pool.withdraw(pair)
+            await node.pool.withdraw(pair, second.envelope)
         await node.pool.write_all()
         kept = [event.signed for event in notes.events if isinstance(event, BatchKept)]
         assert sorted(one.batch_id for one in kept) == sorted(one.batch_id for one in others)
@@ -260,7 +293,8 @@ async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> No
                 for index in range(rng.randint(1, min(256, 4096 // most)))
             ]
             taken.clear()
-            await node.pool._buffered(ann.signed(ann.batch(groups)), trio.current_time(), None)
+            signed = ann.signed(ann.batch(groups))
+            await node.pool._buffered(signed, groups, trio.current_time(), None)
             assert sum(groups_at_once for _, groups_at_once, _ in taken) == len(groups)
             for _, groups_at_once, completions in taken:
                 assert groups_at_once <= GROUPS_A_STEP
@@ -311,7 +345,7 @@ async def test_keepers_hear_of_groups_batches_and_withdrawals(tmp_path: Path) ->
         pair = Equivocation(
             publisher=ann.peer_id, sequence=5, first=signed.batch_id, second=own.batch_id
         )
-        await node.pool.withdraw(pair)
+        await node.pool.withdraw(pair, b"second")
         assert notes.events[5:] == [BatchWithdrawn(batch_id=signed.batch_id)]
 
 

@@ -16,6 +16,7 @@ from shoal_p2p.events import Event, NewGroups
 from shoal_p2p.fetch.exchange import RolloutExchange
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.member import Member
+from shoal_p2p.rollouts import reopening as reopening_module
 from shoal_p2p.rollouts import restoring as restoring_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP, RolloutPool
 from shoal_p2p.rollouts.recent import RecentRollouts
@@ -63,7 +64,7 @@ async def test_others_have_turns_while_what_is_on_disk_is_put_back(
         pair = Equivocation(
             publisher=ann.peer_id, sequence=999, first=first.batch_id, second=second.batch_id
         )
-        await node.pool.withdraw(pair)
+        await node.pool.withdraw(pair, second.envelope)
         here = external_ids(node)
     turns, in_steps, loop = Turns(), dict[int, list[int]](), threading.get_ident()
     notice = RecentRollouts.notice
@@ -84,11 +85,13 @@ async def test_others_have_turns_while_what_is_on_disk_is_put_back(
 
     monkeypatch.setattr(RecentRollouts, "notice", noted)
     monkeypatch.setattr(restoring_module, "IDS_A_STEP", 10)
-    monkeypatch.setattr(restoring_module, "reopen_batch", in_thread(restoring_module.reopen_batch))  # type: ignore[attr-defined]
+    monkeypatch.setattr(reopening_module, "reopen_batch", in_thread(reopening_module.reopen_batch))  # type: ignore[attr-defined]
+    monkeypatch.setattr(restoring_module, "shows_two", in_thread(restoring_module.shows_two))  # type: ignore[attr-defined]
     trio.lowlevel.add_instrument(turns)
     async with start(tmp_path) as node:
         trio.lowlevel.remove_instrument(turns)
         assert external_ids(node) == here
+        assert node.ledger.is_equivocated(ann.peer_id, 999)
     assert sum(groups for groups, _ in in_steps.values()) == sum(map(len, made)) - 100
     for groups, completions in in_steps.values():  # type: ignore[assignment]
         assert groups <= GROUPS_A_STEP  # type: ignore[operator]
@@ -166,3 +169,21 @@ async def test_who_brought_a_batch_and_by_which_network_outlives_a_restart(tmp_p
     for _ in range(2):
         async with start(tmp_path) as node:
             assert brought(node) == before
+
+
+async def test_a_copy_on_disk_replaces_what_left_as_who_brought_it(tmp_path: Path) -> None:
+    """Also where that peer has gone meanwhile, and its network cannot be asked for any more."""
+    thief, ann, carrier = author(), author(), make.fresh_identity().peer_id
+    stolen, honest = batch(thief, 1, sequence=5), batch(ann, 1)
+    async with start(tmp_path) as node:
+        await node.receive(stolen)
+        node.pool._network_of = lambda _peer: "10.1.2.0/24"
+        await node.pool.keep_all([replace(honest, brought_by=carrier)])
+        node.pool._network_of = lambda _peer: ""
+        second = batch(thief, 9, sequence=5)
+        pair = Equivocation(
+            publisher=thief.peer_id, sequence=5, first=stolen.batch_id, second=second.batch_id
+        )
+        await node.pool.withdraw(pair, second.envelope)
+        await node.pool._replace_what_left()
+        assert brought(node) == {(ann.peer_id, "10.1.2.0/24", carrier, False)}

@@ -249,13 +249,51 @@ class TestExternalBatches:
             rows = database.execute("SELECT publisher, highest FROM publishers").fetchall()
         assert rows == [(OTHER, 7)]
 
-    def test_what_is_withdrawn_is_forgotten_but_for_own_batches(self, path: Path) -> None:
+    def test_equivocation_moves_the_first_batch_to_the_evidence(self, path: Path) -> None:
+        core = opened(path, limits=StoreLimits(max_equivocations=2))
+        names = [receive(core, number) for number in range(3)]
+        for number, name in enumerate(names):
+            run(
+                core,
+                lambda c, name=name, number=number: c.add_equivocation(
+                    OTHER, number, name, b"second %d" % number
+                ),
+            )
+        assert stored(core) == []
+        pairs = run(core, StoreCore.evidence)
+        assert [(pair.sequence, pair.second) for pair in pairs] == [
+            (1, b"second 1"),
+            (2, b"second 2"),
+        ]
+        assert pairs[0].first is not None
+        assert pairs[0].first.startswith(b"external 1")
+
+    def test_equivocation_whose_first_is_gone_is_kept_all_the_same(self, path: Path) -> None:
         core = opened(path)
-        names = [receive(core, number) for number in range(2)]
-        own = reserve(core, b"key")
-        for name in (names[0], own.batch_id):
-            run(core, lambda c, name=name: c.withdraw(name))
-        assert stored(core) == [names[1], own.batch_id]
+        run(
+            core,
+            lambda c: c.add_equivocation(OTHER, 5, BatchId(bytes(32)), b"second"),
+        )
+        (pair,) = run(core, StoreCore.evidence)
+        assert (pair.first, pair.second) == (None, b"second")
+        assert pair.first_id == BatchId(bytes(32))
+
+    def test_evidence_of_an_earlier_version_whose_first_is_gone_names_none(
+        self, path: Path
+    ) -> None:
+        opened(path).close()
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(
+                "INSERT INTO equivocations (publisher, sequence, first, second, at_ms)"
+                " VALUES (?, 5, NULL, ?, ?)",
+                (OTHER, b"second", NOW),
+            )
+            database.commit()
+        core = opened(path)
+        (pair,) = run(core, StoreCore.evidence)
+        assert (pair.first, pair.first_id) == (None, None)
+        run(core, lambda c: c.drop_evidence(OTHER, 5))
+        assert run(core, StoreCore.evidence) == []
 
 
 class TestConsumed:

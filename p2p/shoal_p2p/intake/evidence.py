@@ -1,0 +1,70 @@
+"""Checks that kept evidence shows two batches signed under one number. Pure.
+
+What an earlier version kept may be one batch and a copy of it that somebody without the key wrote
+in other bytes: that shows nothing, and neither does half a pair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal_wire.announcement import decode_announcement
+from shoal_wire.codec import PayloadError, decode_batch
+from shoal_wire.digests import batch_id
+from shoal_wire.envelope import EnvelopeError, open_envelope
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, BATCH_PAYLOAD_TYPE, MAX_BATCH_BYTES
+from shoal_wire.types import BatchId, Digest, PeerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A publisher's signed statement: this batch is its number N in a swarm."""
+
+    signer: PeerId
+    swarm_digest: Digest
+    sequence: int
+    batch_id: BatchId
+
+
+def statement_in(envelope: bytes) -> Statement | None:
+    """Return what the signer of a batch, or of an announcement of one, states; None if nothing."""
+    try:
+        opened = open_envelope(
+            envelope, payload_types=(BATCH_PAYLOAD_TYPE, ANNOUNCEMENT_PAYLOAD_TYPE)
+        )
+        if opened.payload_type == ANNOUNCEMENT_PAYLOAD_TYPE:
+            told = decode_announcement(opened.payload)
+            swarm, sequence, name = told.swarm_digest, told.sequence, told.batch_id
+        else:
+            batch = decode_batch(opened.payload, max_bytes=MAX_BATCH_BYTES)
+            swarm, sequence, name = batch.swarm_digest, batch.sequence, batch_id(envelope)
+    except (EnvelopeError, PayloadError):
+        return None
+    return Statement(signer=opened.signer, swarm_digest=swarm, sequence=sequence, batch_id=name)
+
+
+def shows_two(
+    publisher: PeerId,
+    sequence: int,
+    *,
+    first: bytes | None,
+    first_id: BatchId | None,
+    second: bytes,
+) -> bool:
+    """Return whether `publisher` signed two batches as `sequence`.
+
+    `first` and `second` are envelopes. Without the first its id will do, which this node has noted
+    when it had opened both.
+    """
+    later = statement_in(second)
+    if later is None or (later.signer, later.sequence) != (publisher, sequence):
+        return False
+    if first is None:
+        return first_id is not None and first_id != later.batch_id
+    earlier = statement_in(first)
+    return (
+        earlier is not None
+        and (earlier.signer, earlier.sequence) == (publisher, sequence)
+        and earlier.swarm_digest == later.swarm_digest
+        and earlier.batch_id != later.batch_id
+    )

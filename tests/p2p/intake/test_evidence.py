@@ -1,0 +1,58 @@
+"""What is kept against a publisher: two batches of one number that it signed, and nothing less."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_p2p.intake.evidence import shows_two
+from shoal_wire.digests import batch_id
+from shoal_wire.types import BatchId
+from tests.support import factories as make
+from tests.wire.envelope_mutations import other_spellings
+
+ANN = make.Author(make.swarm())
+ONE = ANN.envelope(ANN.batch([make.group(1)], sequence=5))
+TWO = ANN.envelope(ANN.batch([make.group(2)], sequence=5))
+COPIES = other_spellings(ONE)
+
+
+def announcement_of(name: bytes) -> bytes:
+    return ANN.announcement(sequence=5, batch_id=name)
+
+
+def shown(first: bytes | None, second: bytes, first_id: bytes | None = None) -> bool:
+    noted = None if first_id is None else BatchId(first_id)
+    return shows_two(ANN.peer_id, 5, first=first, first_id=noted, second=second)
+
+
+def test_two_batches_of_one_number_are_a_proof_in_either_order() -> None:
+    assert shown(ONE, TWO)
+    assert shown(TWO, ONE)
+
+
+def test_a_batch_and_an_announcement_of_another_are_a_proof() -> None:
+    assert shown(ONE, announcement_of(batch_id(TWO)))
+    assert not shown(ONE, announcement_of(batch_id(ONE)))
+
+
+@pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
+def test_a_batch_and_a_copy_of_it_in_other_bytes_show_nothing(copy: bytes) -> None:
+    assert not shown(ONE, copy)
+    assert not shown(copy, ONE)
+    assert not shown(copy, TWO)
+
+
+def test_half_a_pair_shows_nothing_unless_this_node_had_opened_the_other_half() -> None:
+    assert not shown(None, TWO)
+    assert shown(None, TWO, batch_id(ONE))
+    assert not shown(None, TWO, batch_id(TWO))
+    assert not shown(None, next(iter(COPIES.values())), batch_id(TWO))
+
+
+def test_batches_of_another_of_another_number_or_of_two_swarms_show_nothing() -> None:
+    other = make.Author(ANN.manifest)
+    elsewhere = make.Author(make.swarm("another"), identity=ANN.identity)
+    assert not shown(ONE, other.envelope(other.batch([make.group(2)], sequence=5)))
+    assert not shown(ONE, ANN.envelope(ANN.batch([make.group(2)], sequence=6)))
+    assert not shown(ONE, elsewhere.envelope(elsewhere.batch([make.group(2)], sequence=5)))
+    assert not shown(b"damaged", TWO)
