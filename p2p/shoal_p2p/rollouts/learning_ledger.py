@@ -6,8 +6,8 @@
     what happens beside the rounds ─▶ marks
 
 *Signal* is the sum of |advantage| over the completions that were trained on: what moved the
-weights, by this node's own verifier. A round that is played again after a kill counts again; round
-1 begins anew, with another model or from the start.
+weights, by this node's own verifier. A round that is played again after a kill takes the place of
+what was noted of it; round 1 begins anew, with another model or from the start.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from shoal_wire.types import PeerId
 MAX_PUBLISHERS: Final = 256
 """Bound on publishers; those learnt from last stay."""
 MAX_FAMILIES: Final = 128
+MAX_JOURNAL: Final = 2048
+"""Rounds of which it is known what they added; beyond it an older one cannot be taken back."""
 SHORT_MINUTES: Final = 10
 FAMILY_GROUPS: Final = 40
 """Groups in a family's first and latest mean."""
@@ -93,6 +95,8 @@ class FamilyAnswers:
 
 _COUNTS: Final = [one.name for one in fields(Learnt)][:-1]
 _MINUTE: Final = [one.name for one in fields(Minute)]
+_Added = tuple[PeerId, bool, float, float]
+"""What a group added to its publisher's row: whether it was trained on, its signal, its reward."""
 _SavedMinute = tuple[int, int, FiniteFloat, int]
 _SavedRow = tuple[str, str, int, int, FiniteFloat, FiniteFloat, int, list[_SavedMinute]]
 """A peer's id, then the fields of `Learnt` in their order."""
@@ -152,6 +156,7 @@ class LearningLedger:
         self.round = 0
         self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_PUBLISHERS)
         self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_FAMILIES)
+        self._journal: deque[tuple[int, list[_Added]]] = deque(maxlen=MAX_JOURNAL)
         self._bytes_in: deque[tuple[int, int]] = deque(maxlen=WINDOW_MINUTES)
         """Minutes in which rounds ended, and the bytes received since the round before."""
 
@@ -166,11 +171,13 @@ class LearningLedger:
         """Note what a round has learnt from whom, and `bytes_in`, received since the start."""
         if round_number <= 1:
             self._clear()
+        elif round_number <= self.round:
+            self._take_back(round_number)
         self.round = round_number
         self._taken += 1
         self.marks.reached(round_number)
+        self._journal.append((round_number, [self._add(one, now_ms) for one in learnt]))
         for one in learnt:
-            self._add(one, now_ms)
             self.origins.learnt(one, now_ms)
         self._count_bytes(bytes_in, now_ms // MINUTE_MS)
 
@@ -181,10 +188,10 @@ class LearningLedger:
             received += before
         self._bytes_in.append((minute, received))
 
-    def _add(self, one: m.GroupOutcome, now_ms: int) -> None:
+    def _add(self, one: m.GroupOutcome, now_ms: int) -> _Added:
         publisher = one.publisher or self._me
         reward = one.reward if math.isfinite(one.reward) else 0.0
-        signal = one.signal if math.isfinite(one.signal) else 0.0
+        signal = one.signal if math.isfinite(one.signal) and not one.why_unused else 0.0
         row = self._rows.use(publisher, Learnt)
         row.model = one.model[:MAX_NAME_BYTES] or row.model
         row.looked_at += 1
@@ -196,6 +203,17 @@ class LearningLedger:
             self._count_minute(row, signal, one.tokens, now_ms)
         if publisher == self._me:
             self._families.use(one.family[:MAX_NAME_BYTES], FamilyAnswers).add(reward)
+        return publisher, not one.why_unused, signal, reward
+
+    def _take_back(self, round_number: int) -> None:
+        """Undo this round and those after it: a kill has undone them, too."""
+        while self._journal and self._journal[-1][0] >= round_number:
+            for publisher, was_trained, signal, reward in self._journal.pop()[1]:
+                if (row := self._rows.get(publisher)) is not None:
+                    row.looked_at -= 1
+                    row.trained -= was_trained
+                    row.signal -= signal
+                    row.reward_sum -= reward
 
     @staticmethod
     def _count_minute(row: Learnt, signal: float, tokens: int, now_ms: int) -> None:
@@ -234,7 +252,7 @@ class LearningLedger:
                 model=row.model,
                 looked_at=row.looked_at,
                 trained=row.trained,
-                signal=round(row.signal, 4),
+                signal=round(max(0.0, row.signal), 4),
                 reward=round(row.reward_sum / row.looked_at, 4) if row.looked_at else None,
                 trained_10m=row.lately(now_ms, SHORT_MINUTES).groups,
                 signal_1h=round(row.lately(now_ms, WINDOW_MINUTES).signal, 4),
@@ -287,7 +305,7 @@ class LearningLedger:
     # The file
 
     def to_json(self) -> str:
-        """Return the JSON that the data directory keeps."""
+        """Return the JSON that the data directory keeps, without the journal."""
         return json.dumps(
             {
                 "form": 1,

@@ -96,6 +96,16 @@ def test_what_came_in_is_of_the_minutes_in_which_was_learnt() -> None:
     assert again.lately(NOW_MS + 110 * MINUTE).bytes_in == 70
 
 
+def test_a_round_that_is_played_again_counts_once() -> None:
+    ledger = LearningLedger(ME)
+    for number in range(1, 6):
+        ledger.take(number, [group(), group(BEN, 1.0)], now_ms=NOW_MS)
+    ledger.take(3, [group(signal=7.0)], now_ms=NOW_MS)  # killed after 2 was saved
+    assert (row(ledger, ANN).trained, row(ledger, ANN).signal) == (3, 11.0)
+    assert (row(ledger, BEN).trained, row(ledger, BEN).signal) == (2, 2.0)
+    assert ledger.round == 3
+
+
 def test_the_first_round_begins_anew() -> None:
     ledger = LearningLedger(ME)
     ledger.take(1, [group(), group(OWN)], now_ms=NOW_MS)
