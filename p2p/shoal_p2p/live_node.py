@@ -223,7 +223,7 @@ class LiveNode:
         await nursery.start(self.archive.run, self.manifest)
 
     async def close(self) -> None:
-        """Close all connections, whom this parts from has not left, and write what they brought."""
+        """Close all connections; write what came. Peers are parted from, and have not left."""
         self._attendance.end()
         await self.peer.host.close()
         await self.pool.write_all()

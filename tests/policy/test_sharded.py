@@ -55,7 +55,7 @@ def environment() -> dict[str, str]:
 
 
 def meeting(size: int) -> dict[str, str]:
-    """What a launcher tells each of so many processes."""
+    """The variables that a launcher sets for each of so many processes."""
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
@@ -181,7 +181,7 @@ def assert_alike(one: Path, other: Path) -> None:
 def test_two_processes_train_as_one(
     start_two: Callable[..., None], more: Sequence[str], tmp_path: Path
 ) -> None:
-    """Whatever the launcher asks for."""
+    """The ranks are the same whatever the launcher asks for."""
     if start_two is not run:
         pytest.importorskip("accelerate")
     run(tmp_path / "one", *WITHOUT_EVALUATION, *more, ranks=1)

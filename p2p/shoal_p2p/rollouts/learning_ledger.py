@@ -96,7 +96,7 @@ class FamilyAnswers:
 _COUNTS: Final = [one.name for one in fields(Learnt)][:-1]
 _MINUTE: Final = [one.name for one in fields(Minute)]
 _Added = tuple[PeerId, bool, float, float]
-"""What a group added to its publisher's row: whether it was trained on, its signal, its reward."""
+"""A group in its publisher's row: whether it was trained on, its signal, its reward."""
 _SavedMinute = tuple[int, int, FiniteFloat, int]
 _SavedRow = tuple[str, str, int, int, FiniteFloat, FiniteFloat, int, list[_SavedMinute]]
 """A peer's id, then the fields of `Learnt` in their order."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ class Outbox:
         self._publish = publish
         self._wall_ms = wall_ms
         self._late_s = late_s
-        self._restraint = Restraint()
+        self._restraint = Restraint(random.Random(identity.peer_id))
         self._unsent: deque[_Waiting] = deque()
         self._pace = new_pace(trio.current_time())
         self._heard = False

@@ -10,6 +10,7 @@ that makes twice what it can carry comes to rest at what it carries.
 from __future__ import annotations
 
 import math
+import random
 
 LATE_S = 1.0
 """Messages this late in the median slow a publisher down. A few lost ones, which are late by a
@@ -34,7 +35,11 @@ _SOON_S = 2.0
 class Restraint:
     """The gap between own batches. Call `note` before `wait_s`."""
 
-    def __init__(self) -> None:
+    def __init__(self, rng: random.Random) -> None:
+        """`rng` keeps publishers from sending all at once, again and again, who slowed together."""
+        self._rng = rng
+        self._stretch = 1.0
+        """Length of the present gap, relative to what all should keep on average."""
         self._gap_s = 0.0
         self._latest_s = 0.0
         """Time between the latest two own batches."""
@@ -74,6 +79,7 @@ class Restraint:
         """Note that a batch has gone out."""
         self._latest_s = min(now - self._sent_at, MOST_GAP_S)
         self._sent_at = now
+        self._stretch = self._rng.uniform(0.5, 1.5)
 
     def wait_s(self, now: float) -> float:
         """Return for how long a batch that is accepted waits before it goes out."""
@@ -84,4 +90,5 @@ class Restraint:
         return self._left_s(now) <= _SOON_S
 
     def _left_s(self, now: float) -> float:
-        return max(0.0, self._sent_at + self._gap_s - now) if self._gap_s else 0.0
+        gap_s = min(self._stretch * self._gap_s, MOST_GAP_S)
+        return max(0.0, self._sent_at + gap_s - now)

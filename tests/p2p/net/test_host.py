@@ -183,7 +183,7 @@ async def test_listening_everywhere_is_reachable_by_loopback() -> None:
 
 
 async def test_a_host_whose_sockets_are_closed_listens_nowhere() -> None:
-    """Who asks at the moment of the end, as what looks for relays does, gets no OSError."""
+    """A search for relays that asks at the moment of the end gets no OSError."""
     async with open_test_host() as host:
         listeners = host.libp2p_host.get_network().listeners
         listeners["closed"] = cast("Any", Closed())
@@ -193,7 +193,7 @@ async def test_a_host_whose_sockets_are_closed_listens_nowhere() -> None:
 
 class Closed:
     def get_addrs(self) -> tuple[object, ...]:
-        """As py-libp2p's listener asks a socket that is closed for its name."""
+        """Fail as py-libp2p's listener does, which asks a closed socket for its name."""
         raise OSError(errno.EBADF, "Bad file descriptor")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 
 from hypothesis import example, given, settings
@@ -17,7 +18,7 @@ class Line:
 
     def __init__(self, every_s: list[float], carried_per_s: float) -> None:
         self.every_s = every_s
-        self.restraints = [Restraint() for _ in every_s]
+        self.restraints = [Restraint(random.Random(n)) for n in range(len(every_s))]
         self.due = [STEP_S * number for number in range(len(every_s))]
         self.carried_per_s = carried_per_s
         self.queue: deque[float] = deque()
@@ -59,6 +60,7 @@ class Line:
 )
 @example([2.0, 4.0, 4.0, 4.0], 2.125)
 @example([5.0, 5.0, 5.0, 5.0], 2.2)
+@example([2.0, 2.0, 2.0, 2.0], 1.25)
 @settings(max_examples=10)
 def test_whoever_publishes_how_fast_messages_are_late_by_seconds_and_the_swarm_is_busy(
     every_s: list[float], overload: float
@@ -66,7 +68,8 @@ def test_whoever_publishes_how_fast_messages_are_late_by_seconds_and_the_swarm_i
     """Ten seconds late at most, or eight messages where it carries less than 0.8 a second.
 
     Found with four publishers, each with a message every two to five seconds: 18 s at 2.75 s a
-    message. Lateness is known only once three messages have come.
+    message. Lateness is known only once three messages have come. Four that had slowed down
+    together sent at the same moments for ever, and used a twelfth of what was carried.
     """
     made_per_s = sum(1 / one for one in every_s)
     line = Line(every_s, made_per_s / overload)
@@ -74,7 +77,7 @@ def test_whoever_publishes_how_fast_messages_are_late_by_seconds_and_the_swarm_i
     line.run(60.0)
     later = sorted(late for at, late in line.latencies if at > 30)
     assert later[int(0.99 * len(later))] < max(10.0, 8 / line.carried_per_s)
-    assert len(later) > 0.1 * 90 * line.carried_per_s
+    assert len(later) > 0.25 * 90 * line.carried_per_s
 
 
 def test_nobody_is_held_back_where_the_swarm_keeps_up() -> None:
@@ -100,7 +103,7 @@ def test_an_overload_that_ends_is_forgotten() -> None:
 def test_whatever_is_said_of_lateness_a_batch_goes_out_in_the_end(
     notes: list[tuple[float, float | None]],
 ) -> None:
-    restraint, now = Restraint(), 0.0
+    restraint, now = Restraint(random.Random(0)), 0.0
     for pause_s, late_s in notes:
         now += pause_s
         restraint.note(late_s, now)
