@@ -113,6 +113,9 @@ class Store:
         except StoreError as error:
             if error.fault is StoreFault.FULL:
                 self._refused("a batch or what became of it", error)
+            if error.fault is StoreFault.CLOSED:
+                # A caller that ends with the store learns of its own end, not of the store's.
+                await trio.lowlevel.checkpoint_if_cancelled()
             raise
 
     # Durable: on disk when they return. The rest is lost by a power cut at worst.

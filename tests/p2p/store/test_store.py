@@ -87,6 +87,26 @@ async def test_stopping_finishes_the_commit_in_hand_and_refuses_the_rest(tmp_pat
         assert [own.sequence for own in await store.unsent()] == [1]
 
 
+async def test_who_ends_with_the_store_is_cancelled_and_gets_no_error(tmp_path: Path) -> None:
+    """Over 200 ends, each with several callers, at any moment of their calls."""
+    rng = random.Random(3)
+
+    async def calls_for_ever(store: Store) -> None:
+        while True:
+            await store.own_numbers()
+
+    for number in range(200):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        store = make(folder)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            for _ in range(4):
+                nursery.start_soon(calls_for_ever, store)
+            await trio.sleep(rng.uniform(0, 0.002))
+            nursery.cancel_scope.cancel()
+
+
 async def test_an_unusable_database_ends_the_start(tmp_path: Path) -> None:
     (tmp_path / "node.db").write_bytes(b"not a database" * 100)
     with pytest.RaisesGroup(pytest.RaisesExc(StoreError, match="is damaged")):
