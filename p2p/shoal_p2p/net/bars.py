@@ -64,7 +64,7 @@ def looks_enciphered(first: bytes) -> bool:
     At least 24 of them are needed; with fewer nothing is said.
 
     Other protocols begin with text, with lengths and zeros, or with a TLS record; a nonce is like
-    none of them. One nonce in some thousands is not known as one; the next dial has another.
+    none of them. One nonce in 2,700 is not known as one, so who has the key does not ask.
     """
     nonce = first[:NONCE_BYTES]
     if len(nonce) < NONCE_BYTES or first.startswith(GREETING):
