@@ -239,7 +239,7 @@ async def test_nothing_acts_in_anything_that_is_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "last"),
     [
-        (["node", "--no-trainer", "--no-mdns"], "look inside: shoal debug status"),
+        (["node", "--no-trainer", "--no-mdns"], "look inside: "),
         (["bootstrap"], "join it: "),
         (["judge"], "ask it: "),
     ],

@@ -48,9 +48,11 @@ def announced(argv: Sequence[str], folder: Path, *, last: str) -> str:
     master, process = _start([sys.executable, "-m", "shoal", *argv], folder, _environment(), 80)
     found = b""
     with process:
-        while last.encode() not in found:
-            found += os.read(master, 1 << 16)
-        process.terminate()
+        try:
+            while last.encode() not in found:
+                found += os.read(master, 1 << 16)
+        finally:
+            process.terminate()
         found += read_terminal(master)
     return _OWN.sub("", found.decode("utf-8").replace("\r\n", "\n"))
 
