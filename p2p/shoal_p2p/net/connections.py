@@ -120,7 +120,7 @@ class ConnectionTable:
             address=_remote_address(connection),
             opened_at=trio.current_time(),
             local_port=local_port(connection),
-            source=source_of(connection),
+            source=source_of(connection, peer_id),
         )
         old = self._entries.get(peer_id)
         self._entries[peer_id] = new

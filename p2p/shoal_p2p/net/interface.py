@@ -129,7 +129,7 @@ class Host(ABC):
     @abstractmethod
     def source_of(self, peer_id: PeerId) -> str:
         """Return what a connected peer shares limits by, since names are free: its network, its
-        relay, or on one machine its connection. Empty for a peer that is not connected.
+        relay, or on one machine itself. Empty for a peer that is not connected.
         """
 
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109

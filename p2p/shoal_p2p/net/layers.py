@@ -41,12 +41,13 @@ def remote_end(connection: object) -> tuple[str, int]:
     return str(host), int(port)
 
 
-def source_of(connection: object) -> str:
+def source_of(connection: object, peer_id: str = "") -> str:
     """Return what a connection shares limits by: its network, or the relay it comes through.
 
-    One of this machine, where all share an address, is a source of its own.
+    On this machine, where all share an address, it is the peer, which stays one when it comes back;
+    before its handshake the connection itself.
     """
     lowest = lowest_layer(connection)
     if isinstance(lowest, CircuitStream):
         return lowest.address.partition("/p2p-circuit")[0]
-    return prefix_of(remote_end(connection)[0]) or f"connection {id(connection)}"
+    return prefix_of(remote_end(connection)[0]) or peer_id or f"connection {id(connection)}"

@@ -200,7 +200,7 @@ class RequestServer:
         """Answer the one request of `stream`. A handler's exception resets it (see the swarm)."""
         peer_id = from_libp2p_id(stream.muxed_conn.peer_id)
         scope = trio.CancelScope()
-        seat = self.seats.take(peer_id, source_of(stream.muxed_conn), evict=scope.cancel)
+        seat = self.seats.take(peer_id, source_of(stream.muxed_conn, peer_id), evict=scope.cancel)
         if seat is None:
             await reset_stream(stream)
             return

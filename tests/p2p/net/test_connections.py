@@ -66,3 +66,8 @@ async def test_what_is_shared_by_network_knows_which_one_a_peer_came_by() -> Non
     assert table.source_of(TWO) == "/ip4/203.0.113.1/tcp/1/p2p/R"
     table.remove(TWO, circuit)
     assert table.source_of(TWO) == ""
+    for _ in range(2):  # on one machine a peer that comes back is the source that it was
+        near = connection(Direction.INBOUND, relayed=False)
+        table.add(TWO, near)
+        assert table.source_of(TWO) == TWO
+        table.remove(TWO, near)
