@@ -27,7 +27,6 @@ from shoal_p2p.ipc.node_views import NodeViews
 from shoal_p2p.ipc.service import Service, TrainerLink
 from shoal_p2p.member import Draws, Member
 from shoal_p2p.peer import ListeningPeer
-from shoal_p2p.peers.attendance import Attendance
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger
 from shoal_p2p.rollouts.outbox import Outbox
@@ -98,7 +97,6 @@ class LiveNode:
             is_open=self.pool.restored,
             draws=Draws(per_s=self._wanted_per_s, on_shards=self._note_shards),
         )
-        self._attendance = self._attend()
         self.exchange = self._exchange(book)
         self.outbox = self._outbox()
         self.judge = self._judge_link()
@@ -165,15 +163,6 @@ class LiveNode:
             wall_ms=self.peer.parts.wall_ms,
         )
 
-    def _attend(self) -> Attendance:
-        marks, wall_ms = self.learning.marks, self.peer.parts.wall_ms
-        return Attendance(
-            self.peer.host,
-            counts=self.peer.is_of_swarm,
-            joined=lambda peers: marks.joined(peers, wall_ms()),
-            left=lambda peers: marks.left(peers, wall_ms()),
-        )
-
     def _judge_link(self) -> JudgeLink | None:
         address = self.peer.settings.judge
         if address == "none":
@@ -210,8 +199,6 @@ class LiveNode:
         path, peer = self.peer.data_dir / LEDGER_FILE, self.peer
         file = KeptFile(path, in_thread=peer.parts.in_thread, refused=peer.disk.refused)
         await nursery.start(keep_ledger, self.learning, file)
-        self.learning.marks.started(self.peer.parts.wall_ms())
-        nursery.start_soon(self._attendance.run)
         self.exchange.serve()
         await self.member.start(nursery)
         await self.pool.restored.wait()
@@ -223,8 +210,7 @@ class LiveNode:
         await nursery.start(self.archive.run, self.manifest)
 
     async def close(self) -> None:
-        """Close all connections; write what came. Peers are parted from, and have not left."""
-        self._attendance.end()
+        """Close all connections; write what came."""
         await self.peer.host.close()
         await self.pool.write_all()
 

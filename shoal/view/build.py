@@ -1,6 +1,6 @@
 """Builds what is shown of a node from its answers. No I/O of its own.
 
-answers ─▶ right · learning · marks · publishers · worth · said · refused · now ─▶ `ShownPeer`
+answers ─▶ right · learning · publishers · worth · said · refused · now ─▶ `ShownPeer`
 """
 
 from __future__ import annotations
@@ -11,19 +11,16 @@ from typing import Final
 from shoal.view.asking import LatestAnswers
 from shoal.view.invitation import chosen, line_of
 from shoal.view.measured import within_of_share
-from shoal.view.model import Kind, LearningShown, MarkShown, NowShown, ShownPeer
+from shoal.view.model import Kind, LearningShown, NowShown, ShownPeer
 from shoal.view.publishers import me_of, publishers_of, short
 from shoal.view.right import right_of
 from shoal.view.worth import worth_of
 from shoal_base.visible import visible_name
-from shoal_ipc.answers.learning import Learning, Ledger, Mark
+from shoal_ipc.answers.learning import Learning, Ledger
 from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Addresses, Peers, Refusals, RefusedCount
 from shoal_wire.verdict import Reason
 
-_MAX_MARKS: Final = 256
-"""Bound on marks: as many as a node keeps."""
-_MAX_ABOUT: Final = 4  # names in one sentence; a guess
 _MAX_HERE: Final = 256  # as many as a peer may have connections
 
 
@@ -39,7 +36,6 @@ def build(
     me = me_of(answers)
     is_up = answers.down_since_unix is None
     ways = chosen((answers.addresses or Addresses()).addresses)
-    marks = () if answers.ledger is None else answers.ledger.marks[-_MAX_MARKS:]
     return ShownPeer(
         kind=kind,
         name=visible_name(data_dir.rstrip("/").rpartition("/")[2] or data_dir),
@@ -50,7 +46,6 @@ def build(
         swarm=status.swarm,
         right=right_of(answers, at_unix=at_unix, kind=kind),
         learning=_learning(answers),
-        marks=tuple(_mark(one) for one in marks),
         publishers=publishers_of(answers) if kind == "node" else (),
         worth=worth_of(answers, kind=kind),
         said=(answers.rollouts or RolloutsView()).rollouts[::-1],
@@ -89,35 +84,6 @@ def _learning(answers: LatestAnswers) -> LearningShown:
         findings=learning.findings,
         families=(answers.ledger or Ledger()).families,
     )
-
-
-def _mark(mark: Mark) -> MarkShown:
-    return MarkShown(
-        kind=mark.kind,
-        round=mark.round,
-        at_unix=mark.at_ms / 1000,
-        count=mark.count,
-        says=_mark_says(mark.kind, mark.count, list(mark.about[:_MAX_ABOUT])),
-    )
-
-
-def _mark_says(kind: str, count: int, about: list[str]) -> str:
-    often = f" {count} times" if count > 1 else ""
-    match kind:
-        case "started":
-            return f"this node started{often}"
-        case "trainer":
-            return f"the trainer started again{often}"
-        case "model":
-            return f"another model: {', '.join(about)}"
-        case "joined" | "left":
-            named = [short(one) for one in about]
-            if count <= len(named) == 1:
-                return f"{named[0]} {kind}"
-            more = f" and {count - len(named)} more" if count > len(named) else ""
-            return f"{count} {kind}: {', '.join(named)}{more}"
-        case _:
-            return kind
 
 
 _SAYS: Final = {reason.value: reason.row.says for reason in Reason}

@@ -75,19 +75,6 @@ class LearningShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkShown:
-    """An event beside the rounds, that happened once or several times."""
-
-    kind: str
-    """started, trainer, model, joined or left."""
-    round: int
-    """The latest that was played by then."""
-    at_unix: float
-    count: int
-    says: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherShown:
     """One publisher of "From whom?"; the node itself is among them."""
 
@@ -149,8 +136,6 @@ class ShownPeer(Versioned):
     swarm: SwarmView
     right: Right
     learning: LearningShown
-    marks: tuple[MarkShown, ...]
-    """Events that may explain a turn of the curve, the oldest first."""
     publishers: tuple[PublisherShown, ...]
     worth: Worth
     said: tuple[Rollout, ...]

@@ -53,7 +53,6 @@ class TrainerLink:
         self.holder: str | None = None
         self.pid: int | None = None
         self.status: dict[str, Any] = {}
-        self.since: float | None = None
 
     @property
     def connected(self) -> bool:
@@ -62,8 +61,7 @@ class TrainerLink:
 
     def took(self, holder: str, pid: int) -> None:
         """Note that a trainer of process `pid` speaks on the connection `holder` from now on."""
-        self.holder, self.pid, self.since = holder, pid, trio.current_time()
-        self.learning.marks.trainer(pid, self._wall_ms())
+        self.holder, self.pid = holder, pid
 
     def left(self) -> None:
         """Note that its connection has ended."""
@@ -76,11 +74,6 @@ class TrainerLink:
         )
         for one in body.learnt:
             self.recent.outcome(one.group_id, one.why_unused)
-
-    def stated(self, status: dict[str, Any]) -> None:
-        """Note how far the trainer says that it is."""
-        self.status = status
-        self.learning.marks.trains(status.get("model"), self._wall_ms())
 
 
 class Service(InspectorService):
@@ -238,7 +231,7 @@ class Service(InspectorService):
             return m.Failure(reason="status is not JSON")
         if not isinstance(status, dict):
             return m.Failure(reason="status is not a JSON object")
-        self._link.stated(status)
+        self._link.status = status
         return m.Done(count=1)
 
 

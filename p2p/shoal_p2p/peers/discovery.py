@@ -30,7 +30,6 @@ from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
 from shoal_p2p.peers.asking import PeerAsking
-from shoal_p2p.peers.attendance import SAID_S
 from shoal_p2p.peers.hearsay import Hearsay, Speaker
 from shoal_p2p.peers.news import BarNews, BootstrapNews
 from shoal_p2p.peers.peer_book import PeerBook
@@ -61,6 +60,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+_SAID_S = 20.0
+"""Most have said by then of which swarm they are; others are looked at less often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,7 +393,7 @@ class Discovery:
         Some say late of which swarm they are, and where they listen: that is looked for a while.
         """
         settings = self._settings
-        is_quiet = trio.current_time() - self._met_at >= SAID_S
+        is_quiet = trio.current_time() - self._met_at >= _SAID_S
         all_say_so = len(known) == len(self._host.connected_peers())
         if is_quiet or (all_say_so and not self.num_missing):
             most_s = min(pause_s, settings.exchange_interval_s)

@@ -3,7 +3,6 @@
     a round's outcomes ─▶ row of each publisher: groups, signal, and minutes of the last hour
                       └─▶ row of each family: own reward at first, and lately
     bytes received since the round before ─▶ the minute in which the round ended, as its signal
-    what happens beside the rounds ─▶ marks
 
 *Signal* is the sum of |advantage| over the completions that were trained on: what moved the
 weights, by this node's own verifier. A round that is played again after a kill takes the place of
@@ -25,8 +24,7 @@ from typing_extensions import TypedDict
 from shoal_base.bounded import BoundedDict
 from shoal_ipc import messages as m
 from shoal_ipc.answers.learning import Lately, LearntFamily, LearntFrom, Ledger
-from shoal_p2p.rollouts.marks import MINUTE_MS, WINDOW_MINUTES, Marks, SavedMarks
-from shoal_p2p.rollouts.origins import Origins
+from shoal_p2p.rollouts.origins import MINUTE_MS, WINDOW_MINUTES, Origins
 from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.types import PeerId
 
@@ -111,7 +109,6 @@ class _Saved(TypedDict):
     publishers: list[_SavedRow]
     families: list[tuple[str, int, list[FiniteFloat], list[FiniteFloat]]]
     bytes_in: NotRequired[list[tuple[int, int]]]
-    marks: NotRequired[SavedMarks]
 
 
 _SAVED: Final = TypeAdapter(_Saved)
@@ -126,7 +123,6 @@ class LearningLedger:
         self._taken = 0
         self._bytes_seen = 0
         """Bytes received since the start that minutes have."""
-        self.marks = Marks()
         self.origins = Origins()
 
     @classmethod
@@ -141,11 +137,6 @@ class LearningLedger:
         if not found._me:
             raise ValueError("it does not say whose it is")
         return found
-
-    @property
-    def changes(self) -> int:
-        """Counts up, so that who keeps it on disk sees that there is something new."""
-        return self._taken + self.marks.changes
 
     @property
     def rounds_taken(self) -> int:
@@ -175,7 +166,6 @@ class LearningLedger:
             self._take_back(round_number)
         self.round = round_number
         self._taken += 1
-        self.marks.reached(round_number)
         self._journal.append((round_number, [self._add(one, now_ms) for one in learnt]))
         for one in learnt:
             self.origins.learnt(one, now_ms)
@@ -240,7 +230,6 @@ class LearningLedger:
             publishers=self.publishers(now_ms),
             families=self.families(),
             lately=self.lately(now_ms),
-            marks=self.marks.rows(),
         )
 
     def publishers(self, now_ms: int) -> tuple[LearntFrom, ...]:
@@ -320,7 +309,6 @@ class LearningLedger:
                     for name, row in self._families.items()
                 ],
                 "bytes_in": list(self._bytes_in),
-                "marks": self.marks.to_json(),
             }
         )
 
@@ -331,8 +319,6 @@ class LearningLedger:
             ValueError: it is not of this form; nothing is taken over.
         """
         saved = _SAVED.validate_json(text)
-        if (marks := saved.get("marks")) is not None:  # earlier versions kept none
-            self.marks.restore(marks, saved["round"])
         self._clear()
         self._me = self._me or PeerId(saved.get("me", ""))
         self.round = saved["round"]

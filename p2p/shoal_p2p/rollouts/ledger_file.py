@@ -38,10 +38,7 @@ async def keep_ledger(
     *,
     task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Read it, then save what changed until cancelled. Ready when it is read.
-
-    Who came and went changes all the time, and is no reason to write more often.
-    """
+    """Read it, then save what changed until cancelled. Ready when it is read."""
     await file.load(ledger.restore)
     task_status.started()
     await file.keep(ledger.to_json, urgent=lambda: ledger.rounds_taken)

@@ -17,9 +17,11 @@ from typing import Final
 from shoal_base.bounded import MANY, BoundedDict
 from shoal_ipc.messages import GroupOutcome
 from shoal_p2p.buffer.types import BufferEntry
-from shoal_p2p.rollouts.marks import MINUTE_MS, WINDOW_MINUTES
 from shoal_wire.types import GroupId, PeerId
 
+MINUTE_MS: Final = 60_000
+WINDOW_MINUTES: Final = 60
+"""The latest minutes that are told apart, of networks and of the ledger."""
 _MAX_TOLD_APART: Final = 256
 """The most networks, and publishers behind each, that are told apart: those learnt from last."""
 _TOO_MUCH: Final = 1.0 / 3.0

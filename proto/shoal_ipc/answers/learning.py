@@ -91,21 +91,6 @@ class Lately:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """An event beside the rounds, that happened once or several times."""
-
-    kind: str = ""
-    """started, trainer, model, joined or left."""
-    round: int = 0
-    """The latest that was played by then; 0 before the first."""
-    at_ms: int = 0
-    """Wall clock of the first time."""
-    count: int = 1
-    about: tuple[Name, ...] = ()
-    """Ids of peers, or models, at most four."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger(Versioned):
     """Publishers that the trainer has learnt from, and how much."""
 
@@ -117,5 +102,3 @@ class Ledger(Versioned):
     """The greatest signal first."""
     families: tuple[LearntFamily, ...] = labelled("family", "name")
     lately: Lately = field(default_factory=Lately)
-    marks: tuple[Mark, ...] = ()
-    """The oldest first. Equal events within a minute share a row."""

@@ -1,6 +1,5 @@
 // The curve of a run: own answers, others' answers, marks of held-out questions, where it started.
 import { make, say } from "./dom.js";
-import { clusters, drawMarks, isDrawn, KEYS, spoken } from "./marks.js";
 
 const HEIGHT = 224;
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -10,26 +9,15 @@ export class Chart {
     this.place = place;
     this.note = note;
     this.plot = null;
-    this.marks = [];
     new ResizeObserver(() => this.resize()).observe(place);
     dark.addEventListener("change", () => this.build());
     note.append(key("c-own", "own reward, mean of 20 rounds with its 95 % band"), key("c-others", "others’ answers"), key("c-held", "held out, with its 95 % interval", "mark-point"), key("c-start", "first 20 rounds", "dashed"));
-    this.keys = KEYS.map(([kinds, text, shape]) => [kinds, key("c-start", text, shape)]);
-    note.append(...this.keys.map(([, label]) => label));
   }
 
-  set(history, start, marks) {
+  set(history, start) {
     this.history = history;
     this.start = start;
-    this.marks = marks;
     this.refresh();
-  }
-
-  setMarks(marks) {
-    if (!this.history || JSON.stringify(marks) === JSON.stringify(this.marks)) return;
-    this.marks = marks;
-    this.plot?.redraw(false);
-    this.describe();
   }
 
   refresh() {
@@ -84,7 +72,7 @@ export class Chart {
           { stroke: colour("--third"), width: 0, paths: () => null, points: { show: true, size: 6, fill: colour("--third") } },
         ],
         bands: [{ series: [1, 2], fill: colour("--band") }],
-        hooks: { draw: [(plot) => this.drawSure(plot, colour("--third")), (plot) => this.drawStart(plot, colour("--soft")), (plot) => drawMarks(plot, this.clusters(plot), colour("--soft"))] },
+        hooks: { draw: [(plot) => this.drawSure(plot, colour("--third")), (plot) => this.drawStart(plot, colour("--soft"))] },
       },
       this.data(),
       this.place,
@@ -131,20 +119,12 @@ export class Chart {
     ctx.restore();
   }
 
-  // Where marks stand on the screen, those that touch as one.
-  clusters(plot) {
-    const last = this.history.x.at(-1) ?? 0;
-    return clusters(this.marks, (mark) => plot.valToPos(Math.min(mark.round, last), "x"), plot.over.clientWidth);
-  }
-
   describe() {
-    for (const [kinds, label] of this.keys) label.hidden = !this.marks.some((mark) => kinds.includes(mark.kind) && isDrawn(mark));
     const own = this.history.series.own_mean.filter((value) => value !== null);
     const first = typeof this.start === "number" ? this.start : own[0];
-    const curve = own.length
+    const text = own.length
       ? `Own reward over ${this.history.rows} rounds, as means of 20: ${first.toFixed(2)} at first, ${own.at(-1).toFixed(2)} at last, ${Math.max(...own).toFixed(2)} at most.`
       : "No rounds yet.";
-    const text = [curve, spoken(this.marks)].join(" ").trim();
     if (this.place.getAttribute("aria-label") !== text) this.place.setAttribute("aria-label", text);
   }
 

@@ -2,7 +2,6 @@
 import { at, draw, facts, foreign, make, rows, say, show } from "./dom.js";
 import { has, plural, reward, sure } from "./format.js";
 import { Chart } from "./chart.js";
-import { marks } from "./marks.js";
 import { finding } from "./right.js";
 
 const FIRST = "20 rounds";
@@ -26,13 +25,11 @@ export function learning(peer) {
   ]);
   show(at("learning-findings"), now.findings.length > 0);
   rows(at("learning-findings"), now.findings, (one) => one.check + one.since, finding);
-  marks(peer.marks ?? []);
-  chart?.setMarks(peer.marks ?? []);
 }
 
 export function curves(history, peer) {
   chart ??= new Chart(at("chart"), at("chart-note"));
-  chart.set(history, peer.learning.reward_start, peer.marks ?? []);
+  chart.set(history, peer.learning.reward_start);
   families(history, peer);
 }
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_ipc.messages import GroupOutcome
-from shoal_p2p.rollouts.marks import WINDOW_MINUTES
-from shoal_p2p.rollouts.origins import Origins
+from shoal_p2p.rollouts.origins import WINDOW_MINUTES, Origins
 from shoal_wire.types import PeerId
 from tests.p2p.buffer.entries import entry
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import trio
 
+from shoal_ipc.messages import GroupOutcome
 from shoal_p2p.parts import wall_ms
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
@@ -23,7 +24,7 @@ from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
 from shoal_tasks.wire_tasks import make_task
-from shoal_wire.types import PeerId, PublishedGroup
+from shoal_wire.types import GroupId, PeerId, PublishedGroup
 from tests.shoal.page.browser import PageProcess, open_browser, page_of
 from tests.support import factories as make
 from tests.support.hostile_text import ALL_THAT_UTF8_HOLDS
@@ -107,17 +108,18 @@ def metrics_lines() -> str:
 
 
 def ledger_text() -> str:
-    """What an earlier life of the node left: more marks than a curve has room for."""
+    """What an earlier life of the node left: it learnt from a peer whose model's name is markup."""
     ledger = LearningLedger(PeerId("me"))
-    marks = ledger.marks
-    marks.started(FIRST_MS)
-    marks.trains("org/tiny", FIRST_MS)
+    learnt = GroupOutcome(
+        group_id=GroupId(b""),
+        publisher=PeerId("ann"),
+        model=HOSTILE_NAME,
+        family="gcd",
+        reward=0.5,
+        signal=0.0,
+    )
     for number in range(1, METRICS):
-        at_ms = FIRST_MS + number * 120_000
-        ledger.take(number, [], now_ms=at_ms)
-        if number % 5 == 0:
-            (marks.joined if number % 2 else marks.left)({f"peer{number}", "ann"}, at_ms)
-    marks.trains(f"org/{HOSTILE_NAME}", FIRST_MS + METRICS * 120_000)
+        ledger.take(number, [learnt], now_ms=FIRST_MS + number * 120_000)
     return ledger.to_json()
 
 

@@ -43,7 +43,7 @@ def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
     with answering_node(tmp_path, ANSWERS):
         up = asked(peer, state="up")
         assert up["peer_id"] == ME and FRIEND in [one["peer_id"] for one in up["publishers"]]
-    kept = ("peer_id", "learning", "marks", "publishers", "said")
+    kept = ("peer_id", "learning", "publishers", "said")
     down = asked(peer, state="down")
     assert [down[key] for key in kept] == [up[key] for key in kept]
     assert {**down["worth"], "says": ""} == {**up["worth"], "says": ""}

@@ -99,7 +99,6 @@ LEDGER: dict[str, Any] = {
         },
     ],
     "families": [{"name": "gcd", "reward": 0.4, "reward_start": 0.1, "groups": 12}],
-    "marks": [{"kind": "joined", "round": 3, "at_ms": 5_000, "count": 2, "about": [FRIEND, FOE]}],
 }
 ROLLOUTS: dict[str, Any] = {
     "rollouts": [

@@ -59,24 +59,6 @@ def test_a_node_that_learns() -> None:
     assert one.now
 
 
-def test_what_happened_beside_the_rounds_is_said_in_words() -> None:
-    def said(kind: str, count: int = 1, about: object = ()) -> str:
-        row = {"kind": kind, "round": 3, "at_ms": 5_000, "count": count, "about": about}
-        (mark,) = shown(ledger={"marks": [row]}).marks
-        assert (mark.round, mark.at_unix, mark.count) == (3, 5.0, count)
-        return mark.says
-
-    assert said("started") == "this node started"
-    assert said("started", 3) == "this node started 3 times"
-    assert said("trainer") == "the trainer started again"
-    assert said("model", about=["org/tiny"]) == "another model: org/tiny"
-    assert said("joined", about=[FRIEND]) == f"{FRIEND[-10:]} joined"
-    assert said("left", 2, ["a", "b"]) == "2 left: a, b"
-    assert said("joined", 7, ["a", "b"]) == "7 joined: a, b and 5 more"
-    assert said("left", 2, ["\x1b[2J", 7]) == "2 left: \\x1b[2J and 1 more"
-    assert len(shown(ledger={"marks": [{"kind": "left"}] * 999}).marks) == 256
-
-
 def test_a_share_is_rounded_as_the_page_rounds_it() -> None:
     one = shown(ledger={"lately": {"window_s": 60, "others_signal_share": 0.465}})
     assert ", 47% of the" in one.worth.says
