@@ -152,11 +152,6 @@ def peer_name(console: Console, peer_id: str) -> str:
     return peer_id if console.width >= _WIDE else f"…{peer_id[-10:]}"
 
 
-def topic_name(console: Console, topic: str) -> str:
-    """Return a topic, in a narrow terminal a short one; `--json` has all of it."""
-    return topic if console.width >= _WIDE else short_topic(topic)
-
-
 def short_topic(topic: str) -> str:
     """Return a topic with the swarm's digest cut to what tells swarms apart."""
     parts = topic.split("/")

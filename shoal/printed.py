@@ -10,7 +10,6 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from shoal_ipc.answers import form
-from shoal_ipc.answers.form import Name
 from shoal_ipc.answers.peer import Score, SwarmView
 
 Free = dict[str, Any]
@@ -29,24 +28,6 @@ class Order(form.Versioned):
 
     action: Literal["block", "unblock", "protect", "unprotect"] = "block"
     peer: Score = field(default_factory=Score)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ping(form.Versioned):
-    """Round trips to one peer."""
-
-    peer: str = ""
-    """Peer as the user named it."""
-    peer_id: Name | None = None
-    sent: int = 0
-    """0 where nobody could be meant."""
-    answered: int = 0
-    loss: float = 0.0
-    min_ms: float | None = None
-    median_ms: float | None = None
-    max_ms: float | None = None
-    times_ms: tuple[float, ...] = ()
-    last_error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

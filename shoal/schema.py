@@ -55,7 +55,6 @@ SHAPES: Final[Mapping[str, Any]] = {
     "completion": printed.CompletionOutput,
     **{f"debug {view}": kind for view, kind in VIEWS.items()},
     **{f"debug {order}": printed.Order for order in ("block", "unblock", "protect")},
-    "debug ping": printed.Ping,
     "debug bugreport": printed.BugReport,
 }
 """Types of the objects that each command prints, by the command's words."""

@@ -41,8 +41,8 @@ from shoal_settings.loader import SettingsError, describe, load
 from shoal_settings.parser import path
 from shoal_settings.trainer_settings import API_KEY_VARIABLE
 
-NOT_ASKED: Final = ("rollouts", "ping")
-"""Views that are left out: what was answered, and what asks for a peer."""
+NOT_ASKED: Final = ("rollouts",)
+"""Views that are left out: what was answered."""
 _END_BYTES: Final = 256 << 10  # some 2,000 lines of each log; a guess
 _MAX_FILES: Final = 500  # a guess: bounds the list
 

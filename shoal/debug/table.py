@@ -1,4 +1,4 @@
-"""Any answer as people read it: its values, a table for each list of rows, the rows within those.
+"""Any answer as people read it: its values, and a table for each list of rows.
 
 A column, or a value, is called by its field's name without the unit, and printed by that unit: so a
 new view, or a new field of one, is shown without a line here.
@@ -22,7 +22,6 @@ from shoal.layout import (
     peer_name,
     print_pairs,
     size,
-    topic_name,
 )
 
 _MAX_CELL_CHARS: Final = 60
@@ -68,19 +67,14 @@ def _show_rows(console: Console, title: str, rows: tuple[Any, ...]) -> None:
         console.print(f"{title}: none")
         return
     console.print(title, style="bold", soft_wrap=True)
-    inside = _tables(type(rows[0]))
     # The first cell says whose row it is.
-    names = [one.name for one in fields(rows[0]) if one.name not in (*inside, "own")]
+    names = [one.name for one in fields(rows[0]) if one.name != "own"]
     cells = [[_cell(console, row, name) for name in names] for row in rows]
     kept = [at for at in range(len(names)) if at == 0 or any(row[at] for row in cells)]
     table = Rows([_title(names[at]) for at in kept])
     for row in cells:
         table.add_row(*(row[at] or "-" for at in kept))
     table.print(console)
-    for row in rows:
-        for name in sorted(inside):
-            of = _cell(console, row, names[0])
-            _show_rows(console, f"{_title(name)} of {of}", getattr(row, name))
 
 
 def _cell(console: Console, row: Any, name: str) -> str:
@@ -120,8 +114,6 @@ def _said(console: Console, name: str, value: Any) -> str:
 def _text(console: Console, name: str, value: str) -> str:
     if name in _PEERS:
         return peer_name(console, value)
-    if name in ("topic", "topics"):
-        return topic_name(console, value)
     return cut(value, _MAX_CELL_CHARS) if name in _SENTENCES else value
 
 

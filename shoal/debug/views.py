@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from shoal.debug import bugreport, one_peer, sentences, status, table
-from shoal.printed import BugReport, Order, Ping
+from shoal.printed import BugReport, Order
 from shoal.view.node import Answer, RunningNode, Tell
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Ledger
@@ -68,13 +68,6 @@ VIEWS: Final = {
     "ledger": View(Ledger, table.show, status.add_last, status.present_or_left),
     "doctor": View(Doctor, sentences.doctor, failed=lambda answer: answer.state == "bad"),
     "rollouts": View(RolloutsView, sentences.rollouts, sentences.add_follow, sentences.latest),
-    "ping": View(
-        Ping,
-        one_peer.show_ping,
-        one_peer.add_ping,
-        one_peer.ping_all,
-        failed=lambda answer: not answer.answered,
-    ),
     "block": _order("refuse a peer until unblocked, whatever it does"),
     "unblock": _order("lift a block or ban of a peer, and forget what led to it"),
     "protect": _order(

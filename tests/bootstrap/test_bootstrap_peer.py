@@ -68,7 +68,7 @@ async def test_it_answers_debug_and_takes_no_rollouts(
 ) -> None:
     data_dir = tmp_path / "meeting"
     async with open_peer(BootstrapPeer, data_dir) as peer:
-        for view in ("status", "peers", "topics"):
+        for view in ("status", "peers", "scores"):
             command = ["debug", view, "--data-dir", str(data_dir)]
             assert await trio.to_thread.run_sync(main, [*command, "--json"]) == 0
             shown = json.loads(capsys.readouterr().out)

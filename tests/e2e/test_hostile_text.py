@@ -113,19 +113,14 @@ def hostile_node(root: Path) -> Iterator[ShoalProcess]:
         yield stage.node(FOLDER, *flags, "--task-file", str(root / TASK_FILE))
 
 
-def _debug(at: str, peer: str, lies: str, out: Path) -> Iterator[list[str]]:
+def _debug(at: str, peer: str, out: Path) -> Iterator[list[str]]:
     more: dict[str, list[str]] = {
         "block": [make.fresh_identity().peer_id],
         "unblock": [peer],
         "protect": [peer],
     }
-    quickly = ["--count", "1", "--interval", "0"]
     for view in VIEWS:
         arguments = more.get(view, [])
-        if view == "ping":
-            yield ["debug", view, lies, *quickly, "--data-dir", at]
-            yield ["debug", view, TEXT, *quickly, "--data-dir", at]
-            arguments = [peer, *quickly]
         for json_too in ([], ["--json"]):
             if view == "bugreport":
                 arguments = ["--out", str(out / f"{len(json_too)}{FOLDER}")]
@@ -209,7 +204,7 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             [*report, "--out", str(out / f"report{FOLDER}"), "--window", "30"],
             [*report, "--out", str(out / "report"), "--window", "30", "--json"],
         ],
-        "debug": list(_debug(at, peer, lies, out)),
+        "debug": list(_debug(at, peer, out)),
         "logs": [
             ["logs", "--data-dir", at, "--lines", "10000"],
             ["logs", "--data-dir", at, "--lines", "10000", "--json"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import pytest
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from shoal_ipc.answers.form import MAX_NAME_CHARS, MAX_TEXT_CHARS, read, to_json
 from shoal_ipc.answers.node import CompletionRow, Rollout, RolloutsView, Status
-from shoal_ipc.answers.peer import Topics
 from shoal_ipc.answers.views import VIEWS, help_of
 from tests.support.hostile_text import ALL_OF_THEM, acting_in
 
@@ -89,7 +88,10 @@ def test_long_texts_are_cut_and_say_so() -> None:
 def test_rows_that_are_none_are_passed_over() -> None:
     found = read(RolloutsView, {"rollouts": [7, {"number": 3}, None, {"completions": [{}, 1]}]})
     assert found.rollouts == (Rollout(number=3), Rollout(completions=(CompletionRow(),)))
-    assert read(Topics, {"subscribed": [1, "2", 3.0, True, float("nan"), 10**400]}).subscribed == (
-        1,
-        3,
-    )
+    numbers = [1, "2", 3.0, True, float("nan"), 10**400]
+    assert read(_Numbers, {"rows": numbers}) == _Numbers(rows=(1, 3))
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    rows: tuple[int, ...] = ()

@@ -141,7 +141,7 @@ def played(cases: list[Case]) -> Iterator[str]:
 @pytest.mark.parametrize(
     "argv",
     [
-        ("debug", "ping", "x", "--count=--"),
+        ("debug", "rollouts", "--limit=--"),
         ("invite", "--data-dir=--"),
         ("debug", "status", "--data-dir=" + "9" * 400),
         ("tasks", "--task-file=--"),

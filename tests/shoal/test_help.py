@@ -43,7 +43,7 @@ def row_of(page: str, flag: str) -> str:
 
 def test_every_command_and_every_part_has_a_parser() -> None:
     assert {name.split()[0] for name in PARSERS} == set(COMMANDS)
-    assert {"judge report", "debug ping", "debug rollouts"} <= set(PARSERS)
+    assert {"judge report", "debug block", "debug rollouts"} <= set(PARSERS)
 
 
 @pytest.mark.parametrize("name", PARSERS)

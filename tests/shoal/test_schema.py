@@ -66,8 +66,7 @@ def commands(node: RunningNode) -> Iterator[tuple[str, list[str]]]:
     here = ["--data-dir", str(node.data_dir)]
     publisher = next(iter(node.node.pool.buffer.counters()))
     for view in VIEWS:
-        about = {"ping": [node.node.member.peer_id]}
-        about |= {order: [publisher] for order in ("block", "unblock", "protect")}
+        about = {order: [publisher] for order in ("block", "unblock", "protect")}
         yield f"debug {view}", ["debug", view, *about.get(view, []), *here]
     for name in ("invite", "logs", "watch"):
         yield name, [name, *here]

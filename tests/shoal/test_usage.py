@@ -118,7 +118,6 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
         ("debug --jsn status", "no flag --jsn (did you mean '--json'?); see shoal debug status"),
         ("debug rollouts --limit x", "argument --limit: 'x' is not a whole number"),
         ("debug rollouts --limit 0", "argument --limit: '0' is out of range: it must be at least"),
-        ("debug ping P --interval x", "argument --interval: 'x' is not a number of seconds"),
         ("tasks gcd_easy --seed x", "argument --seed: 'x' is not a whole number"),
         ("publish --draw x", "argument --draw: 'x' is not a whole number"),
         ("answer --count -1", "argument --count: '-1' is out of range"),

@@ -1,4 +1,4 @@
-"""Debug views that act on the network: `doctor` and `addresses` ask peers, `ping` asks one."""
+"""Debug views that act on the network: `doctor` and `addresses` ask peers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import random
 import resource
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,13 @@ from shoal_ipc.answers.doctor import (
     ReachSeen,
 )
 from shoal_ipc.answers.node import Status, TrainerView
-from shoal_ipc.answers.peer import Addresses, KeyFile, Pinged
+from shoal_ipc.answers.peer import Addresses, KeyFile
 from shoal_p2p.gossip.settings import MeshSettings
 from shoal_p2p.ipc.checks.seen import Seen
 from shoal_p2p.ipc.checks.swarm import FULL_DO
 from shoal_p2p.ipc.doctor import diagnose
 from shoal_p2p.ipc.inspector import swarm_of
 from shoal_p2p.ipc.ways_in import ways_in
-from shoal_p2p.ipc.which_peer import which_peer
 from shoal_p2p.member import Member
 from shoal_p2p.net.address import has_other_network, is_circuit, parse_peer_address
 from shoal_p2p.net.host import DialError, RequestError
@@ -45,7 +44,6 @@ from shoal_wire.types import PeerId
 
 _MAX_ASKED = 8
 """Peers that are asked how this one looks: enough for a median of clocks."""
-_PING_SECONDS = 5.0
 _DIAL_SECONDS = 4.0
 """Deadline of a dial, in seconds: two in a row fit in the 10 s that a reader waits."""
 _FULL_SECONDS = 600.0
@@ -61,43 +59,16 @@ class _Around:
 
 
 class NetViews:
-    """The views of any peer, given its status view and whom a part of an id may name."""
+    """The views of any peer, given its status view."""
 
     def __init__(
-        self,
-        member: Member,
-        status: Callable[[Mapping[str, Any]], Awaitable[Status]],
-        known_peers: Callable[[], Iterable[PeerId]],
+        self, member: Member, status: Callable[[Mapping[str, Any]], Awaitable[Status]]
     ) -> None:
         self._member = member
         self._status = status
-        self._known_peers = known_peers
         self._rng = random.Random()
         self._around: _Around | None = None
         """The latest answers of peers and bootstraps."""
-
-    async def ping(self, options: Mapping[str, Any]) -> Pinged:
-        """One ping of `peer`, an id, its end or an address, connecting to it first if need be."""
-        peer_id = None
-        try:
-            peer_id = await self._connected(str(options.get("peer", "")))
-            ms = await self._member.host.ping(peer_id, timeout=_PING_SECONDS)
-        except (DialError, RequestError) as error:
-            return Pinged(peer_id=peer_id, error=str(error))
-        except ValueError as error:
-            return Pinged(peer_id=peer_id, error=str(error), mistaken=True)
-        return Pinged(peer_id=peer_id, ms=round(ms, 3))
-
-    async def _connected(self, text: str) -> PeerId:
-        if "/" in text:
-            return await self._member.host.dial(text, timeout=_DIAL_SECONDS)
-        peer_id = which_peer(text, self._known_peers())
-        if peer_id == self._member.peer_id:
-            raise ValueError(f"{peer_id} is this node itself")
-        known = next((t for t in self._member.discovery.snapshot() if t.peer_id == peer_id), None)
-        if known is not None and not self._member.host.is_connected(peer_id):
-            await self._member.host.dial(f"{known.address}/p2p/{peer_id}", timeout=_DIAL_SECONDS)
-        return peer_id
 
     async def doctor(self, options: Mapping[str, Any]) -> Doctor:
         """Ask peers how this node looks, and say what is wrong. Takes five seconds at most.

@@ -13,13 +13,10 @@ from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import (
     Connection,
     DiskView,
-    MeshMember,
     Peers,
     Refusals,
     Relay,
     Scores,
-    Topic,
-    Topics,
     WorkerView,
 )
 from shoal_p2p.disk import free_bytes
@@ -48,7 +45,7 @@ class CoreViews:
 
     def by_name(self) -> dict[str, View]:
         """Return the views by the names under which the CLI asks for them."""
-        return {**views_of(self), **views_of(NetViews(self._member, self.status, self.known_peers))}
+        return {**views_of(self), **views_of(NetViews(self._member, self.status))}
 
     def known_peers(self) -> set[PeerId]:
         """Return everybody whom a view may name."""
@@ -148,33 +145,4 @@ class CoreViews:
             at_ms=self._member.peer.parts.wall_ms(),
             counts=guard.verdicts.refused(),
             ring=guard.refusals.newest(),
-        )
-
-    async def topics(self, _options: Mapping[str, Any]) -> Topics:
-        """The topics this peer is subscribed to, the one it publishes on, and who is there."""
-        shards = self._member.shards
-        publishes = {*shards.shards, *(() if shards.own_shard is None else (shards.own_shard,))}
-        return Topics(
-            shards=self._member.manifest.rules.shard_count,
-            subscribed=tuple(shards.shards),
-            topics=tuple(self._topic(shard) for shard in sorted(publishes)),
-        )
-
-    def _topic(self, shard: int) -> Topic:
-        member = self._member
-        topic, shards = member.manifest.topic(shard), member.shards
-        since = {one.peer_id: one.since_s for one in member.gossip.mesh().get(topic, [])}
-        peers = member.gossip.topic_peers(topic)
-        return Topic(
-            topic=topic,
-            shard=shard,
-            subscribed=shard in shards.shards,
-            publishes=shard == shards.own_shard,
-            peers=len(peers),
-            mesh=len(since),
-            groups_per_s=round(shards.rate(shard), 3),
-            members=tuple(
-                MeshMember(peer_id=one, since_s=round(since[one], 3) if one in since else None)
-                for one in sorted({*since, *peers})
-            ),
         )

@@ -217,10 +217,6 @@ class ShardKeeper:
         """The topic on which this node publishes."""
         return self._manifest.topic(self._own or 0)
 
-    def rate(self, shard: int) -> float:
-        """Return the groups heard a second in `shard`, lately."""
-        return self._plan.rate(shard - first_of(self._division.depth))
-
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow the plan until cancelled."""
         await self._follow()

@@ -183,11 +183,6 @@ class ShardPlan:
         self._joined, self._leaving, self._rates = dict.fromkeys(joined, now), {}, {}
         self._changed_at, self._surplus_since = now, None
 
-    def rate(self, shard: int) -> float:
-        """Return the groups heard a second in `shard`, lately."""
-        rate = self._rates.get(shard)
-        return rate.per_s if rate is not None else 0.0
-
     def tick(self, now: float, *, wanted_per_s: float, received: Mapping[int, int]) -> None:
         """Choose the shards anew; `received` counts the groups heard in each shard so far."""
         self._aim = self._limits.headroom * wanted_per_s

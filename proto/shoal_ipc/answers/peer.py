@@ -162,41 +162,6 @@ class Scores(Versioned):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeshMember:
-    """A peer that is subscribed to a topic."""
-
-    peer_id: Name = ""
-    since_s: float | None = None
-    """Time in the topic's mesh; None where it is not in it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A topic that is listened to, or published on."""
-
-    topic: Name = ""
-    shard: int = 0
-    subscribed: bool = False
-    publishes: bool = False
-    """Own batches go there; it need not be subscribed."""
-    peers: int = 0
-    mesh: int = 0
-    groups_per_s: float = 0.0
-    members: tuple[MeshMember, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topics(Versioned):
-    """The topics this node is subscribed to, and who is in the mesh of each."""
-
-    shards: int = 0
-    """Number of shards that the swarm has."""
-    subscribed: tuple[int, ...] = ()
-    """Shards that this peer listens to."""
-    topics: tuple[Topic, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedCount:
     """Number of refusals for one reason."""
 
@@ -279,14 +244,3 @@ class Addresses(Versioned):
     swarm_key: KeyFile | None = None
     allowed_peers: int = 0
     """Number of peers on the swarm's list; 0 is everybody."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pinged(Versioned):
-    """One round trip to a peer."""
-
-    peer_id: Name | None = None
-    ms: float | None = None
-    mistaken: bool = False
-    """The word names nobody: trying again is of no use."""
-    error: str = ""

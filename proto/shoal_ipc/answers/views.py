@@ -11,14 +11,13 @@ from typing import Any, Final
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Buffer, Fetch, RolloutsView, Status
-from shoal_ipc.answers.peer import Addresses, Peers, Pinged, Refusals, Scores, Topics
+from shoal_ipc.answers.peer import Addresses, Peers, Refusals, Scores
 
 VIEWS: Final = MappingProxyType[str, type[Any]](
     {
         "status": Status,
         "peers": Peers,
         "scores": Scores,
-        "topics": Topics,
         "refusals": Refusals,
         "buffer": Buffer,
         "ledger": Ledger,
@@ -26,10 +25,17 @@ VIEWS: Final = MappingProxyType[str, type[Any]](
         "rollouts": RolloutsView,
         "doctor": Doctor,
         "addresses": Addresses,
-        "ping": Pinged,
     }
 )
-MOVED: Final = MappingProxyType({"id": "status", "mesh": "topics", "contributions": "buffer"})
+MOVED: Final = MappingProxyType(
+    {
+        "id": "status",
+        "mesh": "status",
+        "topics": "status",
+        "contributions": "buffer",
+        "ping": "peers",
+    }
+)
 """Earlier views, and the one that holds what each had."""
 
 

@@ -1,4 +1,4 @@
-"""`shoal debug doctor` and `shoal debug ping` against two whole nodes."""
+"""`shoal debug doctor` and orders about a peer against two whole nodes."""
 
 from __future__ import annotations
 
@@ -100,61 +100,11 @@ def test_the_doctor_finds_the_end_of_the_disk_and_says_so_by_its_exit_code(
     assert "make room" in text
 
 
-def test_ping_by_id_and_by_address(
-    pair: tuple[RunningNode, RunningNode], capsys: pytest.CaptureFixture[str]
-) -> None:
-    one, two = pair
-    for peer in (one.node.member.peer_id, one.address):
-        code, answer = as_json(capsys, two, "ping", peer, "--count", "3", "--interval", "0")
-        assert code == 0
-        assert (answer["sent"], answer["answered"], answer["loss"]) == (3, 3, 0)
-        assert answer["peer_id"] == one.node.member.peer_id
-        assert 0 < answer["min_ms"] <= answer["median_ms"] <= answer["max_ms"]
-    code, text = run(capsys, "ping", one.address, "--count", "1", "--data-dir", str(two.data_dir))
-    assert code == 0
-    assert "1 sent, 1 answered, 0% lost" in text
-
-
-@pytest.mark.parametrize(
-    ("peer", "says"),
-    [
-        (fresh_identity().peer_id, "not_connected"),
-        (f"/ip4/127.0.0.1/tcp/1/p2p/{fresh_identity().peer_id}", "cannot connect"),
-        ("nonsense", "not a peer id"),
-        ("/ip4/127.0.0.1/tcp/1", "does not name a peer"),
-    ],
-    ids=["an unknown id", "nobody there", "no id", "no peer"],
-)
-def test_nobody_answers_a_ping(
-    pair: tuple[RunningNode, RunningNode],
-    capsys: pytest.CaptureFixture[str],
-    peer: str,
-    says: str,
-) -> None:
-    code, answer = as_json(capsys, pair[0], "ping", peer, "--count", "1")
-    assert (code, answer["answered"], answer["loss"]) == (1, 0, 1)
-    assert says in answer["last_error"]
-    assert "\n" not in answer["last_error"]
-
-
-def test_programs_hear_the_summary_alone_however_they_asked_for_json(
-    pair: tuple[RunningNode, RunningNode],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("SHOAL_JSON", "true")
-    one, two = pair
-    code, text = run(capsys, "ping", one.address, "--count", "1", "--data-dir", str(two.data_dir))
-    assert (code, json.loads(text)["answered"]) == (0, 1)
-
-
 def test_orders_about_a_peer_take_the_end_that_tables_print(
     pair: tuple[RunningNode, RunningNode], capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = pair
     peer, stranger = one.node.member.peer_id, fresh_identity().peer_id
-    _, answer = as_json(capsys, two, "ping", peer[-10:], "--count", "1")
-    assert answer["peer_id"] == peer
     for order, action, is_blocked, is_protected in (
         (["block"], "block", True, False),
         (["protect"], "protect", False, True),
@@ -174,5 +124,3 @@ def test_orders_about_a_peer_take_the_end_that_tables_print(
     assert main(["debug", "block", "zzzz", *at]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and peer[-10:] in said
-    code, text = run(capsys, "ping", "zzzz", "--count", "9", *at)
-    assert (code, text.count("is not a peer id"), peer[-10:] in text) == (1, 1, True)

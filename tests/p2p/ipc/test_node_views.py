@@ -195,25 +195,9 @@ def test_a_view_that_became_part_of_another_says_which(
     assert f"shoal debug {MOVED[view]}" in line
 
 
-def test_peers_and_topics_of_a_node_alone(
-    node: RunningNode, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (topic,) = node.node.member.manifest.topics()
+def test_peers_of_a_node_alone(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(node, capsys, "peers")["peers"] == []
-    assert shown(node, capsys, "topics")["topics"] == [
-        {
-            "topic": topic,
-            "shard": 0,
-            "subscribed": True,
-            "publishes": True,
-            "peers": 0,
-            "mesh": 0,
-            "groups_per_s": 0.0,
-            "members": [],
-        }
-    ]
     assert "peers: none" in text(node, capsys, "peers")
-    assert topic in text(node, capsys, "topics")
 
 
 def test_rollouts_show_question_answers_sender_and_reward(

@@ -86,7 +86,6 @@ def test_two_nodes_behind_routers_exchange_batches_through_a_relay(
     relay = boot.wait_status(lambda s: s["relay"]["circuits"] >= 1, "a circuit")["relay"]
     assert relay["reservations"] == 2
     assert relay["bytes"] > 0
-    assert two.view("ping", peer=one.peer_id)["ms"] > 0  # type: ignore[index]
     found = finding(one, "reachable")
     assert (found["state"], "1 relay" in found["says"]) == ("ok", True), found
     wait_for(

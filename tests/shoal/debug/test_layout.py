@@ -15,13 +15,10 @@ from shoal_ipc.answers.learning import LearntFrom, Ledger
 from shoal_ipc.answers.node import Buffer, CompletionRow, PublisherRow, Rollout, RolloutsView
 from shoal_ipc.answers.peer import (
     Connection,
-    MeshMember,
     Peers,
     Score,
     Scores,
     Target,
-    Topic,
-    Topics,
 )
 
 PEER = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
@@ -51,7 +48,6 @@ SCORE = Score(peer_id=PEER, score=-72.0, points={"signed_heavy": -60.0}, banned_
 TABLES = {
     "peers": Peers(peers=(CONNECTION,), targets=(TARGET,)),
     "scores": Scores(scores=(SCORE,), refused={"rate": 3}),
-    "topics": Topics(topics=(Topic(topic="t", members=(MeshMember(peer_id=PEER, since_s=3.0),)),)),
     "buffer": Buffer(publishers=(PublisherRow(peer_id=PEER, groups=3, share=0.5, weight=1.0),)),
     "ledger": Ledger(publishers=(LearntFrom(peer_id=PEER, model="tiny", signal=2.0),)),
 }
@@ -78,7 +74,6 @@ def test_every_value_of_an_answer_is_said_with_its_unit(view: str, width: int) -
     said = {
         "peers": ("yes", "1.2 ms", "1 h 1 min", "1.0 GiB", "3 too_old", "-12.50"),
         "scores": ("-60.00 signed_heavy", "9 min 59 s", "3 rate"),
-        "topics": ("members of t", "3.0 s"),
         "buffer": ("50%", "1.00", "own contributed 0"),
         "ledger": ("tiny", "2.00", "families: none"),
     }[view]
