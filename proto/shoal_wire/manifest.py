@@ -25,6 +25,10 @@ _ANSWER_FORMATS = ("plain", "tagged")
 _KEPT_PATHS = 4096
 """Paths in the tree of shards that are cached: each message asks for its publisher's."""
 
+_KEPT_TOPICS = 256
+"""Peers whose shards are cached: the node looks every second at what each is subscribed to. A peer
+has at most 64 topics of 256 characters."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFamily:
@@ -95,17 +99,10 @@ class Manifest:
         """Return every topic of the swarm, the undivided ones where it divides itself."""
         return tuple(self.topic(shard) for shard in range(self.rules.shard_count))
 
-    def shard_of_topic(self, topic: str) -> int | None:
-        """Return the shard whose topic this is; None for any other topic."""
-        head, _, tail = topic.rpartition("/")
-        if head != f"{limits.TOPIC_PREFIX}/{self.digest.hex()}/rollouts":
-            return None
-        # One spelling only: "01", "+1" and digits of other scripts are other topics.
-        if not (tail.isascii() and tail.isdigit() and len(tail) <= 4 and str(int(tail)) == tail):
-            return None
-        shard = int(tail)
+    def shards_of(self, topics: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the shards whose topics are among these, in ascending order."""
         most = first_of(MAX_DEPTH + 1) if self.divides else self.rules.shard_count
-        return shard if shard < most else None
+        return _shards_of(self.digest, most, topics)
 
     @property
     def divides(self) -> bool:
@@ -127,6 +124,21 @@ class Manifest:
         if self.rules.shard_count == 1:
             return 0
         return int.from_bytes(sha256(peer_id.encode())[:8], "big") % self.rules.shard_count
+
+
+@lru_cache(maxsize=_KEPT_TOPICS)
+def _shards_of(digest: Digest, most: int, topics: tuple[str, ...]) -> tuple[int, ...]:
+    found = []
+    for topic in topics:
+        head, _, tail = topic.rpartition("/")
+        # One spelling only: "01", "+1" and digits of other scripts are other topics.
+        if (
+            head == f"{limits.TOPIC_PREFIX}/{digest.hex()}/rollouts"
+            and (tail.isascii() and tail.isdigit() and len(tail) <= 4 and str(int(tail)) == tail)
+            and int(tail) < most
+        ):
+            found.append(int(tail))
+    return tuple(sorted(found))
 
 
 @lru_cache(maxsize=_KEPT_PATHS)

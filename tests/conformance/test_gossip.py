@@ -26,7 +26,7 @@ async def sees(one: Talker, other: Talker, *topics: str) -> None:
 async def test_who_subscribes_is_seen_and_who_leaves_is_not(world: World) -> None:
     one, two, three = await world.talkers(3)
     assert one.gossip.topics() == ()
-    assert one.gossip.subscribers() == {}
+    assert one.gossip.subscriptions() == {}
     await two.join(TOPIC)
     await three.join(TOPIC)
     await three.join(OTHER)
@@ -35,8 +35,8 @@ async def test_who_subscribes_is_seen_and_who_leaves_is_not(world: World) -> Non
     await sees(one, three, TOPIC, OTHER)
     assert set(one.gossip.topic_peers(TOPIC)) == {two.peer_id, three.peer_id}
     assert one.gossip.topic_peers(OTHER) == (three.peer_id,)
-    told = {topic: set(peers) for topic, peers in one.gossip.subscribers().items()}
-    assert told == {TOPIC: {two.peer_id, three.peer_id}, OTHER: {three.peer_id}}
+    told = {peer_id: set(topics) for peer_id, topics in one.gossip.subscriptions().items()}
+    assert told == {two.peer_id: {TOPIC}, three.peer_id: {TOPIC, OTHER}}
     assert one.gossip.topics() == (), "what others hear is not what one hears oneself"
     assert two.peer_id not in two.gossip.topic_peers(TOPIC)
     await three.gossip.unsubscribe(TOPIC)
@@ -46,7 +46,7 @@ async def test_who_subscribes_is_seen_and_who_leaves_is_not(world: World) -> Non
     assert one.gossip.topic_peers(TOPIC) == (two.peer_id,)
     await three.gossip.unsubscribe(OTHER)
     await sees(one, three)
-    assert dict(one.gossip.subscribers()) == {TOPIC: (two.peer_id,)}
+    assert one.gossip.subscriptions() == {two.peer_id: (TOPIC,)}
 
 
 async def test_a_subscription_is_of_a_connection(world: World) -> None:
@@ -57,7 +57,7 @@ async def test_a_subscription_is_of_a_connection(world: World) -> None:
     await sees(one, two, TOPIC)
     await one.host.disconnect(two.peer_id)
     await sees(one, two)
-    assert one.gossip.subscribers() == {}
+    assert one.gossip.subscriptions() == {}
     assert one.gossip.topic_peers(TOPIC) == ()
     await until(lambda: not two.host.connections())
     await two.dial(one)

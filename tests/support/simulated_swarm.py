@@ -49,6 +49,7 @@ _PURE = (
     (validation, "parse_batch"),
     # A node keeps the words of those around it, and here are the words of all nodes.
     (wire_manifest, "_path_of"),
+    (wire_manifest, "_shards_of"),
     (peers, "_entry"),
     (peers, "_kept_peer"),
     (peer_book, "_network_of"),

@@ -7,7 +7,7 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import trio
@@ -106,11 +106,11 @@ class MeshGossip(Gossip, ABC):
     def topic_peers(self, topic: str) -> tuple[PeerId, ...]:
         return tuple(sorted(self._mesh.subscribers.get(topic, ())))
 
-    def subscribers(self) -> dict[str, tuple[PeerId, ...]]:
-        return {topic: tuple(sorted(peers)) for topic, peers in self._mesh.subscribers.items()}
+    def subscriptions(self) -> Mapping[PeerId, tuple[str, ...]]:
+        return self._mesh.topics
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
-        return self._mesh.topics_of(peer_id)
+        return self._mesh.topics.get(peer_id, ())
 
     def stats(self) -> GossipStats:
         return GossipStats(pubsub=dict(self._mesh.counts), verdicts=dict(self._verdicts))

@@ -111,8 +111,9 @@ class Gossip(Protocol):
     def topic_peers(self, topic: str) -> tuple[PeerId, ...]:
         """Return the connected peers that are subscribed to `topic`."""
 
-    def subscribers(self) -> Mapping[str, tuple[PeerId, ...]]:
-        """Return every topic that a connected peer is subscribed to, with those peers."""
+    def subscriptions(self) -> Mapping[PeerId, tuple[str, ...]]:
+        """Return the connected peers that are subscribed to anything, with their topics: a view,
+        which changes with them."""
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the topics `peer_id` is subscribed to."""

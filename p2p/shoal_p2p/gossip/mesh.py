@@ -135,9 +135,10 @@ class Mesh:
         """Topics with the peers that are subscribed to them."""
         return self._peers.subscribers
 
-    def topics_of(self, peer: PeerId) -> tuple[str, ...]:
-        """Return the topics that `peer` is subscribed to."""
-        return self._peers.topics_of(peer)
+    @property
+    def topics(self) -> Mapping[PeerId, tuple[str, ...]]:
+        """Peers that are subscribed to anything, with their topics."""
+        return self._peers.topics
 
     # Streams
 

@@ -21,11 +21,8 @@ class PeerTable:
         """Peers with an outgoing stream, and whether each understands IDONTWANT."""
         self.subscribers: dict[str, dict[PeerId, None]] = {}
         """Topics with at least one subscriber."""
-        self._topics: dict[PeerId, dict[str, None]] = {}
-
-    def topics_of(self, peer: PeerId) -> tuple[str, ...]:
-        """Return the topics that `peer` is subscribed to."""
-        return tuple(self._topics.get(peer, ()))
+        self.topics: dict[PeerId, tuple[str, ...]] = {}
+        """Peers that are subscribed to anything, with their topics."""
 
     def of(self, topic: str) -> Mapping[PeerId, None]:
         """Return the subscribers of `topic`."""
@@ -33,7 +30,7 @@ class PeerTable:
 
     def subscribe(self, peer: PeerId, topic: str) -> bool:
         """Note a subscription; False if it is known, or not to be had."""
-        topics = self._topics.setdefault(peer, {})
+        topics = self.topics.get(peer, ())
         is_text = topic.isascii() and topic.isprintable()
         if (
             topic in topics
@@ -42,14 +39,16 @@ class PeerTable:
             or len(topics) >= self._limits.max_subscriptions_per_peer
         ):
             return False
-        topics[topic] = None
+        self.topics[peer] = (*topics, topic)
         self.subscribers.setdefault(topic, {})[peer] = None
         return True
 
     def unsubscribe(self, peer: PeerId, topic: str) -> None:
         """Note that `peer` has left `topic`."""
-        if topic in (topics := self._topics.get(peer, {})):
-            del topics[topic]
+        if topic in (topics := self.topics.get(peer, ())):
+            self.topics[peer] = tuple(one for one in topics if one != topic)
+            if not self.topics[peer]:
+                del self.topics[peer]
             peers = self.subscribers[topic]
             del peers[peer]
             if not peers:
@@ -57,6 +56,5 @@ class PeerTable:
 
     def forget_subscriptions(self, peer: PeerId) -> None:
         """Note that nothing is known of what `peer` is subscribed to."""
-        for topic in self.topics_of(peer):
+        for topic in self.topics.get(peer, ()):
             self.unsubscribe(peer, topic)
-        self._topics.pop(peer, None)

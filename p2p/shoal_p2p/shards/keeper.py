@@ -55,7 +55,7 @@ class ShardGossip(Protocol):
 
     async def subscribe(self, topic: str, validator: Validator) -> None: ...
     async def unsubscribe(self, topic: str) -> None: ...
-    def subscribers(self) -> Mapping[str, tuple[PeerId, ...]]: ...
+    def subscriptions(self) -> Mapping[PeerId, tuple[str, ...]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,16 +267,14 @@ class ShardKeeper:
 
     def _divide(self, now: float) -> None:
         """Go deeper in the tree of shards, or less deep, and choose where to publish."""
-        on = {
-            shard: peers
-            for topic, peers in self._gossip.subscribers().items()
-            if (shard := self._manifest.shard_of_topic(topic)) is not None
-        }
-        # The deepest comes last, and is the one that counts.
-        deepest = {peer_id: depth_of(shard) for shard in sorted(on) for peer_id in on[shard]}
-        depths = {
-            peer_id: (self._host.source_of(peer_id), depth) for peer_id, depth in deepest.items()
-        }
+        path = self._manifest.path(self._host.peer_id)
+        depths, listeners = list[tuple[str, int]](), list[tuple[str, int]]()
+        for peer_id, topics in self._gossip.subscriptions().items():
+            if on := self._manifest.shards_of(topics):
+                depth = depth_of(on[-1])
+                depths.append((self._host.source_of(peer_id), depth))
+                if path[depth] in on:
+                    listeners.append(depths[-1])
         before, shards, leaves = self._division.depth, self.shards, self._plan.shards
         depth = self._division.tick(
             now,
@@ -284,7 +282,7 @@ class ShardKeeper:
             publishers=lambda: (
                 self._choice.traffic.publishers(leaves, before, now) // max(1, len(leaves))
             ),
-            others=by_network(depths.values()),
+            others=by_network(depths),
             quiet_s=min((now - self._came_at.get(shard, now) for shard in shards), default=0.0),
         )
         if depth > before:
@@ -292,14 +290,7 @@ class ShardKeeper:
         elif depth < before:
             self._plan.unite(now)
         if self._choice.own is not None:
-            path = self._manifest.path(self._host.peer_id)
-            listeners = by_network(
-                depths[peer_id]
-                for depth, shard in enumerate(path)
-                for peer_id in on.get(shard, ())
-                if deepest[peer_id] == depth
-            )
-            self._own = path[self._division.publish_at(now, listeners)]
+            self._own = path[self._division.publish_at(now, by_network(listeners))]
 
     def _validator(self, shard: int) -> Validator:
         async def validate(data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
@@ -327,7 +318,7 @@ class ShardKeeper:
         """Note who is on which shard, look for peers where they are few, let surplus ones go."""
         connected = self._host.connected_peers()
         on_shard = self._observe(connected)
-        self._num_peers = {shard: len(on_shard.get(shard, ())) for shard in self._needed()}
+        self._num_peers = {shard: len(peers) for shard, peers in on_shard.items()}
         short = tuple(
             sorted(s for s, count in self._num_peers.items() if count < self._settings.want_peers)
         )
@@ -336,18 +327,17 @@ class ShardKeeper:
         await self._let_go_useless(connected, on_shard)
 
     def _observe(self, connected: frozenset[PeerId]) -> dict[int, set[PeerId]]:
-        on_shard: dict[int, set[PeerId]] = {}
-        shards_of: dict[PeerId, list[int]] = {}
-        for topic, peers in self._gossip.subscribers().items():
-            shard = self._manifest.shard_of_topic(topic)
-            for peer_id in peers if shard is not None else ():
-                if peer_id in connected and shard is not None:
-                    on_shard.setdefault(shard, set()).add(peer_id)
-                    shards_of.setdefault(peer_id, []).append(shard)
+        """Note where connected peers listen, and return those on each needed shard."""
         now = trio.current_time()
-        for peer_id, shards in shards_of.items():
-            peer = PeerAddresses(peer_id=peer_id, addresses=self._host.peer_addresses(peer_id))
-            self._search.directory.note(peer, shards, now)
+        on_shard: dict[int, set[PeerId]] = {shard: set() for shard in self._needed()}
+        for peer_id, topics in self._gossip.subscriptions().items():
+            shards = self._manifest.shards_of(topics) if peer_id in connected else ()
+            if shards:
+                peer = PeerAddresses(peer_id=peer_id, addresses=self._host.peer_addresses(peer_id))
+                self._search.directory.note(peer, shards, now)
+            for shard in shards:
+                if shard in on_shard:
+                    on_shard[shard].add(peer_id)
         return on_shard
 
     async def _find_more(self, short: tuple[int, ...], connected: frozenset[PeerId]) -> None:
@@ -420,8 +410,7 @@ class ShardKeeper:
     def _surplus(self, on_shard: Mapping[int, set[PeerId]]) -> set[PeerId]:
         """Return the peers without which every needed shard still has the most peers wanted."""
         crowded, wanted = set[PeerId](), set(self._search.keep)
-        for shard in self._needed():
-            peers = on_shard.get(shard, set())
+        for peers in on_shard.values():
             (crowded if len(peers) > 2 * self._settings.want_peers else wanted).update(peers)
         return crowded - wanted
 
@@ -433,7 +422,7 @@ class ShardKeeper:
         Only of those that we dialled: whoever dialled us needs us for a shard of its own.
         """
         now = trio.current_time()
-        useful = {peer_id for shard in self._needed() for peer_id in on_shard.get(shard, ())}
+        useful = {peer_id for peers in on_shard.values() for peer_id in peers}
         useless = {p for p in connected if p in self._dialled} - useful - self._search.keep
         self._useless_since = {p: self._useless_since.get(p, now) for p in sorted(useless)}
         surplus = len(connected) - self._settings.keep_connections

@@ -195,12 +195,13 @@ def test_subscriptions_are_bounded() -> None:
     odd = ["x" * 10_000, "bell\a", "gr\u00fc\u00dfe"]
     topics = [*odd, *(f"/t/{number}" for number in range(5000))]
     bench.say(A, subscriptions=[(topic, True) for topic in topics])
-    assert list(bench.mesh.topics_of(A)) == topics[3:67]
+    assert list(bench.mesh.topics[A]) == topics[3:67]
     bench.say(A, subscriptions=[("/t/0", False), ("/never", False), ("/t/4000", True)])
-    assert bench.mesh.topics_of(A)[-1] == "/t/4000"
-    assert len(bench.mesh.topics_of(A)) == 64
+    assert bench.mesh.topics[A][-1] == "/t/4000"
+    assert len(bench.mesh.topics[A]) == 64
     bench.mesh.unreads(A)
     assert bench.mesh.subscribers == {}
+    assert bench.mesh.topics == {}
 
 
 # Messages

@@ -82,9 +82,10 @@ class FakeGossip(Gossip):
         """Return who listens to `topic`."""
         return self.listening.get(topic, ())
 
-    def subscribers(self) -> Mapping[str, tuple[PeerId, ...]]:
+    def subscriptions(self) -> Mapping[PeerId, tuple[str, ...]]:
         """Return who listens to what."""
-        return dict(self.listening)
+        everybody = dict.fromkeys(one for peers in self.listening.values() for one in peers)
+        return {peer_id: self.peer_topics(peer_id) for peer_id in everybody}
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return what a peer listens to."""
