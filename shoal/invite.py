@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from shoal.nearby import answers_at, running_node
 from shoal.view.invitation import chosen, encoded
 from shoal.view.node import RunningNode
 from shoal_base.lines import say, say_json
 from shoal_base.node_folders import NODE_FOLDER
+from shoal_ipc.answers.doctor import Doctor, Facts
 from shoal_ipc.answers.form import read, to_json
-from shoal_ipc.answers.peer import Addresses
+from shoal_ipc.answers.peer import KeyFile, Way
 from shoal_ipc.client import SOCKET_NAME, NodeRefused, NodeUnavailable
 from shoal_p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
@@ -32,53 +32,46 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 
 _BOOTSTRAP_FOLDER = NODE_FOLDER.with_name("bootstrap")
 
-Row = dict[str, Any]
-"""A row of the view `addresses`."""
-
 
 def main(argv: Sequence[str]) -> int:
     """Run `shoal invite`; return the exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        answer = RunningNode(_folder(arguments.data_dir), "invite").ask("addresses")
-        told = read(Addresses, answer, shown=False)
-        ways = chosen(told.addresses)
+        node = RunningNode(_folder(arguments.data_dir), "invite")
+        told = read(Doctor, node.ask("doctor"), shown=False)
+        ways = chosen(told.facts.addresses)
         if not ways:
             raise fail("invite", "it listens nowhere and is at no relay", EXIT_FAILED)
-        key = _key(answer["swarm_key"]) if arguments.with_key else None
+        key = _key(told.facts.key) if arguments.with_key else None
         line = encoded(told, ways, key)
-        rows = [to_json(way) for way in ways]
-        _print(line, rows, answer, with_key=key is not None, as_json=arguments.json)
+        _print(line, ways, told, with_key=key is not None, as_json=arguments.json)
     except (InviteError, SwarmKeyError, NodeRefused, NodeUnavailable) as error:
         return fail("invite", str(error), EXIT_FAILED).code
     return EXIT_OK
 
 
-def _print(
-    line: str, rows: Sequence[Row], answer: dict[str, Any], *, with_key: bool, as_json: bool
-) -> None:
-    reach = str(rows[0]["scope"])
+def _print(line: str, ways: Sequence[Way], told: Doctor, *, with_key: bool, as_json: bool) -> None:
+    reach = ways[0].scope
     if as_json:
-        shown = [{k: row[k] for k in ("address", "scope", "tried", "relayed")} for row in rows]
-        swarm, private = answer["swarm"], answer["swarm_key"] is not None
+        keys = ("address", "scope", "tried", "relayed")
         say_json(
             {
                 "schema_version": 1,
                 "line": line,
-                "swarm": swarm,
+                "swarm": to_json(told.swarm),
                 "reach": reach,
-                "addresses": shown,
-                "private": private,
+                "addresses": [{key: getattr(way, key) for key in keys} for way in ways],
+                "private": told.facts.key is not None,
                 "with_key": with_key,
             }
         )
         return
     say(line)
-    for hint in _hints(reach, answer, with_key=with_key):
+    for hint in _hints(reach, told.facts, with_key=with_key):
         say(f"shoal invite: {hint}", error=True)
 
 
-def _hints(reach: str, answer: dict[str, Any], *, with_key: bool) -> list[str]:
+def _hints(reach: str, facts: Facts, *, with_key: bool) -> list[str]:
     """Return hints for the person who sends the line."""
     hints = []
     if reach == "loopback":
@@ -92,20 +85,20 @@ def _hints(reach: str, answer: dict[str, Any], *, with_key: bool) -> list[str]:
         )
     if with_key:
         hints.append("the swarm's key is in it: whoever reads the line can join and read along")
-    elif answer["swarm_key"] is not None:
+    elif facts.key is not None:
         hints.append("the swarm is private and its key is not in it: give it apart, or --with-key")
-    if answer["allowed_peers"]:
+    if facts.allowed_peers:
         hints.append("the swarm has a list: only peers of its --allow-peers are let in")
     return hints
 
 
-def _key(told: dict[str, str] | None) -> bytes:
+def _key(told: KeyFile | None) -> bytes:
     """Read the key that the node uses; it does not pass through its socket."""
     if told is None:
         raise fail("invite", "--with-key: the swarm is public, it has no key")
-    if told["problem"]:
-        raise fail("invite", f"--with-key: {told['problem']}", EXIT_FAILED)
-    return load_swarm_key(Path(told["file"]))
+    if told.problem:
+        raise fail("invite", f"--with-key: {told.problem}", EXIT_FAILED)
+    return load_swarm_key(Path(told.file))
 
 
 def _folder(named: Path) -> Path:

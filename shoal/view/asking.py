@@ -22,7 +22,7 @@ from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.form import read, to_json
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Buffer, RolloutsView, Status
-from shoal_ipc.answers.peer import Addresses, Peers, Refusals, Scores
+from shoal_ipc.answers.peer import Peers, Refusals, Scores
 from shoal_ipc.answers.views import VIEWS
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_p2p.data_dir import LAST_STATUS_FILE
@@ -40,7 +40,6 @@ _ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     "scores": {},
     "buffer": {},
     "ledger": {},
-    "addresses": {},
     "refusals": {},
     "rollouts": {"limit": 50, "questions": False, "texts": False},
 }
@@ -59,7 +58,6 @@ class LatestAnswers:
     rollouts: RolloutsView | None = None
     ledger: Ledger | None = None
     refusals: Refusals | None = None
-    addresses: Addresses | None = None
     down_since_unix: float | None = None
     """Time since when it does not answer; None while it does, 0 if it was never seen."""
     run: RunFile = field(default_factory=RunFile)

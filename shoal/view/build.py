@@ -16,9 +16,10 @@ from shoal.view.publishers import me_of, publishers_of, short
 from shoal.view.right import right_of
 from shoal.view.worth import worth_of
 from shoal_base.visible import visible_name
+from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Learning, Ledger
 from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
-from shoal_ipc.answers.peer import Addresses, Peers, Refusals, RefusedCount
+from shoal_ipc.answers.peer import Peers, Refusals, RefusedCount
 from shoal_wire.verdict import Reason
 
 _MAX_HERE: Final = 256  # as many as a peer may have connections
@@ -35,7 +36,7 @@ def build(
     kind: Kind = status.role or "node"
     me = me_of(answers)
     is_up = answers.down_since_unix is None
-    ways = chosen((answers.addresses or Addresses()).addresses)
+    seen = answers.doctor or Doctor()
     return ShownPeer(
         kind=kind,
         name=visible_name(data_dir.rstrip("/").rpartition("/")[2] or data_dir),
@@ -51,8 +52,8 @@ def build(
         said=(answers.rollouts or RolloutsView()).rollouts[::-1],
         refused=answers.refusals or _counted(status),
         now=_now(answers, kind, data_dir, program),
-        met_at=tuple(one.address for one in ways) if kind != "node" else (),
-        invitation=line_of(answers.addresses or Addresses()) if is_up else "",
+        met_at=tuple(one.address for one in chosen(seen.facts.addresses)) if kind != "node" else (),
+        invitation=line_of(seen),
         here=(answers.peers or Peers()).peers[:_MAX_HERE] if kind != "node" and is_up else (),
     )
 

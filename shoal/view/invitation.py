@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from shoal_ipc.answers.peer import Addresses, Way
+from shoal_ipc.answers.doctor import Doctor
+from shoal_ipc.answers.peer import Way
 from shoal_wire.invite import MAX_ADDRESSES, Invite, InviteError, encode_invite
 from shoal_wire.types import Digest
 
@@ -35,7 +36,7 @@ def _peer_of(way: Way) -> str:
     return way.address.rpartition("/p2p/")[2]
 
 
-def encoded(answer: Addresses, ways: Sequence[Way], swarm_key: bytes | None = None) -> str:
+def encoded(answer: Doctor, ways: Sequence[Way], swarm_key: bytes | None = None) -> str:
     """Return the line with these addresses. Raises InviteError."""
     try:
         swarm = Digest(bytes.fromhex(answer.swarm.digest))
@@ -45,15 +46,15 @@ def encoded(answer: Addresses, ways: Sequence[Way], swarm_key: bytes | None = No
         Invite(
             swarm=swarm,
             addresses=tuple(way.address for way in ways),
-            private=answer.swarm_key is not None,
+            private=answer.facts.key is not None,
             swarm_key=swarm_key,
         )
     )
 
 
-def line_of(answer: Addresses) -> str:
+def line_of(answer: Doctor) -> str:
     """Return the line without a private swarm's key; empty where none can be made."""
-    ways = chosen(answer.addresses)
+    ways = chosen(answer.facts.addresses)
     try:
         return encoded(answer, ways) if ways else ""
     except InviteError:

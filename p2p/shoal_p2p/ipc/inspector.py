@@ -12,7 +12,6 @@ from typing import Any
 
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
-from shoal_ipc.answers.peer import SwarmView
 from shoal_ipc.answers.views import VIEWS
 from shoal_p2p.ipc.which_peer import WhichPeerError
 from shoal_p2p.standing.guard import ControlError
@@ -29,11 +28,6 @@ Control = Callable[[m.ControlAction, str], Awaitable[None]]
 def views_of(part: object) -> dict[str, View]:
     """Return an object's methods that are views, by name."""
     return {name: getattr(part, name) for name in sorted(VIEWS) if hasattr(part, name)}
-
-
-def swarm_of(manifest: Manifest) -> SwarmView:
-    """Return a swarm as answers name it."""
-    return SwarmView(name=manifest.swarm_name, digest=manifest.digest.hex())
 
 
 class InspectorService:

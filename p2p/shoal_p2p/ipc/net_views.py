@@ -1,4 +1,4 @@
-"""Debug views that act on the network: `doctor` and `addresses` ask peers."""
+"""The debug view that asks the network: `doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import resource
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,11 @@ from shoal_ipc.answers.doctor import (
     ReachSeen,
 )
 from shoal_ipc.answers.node import Status, TrainerView
-from shoal_ipc.answers.peer import Addresses, KeyFile
+from shoal_ipc.answers.peer import KeyFile
 from shoal_p2p.gossip.settings import MeshSettings
 from shoal_p2p.ipc.checks.seen import Seen
 from shoal_p2p.ipc.checks.swarm import FULL_DO
 from shoal_p2p.ipc.doctor import diagnose
-from shoal_p2p.ipc.inspector import swarm_of
 from shoal_p2p.ipc.ways_in import ways_in
 from shoal_p2p.member import Member
 from shoal_p2p.net.address import has_other_network, is_circuit, parse_peer_address
@@ -81,21 +80,12 @@ class NetViews:
         facts = await self._facts(around, status.trainer)
         findings = diagnose(Seen(status=status, facts=facts))
         worst = max((one.state for one in findings), key=GRAVITY.index)
-        return Doctor(peer_id=status.peer_id, state=worst, findings=findings, facts=facts)
-
-    async def addresses(self, _options: Mapping[str, Any]) -> Addresses:
-        """The addresses at which others find this peer and its swarm. Takes up to five seconds."""
-        member = self._member
-        listens = member.host.listen_addrs()
-        ports = tcp_ports(listens)
-        outside, bootstraps = await self._ask_around(ports)
-        ways = ways_in(member.peer_id, listens, outside=outside, ports=ports, bootstraps=bootstraps)
-        return Addresses(
-            peer_id=member.peer_id,
-            swarm=swarm_of(member.manifest),
-            addresses=ways,
-            swarm_key=await member.peer.parts.in_thread(self._key_file),
-            allowed_peers=len(member.manifest.rules.allowed_peers),
+        return Doctor(
+            peer_id=status.peer_id,
+            swarm=status.swarm,
+            state=worst,
+            findings=findings,
+            facts=facts,
         )
 
     async def _facts(self, around: _Around, trainer: TrainerView | None) -> Facts:
@@ -119,6 +109,14 @@ class NetViews:
             trainer_error="" if trainer is None else _last_words(trainer),
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            addresses=ways_in(
+                member.peer_id,
+                listens,
+                outside=around.outside,
+                ports=ports,
+                bootstraps=around.bootstraps,
+            ),
+            allowed_peers=len(member.manifest.rules.allowed_peers),
         )
 
     async def _asked(self, within_s: float) -> _Around:
@@ -210,12 +208,8 @@ class NetViews:
         except SwarmKeyError as error:
             return KeyFile(file=settings.swarm_key, problem=str(error))
         changed = f"{settings.swarm_key} has another key than when this one started"
-        return KeyFile(file=settings.swarm_key, problem="" if same else changed)
-
-    def _key_file(self) -> KeyFile | None:
-        """The same, for programs that run in another folder."""
-        key = self._key()
-        return None if key is None else replace(key, file=str(Path(key.file).absolute()))
+        file = str(Path(settings.swarm_key).absolute())  # for programs that run in another folder
+        return KeyFile(file=file, problem="" if same else changed)
 
     def _seen(self, seen: Outside, ports: tuple[int, ...]) -> OutsideSeen:
         return OutsideSeen(

@@ -17,11 +17,12 @@ from shoal_ipc.answers.peer import (
     Refusals,
     Relay,
     Scores,
+    SwarmView,
     WorkerView,
 )
 from shoal_p2p.disk import free_bytes
 from shoal_p2p.ipc.cost import CostMeter
-from shoal_p2p.ipc.inspector import View, swarm_of, views_of
+from shoal_p2p.ipc.inspector import View, views_of
 from shoal_p2p.ipc.net_views import NetViews
 from shoal_p2p.ipc.which_peer import which_peer
 from shoal_p2p.member import Member
@@ -67,7 +68,7 @@ class CoreViews:
             peer_id=member.peer_id,
             public_key=member.host.identity.public_key_bytes.hex(),
             addresses=tuple(member.host.listen_addrs()),
-            swarm=swarm_of(member.manifest),
+            swarm=SwarmView(name=member.manifest.swarm_name, digest=member.manifest.digest.hex()),
             uptime_s=round(trio.current_time() - member.peer.started_at, 3),
             peers=len(peers),
             mesh={topic: len(members) for topic, members in member.gossip.mesh().items()},

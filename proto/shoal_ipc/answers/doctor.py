@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from shoal_ipc.answers.form import Name, Versioned
-from shoal_ipc.answers.peer import KeyFile
+from shoal_ipc.answers.peer import KeyFile, SwarmView, Way
 
 State = Literal["ok", "warn", "bad"]
 GRAVITY: Final[tuple[State, ...]] = ("ok", "warn", "bad")
@@ -122,6 +122,10 @@ class Facts:
     """None where there has been room for everybody lately."""
     key: KeyFile | None = None
     """None in a public swarm."""
+    addresses: tuple[Way, ...] = ()
+    """Those at which others find this peer and its swarm, the likeliest first."""
+    allowed_peers: int = 0
+    """Number of peers on the swarm's list; 0 is everybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +133,7 @@ class Doctor(Versioned):
     """Findings about this node's place in the network."""
 
     peer_id: Name = ""
+    swarm: SwarmView = field(default_factory=SwarmView)
     state: State = "ok"
     """The worst state of all findings."""
     findings: tuple[Finding, ...] = ()

@@ -232,15 +232,3 @@ class KeyFile:
     file: str = ""
     problem: str = ""
     """Why the file could not be used again; empty if it holds the key in use."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses(Versioned):
-    """The addresses at which others find this node and its swarm, as peers see it."""
-
-    peer_id: Name = ""
-    swarm: SwarmView = field(default_factory=SwarmView)
-    addresses: tuple[Way, ...] = ()
-    swarm_key: KeyFile | None = None
-    allowed_peers: int = 0
-    """Number of peers on the swarm's list; 0 is everybody."""

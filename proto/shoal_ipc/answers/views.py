@@ -11,7 +11,7 @@ from typing import Any, Final
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Buffer, Fetch, RolloutsView, Status
-from shoal_ipc.answers.peer import Addresses, Peers, Refusals, Scores
+from shoal_ipc.answers.peer import Peers, Refusals, Scores
 
 VIEWS: Final = MappingProxyType[str, type[Any]](
     {
@@ -24,7 +24,6 @@ VIEWS: Final = MappingProxyType[str, type[Any]](
         "fetch": Fetch,
         "rollouts": RolloutsView,
         "doctor": Doctor,
-        "addresses": Addresses,
     }
 )
 MOVED: Final = MappingProxyType(
@@ -34,6 +33,7 @@ MOVED: Final = MappingProxyType(
         "topics": "status",
         "contributions": "buffer",
         "ping": "peers",
+        "addresses": "doctor",
     }
 )
 """Earlier views, and the one that holds what each had."""

@@ -9,13 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from shoal_ipc.messages import GroupOutcome
 from shoal_p2p.parts import wall_ms
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
@@ -24,7 +23,7 @@ from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
 from shoal_tasks.wire_tasks import make_task
-from shoal_wire.types import GroupId, PeerId, PublishedGroup
+from shoal_wire.types import PeerId, PublishedGroup
 from tests.shoal.page.browser import PageProcess, open_browser, page_of
 from tests.support import factories as make
 from tests.support.hostile_text import ALL_THAT_UTF8_HOLDS
@@ -108,25 +107,18 @@ def metrics_lines() -> str:
 
 
 def ledger_text() -> str:
-    """What an earlier life of the node left: it learnt from a peer whose model's name is markup."""
+    """What an earlier life of the node left."""
     ledger = LearningLedger(PeerId("me"))
-    learnt = GroupOutcome(
-        group_id=GroupId(b""),
-        publisher=PeerId("ann"),
-        model=HOSTILE_NAME,
-        family="gcd",
-        reward=0.5,
-        signal=0.0,
-    )
     for number in range(1, METRICS):
-        ledger.take(number, [learnt], now_ms=FIRST_MS + number * 120_000)
+        ledger.take(number, [], now_ms=FIRST_MS + number * 120_000)
     return ledger.to_json()
 
 
 def hostile_group(node: RunningNode) -> PublishedGroup:
     """What a stranger says, taken in by the node."""
     author = make.Author(node.node.member.manifest, now_ms=wall_ms())
-    signed = author.signed(author.batch([make.group(texts=HOSTILE)]))
+    policy = replace(make.POLICY, model_name=HOSTILE_NAME)
+    signed = author.signed(author.batch([make.group(texts=HOSTILE)], policy=policy))
     node.call(node.node.pool.keep_all, [signed])
     return node.node.recent.after(0, limit=1)[0].group
 

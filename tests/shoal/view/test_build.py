@@ -126,7 +126,7 @@ def test_a_peer_without_a_trainer(role: str) -> None:
     met = typed(
         status={**bare, "role": role},
         peers={"peers": [{"peer_id": FRIEND, "connected_s": 5.0}]},
-        addresses={"swarm": {"name": "s", "digest": "00" * 32}, "addresses": [way]},
+        doctor={"swarm": {"name": "s", "digest": "00" * 32}, "facts": {"addresses": [way]}},
     )
     two = build(met, data_dir="/somewhere/it", at_unix=AT_UNIX)
     assert [row.peer_id for row in two.here] == [FRIEND]
