@@ -27,7 +27,6 @@ from typing import Any
 import trio
 
 from benchmarks.harness import Goal, Options, Report, at_most, main, note
-from shoal_base.collector import NEW_CONTAINERS
 from shoal_lab.simulation.clock import deterministic, jumping_clock
 from shoal_lab.simulation.crowd import Crowd, CrowdNode, CrowdSettings
 from shoal_p2p.shards.division import depth_in
@@ -53,7 +52,7 @@ def measure(options: Options) -> Report:
         note(f"{case} ...")
         nodes, seconds, *cpu_s = map(int, case.split("x"))
         logging.disable(logging.CRITICAL)
-        gc.set_threshold(4 * NEW_CONTAINERS)
+        gc.disable()  # `_play` collects at each look
         with deterministic(_SEED), memoised():
             found = trio.run(
                 _play, nodes, float(seconds), float(*cpu_s or [math.inf]), clock=jumping_clock()

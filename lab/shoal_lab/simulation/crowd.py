@@ -15,19 +15,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import mean
-from typing import Any, cast
+from typing import Any
 
 import trio
 
-from shoal_lab.simulation.clock import run_now
-from shoal_lab.simulation.gossip import SimulatedGossip
 from shoal_lab.simulation.host import SimulatedHost
+from shoal_lab.simulation.instant_gossip import InstantGossip
 from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
-from shoal_p2p.gossip.rpc import Message, Validate
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.validation import Source
@@ -97,26 +95,6 @@ class _Indifferent:
         return False
 
 
-class _InstantGossip(SimulatedGossip):
-    """Judges in the moment in which a message arrives, without a task."""
-
-    def _admit(
-        self, peer: PeerId, message: Message, done: Callable[[], None] = lambda: None
-    ) -> None:
-        now = self._network.time()
-        for event in self._mesh.admit(peer, message, now):
-            if not isinstance(event, Validate):
-                self._perform((event,))
-                continue
-            validator = self._validators.get(message.topics[0])
-            if validator is not None:
-                asked = validator(message.data, message.author, peer)
-                judged: Verdict = run_now(cast(Coroutine[Any, Any, Verdict], asked))
-                self.hops[self._hops_of.get(message.id, 1)] += 1
-                self._perform(self._mesh.judged(peer, message, judged, now))
-        done()
-
-
 class CrowdNode:
     """One node, or the bootstrap, which listens to nothing where it has no draws."""
 
@@ -126,7 +104,7 @@ class CrowdNode:
         address = f"/ip4/10.{number >> 16}.{number >> 8 & 255}.{number & 255}/tcp/4001"
         identity = identity_from_seed(number.to_bytes(32, "big"))
         self.host = SimulatedHost(crowd.network, identity, address, max_connections=_SLOTS)
-        self.gossip = _InstantGossip(
+        self.gossip = InstantGossip(
             self.host, self._rng, watch=_Indifferent(), settings=settings.gossip
         )
         self.directory, hearsay = ShardDirectory(), Hearsay(self.host)

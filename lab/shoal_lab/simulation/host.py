@@ -9,11 +9,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from shoal_lab.simulation.ordered import OrderedPeers
 from shoal_lab.simulation.requests import PendingRequest, SimulatedServer
 from shoal_p2p.net.address import PeerAddress, parse_transport
 from shoal_p2p.net.connections import ConnectionInfo, Direction
@@ -41,17 +41,6 @@ class SimulatedService(Protocol):
 
     def stop(self) -> None:
         """The host is gone."""
-
-
-class OrderedPeers(frozenset[PeerId]):
-    """A set that is walked in sorted order, whatever Python's hash seed."""
-
-    @cached_property
-    def _in_order(self) -> tuple[PeerId, ...]:
-        return tuple(sorted(super().__iter__()))
-
-    def __iter__(self) -> Iterator[PeerId]:
-        return iter(self._in_order)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +74,8 @@ class SimulatedHost(Host):
         self._num_refused = 0
         self._network = network
         self.address = address
+        self.told = (address,)
+        """The address as connected peers are told it, one tuple for all of them."""
         self._peers: dict[PeerId, SimulatedLink] = {}
         self._sorted: OrderedPeers | None = None
         self._servers: dict[str, SimulatedServer] = {}
@@ -140,6 +131,7 @@ class SimulatedHost(Host):
             self.address = self._network.free_address(parse_transport(self.address))
         except ValueError as error:
             raise ListenError(f"cannot listen on {self.address}: {error}") from None
+        self.told = (self.address,)
         self._network.add(self)
 
     def listen_addrs(self) -> tuple[str, ...]:
@@ -177,7 +169,7 @@ class SimulatedHost(Host):
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the address at which a connected peer listens."""
         host = self._network.host(peer_id) if peer_id in self._peers else None
-        return (host.address,) if host is not None else ()
+        return host.told if host is not None else ()
 
     def remote_address(self, peer_id: PeerId) -> str:
         """Return the address at which a connected peer listens: no router is between."""

@@ -1,0 +1,35 @@
+"""Gossip of the crowd's nodes, which judge a message in the moment in which it arrives.
+
+It stands alone so that mypyc can compile it (`benchmarks.crowd`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from shoal_lab.simulation.clock import run_now
+from shoal_lab.simulation.gossip import SimulatedGossip
+from shoal_p2p.gossip.rpc import Message, Validate
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Verdict
+
+
+class InstantGossip(SimulatedGossip):
+    """Judges in the moment in which a message arrives, without a task."""
+
+    def _admit(
+        self, peer: PeerId, message: Message, done: Callable[[], None] = lambda: None
+    ) -> None:
+        now = self._network.time()
+        for event in self._mesh.admit(peer, message, now):
+            if not isinstance(event, Validate):
+                self._perform((event,))
+                continue
+            validator = self._validators.get(message.topics[0])
+            if validator is not None:
+                asked = validator(message.data, message.author, peer)
+                judged: Verdict = run_now(cast(Coroutine[Any, Any, Verdict], asked))
+                self.hops[self._hops_of.get(message.id, 1)] += 1
+                self._perform(self._mesh.judged(peer, message, judged, now))
+        done()

@@ -1,0 +1,19 @@
+"""A set of peers whose order is no chance. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from shoal_wire.types import PeerId
+
+
+class OrderedPeers(frozenset[PeerId]):
+    """A set that is walked in sorted order, whatever Python's hash seed."""
+
+    @cached_property
+    def _in_order(self) -> tuple[PeerId, ...]:
+        return tuple(sorted(super().__iter__()))
+
+    def __iter__(self) -> Iterator[PeerId]:
+        return iter(self._in_order)
