@@ -40,6 +40,8 @@ _BACKOFF_SLACK_S = 5.0
 moments, in whole seconds."""
 _CROSSING_S = 3.0
 """A GRAFT so soon after our PRUNE may have crossed it."""
+_TIDY_EVERY_S = 10.0
+"""Seconds between two looks for back-offs that are over: those hold nobody off, and take room."""
 
 MIX_EVERY_S = 10.0
 """Mean time between two newcomers of one mesh."""
@@ -75,6 +77,8 @@ class Meshes:
         self._backoffs: dict[tuple[str, PeerId], _BackOff] = {}
         self._excused: set[tuple[str, PeerId]] = set()
         """Peers that sent one GRAFT into a back-off, which may have crossed our PRUNE."""
+        self._tidy_at = 0.0
+        """Time when back-offs that are over are next forgotten."""
 
     def is_fit(self, peer: PeerId) -> bool:
         """True unless the peer's score is below the gossip threshold."""
@@ -89,6 +93,7 @@ class Meshes:
         known = self._backoffs.get((topic, peer))
         if known is None or known.until <= now:
             known = _BackOff(now, now)
+            self._excused.discard((topic, peer))
         self._backoffs[topic, peer] = _BackOff(known.since, max(now + seconds, known.until))
 
     # What this node wants
@@ -231,6 +236,9 @@ class Meshes:
         self._mix_due[topic] = now + MIX_EVERY_S * self._rng.uniform(0.5, 1.5)
 
     def _forget_backoffs(self, now: float) -> None:
+        if now < self._tidy_at:
+            return
+        self._tidy_at = now + _TIDY_EVERY_S
         self._backoffs = {key: b for key, b in self._backoffs.items() if b.until > now}
         self._excused &= self._backoffs.keys()
 

@@ -138,6 +138,18 @@ def test_one_graft_that_may_have_crossed_a_prune_is_excused(after_s: float, excu
     assert charges(bench.say(A, graft=[TOPIC])) == [], "the ends count in whole seconds"
 
 
+def test_a_new_prune_excuses_a_graft_again() -> None:
+    bench = meshed(A)
+    for _ in range(2):
+        bench.scores[A] = DISTRUSTED
+        bench.beat()
+        bench.scores[A] = 0.0
+        assert charges(bench.say(A, graft=[TOPIC])) == []
+        bench.now += PRUNE_BACKOFF_S + 1.0
+        bench.say(A, graft=[TOPIC])
+        assert bench.members == {A}
+
+
 def test_equal_scores_do_not_fill_the_mesh() -> None:
     """Opportunistic grafting would add two random peers at each heartbeat, up to everybody."""
     shape = MeshSettings(degree=1, degree_low=1, degree_high=5)
