@@ -108,8 +108,8 @@ class IpcServer:
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
         listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # The plain call, as trio's awaits. Nobody can connect before it listens; a mask for new files
-        # would hold for the other threads, too.
+        # The plain call, as trio's awaits. Nobody can connect before it listens; a mask for new
+        # files would hold for the other threads, too.
         listener._sock.bind(str(self._path))  # type: ignore[attr-defined]
         self._path.chmod(0o600)
         listener.listen(MAX_CONNECTIONS)
