@@ -192,7 +192,6 @@ class GenerateOnly:
             round=self.round,
             policy_version=0,
             model=self._author.model_name,
-            last_round=None if record is None else round_metrics(record, self.progress),
             learning=self._watched.view(),
             paused=paused or None,
         )

@@ -139,7 +139,6 @@ class Rounds:
             training,
             own=own,
             fresh=fresh,
-            outcomes=learnt,
             stats=stats,
             server_difference=self._generator.server_difference,
             tokens_seen=num_tokens(groups),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -28,5 +27,3 @@ class Surroundings:
     """Returns whether the trainer must end; called between the steps of a round."""
     phases: Phases = field(default_factory=Phases)
     """Told what is being done."""
-    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    """Milliseconds since 1970: what others' groups say of when they were made is measured by it."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from shoal_policy.checkpoint.pace import CheckpointPace
@@ -299,7 +298,6 @@ class Trainer:
             round=course.round,
             policy_version=course.policy_version,
             model=course.policy.name,
-            last_round=None if record is None else asdict(record),
             learning=self._watched.view(),
             paused=paused or None,
         )

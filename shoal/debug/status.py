@@ -80,10 +80,6 @@ def _trainer(view: Status, trainer: TrainerView) -> Iterator[tuple[str, str]]:
         yield "learning", learning.says + more
     groups = f"{view.groups_published} published, {view.groups_received} received"
     yield "groups", f"{groups}, {view.groups_external_used} of others trained on"
-    latest = trainer.last_round or {}
-    if looked_at := latest.get("groups_looked_at"):
-        own = latest.get("own_groups") or 0
-        yield "looked at", f"{looked_at:.0f} groups in the last round, {own:.0f} of them its own"
     if view.outbox is not None and (view.outbox.unsent or view.outbox.late_s):
         yield "outbox", _outbox(view.outbox)
     if (held := view.buffer) is not None:

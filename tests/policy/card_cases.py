@@ -45,7 +45,7 @@ def _groups(count: int) -> list[TrainGroup]:
 
 def _updated(policy: Policy, count: int) -> list[float]:
     stats = update(policy, make_optimizer(policy, lr=1e-3), _groups(count), GrpoConfig())
-    return [stats.loss, stats.grad_norm, stats.external.logprob_mean or 0.0]
+    return [stats.loss, stats.grad_norm, stats.entropy]
 
 
 def _answered(

@@ -67,8 +67,6 @@ class External:
     """At most J, on lease."""
     num_drawn: int
     """Groups that were verified to find them."""
-    age_s: float | None = None
-    """Mean age of the groups in seconds; None without any."""
     passed_over: PassedOver = PassedOver()
     unused: tuple[UnusedGroup, ...] = ()
     """Groups that no round can use."""

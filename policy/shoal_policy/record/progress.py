@@ -35,18 +35,9 @@ class RoundRecord:
     """External groups in the training set (at most J)."""
     groups_with_signal: int
     """Groups of the training set whose rewards are not all equal."""
-    groups_looked_at: int
-    """Own groups answered and external ones verified: where a round can find signal. If few exceed
-    `groups_local` + `groups_external`, peers offer little."""
-    signal_local: float
-    """Sum of |advantage| over own completions trained on: how strongly they changed the weights."""
-    signal_external: float
-    """The same sum over completions of others."""
     external_drawn: int
-    """External groups drawn and verified to find those trained on."""
-    external_age_s: float | None
-    """Mean age of the external groups trained on, by their publishers' clocks; `null` without any;
-    in seconds."""
+    """External groups drawn and verified to find those trained on. If they hardly exceed
+    `groups_external`, peers offer little."""
     external_no_reward: int
     """Drawn groups that were skipped because no answer earned anything."""
     external_all_same: int
@@ -77,16 +68,11 @@ class RoundRecord:
     """Share held by the lower bound. TRL."""
     clip_fraction_high: float
     """Share held by the upper bound. TRL."""
-    ratio_mean: float
-    """Probability of a trained token now over that at the start of the round, mean."""
     ratio_max: float
-    """The largest such ratio."""
+    """Probability of a trained token now over that at the start of the round, the largest."""
     kl: float
     """Divergence from the initial policy, a trained token (k3 estimate); 0 while `--kl-beta` is 0;
     in nats. TRL."""
-    external_logprob: float | None
-    """Mean log-probability of a token of external text under this node's policy, before the update;
-    in nats."""
     server_difference: float | None
     """Mean difference between the vLLM server's log-probabilities and the policy's own, in nats,
     after the latest transfer of weights. Over 0.2 the server is not asked."""

@@ -103,7 +103,6 @@ class ExternalSampling:
         self._known: BoundedDict[GroupId, _Known] = BoundedDict(_REMEMBERED)
         self._texts: BoundedDict[tuple[object, ...], Reading | None] = BoundedDict(_SHORT_TEXTS)
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
-        self._wall_ms = around.wall_ms
 
     def lease_ahead(self, config: RoundConfig) -> None:
         """Lease what `sample` asks for first, before the node is busy with own groups."""
@@ -132,7 +131,6 @@ class ExternalSampling:
         passed_over = PassedOver(**drawn.passed_over, refused=refused)
         return External(
             groups=groups,
-            age_s=self._age_of(groups),
             num_drawn=drawn.count,
             passed_over=passed_over,
             unused=tuple(drawn.unused),
@@ -281,11 +279,6 @@ class ExternalSampling:
             drawn.passed_over["reserved"] += len(reports)
             self._link.report(reports)
         return kept
-
-    def _age_of(self, groups: Sequence[ScoredGroup]) -> float | None:
-        """Return the mean of seconds since the groups were made, by their publishers' clocks."""
-        made = [group.source.created_ms for group in groups if group.source is not None]
-        return max(0.0, self._wall_ms() - sum(made) / len(made)) / 1000 if made else None
 
     def _own_reading(self, one: _Verified, config: RoundConfig) -> ScoredGroup | None:
         """Re-encode others' text as if the own policy had produced it (section 3.2).

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shoal_ipc import messages as m
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.choice.scored import ScoredGroup, TrainingSet, mean_reward
 from shoal_policy.record.metrics import reward_spread
@@ -21,14 +20,13 @@ def record_of(
     *,
     own: Sequence[OwnGroup],
     fresh: Sequence[ScoredGroup],
-    outcomes: Sequence[m.GroupOutcome],
     stats: UpdateStats,
     **measured: Any,
 ) -> RoundRecord:
     """Return the line that stands for round `number` in ``metrics.jsonl``.
 
-    `fresh` are the groups of `own` with their rewards, `outcomes` the fate of every group, as
-    `shoal_policy.round.learnt` tells it. `measured` are fields of the record as they are.
+    `fresh` are the groups of `own` with their rewards. `measured` are fields of the record as they
+    are.
     """
     groups, external = training.groups, training.external
     reward_std, zero_share = reward_spread([group.rewards for group in groups])
@@ -42,11 +40,7 @@ def record_of(
         groups_local=len(training.local),
         groups_external=len(external.groups),
         groups_with_signal=sum(has_signal(group.rewards) for group in groups),
-        groups_looked_at=len(fresh) + external.num_drawn,
-        signal_local=sum(one.signal for one in outcomes if not one.publisher),
-        signal_external=sum(one.signal for one in outcomes if one.publisher),
         external_drawn=external.num_drawn,
-        external_age_s=external.age_s,
         external_no_reward=external.passed_over.no_reward,
         external_all_same=external.passed_over.all_same,
         external_unread=external.passed_over.unread,
@@ -61,7 +55,6 @@ def record_of(
 
 
 def _update_figures(stats: UpdateStats) -> dict[str, Any]:
-    external = stats.external
     return {
         "loss": stats.loss,
         "grad_norm": stats.grad_norm,
@@ -69,11 +62,9 @@ def _update_figures(stats: UpdateStats) -> dict[str, Any]:
         "clip_fraction": stats.clip_fraction_low + stats.clip_fraction_high,
         "clip_fraction_low": stats.clip_fraction_low,
         "clip_fraction_high": stats.clip_fraction_high,
-        "ratio_mean": stats.ratio_mean,
         "ratio_max": stats.ratio_max,
         "kl": stats.kl,
-        "external_logprob": external.logprob_mean,
-        "sampling_logp_difference": external.served_difference,
+        "sampling_logp_difference": stats.served_difference,
         "steps_no_signal": stats.skipped_no_signal,
         "steps_nonfinite": stats.skipped_nonfinite,
         "token_budget": stats.token_budget,

@@ -170,7 +170,7 @@ class _Update:
     def step(self, rows: list[TrainingRow]) -> bool:
         """One optimiser step over `rows`; False, and no step, when a number is not finite."""
         self._optimizer.zero_grad(set_to_none=True)
-        saved = replace(self.totals, external=replace(self.totals.external))
+        saved = replace(self.totals, served=replace(self.totals.served))
         own_loss = self._backward(self._team.share(rows), spare=rows[:1])
         loss_sum = self._team.add_up(own_loss)
         limit = self._config.max_grad_norm if self._config.max_grad_norm > 0 else math.inf
@@ -204,7 +204,7 @@ class _Update:
         Not where others would have to start over with this process.
         """
         while True:
-            # Not its tally of external rows: each is counted once, when it is first computed.
+            # Not its tally of a server's rows: each is counted once, when it is first computed.
             saved = replace(self.totals)
             packed, batches = self._batches(rows)
             try:
@@ -294,7 +294,6 @@ class _Update:
         figures = [
             ((ratio_N < low) & (advantage_N < 0)).sum(),
             ((ratio_N > high) & (advantage_N > 0)).sum(),
-            ratio_N.sum(),
             ratio_N.max(),
             entropy_N.sum(),
             ratio_N.new_zeros(()) if made.kl is None else made.kl.detach().sum(),
@@ -304,10 +303,9 @@ class _Update:
         totals.tokens += len(ratio_N)
         totals.low += read[0]
         totals.high += read[1]
-        totals.ratio += read[2]
-        totals.ratio_max = max(totals.ratio_max, read[3])
-        totals.entropy += read[4]
-        totals.kl += read[5]
+        totals.ratio_max = max(totals.ratio_max, read[2])
+        totals.entropy += read[3]
+        totals.kl += read[4]
 
     def _logprobs(
         self, policy: Policy, rows: list[TrainingRow], *, packed: bool, expected: Any = None
@@ -326,33 +324,23 @@ class _Update:
         new = [(row, part) for row, part in zip(rows, parts, strict=True) if row.start is None]
         for row, part in new:
             row.start = part
-        from_outside = [(row, part) for row, part in new if row.external or row.claimed is not None]
-        if not from_outside:
-            return
-        sums = [
-            (part if row.claimed is None or row.external else (part - row.claimed).abs()).sum()
-            for row, part in from_outside
+            if row.external and row.unread is not None:
+                row.importance = sayable(part, row.unread)
+        served = [
+            (row, part, row.claimed)
+            for row, part in new
+            if row.claimed is not None and not row.external
         ]
+        if not served:
+            return
+        tally, gaps = self.totals.served, []
+        for row, part, claimed in served:
+            # Another version's, or another arithmetic's: truncated importance sampling.
+            row.importance = importance_weights(part, claimed)
+            gaps.append((part - claimed).abs().sum())
+            tally.tokens += len(part)
         # Read at once: each reading waits for the device.
-        for (row, part), total in zip(from_outside, torch.stack(sums).tolist(), strict=True):
-            if row.external:
-                self._weigh_external(row, part, total)
-            elif row.claimed is not None:
-                # Another version's, or another arithmetic's: truncated importance sampling.
-                tally, row.importance = self.totals.external, importance_weights(part, row.claimed)
-                tally.served += len(part)
-                tally.served_difference += total
-
-    def _weigh_external(self, row: TrainingRow, start_n: torch.Tensor, total: float) -> None:
-        """Fix, once an update, what an external row weighs, and count it.
-
-        `total` is the sum of its log-probabilities at the start.
-        """
-        tally = self.totals.external
-        tally.tokens += len(start_n)
-        tally.logprob += total
-        if row.unread is not None:
-            row.importance = sayable(start_n, row.unread)
+        tally.difference += sum(torch.stack(gaps).tolist())
 
     def _fill_reference(
         self,

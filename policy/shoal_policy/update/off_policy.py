@@ -61,30 +61,14 @@ def sayable(start_n: torch.Tensor, unread_n: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(slots=True)
-class ExternalTally:
-    """Running sums over text that came from outside this process, for the diagnostics."""
+class ServedTally:
+    """Running sums over own text that a server sampled, at the start of the update."""
 
     tokens: int = 0
-    logprob: float = 0.0
-    """Sum of own log-probabilities at the start of the update."""
-    served: int = 0
-    """Tokens of own text that a server sampled."""
-    served_difference: float = 0.0
-    """Sum over them of |claimed − own| log-probability at the start of the update."""
+    difference: float = 0.0
+    """Sum of |claimed − own| log-probability."""
 
-    def summary(self) -> ExternalStats:
-        """The means."""
-        return ExternalStats(
-            logprob_mean=self.logprob / self.tokens if self.tokens else None,
-            served_difference=self.served_difference / self.served if self.served else None,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalStats:
-    """Diagnostics of the text from outside that was trained on, each row counted once."""
-
-    logprob_mean: float | None = None
-    """Mean own log-probability a token, in nats, at the start of the update."""
-    served_difference: float | None = None
-    """Mean |claimed − own| log-probability, in nats, of own tokens that a server sampled."""
+    @property
+    def mean(self) -> float | None:
+        """The mean a token, in nats; None without any."""
+        return self.difference / self.tokens if self.tokens else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from shoal_policy.update.off_policy import ExternalStats, ExternalTally
+from shoal_policy.update.off_policy import ServedTally
 from shoal_policy.update.rows import TrainingRow
 
 
@@ -42,14 +42,14 @@ class UpdateStats:
     """Share of tokens held by the lower bound (ratio below it, advantage negative)."""
     clip_fraction_high: float
     """Share of tokens held by the upper bound (ratio above it, advantage positive)."""
-    ratio_mean: float
     ratio_max: float
     entropy: float
     """Entropy of the policy's next-token distribution at completion tokens, in nats."""
     kl: float
     """Mean k3 estimate to the reference, in nats; 0 without one."""
-    external: ExternalStats
-    """Figures of the external text among what was trained on."""
+    served_difference: float | None
+    """Mean |claimed − own| log-probability, in nats, of own tokens that a server sampled; None
+    without any."""
     num_tokens: int
     """Tokens that the policy said in rows that were trained on, each counted once."""
     num_sequences: int
@@ -75,7 +75,6 @@ class Totals:
     tokens: int = 0
     low: float = 0.0
     high: float = 0.0
-    ratio: float = 0.0
     ratio_max: float = 0.0
     entropy: float = 0.0
     kl: float = 0.0
@@ -83,21 +82,20 @@ class Totals:
     norms: list[float] = field(default_factory=list)
     no_signal: int = 0
     nonfinite: list[Nonfinite] = field(default_factory=list)
-    external: ExternalTally = field(default_factory=ExternalTally)
+    served: ServedTally = field(default_factory=ServedTally)
     token_budget: int = 0
 
 
 def merged(parts: Sequence[Totals]) -> Totals:
     """Return the totals of all processes' rows; what they did together counts once."""
-    total = replace(parts[0], external=replace(parts[0].external))
+    total = replace(parts[0], served=replace(parts[0].served))
     for part in parts[1:]:
-        for name in ("tokens", "low", "high", "ratio", "entropy", "kl"):
+        for name in ("tokens", "low", "high", "entropy", "kl"):
             setattr(total, name, getattr(total, name) + getattr(part, name))
         total.ratio_max = max(total.ratio_max, part.ratio_max)
         total.token_budget = min(total.token_budget, part.token_budget)
-        for name in ExternalTally.__dataclass_fields__:
-            mine = getattr(total.external, name)
-            setattr(total.external, name, mine + getattr(part.external, name))
+        total.served.tokens += part.served.tokens
+        total.served.difference += part.served.difference
     return total
 
 
@@ -109,11 +107,10 @@ def summed_up(totals: Totals, trained: list[TrainingRow], too_long: int) -> Upda
         grad_norm=sum(totals.norms) / steps,
         clip_fraction_low=totals.low / tokens,
         clip_fraction_high=totals.high / tokens,
-        ratio_mean=totals.ratio / tokens,
         ratio_max=totals.ratio_max,
         entropy=totals.entropy / tokens,
         kl=totals.kl / tokens,
-        external=totals.external.summary(),
+        served_difference=totals.served.mean,
         num_tokens=sum(len(row.said) for row in trained),
         num_sequences=len(trained),
         num_steps=len(totals.losses),

@@ -93,8 +93,6 @@ class TrainerView:
     tokens_generated: int | None = measured(
         "shoal_tokens_generated_total", "Tokens this node generated."
     )
-    last_round: dict[str, float | None] | None = None
-    """Figures of the latest round, as docs/metrics.md names them."""
     held_out: dict[str, float] | None = measured(
         "shoal_held_out_pass_ratio",
         "Share of held-out questions that passed, in the latest evaluation.",

@@ -108,7 +108,7 @@ def test_own_text_of_a_server_is_weighed_by_what_the_server_says_up_to_the_cap()
     told = group(external=False, claimed_logprobs=lies)
     stats, gradients = computed([told])
     assert norm(gradients) == pytest.approx(IMPORTANCE_CAP * norm(plain), rel=1e-4)
-    assert stats.external.logprob_mean is None
+    assert stats.served_difference is not None
 
 
 @pytest.mark.parametrize("passes", [{}, {"epochs": 2, "minibatches": 2}])
@@ -118,21 +118,15 @@ def test_how_far_a_server_s_numbers_are_from_the_policy_s_is_told(passes: dict[s
     served = group(external=False, claimed_logprobs=[shifted[0], None, shifted[2]])
     stats, _ = computed([served, group()], **passes)
     gaps = [0.3 if i % 2 else 0.1 for row in (own[0], own[2]) for i in range(len(row))]
-    assert stats.external.served_difference == pytest.approx(sum(gaps) / len(gaps), abs=1e-5)
+    assert stats.served_difference == pytest.approx(sum(gaps) / len(gaps), abs=1e-5)
     alone, _ = computed([group(external=False)], **passes)
-    assert alone.external.served_difference is None
+    assert alone.served_difference is None
 
 
 def test_claims_of_another_length_are_an_error() -> None:
     groups = [group(external=False, claimed_logprobs=[[-1.0]] * 3)]
     with pytest.raises(ValueError, match="one a token"):
         computed(groups)
-
-
-def test_own_likelihood_of_external_text_is_told() -> None:
-    stats, _ = computed([group(), group(external=False)])
-    values = [value for row in own_logprobs(group()) for value in row]
-    assert stats.external.logprob_mean == pytest.approx(sum(values) / len(values), abs=1e-5)
 
 
 # What the verifier did not read

@@ -29,20 +29,3 @@ def test_how_a_trainer_ended_is_told_where_it_failed(state: str, code: int, told
     assert (f"exit {code}: no room; next start in 2.0 s" in said) == told
     assert ("last end" in said) == told
     assert "last end" not in said_of(replace(ended, last_exit=None))
-
-
-@pytest.mark.parametrize(
-    ("latest", "told"),
-    [
-        ({"groups_looked_at": 11.0, "own_groups": 4.0}, True),
-        ({"groups_looked_at": 0.0, "own_groups": 0.0}, False),
-        ({}, False),
-        (None, False),
-    ],
-)
-def test_it_says_how_many_groups_a_round_looked_at(
-    latest: dict[str, float | None] | None, told: bool
-) -> None:
-    said = said_of(TrainerView(last_round=latest))
-    assert ("11 groups in the last round, 4 of them its own" in said) == told
-    assert ("looked at" in said) == told

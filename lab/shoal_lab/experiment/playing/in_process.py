@@ -24,7 +24,7 @@ from shoal_lab.experiment.playing.attackers import ATTACKS, PLANTED, Attacker, h
 from shoal_lab.experiment.playing.behaviour import BEHAVIOURS, delayed
 from shoal_lab.experiment.playing.journal import Journal
 from shoal_lab.experiment.playing.learners import LEARNERS
-from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm, wall_ms
+from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm
 from shoal_lab.experiment.playing.said import Said
 from shoal_lab.experiment.playing.tasks import SharedWorker, SpecialistSource
 from shoal_lab.simulation.clock import deterministic
@@ -195,7 +195,6 @@ class _Swarm:
             link=NodeLink(None),
             rules=self._manifest.rules,
             should_stop=lambda: False,
-            wall_ms=wall_ms,
         )
         fresh = self._workers.bases.fresh_policy(settings, seed=settings.seed)
         policy = self._with_shots(fresh, settings, around)
