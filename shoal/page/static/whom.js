@@ -1,23 +1,12 @@
-// From whom? What each taught, as a picture and as a table; oneself is a row of it.
+// From whom? What each taught; oneself is a row of it.
 import { at, foreign, make, rows, say, show } from "./dom.js";
-import { flow, taught } from "./flow.js";
 import { count, has, latency, reward, share, signal } from "./format.js";
 
 const STANDING = { fine: "fine", doubted: "doubted", banned: "banned", blocked: "blocked", me: "me" };
-let drawn = "";
-
-// `peers` are all of this page: a swarm's picture has each of them as a learner.
+// `peers` are all of this page, which have names there.
 export function whom(peer, peers) {
   show(at("whom"), peer.kind === "node");
   const names = new Map(peers.filter((one) => one.peer_id).map((one) => [one.peer_id, one.name]));
-  const learners = peers.filter((one) => one.kind === "node").map((one) => [one.name, taught(one, names)]).filter(([, parts]) => parts.length);
-  const mark = JSON.stringify(learners);
-  if (mark !== drawn) {
-    drawn = mark;
-    at("flow").replaceChildren(...(learners.length ? [flow(learners)] : []));
-  }
-  say(at("flow-note"), learners.length ? "A band is as thick as the signal that was learnt from, since the run began." : "");
-  show(at("flow").parentElement, learners.length > 0);
   const sum = peer.publishers.reduce((all, one) => all + one.signal, 0);
   const items = peer.publishers.map((one) => still(one, names, sum, peer.right.state === "down"));
   rows(at("whom-rows"), items, (one) => one.peer_id, row);
