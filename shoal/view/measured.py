@@ -20,10 +20,17 @@ def within_of_share(share: float, num: int) -> float | None:
 
     None where it is not known of how many.
     """
+    bounds = interval_of_share(share, num)
+    return None if bounds is None else (bounds[1] - bounds[0]) / 2
+
+
+def interval_of_share(share: float, num: int) -> tuple[float, float] | None:
+    """Return the 95 % interval itself; None where it is not known of how many."""
     if num < 1:
         return None
     middle = (share * num + 2) / (num + 4)
-    return _Z * math.sqrt(max(0.0, middle * (1 - middle)) / (num + 4))
+    within = _Z * math.sqrt(max(0.0, middle * (1 - middle)) / (num + 4))
+    return middle - within, middle + within
 
 
 def is_it_learning(

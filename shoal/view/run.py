@@ -1,7 +1,7 @@
 """A run as its `metrics.jsonl` has it: how it began, how it stands, and its curves. Blocks.
 
     metrics.jsonl ──new whole lines──▶ columns ─┬─▶ `RunFile`
-                                                └─least and greatest of a stretch─▶ ≤ 2,000 points
+                                                └─every n-th round─▶ ≤ 2,000 points
 
 The file is the trainer's, which bounds it: it may be cut, thinned or replaced at any time, and is
 read anew then.
@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from shoal.view.measured import is_it_learning, within_of
+from shoal.view.measured import interval_of_share, is_it_learning, within_of
 from shoal_base.visible import visible_name
 
 METRICS_FILE: Final = "metrics.jsonl"
@@ -31,8 +31,8 @@ WINDOW: Final = 20
 _READ_BYTES: Final = 4 << 20  # a guess: memory of a reading thread
 _MAX_LINE_BYTES: Final = 1 << 20  # a round has some 1.6 KB
 _PASSED: Final = "pass@1"
-SERIES: Final[Mapping[str, str]] = {"reward_local": "own", "reward_external": "others"}
-"""Metric of a round to the curve that shows it."""
+_OWN: Final = "reward_local"
+_OTHERS: Final = "reward_external"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +80,13 @@ class RunReader:
         self._offset, self._pending = 0, b""
         self._rounds = array("d")
         self._first: list[float] = []
-        self._latest = {name: deque[float](maxlen=WINDOW) for name in SERIES.values()}
-        self._columns = {
-            column: array("d") for name in SERIES.values() for column in (name, f"{name}_mean")
-        }
-        self._columns["own_within"] = array("d")
-        self._held_out: dict[str, list[tuple[float, float]]] = {}
+        self._latest = {name: deque[float](maxlen=WINDOW) for name in (_OWN, _OTHERS)}
+        self._means = {name: array("d") for name in (_OWN, _OTHERS)}
+        self._within = array("d")
+        self._passed: list[tuple[float, float]] = []
+        """Evaluations: the round of each, and the share of questions that passed."""
+        self._families: dict[str, tuple[float, float]] = {}
+        """Share of each family's held-out questions that passed at first, and at last."""
         self._num_items = self._num_families = 0
         """Questions and families of the latest evaluation; 0 where that is not known."""
 
@@ -122,16 +123,14 @@ class RunReader:
 
     def _add(self, at: float, event: Mapping[str, Any]) -> None:
         self._rounds.append(at)
-        for metric, name in SERIES.items():
-            value, latest = _number(event.get(metric)), self._latest[name]
+        for name, latest in self._latest.items():
+            value = _number(event.get(name))
             if not math.isnan(value):
                 latest.append(value)
-                if name == "own" and len(self._first) < WINDOW:
+                if name == _OWN and len(self._first) < WINDOW:
                     self._first.append(value)
-            self._columns[name].append(value)
-            self._columns[f"{name}_mean"].append(fmean(latest) if latest else math.nan)
-        within = within_of(self._latest["own"])
-        self._columns["own_within"].append(math.nan if within is None else within)
+            self._means[name].append(fmean(latest) if latest else math.nan)
+        self._within.append(within_of(self._latest[_OWN]) or 0.0)
 
     def _add_held_out(self, at: float, event: Mapping[str, Any]) -> None:
         items = _number(event.get("held_out/num_items"))
@@ -141,15 +140,18 @@ class RunReader:
             is_figure = name in ("num_items", "seconds", "reward") or math.isnan(number)
             if is_figure or not key.startswith("held_out/"):
                 continue
-            self._num_families += name != _PASSED
-            if name in self._held_out or len(self._held_out) < MAX_FAMILIES:
-                marks = self._held_out.setdefault(name, [])
-                marks.append((at, number))
-                del marks[1 : len(marks) - MAX_POINTS + 1]  # how it began stays
+            if name == _PASSED:
+                self._passed.append((at, number))
+                del self._passed[1 : len(self._passed) - MAX_POINTS + 1]  # how it began stays
+                continue
+            self._num_families += 1
+            if name in self._families or len(self._families) < MAX_FAMILIES:
+                first, _ = self._families.get(name, (number, number))
+                self._families[name] = first, number
 
     def facts(self) -> RunFile:
         """Return how the run began and stands."""
-        latest, passed = self._latest["own"], [one for _, one in self._held_out.get(_PASSED, ())]
+        latest, passed = self._latest[_OWN], [one for _, one in self._passed]
         number = int(self._rounds[-1]) if self._rounds else 0
         # A file that was cut no longer has the run's beginning.
         is_whole = bool(self._rounds) and self._rounds[0] <= 1
@@ -168,46 +170,35 @@ class RunReader:
         )
 
     def curves(self) -> dict[str, Any]:
-        """Return the curves as JSON values, each of at most `MAX_POINTS`.
+        """Return the curves as JSON values: at most `MAX_POINTS` rounds, the last, all evaluations.
 
-        `x` are rounds; a curve has None where it has no value. `held_out` is pass@1 and each
-        family's, as pairs of round and share; `held_out_items` and `held_out_of_family` say of how
-        many questions, 0 where that is not known.
+        `points` are columns of equal length, None where there is no value: the round, own reward's
+        upper and lower bound, others' reward, own reward, held-out share, its lower and upper
+        bound. `held_out` is each family's share at first and at last, of `held_out_of_family`
+        questions, 0 where that is not known.
         """
-        shown: dict[str, list[float | None]] = {name: [] for name in self._columns}
-        x: list[float] = []
-        for first, last in _stretches(len(self._rounds), MAX_POINTS):
-            # Two points a stretch: where it is one round alone, only that.
-            ends = (first, last - 1) if last - first > 1 else (first,)
-            x += [self._rounds[place] for place in ends]
-            for name, column in self._columns.items():
-                shown[name] += _extremes(column[first:last])[: len(ends)]
+        num = len(self._rounds)
+        points: dict[float, list[float | None]] = {}
+        step = max(1, math.ceil(num / MAX_POINTS))
+        for place in (*range(0, num, step), *range(num)[-1:]):
+            own, within = self._means[_OWN][place], self._within[place]
+            shown = (own + within, max(0.0, own - within), self._means[_OTHERS][place], own)
+            points[self._rounds[place]] = [*map(_shown, shown), None, None, None]
+        for at, share in self._passed:
+            bounds = interval_of_share(share, self._num_items) or (None, None)
+            points.setdefault(at, [None] * 7)[4:] = [share, *bounds]
+        rows = sorted(points.items())
         each, rest = divmod(self._num_items, max(1, self._num_families))
         return {
-            "rows": len(self._rounds),
-            "x": x,
-            "series": shown,
-            "held_out": {name: list(marks) for name, marks in sorted(self._held_out.items())},
-            "held_out_items": self._num_items,
+            "rows": num,
+            "points": [[at for at, _ in rows], *([row[n] for _, row in rows] for n in range(7))],
+            "held_out": dict(sorted(self._families.items())),
             "held_out_of_family": 0 if rest else each,
         }
 
 
-def _stretches(num: int, max_points: int) -> list[tuple[int, int]]:
-    """Cut `num` rows into stretches of which each becomes at most two points."""
-    if num <= max_points:
-        return [(place, place + 1) for place in range(num)]
-    parts = max_points // 2
-    return [(part * num // parts, (part + 1) * num // parts) for part in range(parts)]
-
-
-def _extremes(values: array[float]) -> list[float | None]:
-    """Return the least and the greatest value in the order in which they came."""
-    known = [(value, place) for place, value in enumerate(values) if value == value]
-    if not known:
-        return [None, None]
-    pair = sorted((min(known), max(known)), key=lambda one: one[1])
-    return [round(value, 5) for value, _ in pair]
+def _shown(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 5)
 
 
 def _number(value: Any) -> float:

@@ -27,23 +27,7 @@ export class Chart {
   }
 
   data() {
-    const { x, series, held_out: held } = this.history;
-    const points = new Map();
-    const point = (place) => {
-      if (!points.has(place)) points.set(place, [null, null, null, null, null]);
-      return points.get(place);
-    };
-    x.forEach((round, place) => {
-      const values = point(round);
-      const [mean, within] = [series.own_mean[place], series.own_within[place] ?? 0];
-      values[0] = mean === null ? values[0] : mean + within;
-      values[1] = mean === null ? values[1] : Math.max(0, mean - within);
-      values[2] = series.others_mean[place] ?? values[2];
-      values[3] = mean ?? values[3];
-    });
-    for (const [round, value] of held["pass@1"] ?? []) point(round)[4] = value;
-    const places = [...points.keys()].sort((a, b) => a - b);
-    return [places, ...[0, 1, 2, 3, 4].map((line) => places.map((place) => points.get(place)[line]))];
+    return this.history.points.slice(0, 6);
   }
 
   build() {
@@ -82,22 +66,18 @@ export class Chart {
 
   // How sure each mark of held-out questions is: a 95 % interval, by the number of questions.
   drawSure(plot, stroke) {
-    const num = this.history.held_out_items;
-    if (!num) return;
-    const { ctx, data } = plot;
-    const [places, held] = [data[0], data[5]];
+    const [places, low, high] = [0, 6, 7].map((column) => this.history.points[column]);
+    const { ctx } = plot;
     ctx.save();
     ctx.strokeStyle = stroke;
     ctx.lineWidth = devicePixelRatio;
     ctx.globalAlpha = 0.5;
     ctx.beginPath();
-    held.forEach((value, at) => {
+    low.forEach((value, at) => {
       if (value === null) return;
-      const middle = (value * num + 2) / (num + 4);
-      const within = 1.96 * Math.sqrt((middle * (1 - middle)) / (num + 4));
       const x = plot.valToPos(places[at], "x", true);
-      ctx.moveTo(x, plot.valToPos(Math.min(1, middle + within), "y", true));
-      ctx.lineTo(x, plot.valToPos(Math.max(0, middle - within), "y", true));
+      ctx.moveTo(x, plot.valToPos(Math.min(1, high[at]), "y", true));
+      ctx.lineTo(x, plot.valToPos(Math.max(0, value), "y", true));
     });
     ctx.stroke();
     ctx.restore();
@@ -120,7 +100,7 @@ export class Chart {
   }
 
   describe() {
-    const own = this.history.series.own_mean.filter((value) => value !== null);
+    const own = this.history.points[4].filter((value) => value !== null);
     const first = typeof this.start === "number" ? this.start : own[0];
     const text = own.length
       ? `Own reward over ${this.history.rows} rounds, as means of 20: ${first.toFixed(2)} at first, ${own.at(-1).toFixed(2)} at last, ${Math.max(...own).toFixed(2)} at most.`

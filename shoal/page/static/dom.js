@@ -1,18 +1,9 @@
 // The document is changed through these alone: text goes in as text, never as markup.
-const SVG = "http://www.w3.org/2000/svg";
-
 export const at = (id) => document.getElementById(id);
 
 // An element with attributes and children; a string child is text. Attributes named `on…` are listeners.
 export function make(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
-}
-
-export function draw(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
-}
-
-function fill(element, attributes, children) {
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);

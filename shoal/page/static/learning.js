@@ -1,5 +1,5 @@
 // Is it learning? The figures, the curve of the whole run, and a small one for each family.
-import { at, draw, facts, foreign, make, rows, say, show } from "./dom.js";
+import { at, facts, foreign, make, rows, say, show } from "./dom.js";
 import { has, plural, reward, sure } from "./format.js";
 import { Chart } from "./chart.js";
 import { finding } from "./right.js";
@@ -34,34 +34,16 @@ export function curves(history, peer) {
 }
 
 function families(history, peer) {
-  const known = new Map(peer.learning.families.map((one) => [one.name, one]));
-  const names = [...new Set([...known.keys(), ...Object.keys(history.held_out).filter((name) => name !== "pass@1")])].sort();
+  const known = new Map(peer.learning.families.map((one) => [one.name, one.reward]));
+  const names = [...new Set([...known.keys(), ...Object.keys(history.held_out)])].sort();
   show(at("families"), names.length > 0);
   say(at("families-count"), String(names.length));
   const of = history.held_out_of_family;
-  say(at("families-note"), `Held-out questions, right at the first try: from 0 to 1, at each evaluation${of ? `, of ${plural(of, "question")}` : ""}. The line is the own reward of late.`);
-  const items = names.map((name) => ({ name, marks: history.held_out[name] ?? [], own: known.get(name) ?? null, of }));
-  rows(at("families-grid"), items, (one) => one.name, family);
-}
-
-function family({ name, marks, own, of }) {
   const right = (share) => (of ? `${Math.round(share * of)} of ${of}` : reward(share));
-  const held = marks.length ? `held out ${right(marks.at(0)[1])} → ${right(marks.at(-1)[1])}` : "no held-out questions";
-  const text = has(own?.reward) ? `${held} · own ${reward(own.reward)}` : held;
-  return make("div", {}, make("p", {}, foreign(name, "b")), spark(marks, own?.reward, `${name}: ${text}`), make("p", { class: "fine" }, text));
-}
-
-function spark(marks, own, label) {
-  const width = 100;
-  const height = 30;
-  const from = marks.at(0)?.[0] ?? 0;
-  const over = Math.max(1, (marks.at(-1)?.[0] ?? 1) - from);
-  const points = marks.map(([x, y]) => `${(((x - from) / over) * width).toFixed(1)},${(height - 2 - y * (height - 4)).toFixed(1)}`);
-  return draw(
-    "svg",
-    { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
-    draw("line", { class: "spark-base", x1: 0, x2: width, y1: height - 1, y2: height - 1 }),
-    has(own) ? draw("line", { class: "spark-own", x1: 0, x2: width, y1: height - 2 - own * (height - 4), y2: height - 2 - own * (height - 4) }) : null,
-    draw("polyline", { class: "spark", points: points.join(" ") }),
-  );
+  const items = names.map((name) => {
+    const [first, last] = history.held_out[name] ?? [];
+    const held = has(last) ? `held out ${right(first)} → ${right(last)}` : "no held-out questions";
+    return { name, text: has(known.get(name)) ? `${held} · own ${reward(known.get(name))}` : held };
+  });
+  rows(at("families-list"), items, (one) => one.name, ({ name, text }) => make("li", {}, foreign(name, "b"), foreign(text)));
 }

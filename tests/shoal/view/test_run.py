@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from shoal.view.run import MAX_POINTS, WINDOW, RunReader, _stretches
+from shoal.view.run import MAX_POINTS, WINDOW, RunReader
 from shoal_policy.record.metrics import MetricsFile
 
 SEED = 7
@@ -40,10 +38,8 @@ def test_a_run_is_read_as_it_grows(tmp_path: Path) -> None:
     assert num_rows(run) == 2
     version = run.version
     assert num_rows(run) == 2 and run.version == version
-    shown = run.curves()
-    assert shown["x"] == [0, 1]
-    assert shown["series"]["own"] == [0, 0.001]
-    assert shown["series"]["others"] == [None, None]
+    rounds, _, _, others, own, *_ = run.curves()["points"]
+    assert (rounds, own, others) == ([0, 1], [0, 0.0005], [None, None])
 
 
 def test_the_trainers_own_file_is_read(tmp_path: Path) -> None:
@@ -53,8 +49,20 @@ def test_the_trainers_own_file_is_read(tmp_path: Path) -> None:
     file.append({"event": "held_out", "round": 1, "held_out/pass@1": 0.25, "held_out/gcd": 1.0})
     run = RunReader(path)
     run.refresh()
-    assert run.curves()["series"]["own"] == [0.5]
-    assert run.curves()["held_out"] == {"pass@1": [(1.0, 0.25)], "gcd": [(1.0, 1.0)]}
+    file.append({"event": "held_out", "round": 3, "held_out/pass@1": 0.5, "held_out/gcd": 0.75})
+    run.refresh()
+    rounds, _, _, _, own, held, low, _ = run.curves()["points"]
+    assert (rounds, own, held, low) == ([1, 3], [0.5, None], [0.25, 0.5], [None, None])
+    assert run.curves()["held_out"] == {"gcd": (1.0, 0.75)}
+
+
+def test_how_sure_a_share_of_held_out_questions_is(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    event = {"event": "held_out", "round": 0, "held_out/pass@1": 0.5, "held_out/num_items": 96}
+    path.write_text(json.dumps(event) + "\n")
+    run = RunReader(path)
+    run.refresh()
+    assert run.curves()["points"][-2:] == [[pytest.approx(0.402)], [pytest.approx(0.598)]]
 
 
 def test_a_file_in_its_place_is_read_anew(tmp_path: Path) -> None:
@@ -71,21 +79,19 @@ def test_a_file_in_its_place_is_read_anew(tmp_path: Path) -> None:
     assert num_rows(run) == 1
 
 
-def test_many_rounds_fit_a_screen_with_their_peaks(tmp_path: Path) -> None:
-    """Ten to a point: 2,000 points, the highest and the lowest among them."""
+def test_many_rounds_fit_a_screen_from_the_first_to_the_last(tmp_path: Path) -> None:
     dice, path = random.Random(SEED), tmp_path / "metrics.jsonl"
     rewards = [dice.random() * 0.5 + 0.2 for _ in range(NUM_ROWS)]
-    rewards[10_001], rewards[17_007] = 0.99, 0.01
     with path.open("w") as file:
         file.writelines(line(place, reward_local=reward) for place, reward in enumerate(rewards))
     run = RunReader(path)
     run.refresh()
     shown = run.curves()
-    assert shown["rows"] == NUM_ROWS and len(shown["x"]) == MAX_POINTS
-    assert {len(values) for values in shown["series"].values()} == {MAX_POINTS}
-    assert max(shown["series"]["own"]) == 0.99 and min(shown["series"]["own"]) == 0.01
-    assert (shown["x"][0], shown["x"][-1]) == (0, NUM_ROWS - 1)
-    assert shown["x"] == sorted(shown["x"])
+    rounds = shown["points"][0]
+    assert shown["rows"] == NUM_ROWS and len(rounds) == MAX_POINTS + 1
+    assert {len(values) for values in shown["points"]} == {len(rounds)}
+    assert (rounds[0], rounds[-1]) == (0, NUM_ROWS - 1)
+    assert rounds == sorted(rounds)
 
 
 def test_the_mean_is_of_the_latest_rounds(tmp_path: Path) -> None:
@@ -93,7 +99,7 @@ def test_the_mean_is_of_the_latest_rounds(tmp_path: Path) -> None:
     path.write_text("".join(line(n, reward_local=float(n)) for n in range(WINDOW + 5)))
     run = RunReader(path)
     run.refresh()
-    means = run.curves()["series"]["own_mean"]
+    means = run.curves()["points"][4]
     assert means[0] == 0 and means[-1] == sum(range(5, WINDOW + 5)) / WINDOW
 
 
@@ -115,12 +121,5 @@ def test_a_line_that_is_none_costs_itself_alone(tmp_path: Path, bad: str) -> Non
     path.write_text(line(0) + bad + "\n" + line(1))
     run = RunReader(path)
     run.refresh()
-    assert [x for x in run.curves()["x"] if x < 2] == [0, 1]
+    assert [x for x in run.curves()["points"][0] if x < 2] == [0, 1]
     json.dumps(run.curves(), allow_nan=True)
-
-
-@given(st.integers(0, 10_000), st.integers(4, MAX_POINTS))
-def test_stretches_cover_all_once(num: int, points: int) -> None:
-    found = _stretches(num, points)
-    assert [place for first, last in found for place in range(first, last)] == list(range(num))
-    assert sum(min(2, last - first) for first, last in found) <= points
