@@ -9,6 +9,7 @@ from rich.console import Console
 
 from shoal.layout import duration, number, pairs, print_pairs, short_topic, size
 from shoal.view.node import Answer, RunningNode, Tell
+from shoal.view.right import phase_of
 from shoal.view.worth import flows, on_disk, used
 from shoal_ipc.answers.node import JudgedView, OutboxView, Status, TrainerView
 
@@ -104,13 +105,8 @@ def _outbox(outbox: OutboxView) -> str:
 
 def _doing(trainer: TrainerView) -> Iterator[tuple[str, str]]:
     """Yield the trainer's phase, and how the last one that failed ended."""
-    progress = trainer.progress
-    if trainer.phase:
-        counted = f", {progress.done} of {progress.of}" if progress and progress.of else ""
-        since = f", for {duration(progress.seconds or 0.0)}" if progress else ""
-        left = progress.left_s if progress else None
-        more = "" if left is None else f", ~{duration(left)} left"
-        yield "phase", f"{trainer.phase}{counted}{since}{more}"
+    if doing := phase_of(trainer):
+        yield "phase", doing
     if trainer.last_exit and trainer.state != "finished":  # then the node ended it
         wait = trainer.next_start_s
         when = "" if wait is None else f"; next start in {duration(wait)}"

@@ -14,27 +14,12 @@ from typing import Literal
 from shoal_ipc.answers.doctor import Finding
 from shoal_ipc.answers.form import Versioned
 from shoal_ipc.answers.learning import Lately, LearningFinding, LearntFamily
-from shoal_ipc.answers.node import Rollout
+from shoal_ipc.answers.node import Progress, Rollout
 from shoal_ipc.answers.peer import Connection, CostView, Refusals, SwarmView
 
 Kind = Literal["node", "bootstrap", "judge"]
 Health = Literal["ok", "warn", "bad", "down"]
 Standing = Literal["fine", "doubted", "banned", "blocked", "me"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerPhase:
-    """The trainer's present phase."""
-
-    name: str
-    since_s: float | None
-    round: int | None
-    done: int
-    of: int
-    """Answers done and wanted; 0 of 0 where none are counted."""
-    left_s: float | None
-    last_error: str | None
-    """Error of the latest trainer that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +30,11 @@ class Right:
     says: str
     do: str
     findings: tuple[Finding, ...]
-    phase: TrainerPhase | None
+    phase: str
+    """What the trainer does, and how far it is; empty for nothing."""
+    progress: Progress | None
+    last_error: str
+    """Error of the latest trainer that failed; empty for none."""
     uptime_s: float | None
     down_since_unix: float | None
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from shoal.layout import duration
 from shoal.view.asking import LatestAnswers
-from shoal.view.model import Kind, Right, TrainerPhase
+from shoal.view.model import Kind, Right
 from shoal.view.publishers import with_short_ids
 from shoal_ipc.answers.doctor import GRAVITY, Facts, Finding
 from shoal_ipc.answers.node import Buffer, Progress, Status, TrainerView
@@ -24,14 +24,16 @@ _NOT_YET: Final = {
     "": "Starting",
 }
 
+_SOON_S: Final = 2.0
+"""Seconds of a phase of which there is nothing to say yet."""
+
 
 def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
     """Return the first block."""
     status = answers.status or Status()
     trainer = status.trainer or TrainerView()
-    phase = _phase(trainer)
     if answers.down_since_unix is not None:
-        return _down(answers.down_since_unix or None, at_unix, phase)
+        return _down(answers.down_since_unix or None, at_unix, trainer)
     findings = () if answers.doctor is None else answers.doctor.findings
     if not findings:  # before doctor has answered once, what the status has to say
         seen = Seen(status=status, facts=Facts(trainer_error=trainer.last_error or ""))
@@ -45,20 +47,24 @@ def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
         says=with_short_ids(says),
         do="" if worst.state == "ok" else worst.do,
         findings=findings,
-        phase=phase,
+        phase=phase_of(trainer),
+        progress=trainer.progress,
+        last_error=trainer.last_error or "",
         uptime_s=status.uptime_s,
         down_since_unix=None,
     )
 
 
-def _down(since: float | None, at_unix: float, phase: TrainerPhase | None) -> Right:
+def _down(since: float | None, at_unix: float, trainer: TrainerView) -> Right:
     ago = "" if since is None else f" (for {duration(max(0.0, at_unix - since))})"
     return Right(
         state="down",
         says=f"no node answers here{ago}",
         do="run the same command to resume" if since else "start one",
         findings=(),
-        phase=phase,
+        phase="",
+        progress=None,
+        last_error=trainer.last_error or "",
         uptime_s=None,
         down_since_unix=since,
     )
@@ -86,16 +92,14 @@ def _num_others(answers: LatestAnswers) -> int:
     return len(connected & {one.peer_id for one in rows if one.received and not one.own})
 
 
-def _phase(trainer: TrainerView) -> TrainerPhase | None:
-    progress = trainer.progress or Progress()
-    if not trainer.phase and not trainer.last_error:
-        return None
-    return TrainerPhase(
-        name=trainer.phase or trainer.state,
-        since_s=progress.seconds,
-        round=progress.round,
-        done=progress.done,
-        of=progress.of,
-        left_s=progress.left_s,
-        last_error=trainer.last_error or None,
-    )
+def phase_of(trainer: TrainerView) -> str:
+    """Return what a trainer does: ``round 3: answering, 3 of 8, for 5.0 s, ~9.0 s left``."""
+    if not trainer.phase:
+        return ""
+    one = trainer.progress or Progress()
+    where = "" if one.round is None else f"round {one.round}: "
+    counted = f", {one.done} of {one.of}" if one.of else ""
+    seconds = one.seconds or 0.0
+    since = f", for {duration(seconds)}" if seconds >= _SOON_S else ""
+    left = "" if one.left_s is None else f", ~{duration(one.left_s)} left"
+    return f"{where}{trainer.phase}{counted}{since}{left}"

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from shoal.layout import duration, number
-from shoal.view.model import PublisherShown, ShownPeer, TrainerPhase
+from shoal.view.model import PublisherShown, ShownPeer
 from shoal.view.worth import flows, on_disk, used
 from shoal_base.terminal import Part, styled
 
@@ -29,8 +29,6 @@ COLOURS: Final = {
     "blocked": "red",
 }
 """Beside the word itself: nobody has to see colours."""
-_SOON: Final = 2.0
-"""Seconds of a phase of which there is nothing to say yet."""
 _WIDE: Final = 56
 """Columns from which tables have all of theirs."""
 
@@ -46,21 +44,12 @@ def right(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Am I all right?"""
     one = shown.right
     yield styled((f"{one.state}: ", COLOURS[one.state]), one.says)
-    if one.phase is not None and one.phase.name and one.state != "down":
-        yield styled(_phase(one.phase))
+    if one.phase:
+        yield styled(one.phase)
     if one.do:
         yield styled(f"→ {one.do}")
-    if one.phase is not None and one.phase.last_error:
-        yield styled(f"the last trainer ended: {one.phase.last_error}")
-
-
-def _phase(phase: TrainerPhase) -> str:
-    where = "" if phase.round is None else f"round {phase.round}: "
-    counted = f", {phase.done} of {phase.of}" if phase.of else ""
-    seconds = phase.since_s or 0.0
-    since = f", for {duration(seconds)}" if seconds >= _SOON else ""
-    left = "" if phase.left_s is None else f", ~{duration(phase.left_s)} left"
-    return f"{where}{phase.name}{counted}{since}{left}"
+    if one.last_error:
+        yield styled(f"the last trainer ended: {one.last_error}")
 
 
 def learning(shown: ShownPeer, _room: int) -> Iterator[Text]:

@@ -1,6 +1,6 @@
 // Am I all right? One sentence, one colour and its word, and what the trainer does at this moment.
 import { at, foreign, make, rows, say, show } from "./dom.js";
-import { duration, has, moment, plural } from "./format.js";
+import { duration, has, moment } from "./format.js";
 
 const WORDS = { ok: "fine", warn: "look at this", bad: "not well", down: "down" };
 
@@ -24,20 +24,11 @@ function sentence(now) {
 }
 
 function phase(now) {
-  const doing = now.phase;
-  show(at("right-phase"), Boolean(doing) || has(now.uptime_s));
-  const parts = [];
-  if (doing) {
-    const name = has(doing.round) ? `at round ${doing.round}: ${doing.name}` : doing.name;
-    if (doing.name) parts.push(`The trainer ${now.state === "down" ? "was" : "is"} ${name}${doing.since_s >= 1 ? `, since ${duration(doing.since_s)}` : ""}`);
-    if (doing.of) parts.push(`${doing.done} of ${plural(doing.of, "answer")}`);
-    if (has(doing.left_s) && doing.left_s >= 1) parts.push(`about ${duration(doing.left_s)} left`);
-    if (doing.last_error) parts.push(`it failed before: ${doing.last_error}`);
-  }
-  if (has(now.uptime_s)) parts.push(`up ${duration(now.uptime_s)}`);
+  const parts = [now.phase ? `The trainer: ${now.phase}` : null, now.last_error ? `the last one ended: ${now.last_error}` : null, has(now.uptime_s) ? `up ${duration(now.uptime_s)}` : null].filter(Boolean);
+  show(at("right-phase"), parts.length > 0);
   say(at("phase-text"), parts.join(" · "));
-  show(at("phase-bar"), Boolean(doing?.of));
-  at("phase-bar").value = doing?.of ? doing.done / doing.of : 0;
+  show(at("phase-bar"), Boolean(now.progress?.of));
+  at("phase-bar").value = now.progress?.of ? now.progress.done / now.progress.of : 0;
 }
 
 export function finding(one) {

@@ -42,8 +42,7 @@ def test_a_node_that_learns() -> None:
     assert one.right.state == "warn"
     assert one.right.says == "Learning with 1 other. disk: 1 GiB free"
     assert one.right.do == "make room"
-    assert one.right.phase is not None
-    assert (one.right.phase.name, one.right.phase.done, one.right.phase.of) == ("answering", 3, 8)
+    assert "answering, 3 of 8" in one.right.phase
     assert (one.learning.held_out, one.learning.held_out_start) == (0.25, 0.125)
     assert [row.peer_id for row in one.publishers] == [ME, FRIEND, FOE]
     assert [row.verdict_state for row in one.publishers] == ["me", "fine", "banned"]
