@@ -31,7 +31,7 @@ class Right:
     do: str
     findings: tuple[Finding, ...]
     phase: str
-    """What the trainer does, and how far it is; empty for nothing."""
+    """The phase of the trainer and how far it is; empty for none."""
     progress: Progress | None
     last_error: str
     """Error of the latest trainer that failed; empty for none."""
@@ -83,12 +83,8 @@ class PublisherShown:
     """Groups trained on with an advantage, over the run."""
     signal: float
     """Sum of |advantage| over them."""
-    trained_10m: int
     reward: float | None
     """Mean of what was verified, by this node's own verifier."""
-    last_s: float | None
-    """Time since a group of it was trained on, or came."""
-    sampling_weight: float | None
     banned_s: float | None
 
 

@@ -41,15 +41,13 @@ def publishers_of(answers: LatestAnswers) -> tuple[PublisherShown, ...]:
     me = me_of(answers)
     peers = {one.peer_id: one for one in (answers.peers or Peers()).peers}
     scores = {one.peer_id: one for one in (answers.scores or Scores()).scores}
-    buffer = answers.buffer or Buffer()
-    kept = {one.peer_id: one for one in buffer.publishers}
+    status = answers.status or Status()
+    kept = {one.peer_id: one for one in (answers.buffer or Buffer()).publishers}
     learnt = {one.peer_id: one for one in (answers.ledger or Ledger()).publishers}
     models = {one.publisher: one.model for one in (answers.rollouts or RolloutsView()).rollouts}
     if me:
-        kept[me] = replace(kept.get(me, PublisherRow()), received=buffer.own.contributed)
-        models[me] = ((answers.status or Status()).trainer or TrainerView()).model or models.get(
-            me, ""
-        )
+        kept[me] = replace(kept.get(me, PublisherRow()), received=status.groups_published or 0)
+        models[me] = (status.trainer or TrainerView()).model or models.get(me, "")
     found = [
         _row(
             peer_id,
@@ -83,8 +81,6 @@ def _row(
     me: str,
 ) -> PublisherShown:
     mine = peer_id == me
-    newest = [one for one in (learnt.last_s, kept.newest_s) if one is not None]
-    weight = score.sampling_weight if kept.weight is None else kept.weight
     return PublisherShown(
         peer_id=peer_id,
         short=short(peer_id),
@@ -99,10 +95,7 @@ def _row(
         drawn=0 if mine else kept.draws,
         trained=learnt.trained,
         signal=learnt.signal,
-        trained_10m=learnt.trained_10m,
         reward=learnt.reward,
-        last_s=min(newest, default=None),
-        sampling_weight=None if mine else weight,
         banned_s=score.banned_s,
     )
 

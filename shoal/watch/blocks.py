@@ -89,10 +89,10 @@ def publishers(shown: ShownPeer, room: int) -> Iterator[Text]:
         yield styled(("nobody answers here", "dim"))
         return
     wide = room >= _WIDE
-    heads = _columns("", ("groups", "signal", "10 min", "reward"), wide)
+    heads = _columns("", ("groups", "signal", "reward"), wide)
     yield _row((f"{heads}standing", "dim"))
     for one in shown.publishers:
-        figures = (str(one.trained), f"{one.signal:.0f}", str(one.trained_10m), number(one.reward))
+        figures = (str(one.trained), f"{one.signal:.0f}", number(one.reward))
         standing = (_standing(one), COLOURS[one.verdict_state])
         model = f"  {one.model}" if wide and one.model else ""
         yield _row(_columns(one.name or f"…{one.short}", figures, wide), standing, model)
@@ -100,7 +100,7 @@ def publishers(shown: ShownPeer, room: int) -> Iterator[Text]:
 
 def _columns(name: str, figures: Sequence[str], wide: bool) -> str:
     """Return a row but for its last column; a narrow one has two figures."""
-    shown = "".join(f" {one:>6}" for one in figures[: 4 if wide else 2])
+    shown = "".join(f" {one:>6}" for one in figures[: 3 if wide else 2])
     return f"{name:<11}{shown}{'  ' if wide else ' '}"
 
 

@@ -101,12 +101,12 @@ class NodeViews(CoreViews):
         )
 
     async def buffer(self, _options: Mapping[str, Any]) -> Buffer:
-        """The replay buffer, draws against contributions, by publisher and of this node."""
+        """The replay buffer by publisher."""
         member = self._member
         connected = {
             one.peer_id for one in member.host.connections() if member.peer.is_of_swarm(one.peer_id)
         }
-        return self._pool.view(connected, trained=self._trainer().groups_external_used or 0)
+        return self._pool.view(connected)
 
     async def ledger(self, _options: Mapping[str, Any]) -> Ledger:
         """The publishers that the trainer has learnt from, and its own families."""

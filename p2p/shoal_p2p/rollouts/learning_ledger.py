@@ -33,7 +33,6 @@ MAX_PUBLISHERS: Final = 256
 MAX_FAMILIES: Final = 128
 MAX_JOURNAL: Final = 2048
 """Rounds of which it is known what they added; beyond it an older one cannot be taken back."""
-SHORT_MINUTES: Final = 10
 FAMILY_GROUPS: Final = 40
 """Groups in a family's first and latest mean."""
 
@@ -62,9 +61,9 @@ class Learnt:
     """Time when a group of it was trained on last; 0 for never."""
     minutes: deque[Minute] = field(default_factory=lambda: deque(maxlen=WINDOW_MINUTES))
 
-    def lately(self, now_ms: int, minutes: int) -> Minute:
-        """Return the sum over the latest minutes."""
-        first = now_ms // MINUTE_MS - minutes + 1
+    def lately(self, now_ms: int) -> Minute:
+        """Return the sum over the last hour."""
+        first = now_ms // MINUTE_MS - WINDOW_MINUTES + 1
         found = [one for one in self.minutes if one.minute >= first]
         return Minute(
             minute=first,
@@ -243,8 +242,6 @@ class LearningLedger:
                 trained=row.trained,
                 signal=round(max(0.0, row.signal), 4),
                 reward=round(row.reward_sum / row.looked_at, 4) if row.looked_at else None,
-                trained_10m=row.lately(now_ms, SHORT_MINUTES).groups,
-                signal_1h=round(row.lately(now_ms, WINDOW_MINUTES).signal, 4),
                 last_s=(now_ms - row.last_ms) / 1000 if row.last_ms else None,
             )
             for peer_id, row in self._rows.items()
@@ -268,7 +265,7 @@ class LearningLedger:
         own, others = Minute(minute=0), Minute(minute=0)
         oldest = now_ms // MINUTE_MS
         for peer_id, row in self._rows.items():
-            found = row.lately(now_ms, WINDOW_MINUTES)
+            found = row.lately(now_ms)
             to = own if peer_id == self._me else others
             to.groups += found.groups
             to.signal += found.signal

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_base.bounded import BoundedDict
-from shoal_ipc.answers.node import Buffer, OwnContribution
+from shoal_ipc.answers.node import Buffer
 from shoal_p2p.buffer.pool import path_of, source_of
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
@@ -292,11 +292,8 @@ class RolloutPool:
             return 0.0 if self._reputation.is_blocked(publisher) else 1.0
         return self._reputation.sampling_weight(publisher, trio.current_time(), source)
 
-    def view(self, connected: Collection[PeerId], *, trained: int) -> Buffer:
-        """Return the buffer, draws against contributions; `connected` peers are named too.
-
-        `trained` is how many groups of others the trainer says that it has trained on.
-        """
+    def view(self, connected: Collection[PeerId]) -> Buffer:
+        """Return the buffer by publisher; `connected` peers are named too."""
         now, book = trio.current_time(), self._reputation
         return account(
             self._buffer.stats(now),
@@ -304,7 +301,6 @@ class RolloutPool:
             connected=connected,
             weight_of=self._weight_of,
             standings=SamplingStandings() if book is None else book.sampling,
-            own=OwnContribution(contributed=self.groups_published, trained=trained),
             now=now,
         )
 

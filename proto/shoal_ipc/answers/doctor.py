@@ -123,7 +123,7 @@ class Facts:
     key: KeyFile | None = None
     """None in a public swarm."""
     addresses: tuple[Way, ...] = ()
-    """Those at which others find this peer and its swarm, the likeliest first."""
+    """Addresses at which others find this peer and its swarm, the likeliest first."""
     allowed_peers: int = 0
     """Number of peers on the swarm's list; 0 is everybody."""
 

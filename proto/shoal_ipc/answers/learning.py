@@ -56,8 +56,6 @@ class LearntFrom:
     )
     reward: float | None = None
     """Mean of those looked at, by this node's own verifier."""
-    trained_10m: int = 0
-    signal_1h: float = 0.0
     last_s: float | None = None
     """Time since a group of it was trained on."""
 

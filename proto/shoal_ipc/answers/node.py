@@ -198,8 +198,6 @@ class PublisherRow:
     """Groups that came; for the node itself, groups that it published."""
     draws: int = 0
     """Leases of its groups to the trainer."""
-    share: float | None = None
-    """Share of all groups that came."""
     useful: float | None = None
     """Mean spread of its verified groups' rewards, best less worst; None before any."""
     weight: float | None = None
@@ -208,25 +206,10 @@ class PublisherRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnContribution:
-    """The groups that this node gave and took."""
-
-    contributed: int = 0
-    drawn: int = 0
-    trained: int = 0
-    """Groups trained on, over the whole run."""
-    ratio: float | None = None
-    """Groups drawn for each one contributed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer(BufferTotals, Versioned):
     """The replay buffer by publisher: groups received, waiting and drawn."""
 
     publishers: tuple[PublisherRow, ...] = ()
-    own: OwnContribution = field(default_factory=OwnContribution)
-    silent: int = 0
-    """Connected peers of the swarm that have contributed nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ export function whom(peer, peers) {
 function still(one, names, sum, isDown) {
   const away = one.mine ? "" : one.connected ? latency(has(one.latency_ms) ? Math.round(one.latency_ms) : null) : "gone";
   const who = (one.mine && "this node") || names.get(one.peer_id) || one.name || one.short;
-  return { ...one, latency_ms: null, last_s: null, banned_s: has(one.banned_s), away, who, part: sum > 0 ? one.signal / sum : null, given: isDown && !one.received ? "" : count(one.received) };
+  return { ...one, latency_ms: null, banned_s: has(one.banned_s), away, who, part: sum > 0 ? one.signal / sum : null, given: isDown && !one.received ? "" : count(one.received) };
 }
 
 function row(one) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_ipc.answers.node import Buffer, OwnContribution, PublisherRow
+from shoal_ipc.answers.node import Buffer, PublisherRow
 from shoal_p2p.buffer.pool import Counters
 from shoal_p2p.rollouts.contributions import account
 from shoal_p2p.standing.sampling import SamplingStandings
@@ -30,7 +30,6 @@ def test_who_contributes_and_who_is_silent() -> None:
         connected={ANN, EVE},
         weight_of=lambda peer: 0.25 if peer == BOB else 1.0,
         standings=standings,
-        own=OwnContribution(contributed=3),
         now=0.0,
     )
     assert [(p.peer_id, p.groups, p.received, p.draws, p.connected) for p in made.publishers] == [
@@ -38,12 +37,9 @@ def test_who_contributes_and_who_is_silent() -> None:
         (BOB, 0, 10, 1, False),
         (EVE, 0, 0, 0, True),
     ]
-    assert [p.share for p in made.publishers] == [0.75, 0.25, 0.0]
     assert [p.weight for p in made.publishers] == [1.0, 0.25, 1.0]
     assert made.publishers[0].useful == pytest.approx(0.5, abs=0.01)
     assert made.publishers[1].useful is None
-    assert made.own == OwnContribution(contributed=3, drawn=6, ratio=2.0)
-    assert made.silent == 1
 
 
 def test_before_anything_has_happened() -> None:
@@ -53,7 +49,6 @@ def test_before_anything_has_happened() -> None:
         connected=(),
         weight_of=lambda _: 1.0,
         standings=SamplingStandings(),
-        own=OwnContribution(),
         now=0.0,
     )
     assert nothing == Buffer()

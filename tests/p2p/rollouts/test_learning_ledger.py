@@ -63,14 +63,13 @@ def test_signal_is_what_was_trained_on() -> None:
     )
 
 
-def test_lately_is_ten_minutes_and_an_hour() -> None:
+def test_lately_is_an_hour() -> None:
     ledger = LearningLedger(ME)
     ledger.take(1, [group(), group()], now_ms=NOW_MS)
     ledger.take(2, [group()], now_ms=NOW_MS + 20 * MINUTE)
-    ann = row(ledger, ANN, NOW_MS + 25 * MINUTE)
-    assert (ann.trained, ann.trained_10m, ann.signal_1h) == (3, 1, 6.0)
-    ann = row(ledger, ANN, NOW_MS + 65 * MINUTE)
-    assert (ann.trained, ann.trained_10m, ann.signal_1h) == (3, 0, 2.0)
+    assert row(ledger, ANN).trained == 3
+    assert ledger.lately(NOW_MS + 25 * MINUTE).groups_others == 3
+    assert ledger.lately(NOW_MS + 65 * MINUTE).groups_others == 1
     assert ledger.lately(NOW_MS + 3 * 60 * MINUTE).others_signal_share is None
 
 

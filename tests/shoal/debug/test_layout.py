@@ -48,7 +48,7 @@ SCORE = Score(peer_id=PEER, score=-72.0, points={"signed_heavy": -60.0}, banned_
 TABLES = {
     "peers": Peers(peers=(CONNECTION,), targets=(TARGET,)),
     "scores": Scores(scores=(SCORE,), refused={"rate": 3}),
-    "buffer": Buffer(publishers=(PublisherRow(peer_id=PEER, groups=3, share=0.5, weight=1.0),)),
+    "buffer": Buffer(publishers=(PublisherRow(peer_id=PEER, groups=3, weight=1.0),)),
     "ledger": Ledger(publishers=(LearntFrom(peer_id=PEER, model="tiny", signal=2.0),)),
 }
 
@@ -74,7 +74,7 @@ def test_every_value_of_an_answer_is_said_with_its_unit(view: str, width: int) -
     said = {
         "peers": ("yes", "1.2 ms", "1 h 1 min", "1.0 GiB", "3 too_old", "-12.50"),
         "scores": ("-60.00 signed_heavy", "9 min 59 s", "3 rate"),
-        "buffer": ("50%", "1.00", "own contributed 0"),
+        "buffer": ("1.00",),
         "ledger": ("tiny", "2.00", "families: none"),
     }[view]
     for words in said:

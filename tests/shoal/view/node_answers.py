@@ -67,7 +67,6 @@ BUFFER: dict[str, Any] = {
             "weight": 1,
         }
     ],
-    "own": {"contributed": 96, "drawn": 188, "trained": 60},
 }
 LEDGER: dict[str, Any] = {
     "at_ms": int(AT_UNIX * 1000),
@@ -85,7 +84,6 @@ LEDGER: dict[str, Any] = {
             "model": "tiny",
             "trained": 40,
             "signal": 61.0,
-            "trained_10m": 12,
             "reward": 0.5,
             "last_s": 1.5,
         },
@@ -95,7 +93,6 @@ LEDGER: dict[str, Any] = {
             "model": "tiny",
             "trained": 30,
             "signal": 39.0,
-            "trained_10m": 9,
         },
     ],
     "families": [{"name": "gcd", "reward": 0.4, "reward_start": 0.1, "groups": 12}],
