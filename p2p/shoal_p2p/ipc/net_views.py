@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import resource
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +94,6 @@ class NetViews:
         settings = member.peer.settings
         return Facts(
             listens=tuple(_transport(address) for address in listens),
-            transports=self._transports(),
             other_network=has_other_network(),
             reach=self._reach(),
             full=self._full(),
@@ -221,23 +219,9 @@ class NetViews:
             clock_ahead_ms=seen.clock_ahead_ms,
         )
 
-    def _transports(self) -> dict[str, int]:
-        host = self._member.host
-        counts = Counter({_kind(_transport(address)): 0 for address in host.listen_addrs()})
-        counts.update(_kind(connection.address) for connection in host.connections())
-        return dict(sorted(counts.items()))
-
 
 def _transport(address: str) -> str:
     return address.rpartition("/p2p/")[0] or address
-
-
-def _kind(transport: str) -> str:
-    """Return what people call a transport: ``tcp over ip4``."""
-    if "/p2p-circuit" in transport:
-        return "relay"
-    parts = transport.split("/")
-    return f"{parts[3]} over {parts[1]}" if len(parts) > 3 else "unknown"
 
 
 def _last_words(trainer: TrainerView) -> str:

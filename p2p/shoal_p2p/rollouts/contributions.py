@@ -1,4 +1,4 @@
-"""What each peer has contributed to this node, and what its trainer took of that. Pure."""
+"""Contributions of each peer to this node, and what its trainer took of them. Pure."""
 
 from __future__ import annotations
 

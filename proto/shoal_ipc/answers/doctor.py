@@ -99,8 +99,6 @@ class Facts:
 
     listens: tuple[str, ...] = ()
     """Transport addresses, interfaces spelled out."""
-    transports: dict[str, int] = field(default_factory=dict)
-    """Kinds of transport listened on or connected over, and live connections over each."""
     bootstraps: tuple[BootstrapSeen, ...] = ()
     outside: tuple[OutsideSeen, ...] = ()
     subscribed: dict[str, int] = field(default_factory=dict)

@@ -50,7 +50,6 @@ HEALTHY = Seen(
     ),
     facts=Facts(
         listens=("/ip4/198.51.100.7/tcp/4001",),
-        transports={"tcp over ip4": 4},
         bootstraps=(BOOT,),
         outside=(SEEN,),
         subscribed={TOPIC: 4},

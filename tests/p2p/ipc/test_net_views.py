@@ -62,7 +62,7 @@ def test_the_doctor_finds_two_nodes_well(
     assert answer["facts"]["outside"][0]["reached"]
     code, text = run(capsys, "doctor", "--data-dir", str(two.data_dir))
     assert code == 0
-    assert "tcp over ip4" in text
+    assert "listens on /ip4/127.0.0.1/tcp/" in text
     assert "0 errors" in text
 
 

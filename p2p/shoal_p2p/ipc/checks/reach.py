@@ -97,13 +97,12 @@ def observed(seen: Seen) -> Iterator[Finding]:
 
 
 def transports(seen: Seen) -> Iterator[Finding]:
-    """The transports that it listens on, and connections over each."""
+    """The transport addresses that it listens on."""
     facts = seen.facts
     if not facts.listens:
         yield found("transports", "listens nowhere", "bad", "give an address with --listen")
         return
-    shown = (f"{name} ({count} connections)" for name, count in facts.transports.items())
-    yield found("transports", ", ".join(shown))
+    yield found("transports", f"listens on {', '.join(facts.listens)}")
     if all(_is_loopback(host_of(address)) for address in facts.listens):
         yield found(
             "transports",
