@@ -245,4 +245,4 @@ def _fill(path: Path) -> None:
 
 
 def _mentions_disk(node: ShoalProcess) -> bool:
-    return "full" in node.log or "No space left" in node.log
+    return "no space left" in node.log.lower()

@@ -159,8 +159,8 @@ def test_the_preset_makes_what_has_the_form_is_seldom_right_and_can_learn(
     monkeypatch.chdir(tmp_path)
     flags = ["planted", "--quick", "--nodes", "2", "--rounds", "1", "--jobs", "0", "--no-figures"]
     assert main([*flags, "--arm", "preface 25%: none", "--json"]) == 0
-    (cell,) = json.loads(capsys.readouterr().out)["poison"]
-    assert cell["planted"]["mean"] == 0.0
+    (planted,) = json.loads(capsys.readouterr().out)["planted"].values()
+    assert planted["mean"] == 0.0
     policy = loaded(MODEL)
     asked = [
         replace(one, right=answer_text(one.right, tagged=True)) for one in held_out_questions(48)
