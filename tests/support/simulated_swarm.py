@@ -28,6 +28,7 @@ from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.intake import validation
+from shoal_p2p.net import address, homes, inbound_gate
 from shoal_p2p.net.identity import Identity, identity_from_seed
 from shoal_p2p.peers import discovery, peer_book, services, targets
 from shoal_wire import digests, peers
@@ -50,6 +51,11 @@ _PURE = (
     # A node keeps the words of those around it, and here are the words of all nodes.
     (wire_manifest, "_path_of"),
     (wire_manifest, "_shards_of"),
+    (address, "_canonical"),
+    (address, "_peer_id"),
+    (homes, "_home"),
+    (inbound_gate, "_ip"),
+    (inbound_gate, "_network"),
     (peers, "_entry"),
     (peers, "_kept_peer"),
     (peer_book, "_network_of"),

@@ -67,6 +67,7 @@ def prefix_of(host: str) -> str | None:
     return None if address is None or address.is_loopback else _network(address)
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _network(address: IpAddress) -> str:
     bits = _IPV4_BITS if address.version == 4 else _IPV6_BITS
     return str(ipaddress.ip_network((address, bits), strict=False))
