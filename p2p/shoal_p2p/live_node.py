@@ -63,7 +63,6 @@ class LiveNode:
         self.link = TrainerLink(
             recent=self.recent,
             learning=self.learning,
-            received=lambda: peer.host.traffic.bytes_in,
             wall_ms=parts.wall_ms,
         )
         self.archive = Archive(

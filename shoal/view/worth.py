@@ -35,7 +35,8 @@ def _says(answers: LatestAnswers, status: Status) -> str:
         at = local_time(ledger.at_ms)
         until = f"until {at}" if at else "before it stopped"
         when = f"{window} {until}" if is_down else f"last {window}"
-        cost = "" if lately.bytes_in is None else f" ({size(lately.bytes_in)} received)"
+        rate = None if is_down else status.cost.bytes_in_s
+        cost = "" if rate is None else f" ({rate / 1000:.1f} KB/s received)"
         look = f". Look: {with_short_ids(status.one_network)}" if status.one_network else ""
         return f"In the {when}, {percent}% of the training signal came from other nodes{cost}{look}"
     listed = sum(one.trained for one in ledger.publishers if not one.own)

@@ -42,13 +42,11 @@ class TrainerLink:
         *,
         recent: RecentRollouts,
         learning: LearningLedger,
-        received: Callable[[], int],
         wall_ms: Callable[[], int],
     ) -> None:
-        """`received` is the count of bytes that came over the network since the start."""
+        """Wait for a trainer."""
         self.recent = recent
         self.learning = learning
-        self._received = received
         self._wall_ms = wall_ms
         self.holder: str | None = None
         self.pid: int | None = None
@@ -69,9 +67,7 @@ class TrainerLink:
 
     def learnt(self, body: m.Report) -> None:
         """Note what became of the groups of a round."""
-        self.learning.take(
-            body.round, body.learnt, now_ms=self._wall_ms(), bytes_in=self._received()
-        )
+        self.learning.take(body.round, body.learnt, now_ms=self._wall_ms())
         for one in body.learnt:
             self.recent.outcome(one.group_id, one.why_unused)
 

@@ -2,7 +2,6 @@
 
     a round's outcomes ─▶ row of each publisher: groups, signal, and minutes of the last hour
                       └─▶ row of each family: own reward at first, and lately
-    bytes received since the round before ─▶ the minute in which the round ended, as its signal
 
 *Signal* is the sum of |advantage| over the completions that were trained on: what moved the
 weights, by this node's own verifier. A round that is played again after a kill takes the place of
@@ -107,7 +106,6 @@ class _Saved(TypedDict):
     round: int
     publishers: list[_SavedRow]
     families: list[tuple[str, int, list[FiniteFloat], list[FiniteFloat]]]
-    bytes_in: NotRequired[list[tuple[int, int]]]
 
 
 _SAVED: Final = TypeAdapter(_Saved)
@@ -120,8 +118,6 @@ class LearningLedger:
         self._me = me
         self._clear()
         self._taken = 0
-        self._bytes_seen = 0
-        """Bytes received since the start that minutes have."""
         self.origins = Origins()
 
     @classmethod
@@ -147,18 +143,9 @@ class LearningLedger:
         self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_PUBLISHERS)
         self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_FAMILIES)
         self._journal: deque[tuple[int, list[_Added]]] = deque(maxlen=MAX_JOURNAL)
-        self._bytes_in: deque[tuple[int, int]] = deque(maxlen=WINDOW_MINUTES)
-        """Minutes in which rounds ended, and the bytes received since the round before."""
 
-    def take(
-        self,
-        round_number: int,
-        learnt: Sequence[m.GroupOutcome],
-        *,
-        now_ms: int,
-        bytes_in: int = 0,
-    ) -> None:
-        """Note what a round has learnt from whom, and `bytes_in`, received since the start."""
+    def take(self, round_number: int, learnt: Sequence[m.GroupOutcome], *, now_ms: int) -> None:
+        """Note what a round has learnt from whom."""
         if round_number <= 1:
             self._clear()
         elif round_number <= self.round:
@@ -168,14 +155,6 @@ class LearningLedger:
         self._journal.append((round_number, [self._add(one, now_ms) for one in learnt]))
         for one in learnt:
             self.origins.learnt(one, now_ms)
-        self._count_bytes(bytes_in, now_ms // MINUTE_MS)
-
-    def _count_bytes(self, bytes_in: int, minute: int) -> None:
-        received, self._bytes_seen = bytes_in - self._bytes_seen, bytes_in
-        if self._bytes_in and self._bytes_in[-1][0] >= minute:
-            minute, before = self._bytes_in.pop()
-            received += before
-        self._bytes_in.append((minute, received))
 
     def _add(self, one: m.GroupOutcome, now_ms: int) -> _Added:
         publisher = one.publisher or self._me
@@ -280,13 +259,7 @@ class LearningLedger:
             groups_own=own.groups,
             groups_others=others.groups,
             tokens_others=others.tokens,
-            bytes_in=self._received_since(oldest),
         )
-
-    def _received_since(self, minute: int) -> int | None:
-        if not self._bytes_in or self._bytes_in[0][0] > minute:
-            return None
-        return sum(received for at, received in self._bytes_in if at >= minute)
 
     # The file
 
@@ -305,7 +278,6 @@ class LearningLedger:
                     [name, row.groups, row.first, list(row.latest)]
                     for name, row in self._families.items()
                 ],
-                "bytes_in": list(self._bytes_in),
             }
         )
 
@@ -319,7 +291,6 @@ class LearningLedger:
         self._clear()
         self._me = self._me or PeerId(saved.get("me", ""))
         self.round = saved["round"]
-        self._bytes_in.extend(saved.get("bytes_in", ()))
         for peer_id, *counts, minutes in saved["publishers"]:
             row = self._rows[PeerId(peer_id)] = Learnt(**_named(_COUNTS, counts))
             row.minutes.extend(Minute(**_named(_MINUTE, one)) for one in minutes)

@@ -84,8 +84,6 @@ class Lately:
     groups_own: int = 0
     groups_others: int = 0
     tokens_others: int = 0
-    bytes_in: int | None = None
-    """Bytes received in the same minutes; None where an earlier version noted none for some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,6 @@ def test_signal_is_what_was_trained_on() -> None:
         groups_own=1,
         groups_others=1,
         tokens_others=10,
-        bytes_in=0,
     )
 
 
@@ -71,28 +70,6 @@ def test_lately_is_an_hour() -> None:
     assert ledger.lately(NOW_MS + 25 * MINUTE).groups_others == 3
     assert ledger.lately(NOW_MS + 65 * MINUTE).groups_others == 1
     assert ledger.lately(NOW_MS + 3 * 60 * MINUTE).others_signal_share is None
-
-
-def test_what_came_in_is_of_the_minutes_in_which_was_learnt() -> None:
-    """A share and its price are over one window, over restarts and however seldom one looks."""
-    ledger = LearningLedger(ME)
-    ledger.take(1, [group()], now_ms=NOW_MS, bytes_in=1000)
-    ledger.take(2, [group(OWN)], now_ms=NOW_MS + 1000, bytes_in=1500)
-    ledger.take(3, [group()], now_ms=NOW_MS + 50 * MINUTE, bytes_in=4000)
-    assert ledger.lately(NOW_MS + 55 * MINUTE).bytes_in == 4000
-    assert ledger.lately(NOW_MS + 65 * MINUTE).bytes_in == 2500
-    again = LearningLedger(ME)
-    again.restore(ledger.to_json())
-    again.take(4, [group()], now_ms=NOW_MS + 66 * MINUTE, bytes_in=70)  # counted from its start
-    found = again.lately(NOW_MS + 66 * MINUTE)
-    assert (found.bytes_in, found.window_s) == (2570, 16 * 60)
-    older = json.loads(ledger.to_json())
-    del older["bytes_in"], older["me"]
-    again = LearningLedger(ME)
-    again.restore(json.dumps(older))
-    again.take(4, [group()], now_ms=NOW_MS + 66 * MINUTE, bytes_in=70)
-    assert again.lately(NOW_MS + 66 * MINUTE).bytes_in is None, "an earlier version noted none"
-    assert again.lately(NOW_MS + 110 * MINUTE).bytes_in == 70
 
 
 def test_a_round_that_is_played_again_counts_once() -> None:
@@ -174,13 +151,12 @@ def test_what_is_left_is_what_there_was(tmp_path: Path) -> None:
     """Read from disk, a ledger says what the node said when it trained last."""
     rng, tried = random.Random(7), 0
     for case in range(40):
-        ledger, now_ms, received = LearningLedger(ME), NOW_MS, 0
+        ledger, now_ms = LearningLedger(ME), NOW_MS
         for number in range(1, rng.randint(1, 30)):
             now_ms += rng.choice([1000, MINUTE, 20 * MINUTE, 300 * MINUTE])
-            received += rng.randrange(10_000)
             who = [rng.choice([ANN, BEN, OWN]) for _ in range(rng.randint(1, 4))]
             learnt = [group(by, rng.random(), rng.choice(["", "copy"])) for by in who]
-            ledger.take(number, learnt, now_ms=now_ms, bytes_in=received)
+            ledger.take(number, learnt, now_ms=now_ms)
         (folder := tmp_path / str(case)).mkdir()
         (folder / LEDGER_FILE).write_text(ledger.to_json())
         for me in (ME, ""):  # a node that was killed has left no status that says who it was

@@ -44,7 +44,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
             for number in range(1, ROUNDS + 1):
                 learnt = [outcome(OTHER, 1.0), outcome("", 3.0)]
                 at_ms = wall_ms()
-                node.node.learning.take(number, learnt, now_ms=at_ms, bytes_in=10 * number)
+                node.node.learning.take(number, learnt, now_ms=at_ms)
             return at_ms
 
         at_ms = node.call(learn)
@@ -62,7 +62,6 @@ def test_watch_says_what_was_so_and_when(
     check("watch", shown)
     assert f"until {local_time(at_ms)}, 25% of the" in shown["worth"]["says"]
     assert shown["worth"]["lately"]["groups_others"] == ROUNDS
-    assert "(8.1 KiB received)" in shown["worth"]["says"]
     assert (shown["learning"]["round"], shown["learning"]["reward_own"]) == (ROUNDS, 0.25)
     assert {(one["mine"], one["trained"]) for one in shown["publishers"]} == {
         (True, ROUNDS),

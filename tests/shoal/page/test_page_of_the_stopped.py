@@ -39,7 +39,7 @@ def test_what_was_so_when_it_stopped(tmp_path: Path) -> None:
     (folder := tmp_path / "node").mkdir()
     ledger, at_ms = LearningLedger(PeerId(ME)), wall_ms() - 3 * 86_400_000
     for number in range(1, GROUPS + 1):
-        ledger.take(number, [learnt(FRIEND), learnt("")], now_ms=at_ms, bytes_in=1000 * number)
+        ledger.take(number, [learnt(FRIEND), learnt("")], now_ms=at_ms)
     (folder / LEDGER_FILE).write_text(ledger.to_json())
     (folder / "last-status.json").write_text(json.dumps({**STATUS, "round": GROUPS}))
     with open_browser() as browser, page_of(folder, log=tmp_path / "page.txt") as process:

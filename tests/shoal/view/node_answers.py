@@ -75,7 +75,6 @@ LEDGER: dict[str, Any] = {
         "others_signal_share": 0.61,
         "groups_others": 40,
         "tokens_others": 5120,
-        "bytes_in": 18_000_000,
     },
     "publishers": [
         {

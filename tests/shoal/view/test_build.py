@@ -52,7 +52,7 @@ def test_a_node_that_learns() -> None:
         "In the last 1 h 0 min, 61%",
         "of the training signal came from other nodes",
     )
-    assert one.worth.says == f"{in_time} {from_others} (17.2 MiB received)"
+    assert one.worth.says == f"{in_time} {from_others} (8.0 KB/s received)"
     assert len(one.said[0].completions) == 2
     assert one.refused.counts[0].count == 2
     assert one.now
