@@ -10,7 +10,7 @@ from rich.console import Console
 from shoal.layout import duration, number, pairs, print_pairs, short_topic, size
 from shoal.view.node import Answer, RunningNode, Tell
 from shoal.view.right import phase_of
-from shoal.view.worth import flows, on_disk, used
+from shoal.view.worth import costs_of, in_words
 from shoal_ipc.answers.node import JudgedView, OutboxView, Status, TrainerView
 
 
@@ -41,8 +41,7 @@ def _rows(view: Status) -> Iterator[tuple[str, str]]:
     yield from (("address", address) for address in view.addresses)
     yield "up", duration(view.uptime_s or 0.0)
     yield "peers", "alone: nobody else is connected" if view.solo else f"{view.peers} connected"
-    cost = (flows(view.cost), used(view.cost), on_disk(view.cost))
-    yield "cost", ", ".join(filter(None, cost))
+    yield "cost", in_words(costs_of(view.cost))
     if view.disk.full:
         yield "disk", f"full: {size(view.disk.free_bytes or 0)} left"
     for topic, members in view.mesh.items():

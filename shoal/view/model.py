@@ -15,7 +15,7 @@ from shoal_ipc.answers.doctor import Finding
 from shoal_ipc.answers.form import Versioned
 from shoal_ipc.answers.learning import Lately, LearningFinding, LearntFamily
 from shoal_ipc.answers.node import Progress, Rollout
-from shoal_ipc.answers.peer import Connection, CostView, Refusals, SwarmView
+from shoal_ipc.answers.peer import Connection, Refusals, SwarmView
 
 Kind = Literal["node", "bootstrap", "judge"]
 Health = Literal["ok", "warn", "bad", "down"]
@@ -89,15 +89,23 @@ class PublisherShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One row of "Is it worth it?": a name and its value, as both faces show them."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
     """Is it worth it? What came from others, and what it costs."""
 
     says: str
     lately: Lately
     """Recent sums; of a node that is down, those before it trained last."""
-    cost: CostView
+    came: tuple[Fact, ...]
+    costs: tuple[Fact, ...]
     """Cost up to its last answer."""
-    judge_score: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

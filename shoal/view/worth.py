@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from shoal.layout import duration, local_time, size
+from shoal.layout import duration, local_time, number, size
 from shoal.view.asking import LatestAnswers
-from shoal.view.model import Kind, Worth
+from shoal.view.model import Fact, Kind, Worth
 from shoal.view.publishers import with_short_ids
-from shoal_ipc.answers.learning import Ledger
+from shoal_ipc.answers.learning import Lately, Ledger
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import CostView
 
 
 def worth_of(answers: LatestAnswers, *, kind: Kind) -> Worth:
     """Return the fourth block."""
-    status = answers.status or Status()
+    status, lately = answers.status or Status(), (answers.ledger or Ledger()).lately
     return Worth(
         says=_says(answers, status) if kind == "node" else "",
-        lately=(answers.ledger or Ledger()).lately,
-        cost=status.cost,
-        judge_score=None if status.judge is None else status.judge.mean_score,
+        lately=lately,
+        came=_came(lately, status) if kind == "node" else (),
+        costs=costs_of(status.cost),
     )
 
 
@@ -49,25 +50,32 @@ def _says(answers: LatestAnswers, status: Status) -> str:
     return "Nothing of others was trained on before it stopped"
 
 
-def flows(cost: CostView) -> str:
-    """Return bytes a second, and over which time they were measured."""
-    found = ", ".join(
-        f"{rate / 1000:.1f} KB/s {way}"
-        for way, rate in (("in", cost.bytes_in_s), ("out", cost.bytes_out_s))
-        if rate is not None
-    )
-    return f"{found} (last {duration(cost.window_s)})" if found and cost.window_s else found
+def _came(lately: Lately, status: Status) -> tuple[Fact, ...]:
+    rows = []
+    if lately.others_signal_share is not None:
+        rows = [
+            Fact(name="groups with signal", value=str(lately.groups_others)),
+            Fact(name="tokens saved", value=str(lately.tokens_others)),
+        ]
+    if status.judge is not None and status.judge.mean_score is not None:
+        rows.append(Fact(name="judge's score", value=number(status.judge.mean_score)))
+    return tuple(rows)
 
 
-def used(cost: CostView) -> str:
-    """Return what each process uses."""
-    return ", ".join(
-        f"{name} {one.cpu or 0.0:.0%} of a core and {size(one.rss_bytes or 0)}"
-        for name, one in cost.processes.items()
-        if one is not None
-    )
+def costs_of(cost: CostView) -> tuple[Fact, ...]:
+    """Return what a peer costs its machine, in words."""
+    rates = {"in": cost.bytes_in_s, "out": cost.bytes_out_s}
+    found = {way: f"{rate / 1000:.1f} KB/s" for way, rate in rates.items() if rate is not None}
+    if found and cost.window_s:
+        found["measured over"] = duration(cost.window_s)
+    for name, one in cost.processes.items():
+        if one is not None:
+            found[name] = f"{one.cpu or 0.0:.0%} CPU and {size(one.rss_bytes or 0)}"
+    if cost.disk_bytes is not None:
+        found["on disk"] = size(cost.disk_bytes)
+    return tuple(Fact(name=name, value=value) for name, value in found.items())
 
 
-def on_disk(cost: CostView) -> str:
-    """Return what the data directory occupies; empty where that is not known."""
-    return "" if cost.disk_bytes is None else f"{size(cost.disk_bytes)} on disk"
+def in_words(rows: Iterable[Fact]) -> str:
+    """Return rows as a line of a terminal."""
+    return ", ".join(f"{one.name} {one.value}" for one in rows)

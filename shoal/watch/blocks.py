@@ -13,7 +13,7 @@ from rich.text import Text
 
 from shoal.layout import duration, number
 from shoal.view.model import PublisherShown, ShownPeer
-from shoal.view.worth import flows, on_disk, used
+from shoal.view.worth import in_words
 from shoal_base.terminal import Part, styled
 
 COLOURS: Final = {
@@ -125,17 +125,9 @@ def _standing(one: PublisherShown) -> str:
 def worth(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Is it worth it?"""
     one = shown.worth
-    where = ", ".join(filter(None, (flows(one.cost), on_disk(one.cost))))
-    for line in (one.says, where, used(one.cost)):
+    for line in (one.says, in_words(one.costs), in_words(one.came)):
         if line:
             yield styled(line)
-    if one.lately.groups_others:
-        yield styled(
-            f"in that time: {one.lately.groups_others} groups of others, "
-            f"{one.lately.tokens_others} tokens that were not generated here"
-        )
-    if one.judge_score is not None:
-        yield styled(f"the judge's score: {number(one.judge_score)}")
 
 
 def said(shown: ShownPeer, _room: int) -> Iterator[Text]:

@@ -13,8 +13,6 @@ export const share = (value) => (has(value) ? `${Math.round(value * 100)} %` : D
 export const count = (value) =>
   !has(value) ? DASH : value < 10_000 ? String(Math.round(value)) : short(value, 1000, ["", "k", "M", "G"]);
 
-export const bytes = (value) => (has(value) ? short(value, 1000, [" B", " KB", " MB", " GB", " TB"]) : DASH);
-
 export const signal = (value) => (!has(value) ? DASH : value < 100 ? value.toFixed(1) : count(value));
 
 export const latency = (value) => (has(value) ? (value < 10 ? `${value.toFixed(1)} ms` : `${Math.round(value)} ms`) : DASH);

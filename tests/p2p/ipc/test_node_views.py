@@ -130,7 +130,7 @@ def test_status_tells_a_person_that_it_is_alone(
     assert "alone" in said
     assert "training" in said
     assert "0.250" in said
-    assert re.search(r"0\.0 KB/s in, 0\.0 KB/s out \(last [\d.]+ \w+\), node ", said), said
+    assert re.search(r"in 0\.0 KB/s, out 0\.0 KB/s, measured over [\d.]+ \w+, node ", said), said
     assert "1 batches wait for a peer" in said
 
 

@@ -51,7 +51,7 @@ def test_what_stands_at_80_by_24() -> None:
         "this node       30     39      -  me  tiny",
         f"…{FRIEND[-10:]}     40     61  0.500  fine, relay  tiny",
         "banned 2 min 0 s",
-        "8.0 KB/s in, 2.0 KB/s out (last 1 min 0 s), 4.8 MiB on disk",
+        "in 8.0 KB/s, out 2.0 KB/s, measured over 1 min 0 s",
         "0.500  …4TP6TsHYo5 gcd  trained on",
         "2 bad_signature",
         "5.0 s ago 7 times, from …yD7WV951dY: it is forged",
