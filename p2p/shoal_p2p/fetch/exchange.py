@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 import trio
 
-from shoal_ipc.answers.node import Announced, Fetch, Gaps
+from shoal_ipc.answers.node import Fetch
 from shoal_p2p.fetch.asker import ANSWER_SECONDS
 from shoal_p2p.fetch.backfill import Backfill, BackfillSettings
 from shoal_p2p.fetch.batches import BatchFetch
@@ -31,7 +31,6 @@ from shoal_p2p.fetch.twins import TwinWatch
 from shoal_p2p.fetch.wanted import WantedBatches
 from shoal_p2p.intake.intake import BatchAccepted, Intake
 from shoal_p2p.intake.ledger import PublisherLedger
-from shoal_p2p.intake.validation import Source
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestLimits
 from shoal_p2p.store.store import Store
@@ -179,28 +178,11 @@ class RolloutExchange:
         """Return the counters."""
         stats, queue = self._book.stats, self._book.wanted.queue
         return Fetch(
-            batches={source.value: stats.batches[source] for source in Source},
-            groups={source.value: stats.groups[source] for source in Source},
-            bytes_in={s.value: stats.bytes_in[s] for s in Source if s is not Source.GOSSIP},
-            gaps=Gaps(
-                open=len(self._book.gaps.gaps),
-                seen=stats.gaps_seen,
-                mended=stats.gaps_mended,
-                given_up=stats.gaps_given_up,
-            ),
-            announced=Announced(
-                taken_up=stats.announced,
-                given_up=stats.announced_given_up,
-                waiting=queue.num_waiting,
-                running=queue.num_running,
-            ),
-            backfill_rounds=stats.backfill_rounds,
-            asked=stats.asked,
-            failures=dict(stats.failures),
+            **{one.name: getattr(stats, one.name) for one in fields(stats)},
+            gaps_open=len(self._book.gaps.gaps),
+            announced_waiting=queue.num_waiting,
+            announced_running=queue.num_running,
             shelf_batches=len(self.shelf),
-            served=dict(stats.served),
-            refused=dict(stats.refused),
-            bytes_out=stats.bytes_out,
         )
 
     async def _take(self, envelope: bytes, job: PullJob, provider: PeerId) -> Verdict:

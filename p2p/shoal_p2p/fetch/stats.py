@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from shoal_p2p.intake.validation import Source
 
 
+def _none_of_any() -> Counter[str]:
+    return Counter({source.value: 0 for source in Source})
+
+
 @dataclass(slots=True)
 class FetchStats:
-    """Counters since the start."""
+    """Counters since the start, by the names that the view `fetch` has for them."""
 
-    batches: Counter[Source] = field(default_factory=Counter)
+    batches: Counter[str] = field(default_factory=_none_of_any)
     """Valid batches by how they came."""
-    groups: Counter[Source] = field(default_factory=Counter)
-    bytes_in: Counter[Source] = field(default_factory=Counter)
+    groups: Counter[str] = field(default_factory=_none_of_any)
+    bytes_in: Counter[str] = field(default_factory=_none_of_any)
     """Envelopes that came by request, valid or not."""
     gaps_seen: int = 0
     """Sequence numbers that were missing when the grace was over."""

@@ -213,27 +213,6 @@ class Buffer(BufferTotals, Versioned):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gaps:
-    """Numbers of publishers that did not come."""
-
-    open: int = 0
-    seen: int = 0
-    mended: int = 0
-    """Fetched from a peer."""
-    given_up: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Announced:
-    """Batches too big to gossip whole."""
-
-    taken_up: int = 0
-    given_up: int = 0
-    waiting: int = 0
-    running: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch(Versioned):
     """Batches by the way they came, gaps, and what was given to others."""
 
@@ -241,8 +220,17 @@ class Fetch(Versioned):
     """Counted by the way they came: gossip, backfill, gap or pull."""
     groups: dict[str, int] = field(default_factory=dict)
     bytes_in: dict[str, int] = field(default_factory=dict)
-    gaps: Gaps = field(default_factory=Gaps)
-    announced: Announced = field(default_factory=Announced)
+    gaps_open: int = 0
+    """Missing sequence numbers that are being asked for."""
+    gaps_seen: int = 0
+    gaps_mended: int = 0
+    """Fetched from a peer."""
+    gaps_given_up: int = 0
+    announced: int = 0
+    """Batches too big to gossip whole that were taken up."""
+    announced_given_up: int = 0
+    announced_waiting: int = 0
+    announced_running: int = 0
     backfill_rounds: int = 0
     """Rounds of asking peers for recent batches."""
     asked: int = 0
