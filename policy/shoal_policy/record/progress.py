@@ -130,16 +130,12 @@ class RunCounters:
     groups_local_used: int = 0
     external_drawn: int = 0
     groups_not_shared: int = 0
-    steps_no_signal: int = 0
-    """Steps left out because nothing in them had an advantage."""
     batches_quarantined: int = 0
     """Steps left out because a number in them was not finite."""
     rollbacks: int = 0
     tokens_generated: int = 0
     num_tokens: int = 0
     """Prompt and completion tokens of all training sets."""
-    reward_sum: float = 0.0
-    """Sum over rounds of the mean own reward."""
     first_rewards: list[float] = field(default_factory=list)
     """Own reward of the first rounds, at most WINDOW."""
     last_rewards: list[float] = field(default_factory=list)
@@ -152,13 +148,11 @@ class RunCounters:
         self.groups_external_used += record.groups_external
         self.groups_local_used += record.groups_local
         self.external_drawn += record.external_drawn
-        self.steps_no_signal += record.steps_no_signal
         self.batches_quarantined += record.steps_nonfinite
         self.tokens_generated += record.tokens_generated
         self.num_tokens += record.tokens_seen
         if record.reward_local is None:
             return
-        self.reward_sum += record.reward_local
         if len(self.first_rewards) < WINDOW:
             self.first_rewards.append(record.reward_local)
         self.last_rewards.append(record.reward_local)

@@ -10,7 +10,7 @@ from shoal_ipc.answers.node import TrainerView
 from shoal_policy.record.phases import Doing
 from shoal_policy.record.progress import RunCounters
 
-_COUNTED = ("reward_start", "reward_sum", "groups_not_shared", "tokens_generated")
+_COUNTED = ("reward_start", "groups_not_shared", "tokens_generated")
 """Fields of `RunCounters` that every node gets."""
 _OF_TRAINING = ("groups_external_used", "groups_local_used", "external_drawn", "held_out")
 """Fields of `RunCounters` that a node that only generates leaves out."""

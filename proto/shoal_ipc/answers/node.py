@@ -85,7 +85,6 @@ class TrainerView:
     connected: bool = False
     model: Name | None = None
     policy_version: int | None = None
-    reward_sum: float | None = None
     groups_local_used: int | None = None
     groups_external_used: int | None = None
     external_drawn: int | None = None

@@ -33,7 +33,6 @@ def test_counters_add_up() -> None:
     assert progress.groups_local_used == 5
     assert progress.external_drawn == 8
     assert progress.tokens_generated == 15
-    assert progress.reward_sum == 0.75
 
 
 def test_start_and_now_are_the_first_and_the_latest_rounds() -> None:
@@ -52,7 +51,6 @@ def test_a_round_without_own_questions_has_no_own_reward() -> None:
     progress.add(record(1, 0.5))
     progress.add(record(2, None))
     assert progress.reward_now == 0.5
-    assert progress.reward_sum == 0.5
     assert progress.groups_external_used == 2
 
 
