@@ -19,8 +19,7 @@ from shoal_base.visible import visible_name
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Learning, Ledger
 from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
-from shoal_ipc.answers.peer import Peers, Refusals, RefusedCount
-from shoal_wire.verdict import Reason
+from shoal_ipc.answers.peer import Peers, Refusals
 
 _MAX_HERE: Final = 256  # as many as a peer may have connections
 
@@ -50,7 +49,7 @@ def build(
         publishers=publishers_of(answers) if kind == "node" else (),
         worth=worth_of(answers, kind=kind),
         said=(answers.rollouts or RolloutsView()).rollouts[::-1],
-        refused=answers.refusals or _counted(status),
+        refused=answers.refusals or Refusals(),
         now=_now(answers, kind, data_dir, program),
         met_at=tuple(one.address for one in chosen(seen.facts.addresses)) if kind != "node" else (),
         invitation=line_of(seen),
@@ -85,19 +84,6 @@ def _learning(answers: LatestAnswers) -> LearningShown:
         findings=learning.findings,
         families=(answers.ledger or Ledger()).families,
     )
-
-
-_SAYS: Final = {reason.value: reason.row.says for reason in Reason}
-
-
-def _counted(status: Status) -> Refusals:
-    """Return what a peer that is down, or keeps no ring, has counted."""
-    counted = {**status.verdicts.reject, **status.verdicts.ignore}
-    counts = (
-        RefusedCount(reason=one, says=_SAYS.get(one, one), count=count)
-        for one, count in counted.items()
-    )
-    return Refusals(counts=tuple(sorted(counts, key=lambda one: (-one.count, one.reason))))
 
 
 def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tuple[NowShown, ...]:
