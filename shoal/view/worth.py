@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from shoal.layout import duration, local_time, number, size
 from shoal.view.asking import LatestAnswers
 from shoal.view.model import Fact, Kind, Worth
-from shoal.view.publishers import with_short_ids
 from shoal_ipc.answers.learning import Lately, Ledger
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import CostView
@@ -38,8 +37,7 @@ def _says(answers: LatestAnswers, status: Status) -> str:
         when = f"{window} {until}" if is_down else f"last {window}"
         rate = None if is_down else status.cost.bytes_in_s
         cost = "" if rate is None else f" ({rate / 1000:.1f} KB/s received)"
-        look = f". Look: {with_short_ids(status.one_network)}" if status.one_network else ""
-        return f"In the {when}, {percent}% of the training signal came from other nodes{cost}{look}"
+        return f"In the {when}, {percent}% of the training signal came from other nodes{cost}"
     listed = sum(one.trained for one in ledger.publishers if not one.own)
     if trained := max(status.groups_external_used or 0, listed):
         return f"Over the whole run {trained} groups of others were trained on, none of late"

@@ -63,13 +63,6 @@ def test_a_share_is_rounded_as_the_page_rounds_it() -> None:
     assert ", 47% of the" in one.worth.says
 
 
-def test_the_page_says_that_one_network_gives_too_much() -> None:
-    said = shown(status={**STATUS, "one_network": "most came by one"}).worth.says
-    assert said.endswith(". Look: most came by one")
-    for other in ("", None, 7):
-        assert "Look" not in shown(status={**STATUS, "one_network": other}).worth.says
-
-
 @pytest.mark.parametrize(
     ("given", "says"),
     [
