@@ -1,7 +1,7 @@
 """`shoal.start`: a node that trains, as a program or a notebook holds it.
 
     start ─▶ `shoal node` (or `shoal join`), which has its trainer and its task worker
-      Run ◀── status, rollouts ── the node's socket      rounds ◀── its metrics.jsonl
+      Run ◀── status, rollouts ── the node's socket      rounds, curve ◀── its metrics.jsonl
 
 The node is a process of its own and ends with `Run.stop`, and with this program however it ends.
 """
@@ -14,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from shoal.api.curve import curve_svg
 from shoal.api.groups import SwarmError
 from shoal.api.started_node import StartedNode
-from shoal.layout import number
 from shoal.view.asking import inspector
-from shoal.view.run import METRICS_FILE, RunReader, events
+from shoal.view.run import METRICS_FILE, events
 from shoal_base.visible import visible, visible_name
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_wire.invite import InviteError, decode_invite
@@ -128,14 +128,7 @@ class Run:
     def _facts(self) -> Mapping[str, str]:
         """Return what a cell shows in words; of a node that has ended, what is on its disk."""
         ended = self._node.why_ended
-        reader = RunReader(self.data_dir / METRICS_FILE)
-        reader.refresh()
-        run = reader.facts()
-        facts = {
-            "folder": visible(str(self.data_dir)),
-            "own reward": number(run.reward_own),
-            "is it learning": run.answer or "too early to say",
-        }
+        facts = {"folder": visible(str(self.data_dir))}
         if ended is not None:
             return {**facts, "state": f"ended: {visible(ended)}"}
         try:
@@ -164,7 +157,7 @@ class Run:
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
             for name, value in self._facts().items()
         )
-        return f"<table>{rows}</table>"
+        return f"<div><table>{rows}</table>{curve_svg(self._events())}</div>"
 
     def __enter__(self) -> Self:
         return self

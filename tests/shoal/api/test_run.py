@@ -9,17 +9,31 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import psutil
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import shoal
+from shoal.api.curve import HEIGHT, MOST_POINTS, WIDTH, curve_svg
 from shoal_wire.invite import Invite, encode_invite
 from tests.support.processes import LOOPBACK, Stage, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 QUIET = ("--listen", LOOPBACK, "--no-mdns", "--local", "2", "--completions", "2")
 PAGE = Path(__file__).resolve().parents[3] / "docs/python-api.md"
+
+NUMBERS = st.none() | st.floats() | st.integers() | st.booleans() | st.text(max_size=3)
+EVENTS = st.fixed_dictionaries(
+    {"event": st.sampled_from(["round", "held_out", "<x>"])},
+    optional={
+        "round": NUMBERS | st.integers(1, 10**6),
+        "reward_local": NUMBERS | st.floats(0, 1),
+        "held_out/pass@1": NUMBERS | st.floats(0, 1),
+    },
+)
 
 
 @pytest.mark.slow
@@ -48,10 +62,8 @@ def test_the_page_s_example_trains_shows_and_stops(
     assert 0 <= names["reward"] <= 1
     (cell,) = shown
     assert "<script>" not in cell and "&lt;script&gt;" in cell
-    assert "own reward" in cell and "tiny" in cell
-    assert "ended" in run._repr_html_() and "own reward" in run._repr_html_(), (
-        "its rounds are read from the disk"
-    )
+    assert "<polyline" in cell and "tiny" in cell
+    assert "ended" in run._repr_html_() and "<polyline" in run._repr_html_(), "its rounds stay"
     with pytest.raises(shoal.SwarmError, match="the node has ended"):
         run.status()
     again = start(data_dir=tmp_path, node_flags=QUIET)
@@ -122,3 +134,25 @@ def test_a_model_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(shoal.SwarmError, match="no such folder") as refused:
         shoal.start(f"{tmp_path}/none", data_dir=tmp_path / "node", node_flags=QUIET)
     assert os.linesep not in str(refused.value)
+
+
+@settings(max_examples=400)
+@given(st.lists(EVENTS, max_size=300))
+def test_the_curve_is_a_picture_within_its_frame(events: list[dict[str, Any]]) -> None:
+    """400 generated runs; what a metrics file says that is no number leaves no trace."""
+    picture = ElementTree.fromstring(curve_svg(events))
+    (line,) = picture.iter("{http://www.w3.org/2000/svg}polyline")
+    points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
+    assert len(points) <= MOST_POINTS
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
+
+
+def test_the_curve_rises_where_the_reward_does() -> None:
+    events = [{"event": "round", "round": n + 1, "reward_local": n / 999} for n in range(1000)]
+    events.append({"event": "held_out", "round": 1000, "held_out/pass@1": 0.5})
+    picture = curve_svg(events)
+    points = re.search(r'points="([^"]*)"', picture)
+    assert points is not None
+    heights = [float(point.split(",")[1]) for point in points[1].split()]
+    assert heights == sorted(heights, reverse=True) and len(heights) > 100
+    assert picture.count("<circle") == 1
