@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
+from shoal_p2p.intake.turns import PATIENCE_S
 from shoal_p2p.intake.validation import ValidationContext
 from shoal_p2p.net.address import parse_peer_address
 from shoal_p2p.peer import ListeningPeer
@@ -26,10 +27,6 @@ from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from shoal_p2p.peers.mdns import Mdns
-
-_WORKER_PATIENCE_SECONDS = 1.8
-"""Under gossip's own two seconds for a validator, so that the verdict is ours. A worker that is
-merely slow answers the next caller; it is killed only after its own deadline."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +52,11 @@ class Member:
         *,
         is_open: trio.Event | None = None,
         draws: Draws | None = None,
-        worker_patience_seconds: float = _WORKER_PATIENCE_SECONDS,
         validates: bool = True,
     ) -> None:
         """A member without `draws` draws and publishes nothing, and relays one-shard swarms only.
-        `is_open` is as the intake has it. A peer that validates nothing may have more patience with
-        the task worker. One that does not validate listens to no shard: it would forward what
-        others reject, and they would hold that against it.
+        `is_open` is as the intake has it. A peer that does not validate listens to no shard: it
+        would forward what others reject, and they would hold that against it.
         """
         self._validates = validates
         self.peer = peer
@@ -73,7 +68,7 @@ class Member:
         for name in unused_families(manifest, settings.task_file):
             logger.warning("the swarm has no family %s: that task file is not used", name)
         self.families = specs_of(manifest, settings.task_file)
-        self.worker = parts.worker(self.families, worker_patience_seconds)
+        self.worker = parts.worker(self.families, PATIENCE_S)
         self.intake = Intake(
             context=ValidationContext(rules=rules_of(manifest), me=peer.peer_id),
             questions=self.worker,
@@ -84,8 +79,7 @@ class Member:
             in_thread=parts.in_thread,
             network_of=peer.host.source_of,
             limits=IntakeLimits(
-                patience_s=worker_patience_seconds,
-                lanes={spec.name: spec.lane for spec in self.families if spec.lane},
+                lanes={spec.name: spec.lane for spec in self.families if spec.lane}
             ),
         )
         self.shards = self._shard_keeper(traffic, draws)

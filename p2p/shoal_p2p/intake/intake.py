@@ -24,7 +24,7 @@ from shoal_p2p.fair import PASSED_ON, SIGNED, Path
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.intake.opening import Opener
 from shoal_p2p.intake.questions import check_questions, coordinates_of
-from shoal_p2p.intake.turns import ASKED_FOR, MAX_WAITING_S, QuestionSource, TooDear, WorkerTurns
+from shoal_p2p.intake.turns import ASKED_FOR, QuestionSource, TooDear, WorkerTurns
 from shoal_p2p.intake.validation import (
     Rejected,
     Source,
@@ -128,8 +128,6 @@ class IntakeLimits:
     """Bounds on the batches that wait for the intake, and on their wait."""
 
     queue_batches: int = QUEUE_BATCHES
-    patience_s: float = MAX_WAITING_S
-    """Longest wait of a batch for the task worker before it is put off, in seconds."""
     lanes: Mapping[str, str] = field(default_factory=dict)
     """Worker process of each family that an own server or judge makes (`FamilySpec.lane`)."""
 
@@ -156,7 +154,7 @@ class Intake:
         """
         bounds = limits or IntakeLimits()
         self._context = context
-        self._turns = WorkerTurns(questions, lanes=bounds.lanes, patience_s=bounds.patience_s)
+        self._turns = WorkerTurns(questions, lanes=bounds.lanes)
         self._network_of = network_of
         self._ledger = ledger
         self._receivers = receivers

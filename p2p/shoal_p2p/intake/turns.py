@@ -42,9 +42,15 @@ AT_ONCE = 2
 """Slices at the worker: while one is read, the other is worked on."""
 MAX_WAITING = 16
 """Batches of one side of a network."""
-MAX_WAITING_S = 1.8
-"""Bound on their cost together, beside the first. A guess, well under gossip's deadline for a
-verdict."""
+PATIENCE_S = 8.0
+"""Longest wait of a batch for the worker, and bound on what waits with it, in seconds: gossip waits
+ten for a verdict. What is put off is judged again with each copy, and may come by gap repair alone:
+with 1.8 s a hundredth of what eight nodes on full cores sent took half a minute."""
+SERVER_PATIENCE_S = 1.8
+"""The same for an own server or judge: what waits for one holds up what its sender sends next."""
+DEAR_S = 1.8
+"""The worker's time after which a batch is put off, in seconds. One that its signer brought is too
+dear if it alone needs half of that, and was not done."""
 
 _WASTED_HALF_LIFE_S = 60.0
 _MOST_WASTED_S = 7.0
@@ -135,15 +141,14 @@ class WorkerTurns:
         questions: QuestionSource,
         *,
         lanes: Mapping[str, str] | None = None,
-        patience_s: float = MAX_WAITING_S,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """`lanes` names the worker of each family that an own server or judge makes."""
         self._questions = questions
-        self._patience_s = patience_s
         self._lanes = lanes or {}
-        self._workers = {
-            lane: _Lane(questions, is_own_server=bool(lane), patience_s=patience_s)
-            for lane in ("", *self._lanes.values())
+        self._workers = {"": _Lane(questions, patience_s=patience_s)} | {
+            lane: _Lane(questions, is_own_server=True, patience_s=SERVER_PATIENCE_S)
+            for lane in self._lanes.values()
         }
 
     async def question_digests(
@@ -155,21 +160,18 @@ class WorkerTurns:
         signer brought it, who answers for what it costs.
 
         Raises:
-            TooDear: it took too long, and they are the signer's own and need half of that alone.
+            TooDear: it took too long, and they are the signer's own and too dear alone.
             WorkerUnavailable: too much of this side waits, or it took too long.
             UnknownFamily: as the worker does.
         """
         if (known := self._questions.known_digests(tasks)) is not None:
             return known
-        deadline = trio.current_time() + self._patience_s
         apart: dict[str, list[TaskCoordinates]] = {}
         for task in dict.fromkeys(tasks):
             apart.setdefault(self._lanes.get(task.family, ""), []).append(task)
         found: dict[TaskCoordinates, Digest] = {}
         for lane in sorted(apart):  # what is every node's alike comes first, and is paid for
-            made = await self._workers[lane].question_digests(
-                apart[lane], path, is_own=is_own, deadline=deadline
-            )
+            made = await self._workers[lane].question_digests(apart[lane], path, is_own=is_own)
             found |= zip(apart[lane], made, strict=True)
         return [found[task] for task in tasks]
 
@@ -181,7 +183,7 @@ class _Lane:
         self,
         questions: QuestionSource,
         *,
-        is_own_server: bool,
+        is_own_server: bool = False,
         patience_s: float,
     ) -> None:
         """`is_own_server`: its time says nothing about who asks (an own server's or judge's)."""
@@ -206,13 +208,12 @@ class _Lane:
         path: Path,
         *,
         is_own: bool,
-        deadline: float,
     ) -> list[Digest]:
         """Return one digest a task, as `WorkerTurns.question_digests`."""
         job = self._join(path, tasks)
         try:
-            with trio.move_on_at(deadline):
-                while job.rest:
+            with trio.move_on_after(self._patience_s):
+                while job.rest and job.used_s < DEAR_S:
                     if not job.turn.is_set():
                         await job.turn.wait()
                     await self._serve(job)
@@ -220,14 +221,15 @@ class _Lane:
                     if job.rest:
                         self._queue.add(path, job, first=True)
                         self._give_turns()
-                return job.found
+                if not job.rest:
+                    return job.found
         finally:
             self._leave(job)
         alone_s = job.used_s + self._prices.of(job.rest)
         wasted_s = job.used_s
         if self._is_own_server:
             alone_s = wasted_s = OWN_TASK_S * len(tasks)
-        if is_own and 2 * alone_s >= self._patience_s:
+        if is_own and 2 * alone_s >= DEAR_S:
             side, now = path[:_SIDE], trio.current_time()
             self._wasted.put(side, (self._wasted_s(side, now) + wasted_s, now))
             raise TooDear("the tasks took the task worker too long")
@@ -242,7 +244,7 @@ class _Lane:
         side, price_s = path[:_SIDE], self._prices.of(tasks)
         jobs = self._jobs.get(side, [])
         waiting_s = sum(job.price_s for job in jobs)
-        if jobs and (len(jobs) >= MAX_WAITING or waiting_s + price_s > MAX_WAITING_S):
+        if jobs and (len(jobs) >= MAX_WAITING or waiting_s + price_s > self._patience_s):
             raise WorkerUnavailable("too much waits for the task worker by this way")
         dearness = 1.0 + min(_MOST_WASTED_S, self._wasted_s(side, trio.current_time()))
         job = _WaitingBatch(path, tasks, price_s, dearness)

@@ -49,8 +49,6 @@ JUDGE_LIMITS = RequestLimits(
     max_concurrent=32,
     max_concurrent_per_peer=2,
 )
-WORKER_PATIENCE_SECONDS = 8.0
-"""Deadline of one call, in seconds. An answer needs one, a question two at most."""
 _DRAWS = 2
 _RETRY_SECONDS = 1.0
 

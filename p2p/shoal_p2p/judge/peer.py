@@ -16,7 +16,7 @@ from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.ipc.inspector import View
 from shoal_p2p.ipc.views import CoreViews
 from shoal_p2p.judge.desk import DeskLimits
-from shoal_p2p.judge.judge import JUDGE_LIMITS, WORKER_PATIENCE_SECONDS, Judge
+from shoal_p2p.judge.judge import JUDGE_LIMITS, Judge
 from shoal_p2p.judge.store import JUDGE_FILE, JudgeStore
 from shoal_p2p.member import Member
 from shoal_p2p.peer import ListeningPeer
@@ -38,7 +38,6 @@ class SittingJudge:
             peer,
             manifest,
             Receivers(keep=_keep_nothing, accuse=_keep_no_evidence),
-            worker_patience_seconds=WORKER_PATIENCE_SECONDS,
         )
         self._store = JudgeStore(peer.data_dir / JUDGE_FILE, judge=peer.peer_id)
         self.judge = Judge(

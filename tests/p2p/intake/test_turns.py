@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from shoal_p2p.fair import Path
 from shoal_p2p.fair.limiter import FairLimiter
-from shoal_p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns
+from shoal_p2p.intake.turns import MAX_WAITING, PATIENCE_S, TooDear, WorkerTurns
 from shoal_p2p.standing.scoring import BAN_BELOW, Scoreboard
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
@@ -281,6 +281,32 @@ class CountedWorker(OneWorker):
         return [question_digest(fake_question(task)) for task in tasks]
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(1, 12)), min_size=1, max_size=MAX_WAITING
+    ),
+    st.sampled_from([0.01, 0.03, 0.14]),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_the_worker_can_do_in_time_is_never_put_off(
+    batches: list[tuple[str, int]], slowness_s: float, is_own: bool
+) -> None:
+    """Whoever else waits, and whether or not the price of a task was known."""
+    while batches and sum(count for _, count in batches) * slowness_s > 0.9 * PATIENCE_S:
+        batches.pop()
+
+    async def play() -> None:
+        turns = WorkerTurns(CountedWorker(slowness_s))
+        async with trio.open_nursery() as nursery:
+            for number, (network, count) in enumerate(batches):
+                asked = tasks(count, first=100 * number)
+                ask = functools.partial(turns.question_digests, asked, by(network), is_own=is_own)
+                nursery.start_soon(ask)
+
+    trio.run(play, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
 async def test_who_waits_behind_a_dear_batch_is_not_taken_for_its_author(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -297,7 +323,7 @@ async def test_who_waits_behind_a_dear_batch_is_not_taken_for_its_author(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, "modest", 2)
         await trio.sleep(0.05)
-        worker.slowness_s = 3.0
+        worker.slowness_s = 9.0
         nursery.start_soon(ask, "dear", 1)
     assert said == {"modest": WorkerUnavailable, "dear": TooDear}
 
