@@ -26,8 +26,9 @@ _MAX_TOLD_APART: Final = 256
 """The most networks, and publishers behind each, that are told apart: those learnt from last."""
 _TOO_MUCH: Final = 1.0 / 3.0
 """The share of others' signal above which a network is told of."""
-_SEVERAL, _OVER_EVEN = 3, 1.5
-"""Least networks, and factor over an even share, for a report: of three one has a third."""
+_SEVERAL, _OVER_EVEN = 3, 2.0
+"""Least networks, and factor over an even share, for a report. At 1.5 honest swarms of three on one
+machine were told of: who is the first to pass something on is chance."""
 _MANY_NAMES: Final = 8
 """Publishers behind one network that are told of whatever others there are."""
 

@@ -50,16 +50,18 @@ def test_two_hundred_names_behind_one_connection_are_told_of_with_whom_to_block(
 
 def test_one_name_that_gives_far_more_than_others_is_told_of() -> None:
     origins = Origins()
-    for network, signal in (("bad", 6.0), ("good", 2.0), ("better", 3.0)):
+    for network, signal in (("bad", 12.0), ("good", 2.0), ("better", 3.0)):
         learn(origins, network, signal=signal)
-    assert origins.one_network(0).startswith("55% of what was learnt from others")
+    assert origins.one_network(0).startswith("71% of what was learnt from others")
 
 
 def test_of_two_or_three_honest_networks_nothing_is_said() -> None:
     for names in (["ann"], ["ann", "bob"], ["ann", "bob", "eve"]):
         origins = Origins()
         for name in names:
-            learn(origins, name, signal=1.2 if name == "ann" else 1.0)
+            # Which neighbour is the first to pass something on is chance: in a swarm of three on
+            # one machine it was one of them for 52 %.
+            learn(origins, name, signal=2.2 if name == "ann" else 1.0)
         assert origins.one_network(0) == ""
 
 
