@@ -67,7 +67,6 @@ def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Ask
             link=NodeLink(None),
             rules=manifest.rules,
             should_stop=lambda: False,
-            wall_ms=lambda: 0,
         )
         policy = with_shots(policy, settings, around, keep_in=None)
         return [

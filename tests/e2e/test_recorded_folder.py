@@ -40,7 +40,7 @@ FOLDER = Path(__file__).parents[1] / "fixtures/old_folder"
 OLD = FOLDER / "node"
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 WALL_MS = 1_800_000_000_000
-GONE = {"balance"}
+GONE = {"balance", "reward_sum", "steps_no_signal"}
 """Counters of earlier versions that no version reads any more."""
 SERVED = {
     *("/ipfs/id/1.0.0", "/ipfs/ping/1.0.0", "/meshsub/1.0.0", "/meshsub/1.1.0", "/meshsub/1.2.0"),

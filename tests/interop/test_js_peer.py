@@ -109,7 +109,8 @@ def test_a_js_peer_hears_verifies_and_is_trained_on(js: Path, tmp_path: Path, st
         peer_id = peer.wait_said("started")[0]["peerId"]
         heard = peer.wait_said("heard", 2)
         assert heard[0]["signer"] == node.peer_id
-        assert heard[1]["sequence"] > heard[0]["sequence"]
+        # In any order: of two batches a moment apart the second may come the shorter way.
+        assert heard[1]["sequence"] != heard[0]["sequence"]
         rollouts = node.view("rollouts", limit=200)
         assert rollouts is not None
         assert _texts(rollouts, node.peer_id) >= {

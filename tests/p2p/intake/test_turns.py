@@ -288,7 +288,7 @@ class CountedWorker(OneWorker):
     st.sampled_from([0.01, 0.03, 0.14]),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_the_worker_can_do_in_time_is_never_put_off(
     batches: list[tuple[str, int]], slowness_s: float, is_own: bool
 ) -> None:
