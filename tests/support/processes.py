@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -229,11 +229,12 @@ class ShoalProcess:
 
 
 def wait_for(check: Callable[[], Any], seconds: float, what: str) -> Any:
-    """Poll until `check` returns something, not None nor False; its value is returned."""
+    """Poll until `check` returns something, not None, False or empty; its value is returned."""
     deadline = time.monotonic() + seconds
     while True:
         found = check()
-        if found is not None and found is not False:
+        is_empty = isinstance(found, Sized) and not found
+        if found is not None and found is not False and not is_empty:
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds:.0f} s in vain for {what}")
