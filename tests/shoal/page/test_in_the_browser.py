@@ -143,6 +143,7 @@ def test_nothing_stands_in_anybodys_way(stage: Stage, page: Any) -> None:
 
 def test_a_keyboard_reaches_everything(page: Any) -> None:
     page.wait_for_selector("#said-rows a", timeout=PATIENCE_MS)
+    page.wait_for_selector("#families > summary", timeout=PATIENCE_MS)  # after the first rounds
     seen = []
     for _ in range(40):
         page.keyboard.press("Tab")
