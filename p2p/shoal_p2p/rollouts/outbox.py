@@ -53,9 +53,11 @@ log = logging.getLogger(__name__)
 MAX_UNSENT = 512
 """Batches that wait for a peer; beyond it the oldest is given up and counted."""
 
-MAX_PACED_GROUPS = 1024
-"""Groups that wait for their turn while peers are there: 18 seconds of the pace. What a trainer
-makes beyond it waits there, where the newest are kept."""
+MAX_PACED_GROUPS = 128
+"""Groups that wait for their turn while peers are there: two seconds of the pace. What a trainer
+makes beyond it waits there, where the newest are kept. With 1,024, eight nodes that made twice what
+they may send had a p99 of 17.7 s with known questions and 22 s with new ones, all of it in their
+own outboxes; with 128 it was 3.0 and 4.1 s, and none was lost."""
 
 _RETRY_SECONDS = 1.0
 _PACE_SHARE, _BURST_SHARE = 0.9, 0.5

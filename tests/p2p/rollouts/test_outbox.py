@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,12 +12,20 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shoal_p2p.fair.buckets import Rate
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.validation import open_announcement, open_message, open_payload
 from shoal_p2p.rollouts import outbox as outbox_module
-from shoal_p2p.rollouts.outbox import Outbox, OutboxFullError, OversizeBatchError
+from shoal_p2p.rollouts.outbox import (
+    _PACE_SHARE,
+    MAX_PACED_GROUPS,
+    Outbox,
+    OutboxFullError,
+    OversizeBatchError,
+)
 from shoal_p2p.store.store import Store, StoreError, StoreFault
 from shoal_wire.codec import batch_to_bytes, decode_batch
 from shoal_wire.envelope import open_envelope
@@ -212,6 +221,49 @@ async def test_a_trainer_that_makes_more_than_peers_take_leaves_no_gap(
         assert [batch.previous_sequence for batch in sent] == list(range(120 - refused))
         again = await bench.outbox.accept(make.publish([make.group(1)], key=b"key 0"), max_groups=0)
         assert (again.sequence, again.is_new) == (1, False)
+
+
+@settings(max_examples=4)
+@given(num_groups=st.integers(6, MAX_PACED_GROUPS), overload=st.floats(1.1, 4.0))
+def test_what_is_accepted_goes_out_soon_and_all_that_peers_take_is_sent(
+    num_groups: int, overload: float
+) -> None:
+    pace = _PACE_SHARE * LedgerLimits().groups_per_second
+    sent: list[float] = []
+
+    async def hear(_topic: str, _data: bytes) -> int:
+        await trio.lowlevel.checkpoint()
+        sent.append(trio.current_time())
+        return 1
+
+    async def main() -> None:
+        gossip, accepted = FakeGossip(), list[float]()
+        gossip.publish = hear  # type: ignore[assignment,method-assign]
+        groups = [make.group(number) for number in range(num_groups)]
+        with tempfile.TemporaryDirectory() as folder:
+            async with (
+                open_store(Path(folder) / "node.db") as store,
+                trio.open_nursery() as nursery,
+            ):
+                outbox = Bench(store, gossip).outbox
+                await nursery.start(outbox.run)
+                while (now := trio.current_time()) < 20:
+                    request = make.publish(groups, key=b"%d" % len(accepted))
+                    try:
+                        await outbox.accept(request, max_groups=MAX_PACED_GROUPS)
+                        accepted.append(now)
+                    except OutboxFullError:
+                        await trio.sleep(0.5)  # as a trainer does
+                        continue
+                    await trio.sleep(num_groups / pace / overload)
+                await outbox.drained()
+                nursery.cancel_scope.cancel()
+        waits = [out - taken for out, taken in zip(sent, accepted, strict=True)]
+        # Behind two seconds of the pace, and the first ones, before anybody was heard to take them.
+        assert max(waits) <= 2.5 + 2 * num_groups / pace
+        assert num_groups * len(sent) >= 0.9 * pace * 20
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 async def test_while_the_swarm_is_behind_the_trainer_waits_and_nothing_accepted_is_lost(
