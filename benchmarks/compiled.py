@@ -8,6 +8,7 @@ compiled or not.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -38,10 +39,11 @@ _MODULES = (
 """Rules and messages. Not what Python's own classes stand below (`bounded`), for mypyc lays those
 out otherwise."""
 _SETUP = """
+import json
 import sys
 from setuptools import setup
 from mypyc.build import mypycify
-roots, modules = eval(sys.argv[1]), sys.argv[2:]
+roots, modules = json.loads(sys.argv[1]), sys.argv[2:]
 setup(
     name="compiled", packages=[], package_dir={name: f"{at}/{name}" for name, at in roots.items()},
     ext_modules=mypycify(modules), script_args=["-q", "build_ext", "--inplace"],
@@ -55,7 +57,7 @@ def compile_copy(copy: Path) -> None:
     for name in filter(None, listed.stdout.decode().split("\0")):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(_TREE / name, copy / name)
-    code = [sys.executable, "-c", _SETUP, repr(_ROOTS), *_MODULES]
+    code = [sys.executable, "-c", _SETUP, json.dumps(_ROOTS), *_MODULES]
     subprocess.run(code, cwd=copy, check=True, stdout=subprocess.DEVNULL)
 
 

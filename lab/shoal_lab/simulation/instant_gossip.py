@@ -1,6 +1,6 @@
 """Gossip of the crowd's nodes, which judge a message in the moment in which it arrives.
 
-It stands alone so that mypyc can compile it (`benchmarks.crowd`).
+It stands alone so that mypyc can compile it (`benchmarks.compiled`).
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def metrics_lines() -> str:
 
 
 def ledger_text() -> str:
-    """What an earlier life of the node left."""
+    """Return what an earlier life of the node left."""
     ledger = LearningLedger(PeerId("me"))
     for number in range(1, METRICS):
         ledger.take(number, [], now_ms=FIRST_MS + number * 120_000)
