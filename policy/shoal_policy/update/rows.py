@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.packed import attended_tokens, can_pack, is_first, packed_tokens
+from shoal_policy.model.packed import attended_tokens, can_pack, packed_tokens
 from shoal_policy.update.objective import GrpoConfig
 
 LARGE_ENOUGH = 1024
@@ -230,46 +230,28 @@ def micro_batches(
         return [[rows[index] for index in batch] for batch in indices]
     families: dict[tuple[int, ...], list[TrainingRow]] = {}
     for row in rows:
-        families.setdefault(tuple(row.prompt_ids[: row.num_shared]), []).append(row)
+        prompt = tuple(row.prompt_ids)
+        families.setdefault(prompt[: row.num_shared] or prompt, []).append(row)
+    # Longest first: rows of similar length come together. Equal ones by their ids.
+    longest = {begun: max(row.length for row in same) for begun, same in families.items()}
     batches: list[list[TrainingRow]] = []
     used: float = token_budget
-    for shared, family in sorted(families.items(), reverse=True):
-        size = batch_tokens(family, packed=True)
-        if not shared or size > token_budget:
-            made, used = _by_prompt(family, token_budget)
-            batches.extend(made)
-        elif used + size <= token_budget:
-            batches[-1].extend(family)
-            used += size
-        else:
-            batches.append(family)
-            used = size
+    for begun in sorted(families, key=lambda begun: (-longest[begun], begun)):
+        for part in _fitting(families[begun], token_budget):
+            size = batch_tokens(part, packed=True)
+            if used + size <= token_budget:
+                batches[-1].extend(part)
+                used += size
+            else:
+                batches.append(part)
+                used = size
     return batches
 
 
-def _by_prompt(rows: list[TrainingRow], token_budget: int) -> tuple[list[list[TrainingRow]], float]:
-    """Micro-batches of packed rows, and what the last of them counts for."""
-    longest: dict[tuple[int, ...], int] = {}
-    of_prompt: dict[tuple[int, ...], list[TrainingRow]] = {}
-    for row in rows:
-        prompt = tuple(row.prompt_ids)
-        longest[prompt] = max(row.length, longest.get(prompt, 0))
-        of_prompt.setdefault(prompt, []).append(row)
-    first = {prompt for prompt, same in of_prompt.items() if is_first(same)}
-    # Prompts as tie-breakers: those of one prompt must be neighbours.
-    keys = {id(row): (-longest[p := tuple(row.prompt_ids)], p, -row.length) for row in rows}
-    batches: list[list[TrainingRow]] = []
-    used, prompts = 0.0, set[tuple[int, ...]]()
-    for row in sorted(rows, key=lambda row: keys[id(row)]):
-        prompt = tuple(row.prompt_ids)
-        queries = len(row.completion_ids) if prompt in first else row.length
-        new = len(row.completion_ids) + queries / 4
-        extra = 0 if prompt in prompts else len(prompt)
-        if batches and used + new + extra <= token_budget:
-            batches[-1].append(row)
-            used += new + extra
-        else:
-            batches.append([row])
-            used, prompts = new + len(prompt), set()
-        prompts.add(prompt)
-    return batches, used
+def _fitting(family: list[TrainingRow], token_budget: int) -> list[list[TrainingRow]]:
+    """Return rows as they are, or in halves, quarters … where they are too many for one pass."""
+    if len(family) == 1 or batch_tokens(family, packed=True) <= token_budget:
+        return [family]
+    ordered = sorted(family, key=lambda row: (tuple(row.prompt_ids), -row.length))
+    half = len(ordered) // 2
+    return _fitting(ordered[:half], token_budget) + _fitting(ordered[half:], token_budget)

@@ -195,6 +195,43 @@ def test_micro_batches_keep_the_rows_of_a_prompt_together() -> None:
         assert laid.ids.shape[1] == packed_tokens(batch)
 
 
+def test_rows_of_a_prompt_that_fit_one_pass_are_never_parted() -> None:
+    """Its prompt would be computed twice; two of these are too many for one pass."""
+    policy = tiny_models.policy()
+    groups = [
+        TrainGroup(
+            prompt_ids=[5 + number] * 20,
+            completions=[[6] * (10 - number)] * 4,
+            advantages=[1.0] * 4,
+            external=False,
+        )
+        for number in range(3)
+    ]
+    made = [row for part in make_rows(policy, groups, config())[0] for row in part]
+    size = rows.batch_tokens(made[:4], packed=True)
+    batches = micro_batches(made, int(1.5 * size), packed=True)
+    assert [[row.group for row in batch] for batch in batches] == [[0] * 4, [1] * 4, [2] * 4]
+
+
+def test_attention_has_widths_that_a_processor_s_vectors_fill() -> None:
+    policy = tiny_models.policy(positions=512)
+    made = make_rows(
+        policy,
+        [
+            TrainGroup(
+                prompt_ids=[5] * 8,
+                completions=[[6] * size for size in (150, 147, 100, 30)],
+                advantages=[1.0] * 4,
+                external=False,
+            )
+        ],
+        config(max_completion_tokens=None),
+    )[0][0]
+    buckets = pack_rows(made, policy.device).buckets
+    assert len(buckets) > 1
+    assert all(len(index) // number % 16 == 0 for number, index in buckets)
+
+
 def families(seed: int) -> list[TrainGroup]:
     """Groups of two families whose prompts begin alike, one twice, and some that share nothing."""
     rng = random.Random(seed)
