@@ -7,10 +7,12 @@ worker, from the coordinates drawn here.
 from __future__ import annotations
 
 import random
+import tomllib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from shoal_tasks.chat import CHAT_1, CHAT_2, CHAT_3
+from shoal_tasks.generators import ALLOWED_GENERATORS
 from shoal_tasks.own_games import HigherLower
 from shoal_tasks.spec import (
     ENVIRONMENT,
@@ -18,7 +20,6 @@ from shoal_tasks.spec import (
     ROWS_GENERATOR,
     AnswerFormat,
     FamilySpec,
-    JsonValue,
     environment,
 )
 from shoal_tasks.text_games import GAMES
@@ -42,138 +43,28 @@ SEED_LIMIT: Final = MAX_SEED
 """Seeds are below this."""
 
 
-def _plain(name: str, generator: str, **config: JsonValue) -> FamilySpec:
-    return FamilySpec(
-        name=name, generator=generator, config=config, answer_format=AnswerFormat.PLAIN
+_TABLES: Final = tomllib.loads(Path(__file__).with_name("presets.toml").read_text("utf-8"))
+
+
+def _families(
+    table: str, *, weight: float = 1.0, is_tagged: bool = False
+) -> tuple[FamilySpec, ...]:
+    """Return the families of a table of `presets.toml`."""
+    return tuple(
+        FamilySpec(
+            name=name,
+            generator=name if name in ALLOWED_GENERATORS else name.rpartition("_")[0],
+            config=config,
+            weight=weight,
+            answer_format=AnswerFormat.TAGGED if is_tagged else AnswerFormat.PLAIN,
+        )
+        for name, config in _TABLES[table].items()
     )
 
 
-def _tagged(name: str, **config: JsonValue) -> FamilySpec:
-    return FamilySpec(name=name, generator=name, config=config, answer_format=AnswerFormat.TAGGED)
-
-
-EASY: Final = (
-    _plain(
-        "base_conversion_easy", "base_conversion", min_base=2, max_base=4, min_value=1, max_value=20
-    ),
-    _plain("count_bits_easy", "count_bits", min_n=1, max_n=127),
-    _plain("gcd_easy", "gcd", min_numbers=2, max_numbers=2, min_value=1, max_value=20),
-    _plain("spell_backward_easy", "spell_backward", min_word_len=3, max_word_len=4),
-    _plain("letter_counting_easy", "letter_counting", min_words=2, max_words=2),
-    _plain(
-        "simple_equations_easy",
-        "simple_equations",
-        min_terms=2,
-        max_terms=2,
-        min_value=1,
-        max_value=9,
-    ),
-)
-"""Short plain answers that a character model of 0.14 M parameters can learn.
-
-Conversions start at 1: the generator writes 0 as nothing at all in most bases.
-"""
-
-EASY_PAPER: Final = (
-    _plain("arc_1d_small", "arc_1d", min_size=8, max_size=8, num_train=1),
-    _plain(
-        "basic_arithmetic_small",
-        "basic_arithmetic",
-        min_terms=2,
-        max_terms=2,
-        min_digits=1,
-        max_digits=1,
-        operators=["+", "-"],
-        allow_parentheses=False,
-        allow_negation=False,
-    ),
-    _plain(
-        "base_conversion_small", "base_conversion", min_base=2, max_base=3, min_value=1, max_value=8
-    ),
-    _plain("bf_small", "bf", difficulty=1),
-    _plain("binary_matrix_small", "binary_matrix", min_n=2, max_n=2, p_zero=0.5),
-    _plain(
-        "calendar_arithmetic_small", "calendar_arithmetic", year=2023, tasks=["weekday_of_date"]
-    ),
-    _plain(
-        "decimal_arithmetic_small",
-        "decimal_arithmetic",
-        min_num_decimal_places=1,
-        max_num_decimal_places=1,
-        min_terms=2,
-        max_terms=2,
-        precision=3,
-    ),
-    _plain(
-        "fraction_simplification_small",
-        "fraction_simplification",
-        min_value=1,
-        max_value=5,
-        min_factor=2,
-        max_factor=4,
-        styles=["plain"],
-    ),
-    _plain(
-        "propositional_logic_small",
-        "propositional_logic",
-        min_vars=2,
-        max_vars=3,
-        min_statements=2,
-        max_statements=2,
-        min_complexity=2,
-        max_complexity=2,
-    ),
-)
-"""The paper's nine families, each about as small as its generator allows."""
-
-PAPER: Final = (
-    _tagged("arc_1d", min_size=10, max_size=30, num_train=3),
-    _tagged(
-        "basic_arithmetic",
-        min_terms=2,
-        max_terms=6,
-        min_digits=1,
-        max_digits=4,
-        operators=["+", "-", "*", "/"],
-        allow_parentheses=True,
-        allow_negation=True,
-        format_style="natural",
-    ),
-    _tagged("base_conversion", min_base=2, max_base=16, min_value=0, max_value=1000),
-    _tagged("bf", difficulty=1),
-    _tagged("binary_matrix", min_n=3, max_n=10, p_zero=0.25),
-    _tagged(
-        "calendar_arithmetic",
-        year=2023,
-        tasks=["count_days", "weekday_of_date", "is_leap_year", "recurring_event_day"],
-    ),
-    _tagged(
-        "decimal_arithmetic",
-        min_num_decimal_places=1,
-        max_num_decimal_places=3,
-        min_terms=2,
-        max_terms=6,
-        precision=5,
-    ),
-    _tagged(
-        "fraction_simplification",
-        min_value=1,
-        max_value=100,
-        min_factor=2,
-        max_factor=100,
-        styles=["plain", "latex_frac", "latex_dfrac"],
-    ),
-    _tagged(
-        "propositional_logic",
-        min_vars=2,
-        max_vars=4,
-        min_statements=2,
-        max_statements=4,
-        min_complexity=1,
-        max_complexity=3,
-    ),
-)
-"""SAPO's nine families with the parameters of the released recipe, equal weights (section 4)."""
+EASY: Final = _families("easy")
+PAPER: Final = _families("paper", is_tagged=True)
+CHAT_1: Final = _families("chat-1", weight=6.0)
 
 GAMES_1: Final = (
     environment(
@@ -186,10 +77,14 @@ GAMES_1: Final = (
 
 PRESETS: Final[Mapping[str, tuple[FamilySpec, ...]]] = {
     "easy": EASY,
-    "easy-paper": EASY_PAPER,
+    "easy-paper": _families("easy-paper"),
     "paper": PAPER,
     "chat-1": CHAT_1,
-    "chat": (*CHAT_1, *CHAT_2, *CHAT_3),
+    "chat": (
+        *CHAT_1,
+        *_families("chat-2"),
+        *_families("chat-3", weight=0.5, is_tagged=True),
+    ),
     "games-1": GAMES_1,
     "games": GAMES,
 }

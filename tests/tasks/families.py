@@ -1,8 +1,9 @@
-"""The families that tests go through: every preset's."""
+"""The families that tests go through: every preset's, but for games."""
 
 from __future__ import annotations
 
-from shoal_tasks.chat import CHAT_1, CHAT_2, CHAT_3
-from shoal_tasks.families import EASY, EASY_PAPER, PAPER
+from shoal_tasks.families import PRESETS
 
-ALL_FAMILIES = EASY + EASY_PAPER + PAPER + CHAT_1 + CHAT_2 + CHAT_3
+ALL_FAMILIES = tuple(
+    dict.fromkeys(spec for specs in PRESETS.values() for spec in specs if not spec.is_environment)
+)

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from shoal_lab.experiment.playing.meaning import has_wordings, meaning
 from shoal_lab.experiment.playing.tasks import SharedWorker
-from shoal_tasks.chat import CHAT_1
 from shoal_tasks.families import EASY, PRESETS, training_coordinates
 from shoal_tasks.split import MIN_HELD_OUT
 from shoal_tasks.types import Split
 from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.support import site
 
-FAMILIES = {spec.name: spec for spec in (*EASY, *CHAT_1)}
+FAMILIES = {spec.name: spec for spec in (*EASY, *PRESETS["chat-1"])}
 
 
 @pytest.fixture(scope="module")
