@@ -1,5 +1,5 @@
 """The talk with a worker that plays on an OpenEnv server, or whose function judges. Either may
-hang, go or change. Sans-IO.
+hang, go or change.
 
     in reach ──the server is away, or its worker does not answer──> away for a while ──> asked again
         └─────its environment does not repeat itself──────────────> refused until the end
@@ -12,14 +12,15 @@ reward.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final, NoReturn, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, NoReturn, TypeVar
 
 from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.worker.conversation import Conversation, Steps
+from shoal_tasks.worker.conversation import Conversation
 from shoal_tasks.worker.plan import CallFailure, WorkerCall
+from shoal_tasks.worker.process import Pipes
 
 R = TypeVar("R")
 
@@ -33,31 +34,23 @@ log = logging.getLogger(__name__)
 class ServerConversation(Conversation):
     """A client's conversation with the worker of one server or judge, which may be away."""
 
-    def __init__(
-        self,
-        families: Sequence[FamilySpec],
-        limits: WorkerLimits,
-        *,
-        clock: Callable[[], float],
-    ) -> None:
-        """`clock` counts seconds."""
-        super().__init__(families, limits)
+    def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits, pipes: Pipes) -> None:
+        super().__init__(families, limits, pipes)
         self._what = "judge" if self.is_of_a_judge else "server"
         self._names = ", ".join(spec.name for spec in families)
-        self._clock = clock
         self._away_until = -1.0
         self._why = ""
 
-    def request(self, call: WorkerCall[R]) -> Steps[list[R] | CallFailure]:
+    async def request(self, call: WorkerCall[R]) -> list[R] | CallFailure:
         """Ask the worker. Raises `ServerAway` alone, at once while the server is away.
 
         A judge that is away is asked for no grade; its family's questions need none.
         """
         is_about_it = not self.is_of_a_judge or call.message["op"] == "score"
-        if is_about_it and self._clock() < self._away_until:
+        if is_about_it and self.pipes.now() < self._away_until:
             raise ServerAway(self._why, self.lane, was_asked=False)
-        yield from self.bring_up()
-        results = yield from self._left_where_it_fails(super().request(call))
+        await self.bring_up()
+        results = await self._left_where_it_fails(super().request(call))
         if isinstance(results, CallFailure):
             work = "it takes" if self.is_of_a_judge else "its games take"
             self._leave(f"{work} too long, or its worker ended", AWAY_S)
@@ -70,17 +63,19 @@ class ServerConversation(Conversation):
     def needs_a_start(self) -> bool:
         """True if the worker of a server that is not away is down, or has used up its time."""
         is_in_use = self._is_up and not self._is_spent
-        return not (self.is_of_a_judge or is_in_use or self._clock() < self._away_until)
+        return not (self.is_of_a_judge or is_in_use or self.pipes.now() < self._away_until)
 
-    def bring_up(self) -> Steps[None]:
+    async def bring_up(self) -> None:
         """Start the worker. Raises `ServerAway` alone."""
-        yield from self._left_where_it_fails(super().bring_up(), was_asked=False)
+        await self._left_where_it_fails(super().bring_up(), was_asked=False)
 
-    def _left_where_it_fails(self, steps: Steps[R], *, was_asked: bool = True) -> Steps[R]:
+    async def _left_where_it_fails(
+        self, work: Coroutine[Any, Any, R], *, was_asked: bool = True
+    ) -> R:
         try:
-            return (yield from steps)
+            return await work
         except FamilyError as error:
-            yield from self.stop()
+            await self.stop()
             self._leave(str(error), float("inf"), was_asked=was_asked)
         except WorkerUnavailable as error:
             self._leave(str(error), AWAY_S, was_asked=was_asked)
@@ -89,12 +84,12 @@ class ServerConversation(Conversation):
         if why != self._why:
             log.warning("%s is left out, for its %s: %s", self._names, self._what, why)
         self._why = why
-        self._away_until = self._clock() + seconds
+        self._away_until = self.pipes.now() + seconds
         raise ServerAway(why, self.lane, was_asked=was_asked)
 
 
 def conversations(
-    families: Sequence[FamilySpec], limits: WorkerLimits, clock: Callable[[], float]
+    families: Sequence[FamilySpec], limits: WorkerLimits, new_pipes: Callable[[], Pipes]
 ) -> dict[str, Conversation]:
     """Return the talks with the workers that these families need, by `FamilySpec.lane`: one for
     most families, and one for each OpenEnv server and judge.
@@ -105,7 +100,6 @@ def conversations(
     for lane in sorted(dict.fromkeys(spec.lane for spec in families), key=bool):
         there = [spec for spec in families if spec.lane == lane]
         own = limits.of_a_judge() if there[0].is_local else limits
-        found[lane] = (
-            ServerConversation(there, own, clock=clock) if lane else Conversation(there, own)
-        )
+        kind = ServerConversation if lane else Conversation
+        found[lane] = kind(there, own, new_pipes())
     return found

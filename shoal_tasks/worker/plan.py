@@ -1,8 +1,6 @@
 """A batch in pieces, and what to do when a piece kills the worker. Sans-IO.
 
-A plan is a generator: it yields a `WorkerCall`, the driver sends back the parsed reply or a
-`CallFailure`, or throws `ServerAway` in, and the plan's return value is the list of results. Both
-clients drive the same plans, so their behaviour under failure is the same:
+Both clients ask by `run_plan`, so their behaviour under failure is the same:
 
     piece answered ───────────────────────────────────────────────> its results
     piece killed the worker ──> its items one by one ──> answered ─> result
@@ -12,7 +10,7 @@ clients drive the same plans, so their behaviour under failure is the same:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -43,8 +41,8 @@ class WorkerCall(Generic[R]):
     """Name of the worker that is asked: `FamilySpec.lane`."""
 
 
-Plan = Generator[WorkerCall[Any], "list[Any] | CallFailure", list[R]]
-"""Yields what to ask; the driver sends back the results of each call, or why there are none."""
+Ask = Callable[[WorkerCall[Any]], Awaitable["list[Any] | CallFailure"]]
+"""Asks the worker: returns a call's results, or why there are none. Raises `ServerAway`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,25 +64,28 @@ class Operation(Generic[T, R]):
     """Most items in one frame to a worker."""
 
 
-def run_plan(operation: Operation[T, R], items: Sequence[T]) -> Plan[R]:
+async def run_plan(ask: Ask, operation: Operation[T, R], items: Sequence[T]) -> list[R]:
     """Ask for all items in pieces; after a failure, for the items of that piece one by one."""
     results: list[R] = []
     for piece in _pieces(items, operation):
-        outcome = yield _call(operation, piece)
+        outcome = await ask(_call(operation, piece))
         if not isinstance(outcome, CallFailure):
             results += outcome
         elif len(piece) == 1:
-            results += yield from _alone(operation, piece[0], outcome)
+            results += await _alone(ask, operation, piece[0], outcome)
         else:
             for item in piece:
-                results += yield from _alone(operation, item, (yield _call(operation, [item])))
+                first = await ask(_call(operation, [item]))
+                results += await _alone(ask, operation, item, first)
     return results
 
 
-def _alone(operation: Operation[T, R], item: T, outcome: list[R] | CallFailure) -> Plan[R]:
+async def _alone(
+    ask: Ask, operation: Operation[T, R], item: T, outcome: list[R] | CallFailure
+) -> list[R]:
     """The result of an item asked alone. A crash may be somebody else's kill: it is asked again."""
     if outcome is CallFailure.CRASHED:
-        outcome = yield _call(operation, [item])
+        outcome = await ask(_call(operation, [item]))
     return [operation.failed(outcome)] if isinstance(outcome, CallFailure) else outcome
 
 

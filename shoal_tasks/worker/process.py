@@ -1,10 +1,12 @@
-"""Starts and ends the worker's process. Shared by both clients."""
+"""Starts and ends the worker's process, and moves bytes to it and from it, for both clients."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Final
 
@@ -13,9 +15,12 @@ import shoal_wire
 from shoal_base.children import SAFE_PATH, python
 from shoal_base.extras import missing_for_tasks
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.worker.frames import READ_BYTES
 
-REAP_SECONDS: Final = 5.0
-"""Longest wait for the end of a worker that was killed."""
+_REAP_SECONDS: Final = 5.0
+"""Longest wait for the end of a worker that was killed; nearly always it has ended at once."""
+_REAP_POLL_SECONDS: Final = 0.01
+"""Pause between two looks at it: a child's end has no event on every platform."""
 _ALL_HAVE: Final = {
     "MKL_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -82,13 +87,75 @@ class WorkerProcess:
         """Return whether the process has ended; collects its status, so that no zombie stays."""
         return self._popen.poll() is not None
 
-    def wait(self, timeout_seconds: float) -> bool:
-        """Block until the process has ended, at most so long; False when it has not."""
-        try:
-            self._popen.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+
+class Pipes(ABC):
+    """One client's worker of the moment: its process and its pipes.
+
+    How a client waits, and by which clock, is its own.
+    """
+
+    def __init__(self) -> None:
+        self.process: WorkerProcess | None = None
+        self._deadline = 0.0
+
+    @abstractmethod
+    def now(self) -> float:
+        """Return the seconds of the client's clock."""
+
+    @abstractmethod
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+
+    @abstractmethod
+    async def ready(self, descriptor: int, deadline: float, *, is_to_write: bool) -> None:
+        """Wait for one end of a pipe. Raises TimeoutError past the deadline, in `now`'s seconds."""
+
+    def launch(self, *, is_of_a_judge: bool) -> int:
+        """Start a process and return its pid. Raises as `WorkerProcess`.
+
+        Not in a helper thread: the kernel would end the worker together with that thread.
+        """
+        self.process = process = WorkerProcess(is_of_a_judge=is_of_a_judge)
+        return process.pid
+
+    async def send(self, data: bytes, seconds: float) -> None:
+        """Write all. The deadline is for this and for every `receive` up to the next.
+
+        Raises OSError, past the deadline a TimeoutError.
+        """
+        self._deadline = self.now() + seconds
+        # The worker reads a frame to its end before it writes one, so this cannot lock up.
+        rest = memoryview(data)
+        while True:
+            descriptor = self._running().write_fd
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[os.write(descriptor, rest) :]
+            if not rest:
+                return
+            await self.ready(descriptor, self._deadline, is_to_write=True)
+
+    async def receive(self) -> bytes:
+        """Return what there is, and nothing at the end of file. Raises as `send`."""
+        descriptor = self._running().read_fd
+        await self.ready(descriptor, self._deadline, is_to_write=False)
+        return os.read(descriptor, READ_BYTES)
+
+    async def kill(self) -> None:
+        """End the process and collect its status; harmless without one."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.kill()
+        os.close(process.write_fd)
+        os.close(process.read_fd)
+        deadline = self.now() + _REAP_SECONDS
+        while not process.reaped() and self.now() < deadline:
+            await self.pause(_REAP_POLL_SECONDS)
+
+    def _running(self) -> WorkerProcess:
+        if self.process is None:
+            raise BrokenPipeError("the task worker is gone")
+        return self.process
 
 
 def _operators() -> dict[str, str]:

@@ -1,43 +1,50 @@
 """The trainer's task worker: synchronous, one caller, one request at a time.
 
 What is asked, and what becomes of a worker that does not answer, is in `task_plans` and
-`conversation`; here are the pipes and the clock.
+`conversation`; here is how this client waits. It has no event loop: `_done` runs their coroutines.
 """
 
 from __future__ import annotations
 
 import functools
-import os
-import random
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from shoal_tasks.errors import ServerAway
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import Split, TaskCoordinates, WorkerReport
-from shoal_tasks.worker import conversation as talk
 from shoal_tasks.worker.away import conversations
-from shoal_tasks.worker.frames import READ_BYTES
-from shoal_tasks.worker.plan import Plan
-from shoal_tasks.worker.process import REAP_SECONDS, WorkerProcess
+from shoal_tasks.worker.conversation import Conversation
+from shoal_tasks.worker.plan import CallFailure, WorkerCall
+from shoal_tasks.worker.process import Pipes
 from shoal_tasks.worker.task_plans import TaskPlans
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _done(
-    plan: Callable[Concatenate[TaskPlans, P], Plan[R]],
-) -> Callable[Concatenate[SyncTaskWorker, P], list[R]]:
+def _done(work: Coroutine[Any, Any, R]) -> R:
+    """Do what a coroutine does, all of whose waits block: it never leaves off in the middle."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: R = done.value
+        return result
+    raise RuntimeError("the work waits for an event loop")
+
+
+def _method(
+    plan: Callable[Concatenate[TaskPlans, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[SyncTaskWorker, P], R]:
     """Return the method of a client that does what a plan says."""
 
     @functools.wraps(plan)
-    def method(self: SyncTaskWorker, /, *given: P.args, **named: P.kwargs) -> list[R]:
-        return self._drive(plan(self._plans, *given, **named))
+    def method(self: SyncTaskWorker, /, *given: P.args, **named: P.kwargs) -> R:
+        return _done(plan(self._plans, *given, **named))
 
     return method
 
@@ -54,47 +61,41 @@ class SyncTaskWorker:
         families: Sequence[FamilySpec],
         *,
         limits: WorkerLimits | None = None,
-        digest_cache_size: int = 65_536,
     ) -> None:
-        self._plans = TaskPlans(families, digest_cache_size=digest_cache_size)
-        talks = conversations(self._plans.specs, limits or WorkerLimits(), time.monotonic)
-        self._lanes = {lane: _Lane(one) for lane, one in talks.items()}
-        self._first = next(iter(self._lanes.values()))
+        self._plans = TaskPlans(families, self._ask)
+        self._talks = conversations(self._plans.specs, limits or WorkerLimits(), BlockingPipes)
+        self._first = next(iter(self._talks.values()))
 
     def start(self) -> WorkerReport:
         """Start the worker unless it runs, and those of judges: what is wrong with one is said now.
 
         Raises `FamilyError` where one refuses a family.
         """
-        report = self._first.follow(self._first.conversation.start())
-        for lane in self._lanes.values():
-            if lane.conversation.is_of_a_judge:
-                lane.follow(lane.conversation.start())
+        report = _done(_closing(self._first, self._first.start()))
+        for talk in self._talks.values():
+            if talk.is_of_a_judge:
+                _done(_closing(talk, talk.start()))
         return report
 
     @property
     def report(self) -> WorkerReport | None:
         """The latest worker's report about itself; None before the first start."""
-        return self._first.conversation.report
+        return self._first.report
 
     @property
     def num_restarts(self) -> int:
         """Workers started after the first."""
-        return self._first.conversation.num_restarts
+        return self._first.num_restarts
 
-    draw = _done(TaskPlans.draw)
-    held_out = _done(TaskPlans.held_out)
-    asked = _done(TaskPlans.asked)
-    items = _done(TaskPlans.items)
-    questions = _done(TaskPlans.questions)
-    question_digests = _done(TaskPlans.question_digests)
-    score = _done(TaskPlans.score)
-    play = _done(TaskPlans.play)
-
-    def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
-        """Draw one held-out task with its question. Raises `GenerationError`: there is none."""
-        (drawn,) = self._drive(self._plans.draw_for_judge(rng))
-        return drawn
+    draw = _method(TaskPlans.draw)
+    held_out = _method(TaskPlans.held_out)
+    asked = _method(TaskPlans.asked)
+    items = _method(TaskPlans.items)
+    questions = _method(TaskPlans.questions)
+    question_digests = _method(TaskPlans.question_digests)
+    score = _method(TaskPlans.score)
+    play = _method(TaskPlans.play)
+    draw_for_judge = _method(TaskPlans.draw_for_judge)
 
     def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Split]:
         """Return the use of each task's question. Raises `GenerationError` as `items` does."""
@@ -102,8 +103,8 @@ class SyncTaskWorker:
 
     def close(self) -> None:
         """End the worker and collect its status. A later call would start another."""
-        for lane in self._lanes.values():
-            lane.close()
+        for talk in self._talks.values():
+            _done(talk.stop())
 
     def __enter__(self) -> Self:
         self.start()
@@ -117,103 +118,40 @@ class SyncTaskWorker:
     ) -> None:
         self.close()
 
-    def _drive(self, plan: Plan[R]) -> list[R]:
-        try:
-            call = next(plan)
-            while True:
-                lane = self._lanes[call.lane]
-                try:
-                    outcome = lane.follow(lane.conversation.request(call))
-                except ServerAway as error:
-                    call = plan.throw(error)
-                else:
-                    call = plan.send(outcome)
-        except StopIteration as done:
-            results: list[R] = done.value
-            return results
+    async def _ask(self, call: WorkerCall[R]) -> list[R] | CallFailure:
+        talk = self._talks[call.lane]
+        return await _closing(talk, talk.request(call))
 
 
-class _Lane:
-    """One worker process."""
+async def _closing(talk: Conversation, work: Coroutine[Any, Any, R]) -> R:
+    """Do the work, and end the worker if anything but its server being away cuts that short.
 
-    def __init__(self, conversation: talk.Conversation) -> None:
-        self.conversation = conversation
-        self.pipes = _Pipes()
-
-    def close(self) -> None:
-        """End the worker and collect its status."""
-        self.follow(self.conversation.stop())
-
-    def follow(self, steps: talk.Steps[R]) -> R:
-        """Do the steps; return what they are for."""
-        try:
-            step = next(steps)
-            while True:
-                step = steps.send(self.pipes.do(step))
-        except StopIteration as done:
-            result: R = done.value
-            return result
-        except ServerAway:
-            raise
-        except BaseException:
-            # An interrupt in the middle: the reply still in the pipe must not answer the next call.
-            self.close()
-            raise
+    After an interrupt in the middle the reply still in the pipe must not answer the next call.
+    """
+    try:
+        return await work
+    except ServerAway:
+        raise
+    except BaseException:
+        await talk.stop()
+        raise
 
 
-class _Pipes:
-    """Does the steps of a conversation: the process of the moment, its pipes and the clock."""
+class BlockingPipes(Pipes):
+    """Pipes whose every wait blocks the thread."""
 
-    def __init__(self) -> None:
-        self.process: WorkerProcess | None = None
-        self._unsent = memoryview(b"")
-        self._deadline = 0.0
+    def now(self) -> float:
+        """Return the monotonic clock's seconds."""
+        return time.monotonic()
 
-    def do(self, step: talk.Step) -> talk.Outcome:
-        """Do one step and return its outcome."""
-        try:
-            match step:
-                case talk.Pause():
-                    time.sleep(step.seconds)
-                case talk.Launch():
-                    self.process = WorkerProcess(is_of_a_judge=step.is_of_a_judge)
-                    return self.process.pid
-                case talk.Send():
-                    # Goes out while waiting for the answer.
-                    self._unsent = memoryview(step.data)
-                    self._deadline = time.monotonic() + step.seconds
-                case talk.Receive():
-                    return self._receive()
-                case talk.Kill():
-                    self._kill()
-        except OSError as error:
-            return error
-        return None
+    async def pause(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)  # noqa: ASYNC251  no event loop runs here
 
-    def _receive(self) -> bytes:
-        assert self.process is not None
-        while True:
-            readable, writable = self._wait(self.process)
-            if writable:
-                self._unsent = self._unsent[os.write(self.process.write_fd, self._unsent) :]
-            if readable:
-                return os.read(self.process.read_fd, READ_BYTES)
-
-    def _wait(self, process: WorkerProcess) -> tuple[bool, bool]:
+    async def ready(self, descriptor: int, deadline: float, *, is_to_write: bool) -> None:
+        """Wait for one end of a pipe."""
         poll = select.poll()
-        poll.register(process.read_fd, select.POLLIN)
-        if self._unsent:
-            poll.register(process.write_fd, select.POLLOUT)
-        left = self._deadline - time.monotonic()
-        events = dict(poll.poll(left * 1000)) if left > 0 else {}
-        if not events:
+        poll.register(descriptor, select.POLLOUT if is_to_write else select.POLLIN)
+        left = deadline - self.now()
+        if left <= 0 or not poll.poll(left * 1000):
             raise TimeoutError("the task worker did not answer in time")
-        return process.read_fd in events, process.write_fd in events
-
-    def _kill(self) -> None:
-        process, self.process = self.process, None
-        if process is not None:
-            process.kill()
-            os.close(process.write_fd)
-            os.close(process.read_fd)
-            process.wait(REAP_SECONDS)

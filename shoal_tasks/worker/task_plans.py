@@ -35,7 +35,7 @@ from shoal_tasks.worker.operations import (
     play_operation,
     score_operation,
 )
-from shoal_tasks.worker.plan import Operation, Plan, run_plan
+from shoal_tasks.worker.plan import Ask, Operation, run_plan
 from shoal_wire.digests import question_digest
 from shoal_wire.limits import MAX_COMPLETION_BYTES
 from shoal_wire.types import Digest
@@ -57,19 +57,22 @@ _SEEDS_WITHOUT_NEWS: Final = 512
 class TaskPlans:
     """One client's requests to its worker. All raise `UnknownFamily` for a family not given."""
 
-    def __init__(self, families: Sequence[FamilySpec], *, digest_cache_size: int) -> None:
+    def __init__(self, families: Sequence[FamilySpec], ask: Ask) -> None:
         """Raises ValueError without families or when two have one name."""
+        self._ask = ask
         checked = ConfiguredFamilies(families)
         self.specs, self._by_name = checked.specs, checked.by_name
         self._is_evaluated: dict[str, bool] = {}
         self._item = item_operation(checked)
         self._score = score_operation(checked)
         self._play = play_operation(checked)
-        self._digests: BoundedDict[TaskCoordinates, Digest] = BoundedDict(digest_cache_size)
+        self._digests: BoundedDict[TaskCoordinates, Digest] = BoundedDict(
+            1 << 16
+        )  # some 15 MiB; a guess
 
-    def draw(
+    async def draw(
         self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
-    ) -> Plan[tuple[TaskCoordinates, str]]:
+    ) -> list[tuple[TaskCoordinates, str]]:
         """Draw fresh training tasks of all, or some, families with their questions, by
         `draw_coordinates`.
 
@@ -81,15 +84,15 @@ class TaskPlans:
         left = families or self.specs
         while True:
             try:
-                return (yield from self._draw(rng, count, left))
+                return await self._draw(rng, count, left)
             except ServerAway as away:
                 left = [spec for spec in left if spec.lane != away.lane]
                 if not left:
                     raise
 
-    def _draw(
+    async def _draw(
         self, rng: random.Random, count: int, families: Sequence[FamilySpec]
-    ) -> Plan[tuple[TaskCoordinates, str]]:
+    ) -> list[tuple[TaskCoordinates, str]]:
         tasks = [draw_coordinates(rng, families) for _ in range(count)]
         drawn: list[tuple[TaskCoordinates, str] | None] = [None] * count
         other: list[tuple[TaskCoordinates, str] | None] = [None] * count
@@ -97,7 +100,7 @@ class TaskPlans:
         for _ in range(_MAX_DRAWS):
             missing = [place for place in range(count) if drawn[place] is None]
             asked = [task for place in missing for task in candidates[place]]
-            made = iter((yield from run_plan(self._item, asked)))
+            made = iter(await run_plan(self._ask, self._item, asked))
             for place in missing:
                 for task, item in zip(candidates[place], made, strict=False):
                     if isinstance(item, TaskItem):
@@ -111,9 +114,9 @@ class TaskPlans:
                 candidates[place] = [training_coordinates(rng, spec) for _ in range(_TRIES)]
         return _require_all(tasks, [one or last for one, last in zip(drawn, other, strict=True)])
 
-    def held_out(
+    async def held_out(
         self, per_family: int, *, first_seed: int = 0, families: Sequence[FamilySpec] = ()
-    ) -> Plan[tuple[TaskCoordinates, str]]:
+    ) -> list[tuple[TaskCoordinates, str]]:
         """Find the evaluation's tasks: of each family the first held-out ones.
 
         None of a family that has too few different ones, as `num_held_out_needed` counts, or whose
@@ -122,12 +125,12 @@ class TaskPlans:
         found: list[tuple[TaskCoordinates, str]] = []
         for spec in families or self.specs:
             with contextlib.suppress(ServerAway):
-                found += yield from self._held_out_of(spec, per_family, first_seed)
+                found += await self._held_out_of(spec, per_family, first_seed)
         return found
 
-    def _held_out_of(
+    async def _held_out_of(
         self, spec: FamilySpec, wanted: int, first_seed: int
-    ) -> Plan[tuple[TaskCoordinates, str]]:
+    ) -> list[tuple[TaskCoordinates, str]]:
         needed = num_held_out_needed(spec)
         last_seed = min(first_seed + max(_SEEDS, _SEEDS_EACH * wanted), JUDGE_SEED_MIN)
         found: list[tuple[TaskCoordinates, str]] = []
@@ -137,7 +140,7 @@ class TaskPlans:
         for start in range(first_seed, last_seed, MAX_ITEMS_PER_FRAME):
             seeds = range(start, min(start + MAX_ITEMS_PER_FRAME, last_seed))
             tasks = [coordinates(spec, seed) for seed in seeds]
-            made = yield from run_plan(self._item, tasks)
+            made = await run_plan(self._ask, self._item, tasks)
             for task, item in zip(tasks, made, strict=True):
                 if not isinstance(item, TaskItem):
                     continue
@@ -153,52 +156,53 @@ class TaskPlans:
                 break
         return found[:wanted] if len(different) >= needed else []
 
-    def evaluated(self) -> Plan[FamilySpec]:
+    async def evaluated(self) -> list[FamilySpec]:
         """Find the families that have enough held-out questions; remembered, each when known."""
         for spec in self.specs:
             if spec.name not in self._is_evaluated:
                 with contextlib.suppress(ServerAway):
-                    found = yield from self._held_out_of(spec, num_held_out_needed(spec), 0)
+                    found = await self._held_out_of(spec, num_held_out_needed(spec), 0)
                     self._is_evaluated[spec.name] = bool(found)
         return [spec for spec in self.specs if self._is_evaluated.get(spec.name)]
 
-    def draw_for_judge(self, rng: random.Random) -> Plan[tuple[TaskCoordinates, str]]:
-        """Draw one held-out task from a judge's seeds, by `judge_coordinates`.
+    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Draw one held-out task with its question, from a judge's seeds.
 
         Raises `GenerationError` where no family has enough held-out questions.
         """
         # Two judges of a local family need not agree, so a record by one would say little.
-        families = [spec for spec in (yield from self.evaluated()) if not spec.is_local]
+        families = [spec for spec in await self.evaluated() if not spec.is_local]
         if not families:
             raise GenerationError("no family of this swarm is large enough to be judged on")
         spec = self._by_name[judge_coordinates(rng, families).family]
         for _ in range(_MAX_DRAWS):
             tasks = [judge_coordinates(rng, [spec]) for _ in range(_TRIES)]
-            made = yield from run_plan(self._item, tasks)
+            made = await run_plan(self._ask, self._item, tasks)
             for task, item in zip(tasks, made, strict=True):
                 if isinstance(item, TaskItem) and item.part is Split.HELD_OUT:
-                    return [(task, item.question)]
+                    return task, item.question
         raise GenerationError(f"{spec.name}: no held-out question among a judge's seeds")
 
-    def asked(self, tasks: Sequence[TaskCoordinates]) -> Plan[tuple[str, Split]]:
+    async def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
         """Return each task's question, and what it may be used for.
 
         Of those of a server that is away nothing can be said. Raises `GenerationError` as `items`
         does.
         """
         nothing = TaskItem(question="", answer=None, example=None, part=Split.AWAY)
-        made = yield from self._apart(self._item, tasks, lambda _away: nothing)
+        made = await self._apart(self._item, tasks, lambda _away: nothing)
         return [(item.question, item.part) for item in _require_all(tasks, made)]
 
-    def items(self, tasks: Sequence[TaskCoordinates]) -> Plan[TaskItem]:
+    async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
         """Return the tasks. Raises `GenerationError` where a generator fails on one."""
-        return _require_all(tasks, (yield from run_plan(self._item, tasks)))
+        made = await run_plan(self._ask, self._item, tasks)
+        return _require_all(tasks, made)
 
-    def questions(self, tasks: Sequence[TaskCoordinates]) -> Plan[str]:
+    async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """Return the tasks' questions. Raises as `items`."""
-        return [item.question for item in (yield from self.items(tasks))]
+        return [item.question for item in await self.items(tasks)]
 
-    def question_digests(self, tasks: Sequence[TaskCoordinates]) -> Plan[Digest]:
+    async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
         """16-byte digests of the questions, cached; empty where the generator fails on a task.
 
         Raises `WorkerUnavailable` on a task that is only too slow here: that says nothing about
@@ -207,7 +211,7 @@ class TaskPlans:
         # The cache may lose entries while the worker is asked, so what it holds is taken before.
         known = {task: self._digests.get(task) for task in tasks}
         missing = [task for task, digest in known.items() if digest is None]
-        made = yield from run_plan(self._item, missing)
+        made = await run_plan(self._ask, self._item, missing)
         if TIMED_OUT_ERROR in made:
             raise WorkerUnavailable("a task takes too long to make")
         for task, item in zip(missing, made, strict=True):
@@ -221,41 +225,39 @@ class TaskPlans:
         found = [self._digests.get(task) for task in tasks]
         return None if None in found else [digest for digest in found if digest is not None]
 
-    def score(self, requests: Sequence[ScoreRequest]) -> Plan[ScoreResult]:
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Rewards, in order: one result a request, whatever happens to the worker meanwhile.
 
         What is asked twice is scored once: a group's answers are often equal. Where a server is
         away, all that it was to score here gets 0: a group of which it scored a part would teach.
         """
-        return (
-            yield from self._apart(
-                self._score,
-                requests,
-                lambda away: ScoreResult(reward=0.0, error=str(away), waits=not away.was_asked),
-            )
+        return await self._apart(
+            self._score,
+            requests,
+            lambda away: ScoreResult(reward=0.0, error=str(away), waits=not away.was_asked),
         )
 
-    def play(self, requests: Sequence[PlayRequest]) -> Plan[Play]:
+    async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
         """Return the answers of environments, in order; see `PlayRequest`.
 
         Messages that are longer than any completion may be end their game: nobody could share it.
         """
         fitting = [one for one in requests if play_chars(one) <= MAX_COMPLETION_BYTES]
-        played = yield from self._apart(self._play, fitting, lambda away: Play.over(str(away)))
+        played = await self._apart(self._play, fitting, lambda away: Play.over(str(away)))
         plays = dict(zip(fitting, played, strict=True))
         return [
             plays.get(request) or Play.over("the messages are too long") for request in requests
         ]
 
-    def _apart(
+    async def _apart(
         self, operation: Operation[T, R], items: Sequence[T], instead: Callable[[ServerAway], R]
-    ) -> Plan[R]:
+    ) -> list[R]:
         """Ask for different items once each; those of a server that is away get `instead`."""
         results: dict[T, R] = {}
         left = list(dict.fromkeys(items))
         while left:
             try:
-                results |= zip(left, (yield from run_plan(operation, left)), strict=True)
+                results |= zip(left, await run_plan(self._ask, operation, left), strict=True)
                 break
             except ServerAway as away:
                 there = [item for item in left if operation.lane(item) == away.lane]

@@ -12,14 +12,10 @@ peer.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import random
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import trio
 
@@ -27,11 +23,10 @@ from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import TaskCoordinates, WorkerReport
-from shoal_tasks.worker import conversation as talk
 from shoal_tasks.worker.away import conversations
-from shoal_tasks.worker.frames import READ_BYTES
-from shoal_tasks.worker.plan import CallFailure, Plan, WorkerCall
-from shoal_tasks.worker.process import REAP_SECONDS, WorkerProcess
+from shoal_tasks.worker.conversation import Conversation
+from shoal_tasks.worker.plan import CallFailure, WorkerCall
+from shoal_tasks.worker.process import Pipes
 from shoal_tasks.worker.task_plans import TaskPlans
 from shoal_wire.types import Digest
 
@@ -41,17 +36,17 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_REAP_POLL_SECONDS: Final = 0.01
 
-
-def _done(
-    plan: Callable[Concatenate[TaskPlans, P], Plan[R]],
-) -> Callable[Concatenate[TrioTaskWorker, P], Coroutine[Any, Any, list[R]]]:
-    """Return the method of a client that does what a plan says."""
+def _method(
+    plan: Callable[Concatenate[TaskPlans, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[TrioTaskWorker, P], Coroutine[Any, Any, R]]:
+    """Return the method of a client that does what a plan says, within a caller's patience."""
 
     @functools.wraps(plan)
-    async def method(self: TrioTaskWorker, /, *given: P.args, **named: P.kwargs) -> list[R]:
-        return await self._drive(plan(self._plans, *given, **named))
+    async def method(self: TrioTaskWorker, /, *given: P.args, **named: P.kwargs) -> R:
+        with trio.move_on_after(self._patience_seconds):
+            return await plan(self._plans, *given, **named)
+        raise WorkerUnavailable("the task worker did not answer in time")
 
     return method
 
@@ -81,11 +76,10 @@ class TrioTaskWorker:
         limits: WorkerLimits | None = None,
         max_waiting: int = 64,
         patience_seconds: float = 30.0,
-        digest_cache_size: int = 65_536,
     ) -> None:
-        self._plans = TaskPlans(families, digest_cache_size=digest_cache_size)
+        self._plans = TaskPlans(families, self._ask)
         limits = limits or WorkerLimits()
-        talks = conversations(self._plans.specs, limits, time.monotonic)
+        talks = conversations(self._plans.specs, limits, TrioPipes)
         self._lanes = {lane: _Lane(one, max_waiting) for lane, one in talks.items()}
         self._first = next(iter(self._lanes.values()))
         self._patience_seconds = patience_seconds
@@ -123,54 +117,36 @@ class TrioTaskWorker:
                     await lane.was_brought_up.wait()
             task_status.started(report)
 
-    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
-        """Draw one held-out task with its question. Raises `GenerationError`: there is none."""
-        (drawn,) = await self._drive(self._plans.draw_for_judge(rng))
-        return drawn
-
-    items = _done(TaskPlans.items)
-    questions = _done(TaskPlans.questions)
-    question_digests = _done(TaskPlans.question_digests)
-    score = _done(TaskPlans.score)
-    play = _done(TaskPlans.play)
+    draw_for_judge = _method(TaskPlans.draw_for_judge)
+    items = _method(TaskPlans.items)
+    questions = _method(TaskPlans.questions)
+    question_digests = _method(TaskPlans.question_digests)
+    score = _method(TaskPlans.score)
+    play = _method(TaskPlans.play)
 
     def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
         """The same without asking anybody; None unless all are in the cache."""
         return self._plans.known_digests(tasks)
 
-    async def _drive(self, plan: Plan[R]) -> list[R]:
-        with trio.move_on_after(self._patience_seconds):
-            try:
-                call = next(plan)
-                while True:
-                    try:
-                        outcome = await self._lanes[call.lane].submit(call)
-                    except ServerAway as error:
-                        call = plan.throw(error)
-                    else:
-                        call = plan.send(outcome)
-            except StopIteration as done:
-                results: list[R] = done.value
-                return results
-        raise WorkerUnavailable("the task worker did not answer in time")
+    async def _ask(self, call: WorkerCall[R]) -> list[R] | CallFailure:
+        return await self._lanes[call.lane].submit(call)
 
 
 class _Lane:
     """One worker process and those who wait for it. Another's server never holds this one up."""
 
-    def __init__(self, conversation: talk.Conversation, max_waiting: int) -> None:
+    def __init__(self, conversation: Conversation, max_waiting: int) -> None:
         self.conversation = conversation
         self.was_brought_up = trio.Event()
         """Set once the worker is up, or left out, for the first time."""
         self._is_starting = False
-        self._pipes = _Pipes()
         # Full means refused: a caller that cannot be served soon should not wait for it.
         self._send, self._receive = trio.open_memory_channel[_Job](max_waiting)
 
     async def start(self) -> WorkerReport:
         """Start the worker. Raises `FamilyError`, `WorkerUnavailable`."""
         try:
-            return await self._follow(self.conversation.start())
+            return await self.conversation.start()
         except BaseException:
             await self._end(None)
             raise
@@ -189,7 +165,7 @@ class _Lane:
 
     async def _end(self, current: _Job | None) -> None:
         self._refuse_waiting(current)
-        await self._follow(self.conversation.stop())
+        await self.conversation.stop()
 
     async def submit(self, call: WorkerCall[R]) -> list[R] | CallFailure:
         """Ask the worker. Raises `WorkerUnavailable`, at once while a server's worker starts."""
@@ -217,7 +193,7 @@ class _Lane:
             await self._bring_up()
             return
         try:
-            job.outcome = await self._follow(self.conversation.request(job.call))
+            job.outcome = await self.conversation.request(job.call)
         except ServerAway as error:
             job.error = error
         except (WorkerUnavailable, FamilyError) as error:
@@ -236,7 +212,7 @@ class _Lane:
             return
         self._is_starting = True
         try:
-            await self._follow(self.conversation.bring_up())
+            await self.conversation.bring_up()
         except ServerAway:
             pass  # the conversation has logged why
         finally:
@@ -244,15 +220,6 @@ class _Lane:
 
     def _starts(self) -> ServerAway:
         return ServerAway("its worker starts", self.conversation.lane)
-
-    async def _follow(self, steps: talk.Steps[R]) -> R:
-        try:
-            step = next(steps)
-            while True:
-                step = steps.send(await self._pipes.do(step))
-        except StopIteration as done:
-            result: R = done.value
-            return result
 
     def _refuse_waiting(self, current: _Job | None) -> None:
         """Nobody may wait for an answer that cannot come any more."""
@@ -268,67 +235,25 @@ class _Lane:
             job.done.set()
 
 
-class _Pipes:
-    """Does the steps of a conversation: the process of the moment, its pipes and the clock."""
+class TrioPipes(Pipes):
+    """Pipes whose waits leave the other tasks running."""
 
-    def __init__(self) -> None:
-        self._process: WorkerProcess | None = None
-        self._deadline = 0.0
+    def now(self) -> float:
+        """Return the seconds of Trio's clock."""
+        return trio.current_time()
 
-    async def do(self, step: talk.Step) -> talk.Outcome:
-        """Do one step and return its outcome."""
-        try:
-            match step:
-                case talk.Pause():
-                    await trio.sleep(step.seconds)
-                case talk.Launch():
-                    return self._launch(step)
-                case talk.Send():
-                    self._deadline = trio.current_time() + step.seconds
-                    await self._send(step.data)
-                case talk.Receive():
-                    return await self._receive()
-                case talk.Kill():
-                    await self._kill()
-        except trio.TooSlowError:
-            return TimeoutError("the task worker did not answer in time")
-        except OSError as error:
-            return error
-        return None
+    async def pause(self, seconds: float) -> None:
+        """Sleep."""
+        await trio.sleep(seconds)
 
-    def _launch(self, step: talk.Launch) -> int:
-        # Not in a helper thread: the kernel would end the worker together with that thread.
-        self._process = process = WorkerProcess(is_of_a_judge=step.is_of_a_judge)
-        return process.pid
+    async def ready(self, descriptor: int, deadline: float, *, is_to_write: bool) -> None:
+        """Wait for one end of a pipe."""
+        wait = trio.lowlevel.wait_writable if is_to_write else trio.lowlevel.wait_readable
+        with trio.move_on_at(deadline):
+            return await wait(descriptor)
+        raise TimeoutError("the task worker did not answer in time")
 
-    async def _send(self, data: bytes) -> None:
-        assert self._process is not None
-        # The worker reads a frame to its end before it writes one, so this cannot lock up.
-        rest = memoryview(data)
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                rest = rest[os.write(self._process.write_fd, rest) :]
-            if not rest:
-                return
-            with trio.fail_at(self._deadline):
-                await trio.lowlevel.wait_writable(self._process.write_fd)
-
-    async def _receive(self) -> bytes:
-        assert self._process is not None
-        with trio.fail_at(self._deadline):
-            await trio.lowlevel.wait_readable(self._process.read_fd)
-        return os.read(self._process.read_fd, READ_BYTES)
-
-    async def _kill(self) -> None:
+    async def kill(self) -> None:
         """Kill the worker and collect its status, also when cancelled."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        os.close(process.write_fd)
-        os.close(process.read_fd)
-        with trio.move_on_after(REAP_SECONDS) as scope:
-            scope.shield = True
-            # A child's end has no event on every platform; after a kill it comes at once.
-            while not process.reaped():  # noqa: ASYNC110
-                await trio.sleep(_REAP_POLL_SECONDS)
+        with trio.CancelScope(shield=True):
+            await super().kill()

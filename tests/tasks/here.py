@@ -16,7 +16,7 @@ from shoal_tasks.worker import serving
 from shoal_tasks.worker.answering import RequestAnswerer
 from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
 from shoal_tasks.worker.open_env import ServerPlayer, places_of
-from shoal_tasks.worker.plan import Plan
+from shoal_tasks.worker.plan import CallFailure, WorkerCall
 from shoal_tasks.worker.sync import SyncTaskWorker
 
 R = TypeVar("R")
@@ -50,16 +50,8 @@ class HereWorker(SyncTaskWorker):
         """Give back what the families hold."""
         self.answerer.rest()
 
-    def _drive(self, plan: Plan[R]) -> list[R]:
-        outcome: Any = None
-        try:
-            while True:
-                call = plan.send(outcome)
-                reply = self.answerer.answer(_sent(call.message))
-                outcome = call.parse(_sent(reply))
-        except StopIteration as done:
-            results: list[R] = done.value
-            return results
+    async def _ask(self, call: WorkerCall[R]) -> list[R] | CallFailure:
+        return call.parse(_sent(self.answerer.answer(_sent(call.message))))
 
 
 def _sent(message: Message) -> Message:

@@ -85,7 +85,7 @@ def test_the_nodes_first_question_finds_the_servers_worker_up(tmp_path: Path) ->
             talk = worker._lanes[spec.lane].conversation
             assert talk.report is not None
             # Nor does a batch pay for another start, once the server is back.
-            await worker._lanes[spec.lane]._follow(talk.stop())
+            await talk.stop()
             with pytest.raises(WorkerUnavailable, match="its worker starts"):
                 await worker.question_digests([coordinates(spec, SEED)])
             await until(lambda: not talk.needs_a_start)
@@ -276,7 +276,7 @@ class Clocked:
     def __init__(self, worker: SyncTaskWorker, spec: FamilySpec) -> None:
         self.now = 1e6
         self._worker = worker
-        worker._lanes[spec.lane].conversation._clock = lambda: self.now  # type: ignore[attr-defined]
+        worker._talks[spec.lane].pipes.now = lambda: self.now  # type: ignore[method-assign]
 
     def __enter__(self) -> Clocked:
         self._worker.start()

@@ -1,160 +1,84 @@
-"""The talk with a worker, step by step, without any process."""
+"""The talk with a worker without any process: what it is sent, how long it has, and the pauses.
+
+What becomes of workers that fail is in `test_clients`, with processes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+import trio
 
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.families import EASY
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import LOCAL, ROWS_GENERATOR, FamilySpec
 from shoal_tasks.worker.away import conversations
-from shoal_tasks.worker.conversation import (
-    Conversation,
-    Kill,
-    Launch,
-    Outcome,
-    Pause,
-    Receive,
-    Send,
-    Step,
-    Steps,
-)
+from shoal_tasks.worker.conversation import Conversation
 from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
-from shoal_tasks.worker.plan import CallFailure, WorkerCall
-
-R = TypeVar("R")
+from shoal_tasks.worker.plan import WorkerCall
+from shoal_tasks.worker.sync import BlockingPipes
+from shoal_tasks.worker.trio_client import TrioPipes
 
 LIMITS = WorkerLimits(
-    start_timeout_seconds=60.0,
-    request_timeout_seconds=15.0,
-    recycle_cpu_seconds=100,
-    max_restarts=6,
-    max_backoff_seconds=1.0,
+    start_timeout_seconds=60.0, request_timeout_seconds=15.0, max_restarts=6, max_backoff_seconds=1
 )
 READY = encode_frame({"ok": True, "layers": []})
-REPLY = encode_frame({"ok": True, "cpu_seconds": 100})
-SPENT = encode_frame({"ok": True, "cpu_seconds": 101})
 CALL: WorkerCall[str] = WorkerCall(message={"op": "ask"}, parse=lambda _reply: ["result"])
-LATE = TimeoutError()
-GONE = b""
 
 
-class Script:
-    """Does steps by heart: `reads` come one a `Receive`, an error instead of bytes likewise."""
+class Script(BlockingPipes):
+    """Pipes to nowhere: `reads` come one a `receive`, an error instead of bytes likewise."""
 
     def __init__(self, *reads: bytes | OSError) -> None:
+        super().__init__()
         self.reads = list(reads)
-        self.steps: list[Step] = []
+        self.launched: list[bool] = []
+        self.sent: list[tuple[Message, float]] = []
+        self.pauses: list[float] = []
 
-    def run(self, steps: Steps[R]) -> R:
-        try:
-            step = next(steps)
-            while True:
-                self.steps.append(step)
-                step = steps.send(self._outcome(step))
-        except StopIteration as done:
-            result: R = done.value
-            return result
+    def launch(self, *, is_of_a_judge: bool) -> int:
+        self.launched.append(is_of_a_judge)
+        return 7
 
-    def _outcome(self, step: Step) -> Outcome:
-        match step:
-            case Launch():
-                return 7
-            case Receive():
-                return self.reads.pop(0)
-            case _:
-                return None
+    async def send(self, data: bytes, seconds: float) -> None:
+        decoder = WorkerFrameDecoder()
+        decoder.feed(data)
+        self.sent.append((decoder.next_message() or {}, seconds))
 
-    def kinds(self) -> list[type[Step]]:
-        return [type(step) for step in self.steps]
+    async def receive(self) -> bytes:
+        read = self.reads.pop(0)
+        if isinstance(read, OSError):
+            raise read
+        return read
 
-    def sent(self) -> list[tuple[object, float]]:
-        """Operation and deadline of each message sent."""
-        found: list[tuple[object, float]] = []
-        for step in self.steps:
-            if isinstance(step, Send):
-                decoder = WorkerFrameDecoder()
-                decoder.feed(step.data)
-                message: Message = decoder.next_message() or {}
-                found.append((message["op"], step.seconds))
-        return found
-
-
-def conversation() -> Conversation:
-    return Conversation(EASY, LIMITS)
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
 
 
 def test_a_worker_is_launched_set_up_and_asked_within_their_deadlines() -> None:
-    talk, script = conversation(), Script(READY, REPLY, REPLY)
-    assert script.run(talk.request(CALL)) == ["result"]
-    assert script.run(talk.request(CALL)) == ["result"]
-    assert script.kinds() == [Launch, Send, Receive, Send, Receive, Send, Receive]
-    assert script.sent() == [("setup", 60.0), ("ask", 15.0), ("ask", 15.0)]
-    assert talk.report is not None and talk.report.pid == 7
-    assert talk.num_restarts == 0
-
-
-def test_a_reply_may_come_in_any_pieces() -> None:
-    pieces = [bytes([byte]) for byte in READY + REPLY]
-    assert Script(*pieces).run(conversation().request(CALL)) == ["result"]
+    reply = [bytes([byte]) for byte in encode_frame({"ok": True})]  # in any pieces
+    script = Script(READY, *reply, *reply)
+    talk = Conversation(EASY, LIMITS, script)
+    for _ in range(2):
+        assert trio.run(talk.request, CALL) == ["result"]
+    assert [(sent["op"], seconds) for sent, seconds in script.sent] == [
+        ("setup", 60.0),
+        ("ask", 15.0),
+        ("ask", 15.0),
+    ]
+    assert talk.report is not None and (talk.report.pid, talk.num_restarts) == (7, 0)
 
 
 def test_pauses_between_starts_double_up_to_a_limit_and_then_it_is_given_up() -> None:
-    script = Script(LATE, GONE, BrokenPipeError(), b"\xff" * 8, GONE, GONE)
+    script = Script(TimeoutError(), b"", BrokenPipeError(), b"\xff" * 8, b"", b"")
     with pytest.raises(WorkerUnavailable, match="does not start"):
-        script.run(conversation().start())
-    pauses = [step.seconds for step in script.steps if isinstance(step, Pause)]
-    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0]
-    assert script.kinds().count(Launch) == script.kinds().count(Kill) == 6
-
-
-@pytest.mark.parametrize(
-    ("reads", "failure"),
-    [
-        ([LATE], CallFailure.TIMED_OUT),
-        ([REPLY[:-1], LATE], CallFailure.TIMED_OUT),
-        ([GONE], CallFailure.CRASHED),
-        ([REPLY[:-1], GONE], CallFailure.CRASHED),
-        ([BrokenPipeError()], CallFailure.CRASHED),
-        ([b"\xff" * 8], CallFailure.CRASHED),
-        ([encode_frame({"ok": False})], CallFailure.CRASHED),
-    ],
-)
-def test_a_request_that_fails_kills_and_the_next_starts_another(
-    reads: Sequence[bytes | OSError], failure: CallFailure
-) -> None:
-    talk, script = conversation(), Script(READY, *reads, READY, REPLY)
-    assert script.run(talk.request(CALL)) is failure
-    assert script.kinds()[-1] is Kill
-    # What was left of the first one's reply is not taken for the second's.
-    assert script.run(talk.request(CALL)) == ["result"]
-    assert talk.num_restarts == 1
-
-
-def test_a_worker_whose_processor_time_is_used_up_is_replaced_before_the_next_request() -> None:
-    talk, script = conversation(), Script(READY, REPLY, SPENT, READY, REPLY)
-    for _ in range(2):
-        assert script.run(talk.request(CALL)) == ["result"]
-    assert Kill not in script.kinds()
-    script.steps.clear()
-    assert script.run(talk.request(CALL)) == ["result"]
-    assert script.kinds()[:2] == [Kill, Launch]
-    assert talk.num_restarts == 1
-
-
-def test_the_next_start_after_a_stop_is_anothers() -> None:
-    talk, script = conversation(), Script(READY, READY)
-    script.run(talk.start())
-    script.run(talk.start())
-    script.run(talk.stop())
-    script.run(talk.start())
-    assert script.kinds() == [Launch, Send, Receive, Kill, Launch, Send, Receive]
-    assert talk.num_restarts == 1
+        trio.run(Conversation(EASY, LIMITS, script).start)
+    assert script.pauses == [0.1, 0.2, 0.4, 0.8, 1.0]
+    assert len(script.launched) == 6
 
 
 def test_a_judge_has_a_worker_of_its_own_with_limits_of_its_own() -> None:
@@ -171,19 +95,30 @@ def test_a_judge_has_a_worker_of_its_own_with_limits_of_its_own() -> None:
         },
         reward_path="/judge.py",
     )
-    talks = conversations([judged, *EASY], LIMITS, clock=lambda: 0.0)
+    talks = conversations([judged, *EASY], LIMITS, lambda: Script(READY))
     assert list(talks) == ["", "/judge.py"], "the others' worker is the first"
     for talk, families, limits in (
         (talks[""], EASY, LIMITS),
-        (talks["/judge.py"], [judged], LIMITS.of_a_judge()),
+        (talks["/judge.py"], (judged,), LIMITS.of_a_judge()),
     ):
-        script = Script(READY)
-        script.run(talk.start())
-        launch, sent = script.steps[0], script.steps[1]
-        assert launch == Launch(is_of_a_judge=limits != LIMITS)
-        assert isinstance(sent, Send)
-        decoder = WorkerFrameDecoder()
-        decoder.feed(sent.data)
-        message: Any = decoder.next_message()
+        trio.run(talk.start)
+        script: Any = talk.pipes
+        assert script.launched == [limits != LIMITS]
+        ((message, _),) = script.sent
         assert message["limits"] == asdict(limits)
-        assert [FamilySpec(**fields) for fields in message["families"]] == list(families)
+        assert tuple(FamilySpec(**fields) for fields in message["families"]) == families
+
+
+@pytest.mark.parametrize("new_pipes", [BlockingPipes, TrioPipes])
+def test_pipes_without_a_process_are_broken_and_harmless(
+    new_pipes: Callable[[], BlockingPipes | TrioPipes],
+) -> None:
+    async def main() -> None:
+        pipes = new_pipes()
+        await pipes.kill()
+        with pytest.raises(BrokenPipeError):
+            await pipes.send(b"x", 1.0)
+        with pytest.raises(BrokenPipeError):
+            await pipes.receive()
+
+    trio.run(main)

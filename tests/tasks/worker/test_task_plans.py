@@ -5,11 +5,12 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
-from shoal_tasks.types import ScoreRequest, ScoreResult
+from shoal_tasks.types import ScoreRequest
 from shoal_tasks.worker.operations import ConfiguredFamilies
 from shoal_tasks.worker.plan import CallFailure, WorkerCall
 from shoal_tasks.worker.task_plans import TaskPlans
@@ -37,17 +38,14 @@ def reward(row: Any) -> float:
 def test_equal_answers_are_scored_once_and_each_gets_its_reward(
     requests: list[ScoreRequest], failure: CallFailure | None
 ) -> None:
-    plans = TaskPlans(EASY, digest_cache_size=1)
-    plan, asked = plans.score(requests), []
-    outcome: Any = None
-    try:
-        while True:
-            call: WorkerCall[Any] = plan.send(outcome)
-            rows: Any = call.message["items"]
-            asked += rows
-            outcome = failure or call.parse({"results": [{"reward": reward(row)} for row in rows]})
-    except StopIteration as done:
-        results: list[ScoreResult] = done.value
+    asked: list[Any] = []
+
+    async def ask(call: WorkerCall[Any]) -> list[Any] | CallFailure:
+        rows: Any = call.message["items"]
+        asked.extend(rows)
+        return failure or call.parse({"results": [{"reward": reward(row)} for row in rows]})
+
+    results = trio.run(TaskPlans(EASY, ask).score, requests)
     if failure is None:
         assert len(asked) == len(set(map(repr, asked))) == len(set(requests))
         alone = ConfiguredFamilies(EASY)
