@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder, FrameError, encode_frame
 from shoal_wire.errors import WireError
+from shoal_wire.framing import FrameDecoder, FrameError, encode_frame
 from shoal_wire.types import GroupId, PeerId
 
 SOCKET_NAME = "node.sock"

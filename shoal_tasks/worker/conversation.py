@@ -17,9 +17,10 @@ from shoal_tasks.errors import FamilyError, ServerAway, WorkerProtocolError, Wor
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec, spec_to_json
 from shoal_tasks.types import Layer, WorkerReport
-from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
+from shoal_tasks.worker.frames import Message, encode_message, read_messages
 from shoal_tasks.worker.plan import CallFailure, WorkerCall
 from shoal_tasks.worker.process import Pipes
+from shoal_wire.framing import FrameDecoder
 
 R = TypeVar("R")
 
@@ -37,7 +38,7 @@ class Conversation:
         self.pipes = pipes
         self._families = families
         self._limits = limits
-        self._decoder = WorkerFrameDecoder()
+        self._decoder = FrameDecoder()
         self._is_up = False
         self._is_spent = False
         self.report: WorkerReport | None = None
@@ -105,7 +106,7 @@ class Conversation:
     async def _start_once(self) -> WorkerReport:
         if self.report is not None:
             self.num_restarts += 1
-        self._decoder = WorkerFrameDecoder()
+        self._decoder = FrameDecoder()
         pid = self.pipes.launch(is_of_a_judge=self.is_of_a_judge)
         message: Message = {
             "op": "setup",
@@ -119,12 +120,15 @@ class Conversation:
         return self.report
 
     async def _exchange(self, message: Message, seconds: float) -> Message:
-        await self.pipes.send(encode_frame(message), seconds)
-        while (reply := self._decoder.next_message()) is None:
+        await self.pipes.send(encode_message(message), seconds)
+        replies: list[Message] = []
+        while not replies:
             if not (data := await self.pipes.receive()):
                 raise BrokenPipeError("the task worker is gone")
-            self._decoder.feed(data)
-        return reply
+            replies = read_messages(self._decoder, data)
+        if len(replies) > 1:
+            raise WorkerProtocolError("the worker answers more than it was asked")
+        return replies[0]
 
 
 def _check_ok(reply: Message) -> None:

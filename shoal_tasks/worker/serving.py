@@ -36,11 +36,12 @@ from shoal_tasks.swarm import installed_version
 from shoal_tasks.text_games import TEXT_GAMES
 from shoal_tasks.types import Layer
 from shoal_tasks.worker.answering import RequestAnswerer
-from shoal_tasks.worker.frames import READ_BYTES, Message, WorkerFrameDecoder, encode_frame
+from shoal_tasks.worker.frames import READ_BYTES, Message, encode_message, read_messages
 from shoal_tasks.worker.generate import preload
 from shoal_tasks.worker.open_env import ServerPlayer, places_of, socket_addresses
 from shoal_tasks.worker.text_arena import preload_games
 from shoal_tasks.worker.user_code import preload_imports
+from shoal_wire.framing import FrameDecoder
 
 _REST_MS: Final = 1000
 """Milliseconds without a request after which the worker gives back what it holds."""
@@ -50,7 +51,7 @@ class FramePipe:
     """Blocking frames over the two inherited pipes."""
 
     def __init__(self) -> None:
-        self._decoder = WorkerFrameDecoder()
+        self._decoder = FrameDecoder()
         self._output_fd = os.dup(1)
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
@@ -64,15 +65,15 @@ class FramePipe:
         poll.register(0, select.POLLIN)
         if not poll.poll(_REST_MS):
             rest()
-        while (message := self._decoder.next_message()) is None:
-            data = os.read(0, READ_BYTES)
-            if not data:
+        messages: list[Message] = []
+        while not messages:
+            if not (data := os.read(0, READ_BYTES)):
                 return None
-            self._decoder.feed(data)
-        return message
+            messages = read_messages(self._decoder, data)
+        return messages[0]
 
     def write(self, message: Message) -> None:
-        view = memoryview(encode_frame(message))
+        view = memoryview(encode_message(message))
         while view:
             view = view[os.write(self._output_fd, view) :]
 

@@ -17,7 +17,6 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder, FrameError, encode_frame
 from shoal_p2p.gossip.messages import fault_of, message_id, refuse_hollow, sign_message
 from shoal_p2p.intake.validation import (
     Rejected,
@@ -39,6 +38,7 @@ from shoal_wire.codec import PayloadError, decode_batch, encode_batch
 from shoal_wire.compression import CorruptFrameError, OversizeFrameError, compress, decompress
 from shoal_wire.envelope import EnvelopeError, open_envelope, peer_id_of, seal
 from shoal_wire.errors import ManifestError, RemoteError
+from shoal_wire.framing import FrameDecoder, FrameError, encode_frame
 from shoal_wire.halffloat import unpack_halves
 from shoal_wire.judge_messages import (
     Challenge,

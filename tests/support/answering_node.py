@@ -13,7 +13,7 @@ from typing import Any
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder, encode_frame
+from shoal_wire.framing import FrameDecoder, encode_frame
 from shoal_wire.types import PeerId
 
 

@@ -14,10 +14,11 @@ from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker import serving
 from shoal_tasks.worker.answering import RequestAnswerer
-from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
+from shoal_tasks.worker.frames import Message, encode_message, read_messages
 from shoal_tasks.worker.open_env import ServerPlayer, places_of
 from shoal_tasks.worker.plan import CallFailure, WorkerCall
 from shoal_tasks.worker.sync import SyncTaskWorker
+from shoal_wire.framing import FrameDecoder
 
 R = TypeVar("R")
 
@@ -56,8 +57,5 @@ class HereWorker(SyncTaskWorker):
 
 def _sent(message: Message) -> Message:
     """Return a message as the other side reads it."""
-    decoder = WorkerFrameDecoder()
-    decoder.feed(encode_frame(message))
-    read = decoder.next_message()
-    assert read is not None
+    (read,) = read_messages(FrameDecoder(), encode_message(message))
     return read

@@ -14,10 +14,10 @@ from google.protobuf.json_format import MessageToDict
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import encode_ipc
-from shoal_ipc.framing import encode_frame
 from shoal_ipc.v1 import ipc_pb2 as pb
 from shoal_wire.digests import batch_id, group_id
 from shoal_wire.envelope import peer_id_of
+from shoal_wire.framing import encode_frame
 from shoal_wire.types import (
     FinishReason,
     GroupId,

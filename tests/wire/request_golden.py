@@ -14,10 +14,10 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from shoal_ipc.framing import encode_frame
 from shoal_wire import judge
 from shoal_wire import judge_messages as j
 from shoal_wire.envelope import peer_id_of
+from shoal_wire.framing import encode_frame
 from shoal_wire.limits import PEERS_PROTOCOL
 from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
 from shoal_wire.peers import PeerAddresses, encode_peer_list, encode_peer_query

@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shoal_ipc.framing import encode_frame
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import encode_batch
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import peer_id_of, seal
+from shoal_wire.framing import encode_frame
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_COMPLETIONS_PER_BATCH
 from shoal_wire.rollout_codec import encode_answer, encode_query
 from shoal_wire.rollout_messages import (

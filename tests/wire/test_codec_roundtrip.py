@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameError
 from shoal_ipc.v1 import ipc_pb2
 from shoal_wire import digests
 from shoal_wire.base58 import b58encode
 from shoal_wire.codec import decode_batch, encode_batch
 from shoal_wire.compression import compress
 from shoal_wire.envelope import open_envelope
+from shoal_wire.framing import FrameError
 from shoal_wire.halffloat import pack_halves, unpack_halves
 from shoal_wire.limits import MAX_BATCH_BYTES, MAX_COMPLETIONS
 from shoal_wire.types import RolloutBatch, RolloutGroup

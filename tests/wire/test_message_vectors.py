@@ -15,10 +15,10 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from shoal_ipc.codec import decode_ipc
-from shoal_ipc.framing import FrameDecoder
 from shoal_ipc.v1 import ipc_pb2
 from shoal_wire import judge
 from shoal_wire.codec import decode_batch, encode_batch
+from shoal_wire.framing import FrameDecoder
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import decode_peer_list, decode_peer_query

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_ipc.framing import MAX_IPC_FRAME_BYTES, FrameDecoder, FrameError, encode_frame
 from shoal_wire.errors import LocalError
+from shoal_wire.framing import MAX_IPC_FRAME_BYTES, FrameDecoder, FrameError, encode_frame
 
 
 def test_a_frame_is_its_length_as_a_big_endian_u32_and_its_body() -> None:

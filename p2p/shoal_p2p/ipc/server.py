@@ -22,9 +22,9 @@ import trio
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder, FrameError, encode_frame
 from shoal_p2p.ipc.inspector import InspectorService
 from shoal_wire.errors import WireError
+from shoal_wire.framing import FrameDecoder, FrameError, encode_frame
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus

@@ -16,10 +16,10 @@ import pytest
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder, encode_frame
 from shoal_p2p.intake.validation import reopen_batch
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_policy.node.link import NodeLink
+from shoal_wire.framing import FrameDecoder, encode_frame
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import GroupId
 from tests.support import factories as make

@@ -16,9 +16,9 @@ import trio
 from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeRefused, NodeUnavailable
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import MAX_IPC_FRAME_BYTES, FrameDecoder, encode_frame
 from shoal_p2p.ipc import server as ipc_server
 from shoal_p2p.store.store import StoreError, StoreFault
+from shoal_wire.framing import MAX_IPC_FRAME_BYTES, FrameDecoder, encode_frame
 from shoal_wire.types import GroupId
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, open_local_node, wall_ms

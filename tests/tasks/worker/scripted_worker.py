@@ -70,7 +70,7 @@ def act(deed: str, request: dict[str, Any]) -> None:
         out.write(struct.pack(">I", 3) + b"{[}")
     else:
         body = json.dumps(reply(deed, request)).encode()
-        frame = struct.pack(">I", len(body)) + body
+        frame = (struct.pack(">I", len(body)) + body) * (2 if deed == "twice" else 1)
         for part in [frame[i : i + 7] for i in range(0, len(frame), 7)]:
             out.write(part)
             if deed == "slice":

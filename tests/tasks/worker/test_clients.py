@@ -111,7 +111,7 @@ SCENARIOS = {
     ),
     **{
         f"{deed} once": Scenario(lives=[["answer", deed], UP], launches=2, restarts=1)
-        for deed in ("error", "crash", "close", "not a frame", "not json", "forget")
+        for deed in ("error", "crash", "close", "not a frame", "not json", "forget", "twice")
     },
     "too large a reward once": Scenario(
         lives=[["answer", "overpay"], UP], asks=[SCORE], results=[RIGHT], launches=2, restarts=1

@@ -18,15 +18,16 @@ from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import LOCAL, ROWS_GENERATOR, FamilySpec
 from shoal_tasks.worker.away import conversations
 from shoal_tasks.worker.conversation import Conversation
-from shoal_tasks.worker.frames import Message, WorkerFrameDecoder, encode_frame
+from shoal_tasks.worker.frames import Message, encode_message, read_messages
 from shoal_tasks.worker.plan import WorkerCall
 from shoal_tasks.worker.sync import BlockingPipes
 from shoal_tasks.worker.trio_client import TrioPipes
+from shoal_wire.framing import FrameDecoder
 
 LIMITS = WorkerLimits(
     start_timeout_seconds=60.0, request_timeout_seconds=15.0, max_restarts=6, max_backoff_seconds=1
 )
-READY = encode_frame({"ok": True, "layers": []})
+READY = encode_message({"ok": True, "layers": []})
 CALL: WorkerCall[str] = WorkerCall(message={"op": "ask"}, parse=lambda _reply: ["result"])
 
 
@@ -45,9 +46,8 @@ class Script(BlockingPipes):
         return 7
 
     async def send(self, data: bytes, seconds: float) -> None:
-        decoder = WorkerFrameDecoder()
-        decoder.feed(data)
-        self.sent.append((decoder.next_message() or {}, seconds))
+        (message,) = read_messages(FrameDecoder(), data)
+        self.sent.append((message, seconds))
 
     async def receive(self) -> bytes:
         read = self.reads.pop(0)
@@ -60,7 +60,7 @@ class Script(BlockingPipes):
 
 
 def test_a_worker_is_launched_set_up_and_asked_within_their_deadlines() -> None:
-    reply = [bytes([byte]) for byte in encode_frame({"ok": True})]  # in any pieces
+    reply = [bytes([byte]) for byte in encode_message({"ok": True})]  # in any pieces
     script = Script(READY, *reply, *reply)
     talk = Conversation(EASY, LIMITS, script)
     for _ in range(2):
