@@ -44,7 +44,7 @@ class NoReader(SystemExit):
 
 
 class _Outlet(io.RawIOBase):
-    """A descriptor that is written to."""
+    """A descriptor that is written to. It loses what cannot be written, and goes on."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
@@ -61,8 +61,22 @@ class _Outlet(io.RawIOBase):
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)
 
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write all, or lose it where nobody takes it."""
+        raw = bytes(data)
+        if not self.lost:
+            try:
+                self._write_all(raw)
+            except OSError as error:
+                self._lose()
+                self._failed(error)
+        return len(raw)
+
     def drain(self, seconds: float) -> None:
         """Wait until all has arrived, at most so long."""
+
+    def _failed(self, error: OSError) -> None:
+        """Tell nobody: who should hear of it is not there."""
 
     def _write_all(self, data: bytes) -> None:
         """Write to the descriptor, however long that takes. Raises OSError."""
@@ -74,10 +88,6 @@ class _Outlet(io.RawIOBase):
                 waiting = select.poll()
                 waiting.register(self._descriptor, select.POLLOUT)
                 waiting.poll(_POLL_MS)
-
-    def _is_device(self) -> bool:
-        """Also of a terminal that has hung up, which no longer is one."""
-        return stat.S_ISCHR(os.fstat(self._descriptor).st_mode)
 
     def _lose(self) -> None:
         """Drop what comes; children and C libraries write nowhere, too."""
@@ -91,33 +101,16 @@ class _Outlet(io.RawIOBase):
 class _EndsWithReader(_Outlet):
     """Ends the process when nobody reads any more."""
 
-    def write(self, data: ReadableBuffer, /) -> int:
-        raw = bytes(data)
-        if self.lost:
-            return len(raw)
-        try:
-            self._write_all(raw)
-        except OSError as error:
-            unread = error.errno == errno.EPIPE or (error.errno == errno.EIO and self._is_device())
-            self._lose()
-            if unread:
-                raise NoReader(EXIT_NO_READER) from None
-            say(f"shoal: cannot write its output: {error.strerror}", error=True)
-            raise SystemExit(_EXIT_NOT_WRITTEN) from None
-        return len(raw)
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        # Asked now: what is lost leads to the null device, which is one, too.
+        self._is_device = stat.S_ISCHR(os.fstat(descriptor).st_mode)
 
-
-class _Dropping(_Outlet):
-    """Loses what cannot be written, and tells nobody: who should hear of it is not there."""
-
-    def write(self, data: ReadableBuffer, /) -> int:
-        raw = bytes(data)
-        if not self.lost:
-            try:
-                self._write_all(raw)
-            except OSError:
-                self._lose()
-        return len(raw)
+    def _failed(self, error: OSError) -> None:
+        if error.errno == errno.EPIPE or (error.errno == errno.EIO and self._is_device):
+            raise NoReader(EXIT_NO_READER) from None
+        say(f"shoal: cannot write its output: {error.strerror}", error=True)
+        raise SystemExit(_EXIT_NOT_WRITTEN) from None
 
 
 class _Queued(_Outlet):
@@ -178,7 +171,7 @@ def end_with_the_reader() -> None:
     """Make output to a reader that has gone, as with ``| head -1``, a quiet end of the process."""
     _fill_standard_descriptors()
     _install("stdout", 1, _EndsWithReader)
-    _install("stderr", 2, _Dropping)
+    _install("stderr", 2, _Outlet)
 
 
 def outlive_the_terminal(on_hangup: Callable[[], None] = lambda: None) -> None:
@@ -212,7 +205,7 @@ def _in_thread(call: Callable[[], None]) -> None:
 def _install(name: str, descriptor: int, kind: type[_Outlet]) -> None:
     before: TextIO | None = getattr(sys, name)
     is_ours = before is None or before is getattr(sys, f"__{name}__") or name in _outlets
-    if not is_ours or isinstance(_outlets.get(name), kind):
+    if not is_ours or type(_outlets.get(name)) is kind:
         return
     if before is not None:
         before.flush()

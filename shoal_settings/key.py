@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -45,3 +45,18 @@ def key(
         },
         **bounds,
     )
+
+
+def _of(commands: str) -> Callable[..., Any]:
+    def of(default: Any, description: str, **more: Any) -> Any:
+        return key(default, commands, description, **more)
+
+    return of
+
+
+of_peers: Final = _of("node bootstrap")
+"""Returns a key of every peer that takes part in a network."""
+of_swarms: Final = _of("node bootstrap swarm")
+"""Returns a key that `shoal swarm` hands on to the peers that it starts."""
+of_trainers: Final = _of("node trainer swarm")
+"""Returns a key of the trainer, which its node and `shoal swarm` hand on."""

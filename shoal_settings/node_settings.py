@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from shoal_settings.key import checked, key
+from shoal_settings.key import checked, key, of_peers, of_swarms
 from shoal_settings.removed import removed_word
 from shoal_wire.base58 import is_peer_id_text
+from shoal_wire.limits import MAX_SHARDS, MAX_SHARDS_PER_PEER
 
 DEFAULT_LISTEN = "/ip4/0.0.0.0/tcp/0"
-MAX_SUBSCRIBED_SHARDS = 64
-"""Most subscriptions that peers accept from one peer."""
 _Preset = Literal["easy", "easy-paper", "paper", "chat-1", "chat", "games-1", "games", "none"]
 TASK_PRESETS = get_args(_Preset)
 
@@ -43,8 +42,8 @@ def _peer_ids(value: tuple[str, ...]) -> None:
 def _auto_or_number(value: Any) -> Any:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 2
-    if text != "auto" and not (number and int(text) <= MAX_SUBSCRIBED_SHARDS):
-        raise ValueError(f"must be auto or a number from 0 to {MAX_SUBSCRIBED_SHARDS}")
+    if text != "auto" and not (number and int(text) <= MAX_SHARDS_PER_PEER):
+        raise ValueError(f"must be auto or a number from 0 to {MAX_SHARDS_PER_PEER}")
     return text
 
 
@@ -74,17 +73,14 @@ class NodeSettings(BaseModel):
         },
     )
     # Network
-    listen: Annotated[tuple[str, ...], Field(min_length=1), checked(_multiaddresses)] = key(
-        (DEFAULT_LISTEN,),
-        "node bootstrap",
-        "Multiaddress to listen on; repeatable. Port 0 picks a free port.",
+    listen: Annotated[tuple[str, ...], Field(min_length=1), checked(_multiaddresses)] = of_peers(
+        (DEFAULT_LISTEN,), "Multiaddress to listen on; repeatable. Port 0 picks a free port."
     )
-    bootstrap: Annotated[tuple[str, ...], checked(_of_peers)] = key(
-        (), "node bootstrap", "Multiaddress of a bootstrap peer, ending in /p2p/ID; repeatable."
+    bootstrap: Annotated[tuple[str, ...], checked(_of_peers)] = of_peers(
+        (), "Multiaddress of a bootstrap peer, ending in /p2p/ID; repeatable."
     )
-    mdns: bool = key(
+    mdns: bool = of_swarms(
         True,
-        "node bootstrap swarm",
         "Look for peers on this machine and the local network: data directories side by side, "
         "mDNS.",
         instead={
@@ -92,50 +88,41 @@ class NodeSettings(BaseModel):
             "asked for."
         },
     )
-    target_peers: int = key(
-        12, "node bootstrap", "Connections that discovery tries to hold.", ge=1, le=1000
-    )
-    max_connections: int = key(
+    target_peers: int = of_peers(12, "Connections that discovery tries to hold.", ge=1, le=1000)
+    max_connections: int = of_peers(
         256,
-        "node bootstrap",
         "Connections beyond which new ones are refused. One network may have a quarter of them.",
         ge=2,
         le=10_000,
     )
-    relay: bool = key(
+    relay: bool = of_peers(
         False,
-        "node bootstrap",
         "Relay connections for peers that nobody can dial (circuit relay v2): at most a quarter of "
         "`max_connections`.",
     )
-    relay_client: Literal["auto", "on", "off"] = key(
+    relay_client: Literal["auto", "on", "off"] = of_peers(
         "auto",
-        "node bootstrap",
         "Be reachable through relays among the peers: auto (where peers cannot dial this one), "
         "on or off.",
     )
-    announce: tuple[str, ...] = key(
+    announce: tuple[str, ...] = of_peers(
         (),
-        "node bootstrap",
         "Multiaddress, without /p2p/ID, that this peer gives to others in place of its own "
         "interfaces' addresses; repeatable.",
     )
-    port_mapping: bool = key(
+    port_mapping: bool = of_peers(
         True,
-        "node bootstrap",
         "Ask the router (UPnP) to forward the listening port if this machine has only "
         "private addresses; undone at the end.",
     )
-    swarm_key: str = key(
+    swarm_key: str = of_peers(
         "none",
-        "node bootstrap",
         "File with the pre-shared key of a private swarm, in the form of kubo's swarm.key; with "
         "none the swarm is public.",
     )
     # Swarm
-    swarm_name: str = key(
+    swarm_name: str = of_swarms(
         "shoal",
-        "node bootstrap swarm",
         "Name of the swarm that this peer starts or expects.",
         instead={"swarm": "Name of the swarm."},
     )
@@ -161,34 +148,24 @@ class NodeSettings(BaseModel):
         "node bootstrap swarm trainer",
         "TOML file of a task family of your own, added to the preset's; repeatable.",
     )
-    max_age_seconds: int = key(
-        3600,
-        "node bootstrap swarm",
-        "Age at which a rollout of a swarm started here is stale.",
-        ge=1,
-        le=2_592_000,
+    max_age_seconds: int = of_swarms(
+        3600, "Age at which a rollout of a swarm started here is stale.", ge=1, le=2_592_000
     )
-    inline_tasks: bool = key(
-        False,
-        "node bootstrap swarm",
-        "A swarm started here also takes questions that people write, with their answers.",
+    inline_tasks: bool = of_swarms(
+        False, "A swarm started here also takes questions that people write, with their answers."
     )
-    allow_peers: Annotated[tuple[str, ...], checked(_peer_ids)] = key(
-        (),
-        "node bootstrap",
-        "Peer id that may connect to a swarm started here; repeatable. None admits everybody.",
+    allow_peers: Annotated[tuple[str, ...], checked(_peer_ids)] = of_peers(
+        (), "Peer id that may connect to a swarm started here; repeatable. None admits everybody."
     )
-    shards: int = key(
+    shards: int = of_swarms(
         1,
-        "node bootstrap swarm",
         "Topics among which a swarm started here spreads its publishers: about one for every "
         "16 nodes it may grow to.",
         ge=1,
-        le=4096,
+        le=MAX_SHARDS,
     )
-    subscribe_shards: Annotated[str, BeforeValidator(_auto_or_number)] = key(
+    subscribe_shards: Annotated[str, BeforeValidator(_auto_or_number)] = of_swarms(
         "auto",
-        "node bootstrap swarm",
         "Shards to listen to: auto (as many as the trainer's draws need) or a number from 0 to 64.",
         instead={
             "bootstrap": "Shards to listen to: auto (the only one; of several, none) or a number "

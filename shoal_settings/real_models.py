@@ -16,7 +16,8 @@ LARGE_RATE: Final = 1e-5
 ADAPTERS_RATE: Final = 1e-4
 EVAL_EVERY: Final = 50
 EXTERNAL: Final = 4
-_TOKENS: Final = 64
+TOKENS: Final = 64
+"""Longest answer, tokens, where nobody says another length."""
 _TOKENS_WORKED_OUT: Final = 256
 
 
@@ -42,7 +43,7 @@ REAL_DEFAULTS: Final = (
     ),
     RealDefault(
         setting="max_new_tokens",
-        of=lambda settings: _TOKENS_WORKED_OUT if settings.tasks == "paper" else _TOKENS,
+        of=lambda settings: _TOKENS_WORKED_OUT if settings.tasks == "paper" else TOKENS,
         text="64; 256 with `tasks` = paper",
         why="An answer that is cut earns nothing in a plain family and at most half in a tagged "
         "one; with worked examples most end within ten.",

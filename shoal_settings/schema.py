@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from shoal_settings.key import Command, checked, key
+from shoal_settings.key import Command, checked, key, of_swarms, of_trainers
 from shoal_settings.node_settings import DEFAULT_LISTEN, TASK_PRESETS
 from shoal_settings.trainer_settings import TrainerSettings
 from shoal_settings.web_address import AUTO, NONE, parse_web_address, parse_web_name
@@ -29,9 +29,8 @@ class Settings(TrainerSettings):
     # Swarm command
     nodes: int = key(4, "swarm", "Nodes to start.", ge=1, le=64)
     # Output
-    http: Annotated[str, checked(parse_web_address)] = key(
+    http: Annotated[str, checked(parse_web_address)] = of_swarms(
         AUTO,
-        "node bootstrap swarm",
         "Where the web page of this peer is served, HOST:PORT; auto is 127.0.0.1:7462, or a free "
         "port where that is taken; none is no page.",
         instead={
@@ -40,18 +39,16 @@ class Settings(TrainerSettings):
         },
         off=NONE,
     )
-    http_name: Annotated[str, checked(parse_web_name)] = key(
+    http_name: Annotated[str, checked(parse_web_name)] = of_swarms(
         "",
-        "node bootstrap swarm",
         "Name under which browsers reach the web page: this machine's name in its network, or "
         "https://NAME of a proxy in front of it.",
     )
     json_output: bool = key(
         False, "node bootstrap trainer swarm debug", "Print JSON for programs, one object a line."
     )
-    log: Annotated[str, checked(_known_logs)] = key(
+    log: Annotated[str, checked(_known_logs)] = of_trainers(
         "auto",
-        "node trainer swarm",
         "Where metrics go besides metrics.jsonl, separated by commas: tensorboard, wandb, "
         "trackio, none; auto is tensorboard if it is installed.",
     )

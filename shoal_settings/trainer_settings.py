@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, ValidationInfo, field_validator
 
-from shoal_settings.key import checked, key
+from shoal_settings.key import checked, key, of_trainers
 from shoal_settings.node_settings import NodeSettings
 from shoal_settings.strategy import describe_words, strategy_words
 
@@ -64,101 +64,77 @@ class TrainerSettings(NodeSettings):
     stay: bool = key(
         False, "node", "Keep the node up, sharing and relaying, after the trainer's last round."
     )
-    model: str = key(
+    model: str = of_trainers(
         "tiny",
-        "node trainer swarm",
         "Causal language model: a Hugging Face hub name, a folder, a GGUF file, `smollm2` (from "
         "the extra of that name), or the embedded `tiny`, `tiny-sparse` or `tiny-games` (the "
         "default with `--tasks games-1`).",
     )
-    shots: Annotated[str, BeforeValidator(_auto_or_a_number)] = key(
+    shots: Annotated[str, BeforeValidator(_auto_or_a_number)] = of_trainers(
         "auto",
-        "node trainer swarm",
         "Worked examples before each question: a number, or auto (tried at the start, for each "
         "task family, whether they give signal; none for an embedded model).",
     )
-    prompt: Literal["auto", "chat", "plain"] = key(
+    prompt: Literal["auto", "chat", "plain"] = of_trainers(
         "auto",
-        "node trainer swarm",
         "How a model is asked: chat (through its chat template), plain (question, line break, "
         "`Answer:`; also for a base model with a template) or auto (chat if it has a template).",
     )
-    device: Annotated[str, checked(device_named)] = key(
-        "auto", "node trainer swarm", "Torch device: auto, cpu, cuda, mps."
+    device: Annotated[str, checked(device_named)] = of_trainers(
+        "auto", "Torch device: auto, cpu, cuda, mps."
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = key(
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = of_trainers(
         "auto",
-        "node trainer swarm",
         "Type of the weights: auto (float32, computing in bfloat16 where the GPU can), float32, "
         "bfloat16 or float16 (to export, not to train).",
     )
-    lora_rank: int = key(
+    lora_rank: int = of_trainers(
         0,
-        "node trainer swarm",
         "Train LoRA adapters of this rank and freeze the model; 0 trains all weights.",
         ge=0,
         le=1024,
     )
-    generator: Literal["self", "vllm", "openai"] = key(
+    generator: Literal["self", "vllm", "openai"] = of_trainers(
         "self",
-        "node trainer swarm",
         "Who answers the questions: self (the model in training), vllm (a vLLM server at "
         "`base_url`, which is given the weights as they change) or openai (a server that speaks "
         "OpenAI's protocol, with weights of its own).",
     )
-    base_url: Annotated[str, checked(_of_a_server)] = key(
-        "http://127.0.0.1:8000/v1",
-        "node trainer swarm",
-        "Address of the server that answers, with its /v1.",
+    base_url: Annotated[str, checked(_of_a_server)] = of_trainers(
+        "http://127.0.0.1:8000/v1", "Address of the server that answers, with its /v1."
     )
-    remote_model: str = key(
-        "auto", "node trainer swarm", "The server's name of its model; auto is `model`."
-    )
-    concurrency: int = key(
-        8, "node trainer swarm", "Requests to the server at the same time.", ge=1, le=256
-    )
-    no_train: bool = key(
+    remote_model: str = of_trainers("auto", "The server's name of its model; auto is `model`.")
+    concurrency: int = of_trainers(8, "Requests to the server at the same time.", ge=1, le=256)
+    no_train: bool = of_trainers(
         False,
-        "node trainer swarm",
         "Answer and share, never train: a generate-only node. Needs another `generator` than self.",
     )
-    threads: int = key(
-        1, "node trainer swarm", "CPU threads of the trainer; 0 leaves it to torch.", ge=0, le=1024
+    threads: int = of_trainers(
+        1, "CPU threads of the trainer; 0 leaves it to torch.", ge=0, le=1024
     )
-    local: int = key(
-        4,
-        "node trainer swarm",
-        "I: questions a round that a node answers, shares and trains on.",
-        ge=0,
-        le=4096,
+    local: int = of_trainers(
+        4, "I: questions a round that a node answers, shares and trains on.", ge=0, le=4096
     )
-    questions: int = key(
+    questions: int = of_trainers(
         0,
-        "node trainer swarm",
         "Questions a round that a node answers and shares; 0 is as many as `local`. With more, "
         "it trains on own groups whose rewards differ, at most `local`.",
         ge=0,
         le=4096,
     )
-    external: int = key(
+    external: int = of_trainers(
         8,
-        "node trainer swarm",
         "J: most groups of other nodes in a round; they cost an update, but no answers.",
         ge=0,
         le=4096,
     )
-    strategy: Annotated[str, checked(strategy_words)] = key(
-        "positive+balance",
-        "node trainer swarm",
-        f"How groups of other nodes are chosen: {describe_words()}",
+    strategy: Annotated[str, checked(strategy_words)] = of_trainers(
+        "positive+balance", f"How groups of other nodes are chosen: {describe_words()}"
     )
-    completions: int = key(8, "node trainer swarm", "L: completions a question.", ge=2, le=256)
-    rounds: int = key(
-        0, "node trainer swarm", "Rounds in all, then a clean exit; 0 never ends.", ge=0
-    )
-    seed: int = key(
+    completions: int = of_trainers(8, "L: completions a question.", ge=2, le=256)
+    rounds: int = of_trainers(0, "Rounds in all, then a clean exit; 0 never ends.", ge=0)
+    seed: int = of_trainers(
         0,
-        "node trainer swarm",
         "Seed of tasks and sampling; 0 derives one from the node's identity.",
         instead={
             "swarm": "Seed of tasks and sampling, to which each node adds its number; 0 derives "
@@ -167,91 +143,70 @@ class TrainerSettings(NodeSettings):
         ge=0,
         lt=1 << 31,
     )
-    learning_rate: float = key(
+    learning_rate: float = of_trainers(
         4e-4,
-        "node trainer swarm",
         "AdamW's learning rate. If it is not set, a model over 80 MB gets 1e-5 and its adapters "
         "1e-4.",
         gt=0,
         le=1,
     )
-    temperature: float = key(1.0, "node trainer swarm", "Sampling temperature.", gt=0, le=100)
-    top_p: float = key(1.0, "node trainer swarm", "Nucleus sampling mass.", gt=0, le=1)
-    max_new_tokens: int = key(
-        12, "node trainer swarm", "Most tokens a completion has.", ge=1, le=1_000_000
-    )
-    epsilon_low: float = key(0.2, "node trainer swarm", "Lower clip bound of GRPO.", ge=0, le=1)
-    epsilon_high: float = key(0.28, "node trainer swarm", "Upper clip bound of GRPO.", ge=0, le=100)
-    loss_type: Literal["grpo", "dr_grpo", "dapo"] = key(
+    temperature: float = of_trainers(1.0, "Sampling temperature.", gt=0, le=100)
+    top_p: float = of_trainers(1.0, "Nucleus sampling mass.", gt=0, le=1)
+    max_new_tokens: int = of_trainers(12, "Most tokens a completion has.", ge=1, le=1_000_000)
+    epsilon_low: float = of_trainers(0.2, "Lower clip bound of GRPO.", ge=0, le=1)
+    epsilon_high: float = of_trainers(0.28, "Upper clip bound of GRPO.", ge=0, le=100)
+    loss_type: Literal["grpo", "dr_grpo", "dapo"] = of_trainers(
         "grpo",
-        "node trainer swarm",
         "How token losses are averaged: grpo (by completion), dr_grpo (by token limit, advantages "
         "not scaled) or dapo (by token).",
     )
-    kl_beta: float = key(
+    kl_beta: float = of_trainers(
         0.0,
-        "node trainer swarm",
         "Weight of a KL term to the policy that training started from; above 0 a second copy of "
         "the model is held.",
         ge=0,
         le=1000,
     )
-    epochs: int = key(
-        1,
-        "node trainer swarm",
-        "Passes over a round's groups; clipping acts from the second on.",
-        ge=1,
-        le=1000,
+    epochs: int = of_trainers(
+        1, "Passes over a round's groups; clipping acts from the second on.", ge=1, le=1000
     )
-    minibatches: int = key(
-        2,
-        "node trainer swarm",
-        "Optimiser steps in each pass over a round's groups.",
-        ge=1,
-        le=1000,
+    minibatches: int = of_trainers(
+        2, "Optimiser steps in each pass over a round's groups.", ge=1, le=1000
     )
-    token_budget: int = key(
-        8192, "node trainer swarm", "Tokens a micro-batch may hold, padding included.", ge=64
-    )
-    gradient_checkpointing: bool = key(
+    token_budget: int = of_trainers(8192, "Tokens a micro-batch may hold, padding included.", ge=64)
+    gradient_checkpointing: bool = of_trainers(
         False,
-        "node trainer swarm",
         "Compute each layer again in the backward pass instead of keeping it: slower, less memory.",
     )
-    round_seconds: float = key(
+    round_seconds: float = of_trainers(
         0.0,
-        "node trainer swarm",
         "Shortest time of a round, in seconds: a faster trainer waits. 0 is no wait.",
         ge=0,
         le=86_400,
     )
-    resume: bool = key(
+    resume: bool = of_trainers(
         True,
-        "node trainer swarm",
         "Continue from the newest good checkpoint, if there is one; off: what an earlier run left "
         "moves to earlier-1, earlier-2 … in the data directory.",
     )
-    checkpoint_seconds: float = key(
+    checkpoint_seconds: float = of_trainers(
         10.0,
-        "node trainer swarm",
         "Seconds between checkpoints, at least 20 times as many as the last one took; 0 writes one "
         "after every round.",
         ge=0,
         le=86_400,
     )
-    eval_every: int = key(
+    eval_every: int = of_trainers(
         -1,
-        "node trainer swarm",
         "Rounds between held-out evaluations; 0 never, "
         "-1 every 25 for an embedded model, every 50 for a large one, never for another.",
         ge=-1,
     )
-    eval_per_family: int = key(
-        8, "node trainer swarm", "Held-out questions of each task family.", ge=1, le=1 << 16
+    eval_per_family: int = of_trainers(
+        8, "Held-out questions of each task family.", ge=1, le=1 << 16
     )
-    judge: Annotated[str, checked(_a_judge)] = key(
+    judge: Annotated[str, checked(_a_judge)] = of_trainers(
         "none",
-        "node trainer swarm",
         "Multiaddress of a judge, ending in /p2p/ID, which scores one answer every ten "
         "rounds; none asks nobody.",
     )

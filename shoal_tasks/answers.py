@@ -31,16 +31,11 @@ def extract_tagged(text: str) -> str | None:
     unclosed tags; this is linear, because the text is somebody else's.
     """
     found: str | None = None
-    position = 0
-    while True:
-        start = text.find(_OPEN, position)
-        if start < 0:
-            return found
-        end = text.find(_CLOSE, start + len(_OPEN))
-        if end < 0:
-            return found
-        found = text[start + len(_OPEN) : end].strip()
-        position = end + len(_CLOSE)
+    for piece in text.split(_CLOSE)[:-1]:
+        _, opened, inside = piece.partition(_OPEN)
+        if opened:
+            found = inside.strip()
+    return found
 
 
 def extract_answer(

@@ -49,7 +49,7 @@ def read_records(source: str, folder: Path) -> Iterator[tuple[str, Record]]:
     path = folder / source
     is_lines = path.suffix.lower() in (".jsonl", ".ndjson", "") and not is_folder(path)
     if is_lines and not source.startswith(HUB):
-        yield from _from_json_lines(path)
+        yield from json_lines(read_file(path), path)
         return
     for number, record in enumerate(_rows(source, path), start=1):
         yield f"row {number}", record
@@ -110,16 +110,20 @@ def as_json(value: Any) -> JsonValue:
             return str(value)
 
 
-def _from_json_lines(path: Path) -> Iterator[tuple[str, Record]]:
-    for number, line in enumerate(read_file(path).splitlines(), start=1):
+def json_lines(data: bytes, name: object) -> Iterator[tuple[str, Record]]:
+    """Yield the JSON object of each line that is not blank, with the words that name its place.
+
+    Raises `FamilyError` naming the file and the line at fault.
+    """
+    for number, line in enumerate(data.splitlines(), start=1):
         if line.strip():
             where = f"line {number}"
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError):
-                raise FamilyError(f"{path}, {where}: not JSON") from None
+                raise FamilyError(f"{name}, {where}: not JSON") from None
             if not isinstance(value, dict):
-                raise FamilyError(f"{path}, {where}: not a JSON object")
+                raise FamilyError(f"{name}, {where}: not a JSON object")
             yield where, value
 
 

@@ -29,15 +29,15 @@ from shoal_wire.limits import MAX_SEED, MIN_TRAINING_SEED
 TRAIN_SEED_MIN: Final = MIN_TRAINING_SEED
 """Seeds below this are for held-out evaluation only; a training draw never uses one."""
 
-JUDGE_SEED_MIN: Final = 1 << 19
+JUDGE_SEED_MIN: Final = TRAIN_SEED_MIN // 2
 """A judge draws from here up to TRAIN_SEED_MIN; nodes evaluate themselves on lower seeds."""
 
-EXAMPLE_SEED_MIN: Final = 1 << 17
-"""Worked examples, which stand in prompts with their answers, are drawn from here up to
-TRIAL_SEED_MIN: never trained on, held out or judged."""
+TRIAL_SEED_MIN: Final = JUDGE_SEED_MIN // 2
+"""Questions that only try whether worked examples help, from here up to JUDGE_SEED_MIN."""
 
-TRIAL_SEED_MIN: Final = 1 << 18
-"""Questions that only try whether such examples help, from here up to JUDGE_SEED_MIN."""
+EXAMPLE_SEED_MIN: Final = TRIAL_SEED_MIN // 2
+"""Such examples, which stand in prompts with their answers, are drawn from here up to
+TRIAL_SEED_MIN: never trained on, held out or judged."""
 
 SEED_LIMIT: Final = MAX_SEED
 """Seeds are below this."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-MAX_FAMILIES: Final = 256
 MAX_ITEMS_PER_FRAME: Final = 64
 MAX_ITEMS_ON_A_SERVER: Final = 8
 """The same where each is a game that a server replays: a frame has one deadline, 15 s, so a game of
@@ -16,6 +15,12 @@ MAX_CHARS_PER_FRAME: Final = 1_000_000
 """Completion text in one frame, characters; JSON may need twelve bytes for one."""
 
 MAX_QUESTION_CHARS: Final = 256 * 1024
+
+READ_BYTES: Final = 1 << 16
+"""Bytes that are read at once from a worker or a server: as many as Linux's pipes hold."""
+
+MAX_ERROR_CHARS: Final = 500
+"""Longest text of an error of somebody's code or server: a line with a path in it. A guess."""
 
 TIMED_OUT_ERROR: Final = "timed out"
 """The worker's error when making a task used up its time, unlike a generator that fails."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_tasks.answers import MAX_ANSWER_CHARS
-from shoal_tasks.data_files import as_json
+from shoal_tasks.data_files import Record, as_json, json_lines
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.spec import FamilySpec, JsonValue
 
@@ -34,22 +34,15 @@ class TaskRow:
 
 def parse_rows(data: bytes, name: str, *, is_answer_needed: bool = True) -> tuple[TaskRow, ...]:
     """Return the rows of a file. Raises `FamilyError` naming the file and the line at fault."""
-    rows = []
-    for number, line in enumerate(data.splitlines(), start=1):
-        if line.strip():
-            rows.append(_row(line, f"{name}, line {number}", is_answer_needed))
+    rows = [
+        _row(value, f"{name}, {where}", is_answer_needed) for where, value in json_lines(data, name)
+    ]
     if not rows:
         raise FamilyError(f"{name} has no rows")
     return tuple(rows)
 
 
-def _row(line: bytes, where: str, is_answer_needed: bool) -> TaskRow:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        raise FamilyError(f"{where}: not JSON") from None
-    if not isinstance(value, dict):
-        raise FamilyError(f"{where}: not a JSON object")
+def _row(value: Record, where: str, is_answer_needed: bool) -> TaskRow:
     question = checked_text(value.get("question"), "question", where, MAX_ROW_QUESTION_CHARS)
     answer = number_text(value.get("answer"))
     if answer is not None or is_answer_needed:

@@ -6,7 +6,8 @@ by message; what the environment said is never sent, since every receiver replay
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 SEPARATOR: Final = "\x1e"
@@ -18,6 +19,22 @@ MAX_TURNS: Final = 256
 MAX_TRANSCRIPT_CHARS: Final = 64 * 1024
 """Most characters that an environment may say in one game: about 16,000 tokens, more than the
 models that play it have room for."""
+
+PROBED_GAMES: Final = 4
+"""Games that are played twice to see whether an environment repeats itself. An OpenEnv server's
+are part of its family's digest, as is their length."""
+
+PROBED_TURNS: Final = 8
+"""Most messages of each of them."""
+
+
+def improvised(
+    chance: random.Random, tried: Sequence[str], seen: Callable[[], str], most: int
+) -> Iterator[str]:
+    """Yield at most so many messages of a game: half are of `tried`, half a word just `seen`."""
+    for _ in range(most):
+        words = seen().split() or [""]
+        yield chance.choice([chance.choice(tried), chance.choice(words)])
 
 
 def join_messages(messages: Iterable[str]) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from shoal.policy_flags import newest_checkpoint_in, policy_of_checkpoint, policy_of_model
 from shoal.tasks.play import end_line, require_game, show
 from shoal_base.terminal import Terminal
 from shoal_settings.exits import fail
+from shoal_settings.real_models import TOKENS
 from shoal_tasks.families import coordinates
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import split_messages
@@ -19,9 +20,6 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 
 if TYPE_CHECKING:
     from shoal_policy.model.loading import Policy
-
-_MAX_NEW_TOKENS: Final = 64
-"""Longest message of the model, tokens: as `shoal tasks try` has it."""
 
 
 def play_by_model(
@@ -51,9 +49,7 @@ def play_by_model(
                 play=shown.play,
                 policy_version=0,
                 num_completions=1,
-                sampling=SamplingParams(
-                    temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=_MAX_NEW_TOKENS
-                ),
+                sampling=SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=TOKENS),
                 seed=seed,
             )
         )

@@ -22,6 +22,8 @@ from shoal_settings.called import called
 from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.loader import EMBEDDED
 from shoal_settings.parser import Parser, whole
+from shoal_settings.real_models import TOKENS
+from shoal_settings.trainer_settings import MAX_SHOTS
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_files
@@ -45,8 +47,6 @@ Exit codes: 0 ok, 1 failed, 2 usage."""
 
 _SHOWN_CHARS: Final = 90
 _SEED: Final = 1
-_MAX_NEW_TOKENS: Final = 64
-"""Length of an answer, as a node's for a model of real size."""
 _AT_ONCE: Final = 4
 """Rows answered together: fewer passes through the model, and progress that still moves."""
 
@@ -181,7 +181,7 @@ def _advice(view: dict[str, Any], arguments: argparse.Namespace) -> str:
         return "Hardly any question has signal: rows of another difficulty, or more --completions"
     adapters = "" if arguments.model in EMBEDDED else " --lora-rank 16"
     longest = arguments.max_new_tokens
-    tokens = "" if longest == _MAX_NEW_TOKENS else f" --max-new-tokens {longest}"
+    tokens = "" if longest == TOKENS else f" --max-new-tokens {longest}"
     node = f"{called()} node --model {shlex.quote(visible(arguments.model))}{adapters}{tokens}"
     file = shlex.quote(visible(arguments.file))
     return f"There is something to learn: train with {node} --tasks none --task-file {file}"
@@ -208,7 +208,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-new-tokens",
         type=whole(1, 65536),
-        default=_MAX_NEW_TOKENS,
+        default=TOKENS,
         help="longest answer, tokens (default: %(default)s)",
     )
     parser.add_argument(
@@ -219,7 +219,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--shots",
-        type=whole(0, 16),
+        type=whole(0, MAX_SHOTS),
         default=None,
         help="rows shown with their answers before each question (default: 4 for a chat model)",
     )

@@ -9,8 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import h11
 from wsproto import ConnectionType, WSConnection
@@ -26,6 +25,7 @@ from wsproto.events import (
 from wsproto.utilities import ProtocolError
 
 from shoal_tasks.errors import ServerAway
+from shoal_tasks.limits import READ_BYTES
 from shoal_tasks.openenv.address import ServerAddress
 from shoal_tasks.openenv.forms import NotAnActionError
 from shoal_tasks.openenv.messages import (
@@ -38,13 +38,13 @@ from shoal_tasks.openenv.messages import (
     reset_message,
     step_message,
 )
+from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS
 
 ANSWER_S: Final = 5.0
 """Longest wait for one answer, and for a connection, in seconds."""
-MAX_ANSWER_BYTES: Final = 1 << 20
-"""Longest answer: an environment may say 65,536 characters in one game, and JSON may need twelve
-bytes for one."""
-_READ_BYTES: Final = 1 << 16
+MAX_ANSWER_BYTES: Final = 16 * MAX_TRANSCRIPT_CHARS
+"""Longest answer: what an environment may say in one game, of which JSON may need twelve bytes for
+a character, and what stands around it."""
 _RETRY_S: Final = 0.1
 
 
@@ -111,7 +111,7 @@ class _Bytes:
     def read(self) -> bytes:
         """Return what there is; nothing at the end. Raises OSError and `OpenEnvError`."""
         self._socket.settimeout(self._seconds())
-        data = self._socket.recv(_READ_BYTES)
+        data = self._socket.recv(READ_BYTES)
         self._left -= len(data)
         if self._left < 0:
             raise OpenEnvError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
@@ -212,17 +212,6 @@ class Session:
         line, self._line = self._line, None
         if line is not None:
             line.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _asked(self, message: str) -> Observed:
         try:

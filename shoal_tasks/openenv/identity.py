@@ -7,6 +7,7 @@ the other's tasks for forged.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -26,16 +27,15 @@ from shoal_tasks.openenv.forms import (
 )
 from shoal_tasks.openenv.messages import EnvironmentRaisedError, Observed
 from shoal_tasks.spec import FamilySpec, JsonValue
+from shoal_tasks.turns import PROBED_GAMES, PROBED_TURNS, improvised
+from shoal_wire.limits import MAX_NAME_BYTES
 
 NOT_AN_ACTION: Final = "This is not an action of the environment."
 """The observation after a message that is no action. The server's own words differ between
 releases."""
 
-_GAMES: Final = 4
-_TURNS: Final = 8
 _TRIED: Final = ("", "1", "2", "3", "yes", "hello", "[1]", "{}")
 """Messages played in these games, beside words that the environment has just used."""
-_MAX_NAME_CHARS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +74,11 @@ def describe(place: ServerPlace, action: str = "", observation: str = "") -> Des
     forms = forms_of(schema, action, observation)
     kept = {key: stated(schema[key]) for key in ("action", "observation") if key in schema}
     named = {key: str(metadata.get(key) or "") for key in ("name", "version")}
-    if not named["name"] or max(map(len, named.values())) > _MAX_NAME_CHARS:
+    if not named["name"] or max(map(len, named.values())) > MAX_NAME_BYTES:
         raise FamilyError(f"the environment at {place.text} has no name, or one that is too long")
-    with Session(place) as session:
-        games = [play_probe(session, forms, number, place.text) for number in range(_GAMES)]
-        again = [play_probe(session, forms, number, place.text) for number in range(_GAMES)]
+    with contextlib.closing(Session(place)) as session:
+        games = [play_probe(session, forms, number, place.text) for number in range(PROBED_GAMES)]
+        again = [play_probe(session, forms, number, place.text) for number in range(PROBED_GAMES)]
     for one, other in zip(games, again, strict=True):
         _compare(place.text, one, other)
     config: dict[str, JsonValue] = {
@@ -99,16 +99,14 @@ def play_probe(session: Session, forms: Forms, number: int, text: str) -> list[l
 
     Raises `ServerAway`.
     """
-    chance = random.Random(number)
     played: list[list[JsonValue]] = []
     try:
         seen = session.reset(number)
         played.append(_row(forms, seen))
-        for _ in range(_TURNS):
+        chance = random.Random(number)
+        for message in improvised(chance, _TRIED, lambda: str(played[-1][0]), PROBED_TURNS):
             if seen.done:
                 break
-            words = str(played[-1][0]).split() or [""]
-            message = chance.choice([chance.choice(_TRIED), chance.choice(words)])
             try:
                 seen = session.step(forms.action.action(message))
                 played.append(_row(forms, seen))

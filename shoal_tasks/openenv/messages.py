@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shoal_tasks.limits import MAX_ERROR_CHARS
 from shoal_tasks.openenv.forms import NotAnActionError
 
 NO_PLACE: Final = "CAPACITY_REACHED"
 """The code with which a server says that all its sessions are taken."""
 _NOT_AN_ACTION: Final = "VALIDATION_ERROR"
 _ENVIRONMENT_FAILED: Final = "EXECUTION_ERROR"
-_MAX_TOLD: Final = 200
 
 
 class OpenEnvError(Exception):
@@ -108,7 +108,7 @@ def _line(value: object, most: int) -> str:
 
 
 def _raise(data: Mapping[str, Any]) -> None:
-    code, said = _line(data.get("code"), 40), _line(data.get("message"), _MAX_TOLD)
+    code, said = _line(data.get("code"), 40), _line(data.get("message"), MAX_ERROR_CHARS)
     if code == _NOT_AN_ACTION:
         raise NotAnActionError
     if code == NO_PLACE:

@@ -5,12 +5,14 @@ A formula is the set of assignments under which it holds, as bits of an integer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
 
-_WEAKEST_FIRST: Final = ("↔", "→", "∨", "∧")
-"""Order of reasoning_gym's parser: the last operator of the weakest kind splits a formula."""
+_STRENGTH: Final = {"↔": 1, "→": 2, "∨": 3, "∧": 4}
+"""How strongly each operator binds, as reasoning_gym's parser has it; equals join from the left."""
+_PART: Final = re.compile(r"\w+|\S")
 
 
 def conclusion_score(answer: str, metadata: Mapping[str, Any]) -> float:
@@ -49,54 +51,43 @@ def models_of_premises(metadata: Mapping[str, Any]) -> int:
 
 def models(formula: str, variables: Sequence[str]) -> int:
     """Return the assignments under which a formula holds. Raises ValueError where it is none."""
-    formula = _bare(formula.strip())
-    if not formula:
-        raise ValueError("an empty formula")
-    for operator in _WEAKEST_FIRST:
-        place = _last_outside(formula, operator)
-        if place is not None:
-            left = models(formula[:place], variables)
-            right = models(formula[place + 1 :], variables)
-            return _joined(operator, left, right, _all(variables))
-    if formula[0] == "¬":
-        return _all(variables) & ~models(formula[1:], variables)
-    return _variable(variables.index(formula), len(variables))
+    parts = ["", *reversed(_PART.findall(formula))]
+    found = _joined(parts, variables)
+    if parts != [""]:
+        raise ValueError("more than one formula")
+    return found
 
 
-def _joined(operator: str, left: int, right: int, everything: int) -> int:
-    match operator:
-        case "∧":
-            return left & right
-        case "∨":
-            return left | right
-        case "→":
-            return (everything & ~left) | right
-        case _:
-            return everything & ~(left ^ right)
+def _joined(parts: list[str], variables: Sequence[str], binding: int = 1) -> int:
+    """Take what joins operands at least so strongly off the end of `parts`; return its models."""
+    everything = _all(variables)
+    left = _operand(parts, variables)
+    while (strength := _STRENGTH.get(parts[-1], 0)) >= binding:
+        operator = parts.pop()
+        right = _joined(parts, variables, strength + 1)
+        match operator:
+            case "∧":
+                left &= right
+            case "∨":
+                left |= right
+            case "→":
+                left = (everything & ~left) | right
+            case _:
+                left = everything & ~(left ^ right)
+    return left
 
 
-def _bare(formula: str) -> str:
-    """Return the formula without the parentheses around the whole of it."""
-    while len(formula) > 1 and formula[0] == "(" and formula[-1] == ")":
-        depth = 0
-        for char in formula[1:-1]:
-            depth += (char == "(") - (char == ")")
-            if depth < 0:
-                return formula
-        if depth:
-            return formula
-        formula = formula[1:-1].strip()
-    return formula
-
-
-def _last_outside(formula: str, operator: str) -> int | None:
-    depth = 0
-    for place in range(len(formula) - 1, -1, -1):
-        char = formula[place]
-        depth += (char == ")") - (char == "(")
-        if char == operator and depth == 0:
-            return place
-    return None
+def _operand(parts: list[str], variables: Sequence[str]) -> int:
+    match parts.pop():
+        case "¬":
+            return _all(variables) & ~_operand(parts, variables)
+        case "(":
+            found = _joined(parts, variables)
+            if parts.pop() != ")":
+                raise ValueError("a parenthesis without its end")
+            return found
+        case name:
+            return _variable(variables.index(name), len(variables))
 
 
 def _variable(index: int, count: int) -> int:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any, Final, TypeVar
 
 from shoal_tasks.errors import FamilyError, ServerAway, WorkerProtocolError, WorkerUnavailable
-from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.limits import MAX_ERROR_CHARS, WorkerLimits
 from shoal_tasks.spec import FamilySpec, spec_to_json
 from shoal_tasks.types import Layer, WorkerReport
 from shoal_tasks.worker.frames import Message, encode_message, read_messages
@@ -135,7 +135,7 @@ def _check_ok(reply: Message) -> None:
     """Raise what a refusal of the worker means."""
     if reply.get("ok") is True:
         return
-    kind, reason = reply.get("kind"), str(reply.get("error"))[:500]
+    kind, reason = reply.get("kind"), str(reply.get("error"))[:MAX_ERROR_CHARS]
     if kind == "FamilyError":
         raise FamilyError(reason)
     if kind == "ServerAway":

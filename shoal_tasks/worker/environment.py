@@ -13,14 +13,20 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS, split_messages
+from shoal_tasks.turns import (
+    MAX_TRANSCRIPT_CHARS,
+    PROBED_GAMES,
+    PROBED_TURNS,
+    improvised,
+    split_messages,
+)
 from shoal_tasks.types import Play, Split
 from shoal_tasks.worker.generate import GeneratedItem
 from shoal_tasks.worker.item_limit import ItemLimit
@@ -36,12 +42,8 @@ from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import FinishReason
 
-_CHECKED_GAMES: Final = 4
-"""Games that are played twice at the start."""
-_CHECKED_TURNS: Final = 8
-"""Most messages of each of them."""
 _TRIED: Final = ("", "1", "2", "3", "yes", "[1]", "[up]", "[0 1]", "é\n☃ " * 40)
-"""The messages of these games, beside words that the environment has just used."""
+"""Messages of the games that are tried at the start, beside words that it has just used."""
 _MAX_REWARD: Final = 1e9
 """Largest reward of one turn, either way: sums of larger ones would no longer be exact."""
 
@@ -134,7 +136,7 @@ class EnvironmentTasks:
         named = b"%s %d %d" % (self.spec.digest.hex().encode(), seed, index)
         return int.from_bytes(hashlib.sha256(named).digest()[:4], "big") >> 1
 
-    def _turns(self, game_seed: int, messages: Sequence[str]) -> Iterator[Turn]:
+    def _turns(self, game_seed: int, messages: Iterable[str]) -> Iterator[Turn]:
         """Play a game. The first turn is what is seen before any message.
 
         Raises `UserCodeError`: the environment raised, or returned what it should not.
@@ -190,7 +192,7 @@ class EnvironmentTasks:
 
     def _try(self) -> None:
         """Play what any policy may say, each game twice, the second time in the other order."""
-        seeds = [self._game_seed(seed, 0) for seed in range(_CHECKED_GAMES)]
+        seeds = [self._game_seed(seed, 0) for seed in range(PROBED_GAMES)]
         said = {seed: self._improvised(seed) for seed in seeds}
         again = {seed: self._limited(seed, said[seed][0]) for seed in reversed(seeds)}
         for seed in seeds:
@@ -198,18 +200,20 @@ class EnvironmentTasks:
 
     def _improvised(self, game_seed: int) -> tuple[list[str], list[Turn]]:
         """Play one game, half of it with words of the environment's own."""
-        chance = random.Random(game_seed)
         messages: list[str] = []
-        turns = self._limited(game_seed, messages)
-        while not turns[-1].done and len(messages) < min(self.spec.max_turns, _CHECKED_TURNS):
-            words = turns[-1].observation.split() or [""]
-            messages.append(chance.choice([chance.choice(_TRIED), chance.choice(words)]))
-            turns = self._limited(game_seed, messages)
+        turns: list[Turn] = []
+
+        def said() -> Iterator[str]:
+            chance, most = random.Random(game_seed), min(self.spec.max_turns, PROBED_TURNS)
+            for message in improvised(chance, _TRIED, lambda: turns[-1].observation, most):
+                messages.append(message)
+                yield message
+
+        within(self._limit, self._name, turns.extend, self._turns(game_seed, said()))
         return messages, turns
 
-    def _limited(self, game_seed: int, messages: Sequence[str]) -> list[Turn]:
-        play = self._turns(game_seed, messages)
-        return within(self._limit, self._name, list[Turn], play)
+    def _limited(self, game_seed: int, messages: Iterable[str]) -> list[Turn]:
+        return within(self._limit, self._name, list[Turn], self._turns(game_seed, messages))
 
     def _compare(self, first: Sequence[Turn], second: Sequence[Turn]) -> None:
         for number, (one, other) in enumerate(zip(first, second, strict=False)):

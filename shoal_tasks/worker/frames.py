@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Final
 
 from shoal_tasks.errors import WorkerProtocolError
 from shoal_tasks.spec import JsonValue
 from shoal_wire.framing import FrameDecoder, FrameError, encode_frame
-
-READ_BYTES: Final = 1 << 16
-"""Bytes that are read from a pipe at once: as many as Linux's pipes hold."""
 
 Message = dict[str, JsonValue]
 

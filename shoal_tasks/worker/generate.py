@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import TRAIN_SEED_MIN
@@ -27,9 +27,7 @@ from shoal_tasks.worker.frames import Message
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.python_reward import PythonReward
 from shoal_tasks.worker.unplotted import without_plotting
-
-NUM_ITEMS: Final = 1 << 31
-"""Virtual size of every stream: indices are below it."""
+from shoal_wire.limits import MAX_INDEX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +63,7 @@ class TaskStream:
         """Build the data set. Raises whatever reasoning_gym raises on a bad configuration."""
         self.spec = spec
         create = _library().create_dataset
-        self._dataset = create(spec.generator, **dict(spec.config), seed=0, size=NUM_ITEMS)
+        self._dataset = create(spec.generator, **dict(spec.config), seed=0, size=MAX_INDEX)
 
     def item(self, seed: int, index: int) -> GeneratedItem:
         """Make item ``index`` of stream ``seed``; the same everywhere and always.

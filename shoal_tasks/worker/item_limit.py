@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 
@@ -31,12 +31,7 @@ class ItemLimit:
         signal.setitimer(signal.ITIMER_PROF, self._seconds, self._seconds / 10)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._armed = False
         signal.setitimer(signal.ITIMER_PROF, 0.0)
 

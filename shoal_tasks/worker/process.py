@@ -15,7 +15,7 @@ import shoal_wire
 from shoal_base.children import SAFE_PATH, python
 from shoal_base.extras import missing_for_tasks
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.worker.frames import READ_BYTES
+from shoal_tasks.limits import READ_BYTES
 
 _REAP_SECONDS: Final = 5.0
 """Longest wait for the end of a worker that was killed; nearly always it has ended at once."""

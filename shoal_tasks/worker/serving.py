@@ -22,21 +22,14 @@ from typing import Any, Final
 
 from shoal_tasks.data_files import read_file
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.limits import MAX_ERROR_CHARS, READ_BYTES, WorkerLimits
 from shoal_tasks.sandbox import layers as sandbox
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.spec import (
-    MATH_VERIFY,
-    TEXT_ARENA,
-    VERIFIER,
-    VERIFIER_VERSIONS,
-    FamilySpec,
-)
+from shoal_tasks.spec import MATH_VERIFY, VERIFIER, FamilySpec
 from shoal_tasks.swarm import installed_version
-from shoal_tasks.text_games import TEXT_GAMES
 from shoal_tasks.types import Layer
 from shoal_tasks.worker.answering import RequestAnswerer
-from shoal_tasks.worker.frames import READ_BYTES, Message, encode_message, read_messages
+from shoal_tasks.worker.frames import Message, encode_message, read_messages
 from shoal_tasks.worker.generate import preload
 from shoal_tasks.worker.open_env import ServerPlayer, places_of, socket_addresses
 from shoal_tasks.worker.text_arena import preload_games
@@ -88,9 +81,7 @@ def _set_up(message: Message, parent_pid: int | None) -> tuple[RequestAnswerer, 
     # What a family needs from the disk, while there is one. The paths are this machine's own.
     files = {spec.name: _files_of(spec) for spec in specs if spec.is_of_a_file}
     preload(spec.generator for spec in specs if spec.verifier == VERIFIER)
-    games = [str(spec.config["game"]) for spec in specs if spec.verifier == TEXT_ARENA]
-    if games and installed_version(TEXT_ARENA) == VERIFIER_VERSIONS[TEXT_ARENA]:
-        preload_games(game for game in games if game in TEXT_GAMES)
+    preload_games(specs)
     places = places_of(specs)
     servers = {
         spec.name: ServerPlayer(spec, places[spec.path]) for spec in specs if spec.is_on_a_server
@@ -138,5 +129,5 @@ def serve(pipe: FramePipe, parent_pid: int | None) -> None:
                 reply = worker.answer(message)
         except Exception as error:  # noqa: BLE001  the parent learns of it and decides
             known = FamilyError if isinstance(error, FamilyError) else type(error)
-            reply = {"ok": False, "kind": known.__name__, "error": str(error)[:500]}
+            reply = {"ok": False, "kind": known.__name__, "error": str(error)[:MAX_ERROR_CHARS]}
         pipe.write(reply)

@@ -10,7 +10,6 @@ import functools
 import select
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from shoal_tasks.errors import ServerAway
@@ -110,12 +109,7 @@ class SyncTaskWorker:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     async def _ask(self, call: WorkerCall[R]) -> list[R] | CallFailure:

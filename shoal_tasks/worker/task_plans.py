@@ -47,10 +47,11 @@ _MAX_DRAWS: Final = 100
 _TRIES: Final = 8
 """Candidates in one frame, once a first one was not for training: some answers are drawn seldom."""
 
-_SEEDS: Final = 4096
-_SEEDS_EACH: Final = 128
-"""Seeds looked at for held-out questions of a family: at most so many, or so many for each."""
-_SEEDS_WITHOUT_NEWS: Final = 512
+_SEEDS: Final = 64 * MAX_ITEMS_PER_FRAME
+_SEEDS_EACH: Final = 2 * MAX_ITEMS_PER_FRAME
+"""Seeds looked at for held-out questions of a family: at most so many, or so many for each, of
+which an eighth is held out."""
+_SEEDS_WITHOUT_NEWS: Final = 8 * MAX_ITEMS_PER_FRAME
 """Seeds without a new question after which a family is taken to have no more."""
 
 

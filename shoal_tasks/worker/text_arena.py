@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.spec import TEXT_ARENA, VERIFIER_VERSIONS, FamilySpec
+from shoal_tasks.swarm import installed_version
+from shoal_tasks.text_games import TEXT_GAMES
 
 _RAW = "-raw"
 """The variant of each game without wrappers."""
@@ -42,9 +45,14 @@ class TextArenaGame:
         return "\n".join(text for _, text, kind in said if kind.name != "PLAYER_ACTION").strip()
 
 
-def preload_games(games: Iterable[str]) -> None:
-    """Load what these games import, while there is a disk. Raises `FamilyError`."""
-    for game in games:
+def preload_games(specs: Iterable[FamilySpec]) -> None:
+    """Load what these families' games import, while there is a disk. Raises `FamilyError`.
+
+    Where another version is installed, or none, the families are refused later.
+    """
+    games = [str(spec.config["game"]) for spec in specs if spec.verifier == TEXT_ARENA]
+    is_here = games and installed_version(TEXT_ARENA) == VERIFIER_VERSIONS[TEXT_ARENA]
+    for game in filter(TEXT_GAMES.__contains__, games if is_here else ()):
         try:
             playing = TextArenaGame(game)
             playing.reset(1)

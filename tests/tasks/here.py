@@ -18,6 +18,7 @@ from shoal_tasks.worker.frames import Message, encode_message, read_messages
 from shoal_tasks.worker.open_env import ServerPlayer, places_of
 from shoal_tasks.worker.plan import CallFailure, WorkerCall
 from shoal_tasks.worker.sync import SyncTaskWorker
+from shoal_tasks.worker.text_arena import preload_games
 from shoal_wire.framing import FrameDecoder
 
 R = TypeVar("R")
@@ -34,6 +35,7 @@ class HereWorker(SyncTaskWorker):
     ) -> None:
         super().__init__(families, limits=limits)
         specs, places = tuple(families), places_of(tuple(families))
+        preload_games(specs)
         files = {spec.name: serving._files_of(spec) for spec in specs if spec.is_of_a_file}
         servers = {
             spec.name: ServerPlayer(spec, places[spec.path])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -48,7 +49,7 @@ def test_any_bytes_are_an_answer_or_a_server_that_is_away(
     monkeypatch.setattr(connection, "ANSWER_S", 5.0)
     left = iter(answers)
     wire = Wire(bend=lambda asked, honest: honest if asked["type"] == "reset" else next(left, b""))
-    with served(wire) as address, Session(place(address)) as session:
+    with served(wire) as address, contextlib.closing(Session(place(address))) as session:
         monkeypatch.setattr(connection, "ANSWER_S", 0.1)
         for _ in answers:
             try:
@@ -72,7 +73,7 @@ def test_an_answer_that_does_not_end_is_given_up() -> None:
     first, more = b"\x01" + length + b"x" * 65_535, b"\x00" + length + b"x" * 65_535
     wire = Wire(bend=in_place_of_steps(lambda: first + more * (2 * MAX_ANSWER_BYTES // 65_535)))
     said = f"an answer of more than {MAX_ANSWER_BYTES} bytes"
-    with served(wire) as address, Session(place(address)) as session:
+    with served(wire) as address, contextlib.closing(Session(place(address))) as session:
         with pytest.raises(ServerAway, match=said):
             session.step({"message": "x"})
         assert not session.is_open
@@ -89,7 +90,7 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.Monke
 
     with (
         served(Wire(bend=in_place_of_steps(slowly))) as address,
-        Session(place(address)) as session,
+        contextlib.closing(Session(place(address))) as session,
         pytest.raises(ServerAway, match="it does not answer in time"),
     ):
         session.step({"message": "x"})
@@ -99,7 +100,7 @@ def test_a_server_without_a_place_is_away(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(connection, "ANSWER_S", 0.3)
     with (
         served(Wire(max_sessions=1)) as address,
-        Session(place(address)),
+        contextlib.closing(Session(place(address))),
         pytest.raises(ServerAway, match="all its sessions are taken: start it with max_conc"),
     ):
         Session(place(address))
