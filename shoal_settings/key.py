@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 Command = Literal["node", "bootstrap", "trainer", "swarm", "debug"]
 
@@ -18,6 +18,20 @@ def checked(check: Callable[[Any], object]) -> AfterValidator:
         return value
 
     return AfterValidator(unchanged)
+
+
+def auto_or_number(most: int) -> BeforeValidator:
+    """Return what takes `auto` or a whole number from 0 to `most`, as their text."""
+
+    def read(value: object) -> str:
+        text = "" if isinstance(value, bool) else str(value)
+        if text == "auto":
+            return text
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
+            raise ValueError(f"must be auto or a whole number from 0 to {most}")
+        return str(int(text))
+
+    return BeforeValidator(read)
 
 
 def key(

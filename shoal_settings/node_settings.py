@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from shoal_settings.key import checked, key, of_peers, of_swarms
+from shoal_settings.key import auto_or_number, checked, key, of_peers, of_swarms
 from shoal_settings.removed import removed_word
 from shoal_wire.base58 import is_peer_id_text
 from shoal_wire.limits import MAX_SHARDS, MAX_SHARDS_PER_PEER
@@ -24,7 +24,7 @@ def _multiaddresses(value: tuple[str, ...]) -> None:
             raise ValueError(f"{address!r} is not a multiaddress like /ip4/127.0.0.1/tcp/4001")
 
 
-def _of_peers(value: tuple[str, ...]) -> None:
+def addresses_of_peers(value: tuple[str, ...]) -> None:
     _multiaddresses(value)
     for address in value:
         if "/p2p/" not in address:
@@ -37,14 +37,6 @@ def _peer_ids(value: tuple[str, ...]) -> None:
     for peer in value:
         if not is_peer_id_text(peer):
             raise ValueError(f"{peer!r} is not a peer id; `shoal debug status` shows a node's own")
-
-
-def _auto_or_number(value: Any) -> Any:
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 2
-    if text != "auto" and not (number and int(text) <= MAX_SHARDS_PER_PEER):
-        raise ValueError(f"must be auto or a number from 0 to {MAX_SHARDS_PER_PEER}")
-    return text
 
 
 def _digest(value: str) -> None:
@@ -76,7 +68,7 @@ class NodeSettings(BaseModel):
     listen: Annotated[tuple[str, ...], Field(min_length=1), checked(_multiaddresses)] = of_peers(
         (DEFAULT_LISTEN,), "Multiaddress to listen on; repeatable. Port 0 picks a free port."
     )
-    bootstrap: Annotated[tuple[str, ...], checked(_of_peers)] = of_peers(
+    bootstrap: Annotated[tuple[str, ...], checked(addresses_of_peers)] = of_peers(
         (), "Multiaddress of a bootstrap peer, ending in /p2p/ID; repeatable."
     )
     mdns: bool = of_swarms(
@@ -164,7 +156,7 @@ class NodeSettings(BaseModel):
         ge=1,
         le=MAX_SHARDS,
     )
-    subscribe_shards: Annotated[str, BeforeValidator(_auto_or_number)] = of_swarms(
+    subscribe_shards: Annotated[str, auto_or_number(MAX_SHARDS_PER_PEER)] = of_swarms(
         "auto",
         "Shards to listen to: auto (as many as the trainer's draws need) or a number from 0 to 64.",
         instead={

@@ -6,10 +6,10 @@ import re
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 
-from shoal_settings.key import checked, key, of_trainers
-from shoal_settings.node_settings import NodeSettings
+from shoal_settings.key import auto_or_number, checked, key, of_trainers
+from shoal_settings.node_settings import NodeSettings, addresses_of_peers
 from shoal_settings.strategy import describe_words, strategy_words
 
 MAX_SHOTS: Final = 64  # examples that fit a prompt of some thousand tokens; a guess
@@ -42,17 +42,9 @@ def _of_a_server(value: str) -> None:
         raise ValueError("must begin with http:// or https:// and a host")
 
 
-def _auto_or_a_number(value: object) -> str:
-    text = str(value)
-    if text != "auto" and not (text.isascii() and text.isdigit() and int(text) <= MAX_SHOTS):
-        raise ValueError(f"{text!r} is not auto, nor a whole number from 0 to {MAX_SHOTS}")
-    return text if text == "auto" else str(int(text))
-
-
 def _a_judge(value: str) -> None:
-    strange = any(c.isspace() or c == "," for c in value)
-    if value != "none" and (not value.startswith("/") or "/p2p/" not in value or strange):
-        raise ValueError(f"{value!r} is not the address that a judge printed, nor none")
+    if value != "none":
+        addresses_of_peers((value,))
 
 
 class TrainerSettings(NodeSettings):
@@ -70,7 +62,7 @@ class TrainerSettings(NodeSettings):
         "the extra of that name), or the embedded `tiny`, `tiny-sparse` or `tiny-games` (the "
         "default with `--tasks games-1`).",
     )
-    shots: Annotated[str, BeforeValidator(_auto_or_a_number)] = of_trainers(
+    shots: Annotated[str, auto_or_number(MAX_SHOTS)] = of_trainers(
         "auto",
         "Worked examples before each question: a number, or auto (tried at the start, for each "
         "task family, whether they give signal; none for an embedded model).",

@@ -41,22 +41,9 @@ def _input(question: str) -> str:
     return first.strip() or below.partition("\n\n")[0].strip()
 
 
-def _first_number(question: str) -> str:
-    found = _NUMBER.search(question)
-    return found[0] if found else ""
-
-
-def _last_number(question: str) -> str:
-    return next(reversed(_NUMBER.findall(question)), "")
-
-
 def _swapped_operands(question: str) -> str:
     found = _OPERANDS.search(_last_line(question))
     return f"{found[3]} {found[2]} {found[1]}" if found else ""
-
-
-def _first_premise(question: str) -> str:
-    return next(iter(_PREMISE.findall(question)), "")
 
 
 def _joined_premises(question: str) -> str:
@@ -66,10 +53,10 @@ def _joined_premises(question: str) -> str:
 ECHOES: Final[Mapping[str, Callable[[str], str]]] = {
     "the question's last line": _last_line,
     "the question's input, unchanged": _input,
-    "the question's first number": _first_number,
-    "the question's last number": _last_number,
+    "the question's first number": lambda question: "".join(_NUMBER.findall(question)[:1]),
+    "the question's last number": lambda question: "".join(_NUMBER.findall(question)[-1:]),
     "the question's operands, swapped": _swapped_operands,
-    "the first premise": _first_premise,
+    "the first premise": lambda question: "".join(_PREMISE.findall(question)[:1]),
     "the premises, joined": _joined_premises,
 }
 """An answer made of the question alone, by what it is; an empty text where a question has none."""

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Table
-
-from shoal.layout import print_wrapped
+from shoal.layout import pairs, print_pairs, print_wrapped
 from shoal.prompt_shown import prompt_of, refuse_model
 from shoal.tasks.model_play import play_by_model
 from shoal.tasks.play import play
@@ -315,10 +313,10 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
         "floor": f"{floor['reward']:.2f} for {_floor_answer(floor)}" if floor else "not measured",
         "evaluated": "yes" if view["evaluated"] else "no: it has too few different questions",
     }
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = pairs()
     for name, value in facts.items():
         table.add_row(name, value)
-    console.print(table)
+    print_pairs(console, table)
     if view["instruction"] is not None:
         _head(console, "instruction", " (before the question)")
         _text(console, view["instruction"])

@@ -143,16 +143,19 @@ def _total(items: list[Any]) -> Any:
     return total
 
 
-def _factorial(number: Any) -> int:
-    if not isinstance(number, int) or not 0 <= number <= 400:
-        raise SnippetError("factorial of 0 to 400 alone")
-    return math.factorial(number)
+def _of_numbers(
+    name: str, function: Callable[..., Any], count: int, most: int
+) -> Callable[..., Any]:
+    """Return a function of `count` whole numbers, of which the first is from 0 to `most`."""
 
+    def bounded(*given: Any) -> Any:
+        if len(given) != count:
+            raise TypeError
+        if not all(isinstance(one, int) for one in given) or not 0 <= given[0] <= most:
+            raise SnippetError(f"{name} of 0 to {most} alone")
+        return function(*given)
 
-def _combinations(items: Any, chosen: Any) -> int:
-    if not isinstance(items, int) or not isinstance(chosen, int) or not 0 <= items <= 2000:
-        raise SnippetError("comb of 0 to 2000 alone")
-    return math.comb(items, chosen)
+    return bounded
 
 
 def text_of(value: Any = "") -> str:
@@ -167,12 +170,6 @@ def _rounded(value: Any, digits: Any = None) -> Any:
     return round(value, digits)
 
 
-def _character(number: Any) -> str:
-    if not isinstance(number, int) or not 0 <= number < 128:
-        raise SnippetError("chr of 0 to 127 alone")
-    return chr(number)
-
-
 def _whole(value: Any = 0, base: Any = None) -> int:
     if isinstance(value, str) and len(value) > 1000:
         raise SnippetError("number too long")
@@ -185,11 +182,11 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "any": lambda items: any(few(items)),
     "bool": bool,
     "ceil": math.ceil,
-    "chr": _character,
-    "comb": _combinations,
+    "chr": _of_numbers("chr", chr, 1, 127),
+    "comb": _of_numbers("comb", math.comb, 2, 2000),
     "divmod": divmod,
     "enumerate": lambda items, start=0: [(n, _scalar(i)) for n, i in enumerate(few(items), start)],
-    "factorial": _factorial,
+    "factorial": _of_numbers("factorial", math.factorial, 1, 400),
     "float": float,
     "floor": math.floor,
     "gcd": math.gcd,
