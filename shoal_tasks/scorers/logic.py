@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any, Final
 
 _STRENGTH: Final = {"↔": 1, "→": 2, "∨": 3, "∧": 4}
-"""How strongly each operator binds, as reasoning_gym's parser has it; equals join from the left."""
+"""Strength of each operator, as reasoning_gym's parser has it; equals join from the left."""
 _PART: Final = re.compile(r"\w+|\S")
 
 
