@@ -14,6 +14,10 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+SMALL_FILE_BYTES: Final = 1 << 20
+"""Thousands of times what a file of settings, or of an address, has; a device never ends."""
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:

@@ -14,9 +14,8 @@ from typing import Final
 
 from shoal_base.bounded import BoundedDict
 
-LINES: Final = 60  # one a second, as a log that a person reads; a guess
 SECONDS: Final = 60.0  # lines are counted over a minute
-_MAX_KINDS: Final = 256  # a guess: more than one process has texts of log lines
+LINES: Final = int(SECONDS)  # one a second, as a log that a person reads; a guess
 LEFT_OUT: Final = "num_left_out"
 """Attribute of a record: lines of its kind that were left out before it."""
 
@@ -37,7 +36,7 @@ class LinePace(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._kinds = BoundedDict[tuple[str, str], _Kind](_MAX_KINDS)
+        self._kinds = BoundedDict[tuple[str, str], _Kind]()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether `record` is written."""

@@ -17,13 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from shoal_base.files import read_at_most, write_atomically
+from shoal_base.files import SMALL_FILE_BYTES, read_at_most, write_atomically
 
 PAGE_FILE: Final = "page.json"
 PAGE_LOCK: Final = "page.lock"
 PAGE_TOKEN: Final = "page.token"
 """Has the token alone, for programs that read theirs from a file, as Prometheus does."""
-_MAX_BYTES: Final = 4096  # far more than an address and a token have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +93,7 @@ def _forget(folder: Path) -> None:
 
 def _read(path: Path) -> ServedPage | None:
     try:
-        found = json.loads(read_at_most(path, _MAX_BYTES))
+        found = json.loads(read_at_most(path, SMALL_FILE_BYTES))
         return ServedPage(pid=int(found["pid"]), url=str(found["url"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

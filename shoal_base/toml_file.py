@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from shoal_base.files import read_at_most
-
-MAX_BYTES: Final = 1 << 20
-"""Thousands of times what a file of settings has; a device never ends."""
+from shoal_base.files import SMALL_FILE_BYTES, read_at_most
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -20,7 +17,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ValueError: it is not TOML; one line that names the file.
     """
     try:
-        return tomllib.loads(read_at_most(path, MAX_BYTES).decode("utf-8"))
+        return tomllib.loads(read_at_most(path, SMALL_FILE_BYTES).decode("utf-8"))
     except RecursionError:
         raise ValueError(f"{path} is not TOML: it is nested too deeply") from None
     except ValueError as error:

@@ -13,12 +13,12 @@ from typing import Any, Final
 from shoal_settings.schema import Settings, public_name
 
 LARGE_RATE: Final = 1e-5
-ADAPTERS_RATE: Final = 1e-4
+ADAPTERS_RATE: Final = 10 * LARGE_RATE
 EVAL_EVERY: Final = 50
 EXTERNAL: Final = 4
 TOKENS: Final = 64
 """Longest answer, tokens, where nobody says another length."""
-_TOKENS_WORKED_OUT: Final = 256
+_TOKENS_WORKED_OUT: Final = 4 * TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,9 +39,6 @@ EXAMPLE_SEED_MIN: Final = TRIAL_SEED_MIN // 2
 """Such examples, which stand in prompts with their answers, are drawn from here up to
 TRIAL_SEED_MIN: never trained on, held out or judged."""
 
-SEED_LIMIT: Final = MAX_SEED
-"""Seeds are below this."""
-
 
 _TABLES: Final = tomllib.loads(Path(__file__).with_name("presets.toml").read_text("utf-8"))
 
@@ -98,7 +95,7 @@ def coordinates(spec: FamilySpec, seed: int, index: int = 0) -> TaskCoordinates:
 def draw_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> TaskCoordinates:
     """Draw a training task: family by weight with replacement, then a fresh seed.
 
-    TRAIN_SEED_MIN ≤ seed < SEED_LIMIT. The index is always 0: most generators seed item i of
+    TRAIN_SEED_MIN ≤ seed < MAX_SEED. The index is always 0: most generators seed item i of
     stream s with s + i, so (s, i) and (s + i, 0) are one question.
     Source: SAPO section 4, "Draw". Raises ValueError without families.
     """
@@ -107,7 +104,7 @@ def draw_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> Task
 
 def training_coordinates(rng: random.Random, spec: FamilySpec) -> TaskCoordinates:
     """Draw a training task of one family, as `draw_coordinates` does."""
-    return coordinates(spec, rng.randrange(TRAIN_SEED_MIN, SEED_LIMIT))
+    return coordinates(spec, rng.randrange(TRAIN_SEED_MIN, MAX_SEED))
 
 
 def judge_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> TaskCoordinates:

@@ -19,6 +19,10 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.spec import FamilySpec, JsonValue
 
 MAX_ROW_QUESTION_CHARS: Final = 32 * 1024
+FIRST_ROWS: Final = 256
+"""Rows at a file's start that are looked at: worked examples are chosen among them, and a verifier
+is tried on them. math-verify reads a formula in about a millisecond, and a worker is to start
+within a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,7 +130,7 @@ class FamilySpec:
     reward_path: str = field(default="", compare=False)
     """Path on this machine of the Python file of its reward; never on the wire."""
     canonical: str = field(init=False, repr=False, compare=False)
-    """The configuration as JSON with sorted keys and no spaces: equal configs, equal text."""
+    """The configuration as `canonical_json`."""
     digest: Digest = field(init=False, repr=False, compare=False)
     """The digest by which the family's tasks name it: `digest_of`."""
 
@@ -287,19 +287,23 @@ def _canonical(name: str, config: Mapping[str, JsonValue]) -> str:
     if not all(isinstance(key, str) for key in config):
         raise FamilyError(f"family {name!r}: config keys must be strings")
     try:
-        text = json.dumps(
-            dict(config),
-            sort_keys=True,
-            separators=(",", ":"),
-            ensure_ascii=False,
-            allow_nan=False,
-        )
+        text = canonical_json(dict(config), allow_nan=False)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise FamilyError(f"family {name!r}: config is not JSON: {error}") from None
     if size > MAX_CONFIG_BYTES:
         raise FamilyError(f"family {name!r}: config is longer than {MAX_CONFIG_BYTES} bytes")
     return text
+
+
+def canonical_json(value: object, *, allow_nan: bool = True) -> str:
+    """Return a value as JSON with sorted keys and no spaces: equal values, equal text.
+
+    Raises what `json.dumps` does.
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=allow_nan
+    )
 
 
 def digest_of(generator: str, canonical: str) -> Digest:

@@ -28,7 +28,6 @@ and from CSV are the same family.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -52,6 +51,7 @@ from shoal_tasks.errors import FamilyError, ServerAway
 from shoal_tasks.openenv.address import PREFIXES, parse_address
 from shoal_tasks.openenv.identity import look_up
 from shoal_tasks.rows import (
+    FIRST_ROWS,
     MAX_ROW_QUESTION_CHARS,
     checked_text,
     file_digest,
@@ -72,6 +72,7 @@ from shoal_tasks.spec import (
     VERIFIER_VERSIONS,
     FamilySpec,
     JsonValue,
+    canonical_json,
     environment,
 )
 from shoal_tasks.text_games import PREFIX, TEXT_GAMES
@@ -268,10 +269,6 @@ def _rows_file(table: Mapping[str, Any], folder: Path) -> tuple[Path, bytes]:
     return _converted(table, folder)
 
 
-_WORKED: Final = 256
-"""Rows whose workings are kept: examples are chosen among the first ones."""
-
-
 def _converted(table: Mapping[str, Any], folder: Path) -> tuple[Path, bytes]:
     """Convert a data set into a rows file in the cache, named by its own digest."""
     source = table["rows"]
@@ -280,21 +277,17 @@ def _converted(table: Mapping[str, Any], folder: Path) -> tuple[Path, bytes]:
     for place, record in read_records(source, folder):
         where = f"{source}, {place}"
         row = _shaped(record, table, where)
-        if "answer_after" in table and len(worked) < _WORKED:
+        if "answer_after" in table and len(worked) < FIRST_ROWS:
             text = str(record[table.get("answer", "answer")]).rpartition(table["answer_after"])[0]
             worked[str(row["question"])] = text.strip()
-        lines.append(
-            json.dumps(row, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode(
-                errors="surrogatepass"
-            )
-        )
+        lines.append(canonical_json(row).encode(errors="surrogatepass"))
     data = b"\n".join(lines) + b"\n"
     if not lines or len(data) > MAX_FILE_BYTES:
         raise FamilyError(f"{source} has {'too many' if lines else 'no'} rows")
     try:
         kept = cache_folder("rows")
         kept.mkdir(parents=True, exist_ok=True)
-        path = kept / f"{hashlib.sha256(data).hexdigest()}.jsonl"
+        path = kept / f"{file_digest(data)}.jsonl"
         if not path.exists():
             write_atomically(path, data)
         if any(worked.values()):

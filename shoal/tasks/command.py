@@ -22,7 +22,7 @@ from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, whole
 from shoal_settings.trainer_settings import MAX_SHOTS
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.families import PRESETS, SEED_LIMIT, TRAIN_SEED_MIN, coordinates
+from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.floor import NUM_QUESTIONS, floor_of
 from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
 from shoal_tasks.prompts import instruction, messages_for, plain_prompt
@@ -35,6 +35,7 @@ from shoal_tasks.spec import (
 from shoal_tasks.task_file import load_task_files
 from shoal_tasks.types import ScoreRequest, TaskItem
 from shoal_tasks.worker.sync import SyncTaskWorker
+from shoal_wire.limits import MAX_SEED
 from shoal_wire.types import FinishReason
 
 DESCRIPTION = """\
@@ -127,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("family", nargs="?", metavar="FAMILY", help="show this family")
     parser.add_argument(
         "--seed",
-        type=whole(0, SEED_LIMIT - 1),
+        type=whole(0, MAX_SEED - 1),
         default=TRAIN_SEED_MIN,
         help="seed of the sample (default: %(default)s)",
     )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.spec import canonical_json
 
 _NOT_AN_ACTION_FIELD: Final = frozenset({"metadata"})
 _NOT_SEEN: Final = frozenset({"metadata", "reward", "done"})
@@ -68,8 +69,12 @@ class ObservationForm:
         """Return what the policy is shown of an observation."""
         if self.field in observation:
             value = observation[self.field]
-            return value if isinstance(value, str) else _json("" if value is None else value)
-        return _json({key: value for key, value in observation.items() if key not in _NOT_SEEN})
+            return (
+                value if isinstance(value, str) else canonical_json("" if value is None else value)
+            )
+        return canonical_json(
+            {key: value for key, value in observation.items() if key not in _NOT_SEEN}
+        )
 
 
 def action_form(schema: object, wanted: str = "") -> ActionForm:
@@ -120,10 +125,6 @@ def stated(schema: object, depth: int = 0) -> Any:
 
 def _refuse(_constant: str) -> None:
     raise NotAnActionError
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _only(names: list[str]) -> str:

@@ -8,8 +8,6 @@ the other's tasks for forged.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import random
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +24,8 @@ from shoal_tasks.openenv.forms import (
     stated,
 )
 from shoal_tasks.openenv.messages import EnvironmentRaisedError, Observed
-from shoal_tasks.spec import FamilySpec, JsonValue
+from shoal_tasks.rows import file_digest
+from shoal_tasks.spec import FamilySpec, JsonValue, canonical_json
 from shoal_tasks.turns import PROBED_GAMES, PROBED_TURNS, improvised
 from shoal_wire.limits import MAX_NAME_BYTES
 
@@ -136,8 +135,7 @@ def _compare(text: str, one: list[list[JsonValue]], other: list[list[JsonValue]]
 
 
 def _digest(value: object) -> str:
-    data = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(data.encode(errors="replace")).hexdigest()
+    return file_digest(canonical_json(value).encode(errors="replace"))
 
 
 _known: dict[tuple[str, str, str], Description] = {}

@@ -8,13 +8,10 @@ from typing import Any, Final
 from shoal_tasks.answers import extract_answer
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.prompts import answer_text
-from shoal_tasks.rows import TaskRow
+from shoal_tasks.rows import FIRST_ROWS, TaskRow
 from shoal_tasks.spec import EXACT, FamilySpec
 from shoal_wire.types import FinishReason
 
-_CHECKED: Final = 256
-"""Rows looked at from the file's start, and as many again spread over it: math-verify reads a
-formula in about a millisecond, and a worker is to start within a second."""
 _SHOWN_CHARS: Final = 60
 
 
@@ -34,8 +31,8 @@ def check_answers(spec: FamilySpec, rows: Sequence[TaskRow]) -> None:
     Nobody could ever be right there, so that a policy would learn nothing and never know why.
     """
     is_right = equality(spec)
-    step = max(1, len(rows) // _CHECKED)
-    numbers = sorted({*range(min(_CHECKED, len(rows))), *range(0, len(rows), step)})
+    step = max(1, len(rows) // FIRST_ROWS)  # as many again, spread over the file
+    numbers = sorted({*range(min(FIRST_ROWS, len(rows))), *range(0, len(rows), step)})
     for number in numbers:
         gold = rows[number].answer
         if _is_plain_number(gold) or _accepts(spec, is_right, gold):

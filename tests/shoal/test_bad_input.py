@@ -18,7 +18,7 @@ import pytest
 
 from shoal.__main__ import main
 from shoal.parsers import all_parsers
-from shoal_base.toml_file import MAX_BYTES
+from shoal_base.files import SMALL_FILE_BYTES
 from shoal_base.visible import visible_lines
 from shoal_settings.exits import say_error
 from shoal_settings.parser import Parser
@@ -179,7 +179,7 @@ def test_a_file_of_settings_has_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "shoal.toml").write_text("#" * MAX_BYTES + "\n")
+    (tmp_path / "shoal.toml").write_text("#" * SMALL_FILE_BYTES + "\n")
     assert main(["node", START_NOTHING]) == 2
     assert "too long" in capsys.readouterr().err
 

@@ -1,13 +1,19 @@
-"""One worker over every preset, shared by the tests that leave it as they found it."""
+"""One worker over every preset, for tests that leave it as they found it, and a cache for each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.tasks.families import ALL_FAMILIES
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="session")

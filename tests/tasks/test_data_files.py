@@ -31,11 +31,6 @@ GSM8K = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def as_jsonl(records: Records, path: Path) -> None:
     path.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
 

@@ -22,7 +22,6 @@ from shoal_tasks.families import (
     JUDGE_SEED_MIN,
     PAPER,
     PRESETS,
-    SEED_LIMIT,
     TRAIN_SEED_MIN,
     TRIAL_SEED_MIN,
     draw_coordinates,
@@ -40,6 +39,7 @@ from shoal_tasks.spec import (
     spec_to_json,
 )
 from shoal_wire.digests import question_digest
+from shoal_wire.limits import MAX_SEED
 from tests.support.site import page
 from tests.tasks.families import ALL_FAMILIES
 
@@ -252,7 +252,7 @@ def test_draws_are_fresh_weighted_and_never_held_out() -> None:
     often = FamilySpec(name="often", generator="lcm", weight=3.0)
     rng = random.Random(7)
     drawn = [draw_coordinates(rng, [rare, often]) for _ in range(2000)]
-    assert all(TRAIN_SEED_MIN <= task.seed < SEED_LIMIT and task.index == 0 for task in drawn)
+    assert all(TRAIN_SEED_MIN <= task.seed < MAX_SEED and task.index == 0 for task in drawn)
     assert len({task.seed for task in drawn}) == len(drawn)
     assert 1400 < sum(task.family == "often" for task in drawn) < 1600
     again = random.Random(7)
@@ -289,7 +289,7 @@ def test_examples_of_rows_are_the_first_training_rows_and_trials_the_last(
     }
     rows = FamilySpec(name="mine", generator=ROWS_GENERATOR, config=config, verifier=EXACT)
     examples, trials = example_coordinates(rows, count), trial_coordinates(rows, count)
-    assert all(TRAIN_SEED_MIN <= task.seed < SEED_LIMIT for task in (*examples, *trials))
+    assert all(TRAIN_SEED_MIN <= task.seed < MAX_SEED for task in (*examples, *trials))
     # As `RowTasks.item` finds a training row.
     shown = [(task.seed + task.index) % num_training for task in examples]
     tried = [(task.seed + task.index) % num_training for task in trials]

@@ -66,11 +66,6 @@ def family(folder: Path, judge: str, **fields: object) -> FamilySpec:
     return load_task_file(prose_file(folder, judge, **fields))
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def scored(worker: SyncTaskWorker, spec: FamilySpec, *texts: str) -> list[ScoreResult]:
     return worker.score([score_of(coordinates(spec, TASK), text) for text in texts])
 

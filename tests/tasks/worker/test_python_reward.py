@@ -30,11 +30,6 @@ HEAD = "def reward(completions, **columns):\n"
 TASK = 1 << 20  # row 4 of 11: the last one is held out
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def family(folder: Path, source: str, **fields: object) -> FamilySpec:
     """Return a family of `ROWS` that is rewarded by `source`."""
     (folder / "reward.py").write_text(source)
