@@ -110,7 +110,7 @@ def test_a_server_without_a_place_is_away(monkeypatch: pytest.MonkeyPatch) -> No
     ("wire", "said"),
     [
         (Wire(metadata={"version": "1"}), "has no name"),
-        (Wire(metadata={"name": "x" * 200}), "a name that is too long|one that is too long"),
+        (Wire(metadata={"name": "x" * 201}), "a name that is too long|one that is too long"),
         (Wire(metadata=[]), "no JSON object"),  # type: ignore[arg-type]
         (Wire(schema={"action": 3}), "no JSON schema of its actions"),
         (Wire(schema={"action": {}, "observation": []}), "no JSON schema of its observations"),
