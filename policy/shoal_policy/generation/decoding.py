@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional
 
 from shoal_policy.generation.prefixes import PrefixDecoder, can_share
-from shoal_policy.generation.typed_cache import cache_of
+from shoal_policy.generation.roomy_cache import cache_of
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.sharding import class_of
 
@@ -80,7 +80,7 @@ class CacheDecoder:
         self._padded = bool((lengths_P != self._width).any())
         places = torch.arange(self._width + max_new, device=policy.device)
         self._mask_RW = places[None, :] >= (self._width - self._lengths_R)[:, None]
-        self._cache: Any = cache_of(policy)
+        self._cache: Any = cache_of(policy, self._width + max_new)
         self._cache_name = _cache_name(policy)
 
     def prefill(self) -> torch.Tensor:

@@ -22,8 +22,8 @@ from shoal_policy.model.memory import free_bytes
 MAX_ROWS = 512
 """Rows generated at once where memory holds as many; more are done in turns."""
 _SHARE = 0.8
-"""Share of the free memory that rows may take: the caches of keys and values are copied as they
-grow."""
+"""Share of the free memory that rows may take: the caches of keys and values are copied, a layer
+at a time, when rows leave."""
 _UNASKED_BYTES = 1 << 28
 """Rows that hold less than this are not worth asking how much is free."""
 _ADAPTER = "default"
