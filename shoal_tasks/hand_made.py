@@ -9,7 +9,7 @@ Every row is checked before any is published; an error names its line.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,8 +61,9 @@ def read_groups(
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
-    made = iter(_asked(rows, worker))
-    return [RolloutGroup(task=_task(row, known, made), completions=row.completions) for row in rows]
+    return [
+        RolloutGroup(task=_task(row, known, worker), completions=row.completions) for row in rows
+    ]
 
 
 def completion_of(text: str, finish_reason: FinishReason = FinishReason.STOP) -> Completion:
@@ -156,26 +157,17 @@ def _inline(line: int, row: Mapping[str, Any], rules: SwarmRules) -> Task:
     )
 
 
-def _asked(rows: Sequence[_Parsed], worker: SyncTaskWorker) -> list[tuple[str, Split]]:
-    """The questions of the tasks that are coordinates; one that cannot be generated is named."""
-    asked = [(row.line, row.task) for row in rows if isinstance(row.task, TaskCoordinates)]
-    try:
-        return worker.asked([task for _, task in asked]) if asked else []
-    except GenerationError:
-        for line, task in asked:
-            try:
-                worker.asked([task])
-            except GenerationError as error:
-                raise RowError(f"line {line}: no question there ({error})") from None
-        raise
-
-
-def _task(row: _Parsed, known: Mapping[str, FamilySpec], made: Iterator[tuple[str, Split]]) -> Task:
-    """Return a row's task. Raises RowError for a question that no training may use, by its text."""
+def _task(row: _Parsed, known: Mapping[str, FamilySpec], worker: SyncTaskWorker) -> Task:
+    """Return a row's task. Raises RowError for one that nobody can make or may train on."""
     if isinstance(row.task, Task):
-        part = Split.HELD_OUT if is_held_out(row.task.question_digest) else Split.TRAINING
+        task = row.task
+        part = Split.HELD_OUT if is_held_out(task.question_digest) else Split.TRAINING
     else:
-        question, part = next(made)
+        try:
+            ((question, part),) = worker.asked([row.task])
+        except GenerationError as error:
+            raise RowError(f"line {row.line}: no question there ({error})") from None
+        task = make_task(row.task, question, known[row.task.family])
     if part is Split.HELD_OUT:
         raise RowError(
             f"line {row.line}: the eighth of all questions that this one belongs to, by its "
@@ -185,7 +177,4 @@ def _task(row: _Parsed, known: Mapping[str, FamilySpec], made: Iterator[tuple[st
         raise RowError(f"line {row.line}: nobody trains on this question; share another")
     if part is Split.AWAY:
         raise RowError(f"line {row.line}: the OpenEnv server of its family is away")
-    if isinstance(row.task, Task):
-        return row.task
-    spec = known[row.task.family]
-    return make_task(row.task, question, spec)
+    return task

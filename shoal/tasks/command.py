@@ -7,7 +7,6 @@ import difflib
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shoal.layout import pairs, print_pairs, print_wrapped
@@ -57,13 +56,8 @@ _WRONG_ANSWER = "no idea"
 _SHOWN_CHARS = 70
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """A family and where it is listed."""
-
-    preset: str
-    """Name of the preset, `file` for one's own, or empty for a generator's default."""
-    spec: FamilySpec
+Listed = tuple[str, FamilySpec]
+"""A family behind the name of its preset: `file` for one's own, empty for a generator's default."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -82,10 +76,8 @@ def main(argv: Sequence[str]) -> int:
                 raise fail(
                     "tasks", f"{flag} is of the text that a model sees; name it with --model"
                 )
-        listed = [
-            Listed(preset=name, spec=spec) for name, specs in PRESETS.items() for spec in specs
-        ]
-        listed += [Listed(preset=_OWN, spec=spec) for spec in _own(arguments.task_file)]
+        listed = [(name, spec) for name, specs in PRESETS.items() for spec in specs]
+        listed += [(_OWN, spec) for spec in _own(arguments.task_file)]
         if arguments.family is None:
             view = {
                 "families": [_row(one) for one in listed],
@@ -96,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
         if (missing := missing_for_tasks()) is not None:
             raise fail("tasks", missing)
         if arguments.play:
-            _play(_choose(listed, arguments.family).spec, arguments)
+            _play(_choose(listed, arguments.family)[1], arguments)
         else:
             chosen = _choose(listed, arguments.family)
             if arguments.model is not None:
@@ -104,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
             sample = _sample(chosen, arguments.seed)
             if arguments.model is not None:
                 question = sample["sample"]["question"]
-                sample["seen"] = prompt_of(arguments, chosen.spec, question)
+                sample["seen"] = prompt_of(arguments, chosen[1], question)
             _show(sample, _show_family, as_json=arguments.json)
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
@@ -168,33 +160,34 @@ def _own(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
 
 
 def _choose(listed: Sequence[Listed], name: str) -> Listed:
-    for one in listed:
-        if one.spec.name == name:
-            return one
+    for preset, spec in listed:
+        if spec.name == name:
+            return preset, spec
     try:
-        return Listed(preset="", spec=FamilySpec(name=name, generator=name))
+        return "", FamilySpec(name=name, generator=name)
     except FamilyError:
-        known = [one.spec.name for one in listed] + sorted(ALLOWED_GENERATORS)
+        known = [spec.name for _, spec in listed] + sorted(ALLOWED_GENERATORS)
         close = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean {close[0]!r}?" if close else "; `shoal tasks` lists them"
         raise fail("tasks", f"no family {name!r}{hint}") from None
 
 
 def _row(one: Listed) -> dict[str, Any]:
-    fields = spec_to_json(one.spec)
+    preset, spec = one
+    fields = spec_to_json(spec)
     del fields["path"], fields["reward_path"]
-    own = one.spec.generator in (ROWS_GENERATOR, ENVIRONMENT)
+    own = spec.generator in (ROWS_GENERATOR, ENVIRONMENT)
     return {
-        "preset": one.preset or None,
+        "preset": preset or None,
         **fields,
-        "config_digest": one.spec.digest.hex(),
-        "scorer": one.spec.verifier if own else scorer_of(one.spec.generator),
+        "config_digest": spec.digest.hex(),
+        "scorer": spec.verifier if own else scorer_of(spec.generator),
     }
 
 
 def _sample(one: Listed, seed: int) -> dict[str, Any]:
     """The family with a sample task and what some completions of it earn."""
-    spec = one.spec
+    _, spec = one
     tagged = spec.is_tagged
     task = coordinates(spec, seed)
     with SyncTaskWorker([spec]) as worker:
