@@ -12,7 +12,7 @@ from typing import Any
 from shoal.layout import pairs, print_pairs, print_wrapped
 from shoal.prompt_shown import prompt_of, refuse_model
 from shoal.tasks.model_play import play_by_model
-from shoal.tasks.play import play
+from shoal.tasks.play import play, short
 from shoal_base.extras import missing_for_tasks
 from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
@@ -53,7 +53,6 @@ Exit codes: 0 ok, 1 failed, 2 usage."""
 
 _OWN = "file"
 _WRONG_ANSWER = "no idea"
-_SHOWN_CHARS = 70
 
 
 Listed = tuple[str, FamilySpec]
@@ -331,8 +330,7 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
     _text(console, stated)
     _head(console, "rewards")
     for row in sample["scored"]:
-        text = readable_json(row["completion"])
-        shown = text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+        shown = short(readable_json(row["completion"]))
         ending = "" if row["finish_reason"] == "stop" else "  (cut by the token limit)"
         console.print(f"{row['reward']:5.2f}  {shown}{ending}", soft_wrap=True)
 

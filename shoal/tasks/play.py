@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 from shoal_base.terminal import Terminal
-from shoal_base.visible import visible_lines
+from shoal_base.visible import visible, visible_lines
 from shoal_settings.exits import fail
 from shoal_tasks.families import coordinates
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import PlayRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
+
+_SHOWN_CHARS: Final = 70
+"""Characters that fit 80 columns beside a reward."""
 
 
 def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
@@ -41,6 +45,12 @@ def require_game(spec: FamilySpec) -> None:
     """Raise UsageExit for a family that does not answer back."""
     if not spec.is_environment:
         raise fail("tasks", f"{spec.name!r} does not answer back; --play needs an environment")
+
+
+def short(text: str) -> str:
+    """Return a text as it stands in a line beside a reward, cut where it is long."""
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 1]}…"
 
 
 def end_line(console: Terminal, num_messages: int, reward: float, *, is_over: bool) -> None:

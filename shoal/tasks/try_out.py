@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.policy_flags import policy_of_model
+from shoal.tasks.play import short
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible
@@ -45,7 +46,6 @@ helps; --shots 0 shows none.
 
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
-_SHOWN_CHARS: Final = 90
 _SEED: Final = 1
 _AT_ONCE: Final = 4
 """Rows answered together: fewer passes through the model, and progress that still moves."""
@@ -153,14 +153,14 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _show(console: Terminal, view: dict[str, Any], arguments: argparse.Namespace) -> None:
     for row in view["rows"]:
-        console.print(_short(row["question"]), style="bold", soft_wrap=True)
+        console.print(short(row["question"]), style="bold", soft_wrap=True)
         is_game = any(SEPARATOR in answer["text"] for answer in row["answers"])
         if row["expected"] is not None:
-            console.print(f"  expected  {_short(row['expected'])}", soft_wrap=True)
+            console.print(f"  expected  {short(row['expected'])}", soft_wrap=True)
         for answer in sorted(row["answers"], key=lambda one: -one["reward"]):
             cut = "unfinished" if is_game else "cut by --max-new-tokens"
             ending = "" if answer["finish_reason"] == "stop" else f"  ({cut})"
-            text = _short(answer["text"].replace(SEPARATOR, " › "))
+            text = short(answer["text"].replace(SEPARATOR, " › "))
             console.print(f"  {answer['reward']:8.2f}  {text}{ending}", soft_wrap=True)
     console.print()
     console.print(
@@ -185,11 +185,6 @@ def _advice(view: dict[str, Any], arguments: argparse.Namespace) -> str:
     node = f"{called()} node --model {shlex.quote(visible(arguments.model))}{adapters}{tokens}"
     file = shlex.quote(visible(arguments.file))
     return f"There is something to learn: train with {node} --tasks none --task-file {file}"
-
-
-def _short(text: str) -> str:
-    line = visible(" ".join(text.split()))
-    return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 1]}…"
 
 
 def _parser() -> argparse.ArgumentParser:

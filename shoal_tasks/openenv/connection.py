@@ -25,7 +25,7 @@ from wsproto.events import (
 from wsproto.utilities import ProtocolError
 
 from shoal_tasks.errors import ServerAway
-from shoal_tasks.limits import READ_BYTES
+from shoal_tasks.limits import FIRST_PAUSE_SECONDS, READ_BYTES
 from shoal_tasks.openenv.address import ServerAddress
 from shoal_tasks.openenv.forms import NotAnActionError
 from shoal_tasks.openenv.messages import (
@@ -45,7 +45,6 @@ ANSWER_S: Final = 5.0
 MAX_ANSWER_BYTES: Final = 16 * MAX_TRANSCRIPT_CHARS
 """Longest answer: what an environment may say in one game, of which JSON may need twelve bytes for
 a character, and what stands around it."""
-_RETRY_S: Final = 0.1
 
 
 class ServerPlace:
@@ -182,7 +181,7 @@ class Session:
                 if time.monotonic() > deadline:
                     why = "all its sessions are taken: start it with max_concurrent_envs = 4"
                     raise away(place.text, why) from None
-                time.sleep(_RETRY_S)
+                time.sleep(FIRST_PAUSE_SECONDS)
             except (OSError, ProtocolError, OpenEnvError) as error:
                 self.close()
                 raise away(place.text, error) from None

@@ -11,14 +11,15 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any, Final
 
 _MAX_DEPTH: Final = 120
 """Deepest nesting that is walked. A guess: people write under 30 levels."""
 _MAX_NUMBER: Final = 10**200
 """Bound of every number on the way to a result."""
-_MAX_FACTORIAL: Final = 120
-"""The largest number whose factorial is below that bound."""
+_MAX_FACTORIAL: Final = next(n for n in count() if math.factorial(n + 1) >= _MAX_NUMBER)
+"""The largest number whose factorial is below that bound: 120."""
 _FACTORIAL: Final = "_factorial"
 """An exponent of this name is a factorial sign: Python has none, and `!` binds as a power does."""
 _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {

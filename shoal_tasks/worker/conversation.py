@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from shoal_tasks.errors import FamilyError, ServerAway, WorkerProtocolError, WorkerUnavailable
-from shoal_tasks.limits import MAX_ERROR_CHARS, WorkerLimits
+from shoal_tasks.limits import FIRST_PAUSE_SECONDS, MAX_ERROR_CHARS, WorkerLimits
 from shoal_tasks.spec import FamilySpec, spec_to_json
 from shoal_tasks.types import Layer, WorkerReport
 from shoal_tasks.worker.frames import Message, encode_message, read_messages
@@ -23,8 +23,6 @@ from shoal_tasks.worker.process import Pipes
 from shoal_wire.framing import FrameDecoder
 
 R = TypeVar("R")
-
-_FIRST_PAUSE_SECONDS: Final = 0.1
 
 
 class Conversation:
@@ -55,7 +53,7 @@ class Conversation:
             return self.report
         for attempt in range(self._limits.max_restarts):
             if attempt:
-                pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
+                pause = FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
                 await self.pipes.pause(min(pause, self._limits.max_backoff_seconds))
             try:
                 return await self._start_once()
