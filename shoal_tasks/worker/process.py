@@ -33,61 +33,6 @@ _ALL_HAVE: Final = {
 _ENVIRONMENT: Final = {"HOME": "/nonexistent", "LC_ALL": "C.UTF-8", "TZ": "UTC", **_ALL_HAVE}
 
 
-class WorkerProcess:
-    """A running worker: its pid and the two pipe ends of ours, which are non-blocking."""
-
-    def __init__(self, *, is_of_a_judge: bool = False) -> None:
-        """Start it. Call from a thread that lives as long as the worker is to live: the kernel
-        ends the worker when the thread that started it ends. A judge's worker has the operator's
-        environment: keys, proxies and certificates of an API.
-
-        Raises:
-            FamilyError: this installation lacks the library of questions.
-            OSError: the process does not start.
-        """
-        if (missing := missing_for_tasks()) is not None:
-            raise FamilyError(missing)
-        environment = _operators() | _ALL_HAVE if is_of_a_judge else _ENVIRONMENT
-        child_in, self.write_fd = os.pipe()
-        self.read_fd, child_out = os.pipe()
-        try:
-            self._popen = subprocess.Popen(
-                python("-m", "shoal_tasks.worker", f"--parent-pid={os.getpid()}"),
-                stdin=child_in,
-                stdout=child_out,
-                stderr=subprocess.DEVNULL,
-                env={**environment, "PYTHONPATH": _import_path()},
-                start_new_session=True,
-            )
-        except OSError:
-            os.close(self.write_fd)
-            os.close(self.read_fd)
-            raise
-        finally:
-            os.close(child_in)
-            os.close(child_out)
-        os.set_blocking(self.write_fd, False)
-        os.set_blocking(self.read_fd, False)
-
-    @property
-    def pid(self) -> int:
-        return self._popen.pid
-
-    def kill(self) -> None:
-        """Kill the worker's whole process group. Harmless when it is already gone."""
-        if self._popen.returncode is not None:
-            return
-        try:
-            # The worker leads a session of its own, and its pid is ours until it is reaped.
-            os.killpg(self._popen.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            self._popen.kill()
-
-    def reaped(self) -> bool:
-        """Return whether the process has ended; collects its status, so that no zombie stays."""
-        return self._popen.poll() is not None
-
-
 class Pipes(ABC):
     """One client's worker of the moment: its process and its pipes.
 
@@ -95,8 +40,14 @@ class Pipes(ABC):
     """
 
     def __init__(self) -> None:
-        self.process: WorkerProcess | None = None
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._write_fd = self._read_fd = -1
         self._deadline = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id; None where there is none."""
+        return None if self._popen is None else self._popen.pid
 
     @abstractmethod
     def now(self) -> float:
@@ -111,12 +62,41 @@ class Pipes(ABC):
         """Wait for one end of a pipe. Raises TimeoutError past the deadline, in `now`'s seconds."""
 
     def launch(self, *, is_of_a_judge: bool) -> int:
-        """Start a process and return its pid. Raises as `WorkerProcess`.
+        """Start a process and return its pid. A judge's has the operator's environment: keys,
+        proxies and certificates of an API.
 
-        Not in a helper thread: the kernel would end the worker together with that thread.
+        Call from a thread that lives as long as the worker is to live: the kernel ends the worker
+        when the thread that started it ends.
+
+        Raises:
+            FamilyError: this installation lacks the library of questions.
+            OSError: the process does not start.
         """
-        self.process = process = WorkerProcess(is_of_a_judge=is_of_a_judge)
-        return process.pid
+        if (missing := missing_for_tasks()) is not None:
+            raise FamilyError(missing)
+        environment = _operators() | _ALL_HAVE if is_of_a_judge else _ENVIRONMENT
+        child_in, write_fd = os.pipe()
+        read_fd, child_out = os.pipe()
+        try:
+            self._popen = subprocess.Popen(
+                python("-m", "shoal_tasks.worker", f"--parent-pid={os.getpid()}"),
+                stdin=child_in,
+                stdout=child_out,
+                stderr=subprocess.DEVNULL,
+                env={**environment, "PYTHONPATH": _import_path()},
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(write_fd)
+            os.close(read_fd)
+            raise
+        finally:
+            os.close(child_in)
+            os.close(child_out)
+        os.set_blocking(write_fd, False)
+        os.set_blocking(read_fd, False)
+        self._write_fd, self._read_fd = write_fd, read_fd
+        return self._popen.pid
 
     async def send(self, data: bytes, seconds: float) -> None:
         """Write all. The deadline is for this and for every `receive` up to the next.
@@ -127,35 +107,33 @@ class Pipes(ABC):
         # The worker reads a frame to its end before it writes one, so this cannot lock up.
         rest = memoryview(data)
         while True:
-            descriptor = self._running().write_fd
             with contextlib.suppress(BlockingIOError):
-                rest = rest[os.write(descriptor, rest) :]
+                rest = rest[os.write(self._write_fd, rest) :]
             if not rest:
                 return
-            await self.ready(descriptor, self._deadline, is_to_write=True)
+            await self.ready(self._write_fd, self._deadline, is_to_write=True)
 
     async def receive(self) -> bytes:
         """Return what there is, and nothing at the end of file. Raises as `send`."""
-        descriptor = self._running().read_fd
-        await self.ready(descriptor, self._deadline, is_to_write=False)
-        return os.read(descriptor, READ_BYTES)
+        await self.ready(self._read_fd, self._deadline, is_to_write=False)
+        return os.read(self._read_fd, READ_BYTES)
 
     async def kill(self) -> None:
-        """End the process and collect its status; harmless without one."""
-        process, self.process = self.process, None
-        if process is None:
+        """End the worker's whole process group and collect its status; harmless without one."""
+        popen, self._popen = self._popen, None
+        if popen is None:
             return
-        process.kill()
-        os.close(process.write_fd)
-        os.close(process.read_fd)
+        try:
+            # The worker leads a session of its own, and its pid is ours until it is reaped.
+            os.killpg(popen.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            popen.kill()
+        os.close(self._write_fd)
+        os.close(self._read_fd)
+        self._write_fd = self._read_fd = -1
         deadline = self.now() + _REAP_SECONDS
-        while not process.reaped() and self.now() < deadline:
+        while popen.poll() is None and self.now() < deadline:
             await self.pause(_REAP_POLL_SECONDS)
-
-    def _running(self) -> WorkerProcess:
-        if self.process is None:
-            raise BrokenPipeError("the task worker is gone")
-        return self.process
 
 
 def _operators() -> dict[str, str]:

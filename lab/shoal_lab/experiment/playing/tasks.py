@@ -117,11 +117,11 @@ class SharedWorker(SyncTaskWorker):
 
     def _worker_s(self) -> float:
         """Return the CPU seconds of the worker process; 0 where the system does not tell them."""
-        process = self._first.pipes.process
-        if process is None or not sys.platform.startswith("linux"):
+        pid = self._first.pipes.pid
+        if pid is None or not sys.platform.startswith("linux"):
             return 0.0
         # Linux names the clock of another process's CPU time so: clock_getcpuclockid(3).
-        return time.clock_gettime((~process.pid << 3) | 2)
+        return time.clock_gettime((~pid << 3) | 2)
 
     def draw(
         self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
