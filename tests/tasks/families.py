@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from shoal_tasks.families import PRESETS
+from shoal_tasks.spec import LOCAL, ROWS_GENERATOR, FamilySpec
 
 ALL_FAMILIES = tuple(
     dict.fromkeys(spec for specs in PRESETS.values() for spec in specs if not spec.is_environment)
 )
+
+JUDGED = FamilySpec(
+    name="prose",
+    generator=ROWS_GENERATOR,
+    verifier=LOCAL,
+    config={
+        "sha256": "0" * 64,
+        "rows": 2,
+        "held_out": 0,
+        "reward_name": "reward",
+        "reward_range": [0, 1],
+    },
+    reward_path="/judge.py",
+)
+"""A family of which each node scores by a judge of its own."""

@@ -23,15 +23,12 @@ from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.policy import tiny_models
 from tests.policy.model.test_prompting import TEMPLATE
-
-FAMILIES = tuple(
-    dict.fromkeys(spec for specs in PRESETS.values() for spec in specs if not spec.is_environment)
-)
+from tests.tasks.families import ALL_FAMILIES
 
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[SyncTaskWorker]:
-    with SyncTaskWorker(FAMILIES) as running:
+    with SyncTaskWorker(ALL_FAMILIES) as running:
         yield running
 
 
@@ -95,7 +92,7 @@ def test_a_generator_is_shown_with_its_default(capsys: pytest.CaptureFixture[str
     assert " 0.00  " in text
 
 
-@pytest.mark.parametrize("spec", FAMILIES, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", ALL_FAMILIES, ids=lambda spec: spec.name)
 def test_a_family_is_shown_as_the_trainers_models_are_asked_it(
     spec: FamilySpec,
     worker: SyncTaskWorker,
@@ -200,7 +197,7 @@ def test_the_very_text_that_a_model_sees_is_shown(capsys: pytest.CaptureFixture[
     assert plain.count("nswer:") == 2 and plain.endswith("nswer:") and "<user>" not in plain
     kept = next(folders_for("./chat"))
     kept.mkdir(parents=True)
-    digest = next(one for one in FAMILIES if one.name == "gcd_easy").digest.hex()
+    digest = next(one for one in ALL_FAMILIES if one.name == "gcd_easy").digest.hex()
     (kept / "shots.json").write_text(json.dumps({"families": {digest: {"shots": 0}}}))
     assert main(SHOW) == 0
     assert json.loads(capsys.readouterr().out)["seen"]["text"].count("<user>") == 1

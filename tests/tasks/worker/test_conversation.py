@@ -15,7 +15,7 @@ import trio
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.families import EASY
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.spec import LOCAL, ROWS_GENERATOR, FamilySpec
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.away import conversations
 from shoal_tasks.worker.conversation import Conversation
 from shoal_tasks.worker.frames import Message, encode_message, read_messages
@@ -23,6 +23,7 @@ from shoal_tasks.worker.plan import WorkerCall
 from shoal_tasks.worker.sync import BlockingPipes
 from shoal_tasks.worker.trio_client import TrioPipes
 from shoal_wire.framing import FrameDecoder
+from tests.tasks.families import JUDGED
 
 LIMITS = WorkerLimits(
     start_timeout_seconds=60.0, request_timeout_seconds=15.0, max_restarts=6, max_backoff_seconds=1
@@ -82,24 +83,11 @@ def test_pauses_between_starts_double_up_to_a_limit_and_then_it_is_given_up() ->
 
 
 def test_a_judge_has_a_worker_of_its_own_with_limits_of_its_own() -> None:
-    judged = FamilySpec(
-        name="prose",
-        generator=ROWS_GENERATOR,
-        verifier=LOCAL,
-        config={
-            "sha256": "0" * 64,
-            "rows": 2,
-            "held_out": 0,
-            "reward_name": "reward",
-            "reward_range": [0, 1],
-        },
-        reward_path="/judge.py",
-    )
-    talks = conversations([judged, *EASY], LIMITS, lambda: Script(READY))
+    talks = conversations([JUDGED, *EASY], LIMITS, lambda: Script(READY))
     assert list(talks) == ["", "/judge.py"], "the others' worker is the first"
     for talk, families, limits in (
         (talks[""], EASY, LIMITS),
-        (talks["/judge.py"], (judged,), LIMITS.of_a_judge()),
+        (talks["/judge.py"], (JUDGED,), LIMITS.of_a_judge()),
     ):
         trio.run(talk.start)
         script: Any = talk.pipes

@@ -9,7 +9,7 @@ import trio
 
 from shoal_tasks.errors import UnknownFamily, WorkerProtocolError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
-from shoal_tasks.spec import LOCAL, OPENENV, ROWS_GENERATOR, FamilySpec, JsonValue, environment
+from shoal_tasks.spec import OPENENV, JsonValue, environment
 from shoal_tasks.types import Play, ScoreRequest, Split, TaskCoordinates, TaskItem
 from shoal_tasks.worker.conversation import cpu_seconds
 from shoal_tasks.worker.frames import Message
@@ -23,6 +23,7 @@ from shoal_tasks.worker.operations import (
 )
 from shoal_tasks.worker.plan import Operation, WorkerCall, run_plan
 from shoal_wire.types import FinishReason
+from tests.tasks.families import JUDGED
 
 
 @pytest.mark.parametrize(
@@ -108,25 +109,12 @@ def test_coordinates_are_checked_before_they_travel() -> None:
 
 def test_a_frame_has_as_many_items_as_its_worker_answers_in_time() -> None:
     sha: JsonValue = "0" * 64
-    judged = FamilySpec(
-        name="prose",
-        generator=ROWS_GENERATOR,
-        verifier=LOCAL,
-        config={
-            "sha256": sha,
-            "rows": 2,
-            "held_out": 0,
-            "reward_name": "reward",
-            "reward_range": [0, 1],
-        },
-        reward_path="/judge.py",
-    )
     which: dict[str, JsonValue] = dict.fromkeys(("environment", "version"), "x")
     which |= dict.fromkeys(("schema_sha256", "games_sha256"), sha)
     served = environment(
         "guess", OPENENV, {**which, "max_turns": 8, "reward_range": [0, 1]}, path="ws://h:1"
     )
-    families = ConfiguredFamilies([EASY[0], judged, served])
+    families = ConfiguredFamilies([EASY[0], JUDGED, served])
 
     def first_frame(operation: Operation[Any, Any], items: list[Any]) -> int:
         rows: Any = first_message(operation, items)["items"]
