@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *, first: Sequence[str] = (), **given: Any) -> None:
         """With `first`, destinations of flags, the short help has those alone."""
-        super().__init__(add_help=False, formatter_class=HelpLines, **given)
+        super().__init__(add_help=False, allow_abbrev=False, formatter_class=HelpLines, **given)
         self.first = tuple(first)
         self._positionals.title, self._optionals.title = "arguments", "flags"
         short = "show this" + (", --help-all every flag" if first else "") + ", and exit"
@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         return found, []
 
     def _refuse_removed(self, words: Sequence[str]) -> None:
-        """Refuse a flag of earlier versions, which argparse could take for another's beginning."""
+        """Refuse a flag of earlier versions, before argparse says what else is missing."""
         for word in words:
             flag = word.partition("=")[0]
             if word == "--" or (self._subparsers and not word.startswith("-")):
@@ -173,9 +173,11 @@ def task_file_flag(parser: argparse.ArgumentParser) -> None:
 def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
     """Return ` (did you mean '…'?)` with the closest of `known`, or nothing.
 
-    `likeness`, 0 to 1, is how like it that has to be.
+    What begins with the word is the closest. `likeness`, 0 to 1, is how like it others have to be.
     """
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
+    there = list(known)
+    close = [one for one in there if word and one.startswith(word)]
+    close += difflib.get_close_matches(word, there, n=1, cutoff=likeness)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

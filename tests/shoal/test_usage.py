@@ -108,6 +108,8 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
+        ("node --port", "no flag --port (did you mean '--port-mapping'?)"),
+        ("node --roun 3", "no flag --roun (did you mean '--rounds'?)"),
         ("node --rouns 3", "no flag --rouns (did you mean '--rounds'?)"),
         ("bootstrap --rounds 3", "--rounds is a flag of shoal node, "),
         ("bootstrap --model tiny", "not of shoal bootstrap; see shoal bootstrap --help"),
