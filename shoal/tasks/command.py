@@ -12,14 +12,13 @@ from typing import Any
 from shoal.layout import pairs, print_pairs, print_wrapped
 from shoal.prompt_shown import prompt_of, refuse_model
 from shoal.tasks.model_play import play_by_model
-from shoal.tasks.play import play, short
+from shoal.tasks.play import asked_flags, play, short
 from shoal_base.extras import missing_for_tasks
 from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, whole
-from shoal_settings.trainer_settings import MAX_SHOTS
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.floor import NUM_QUESTIONS, floor_of
@@ -135,19 +134,9 @@ def _parser() -> argparse.ArgumentParser:
         "--model",
         help="show what this model sees (as --model of a node); to play also a checkpoint",
     )
-    parser.add_argument(
-        "--shots",
-        type=whole(0, MAX_SHOTS),
-        metavar="N",
-        help="worked examples in it (default: as the model's node has chosen, else 4)",
+    asked_flags(
+        parser, shots="worked examples in it (default: as the model's node has chosen, else 4)"
     )
-    parser.add_argument(
-        "--prompt",
-        choices=("auto", "chat", "plain"),
-        default="auto",
-        help="how it is asked, as --prompt of a node (default: %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 

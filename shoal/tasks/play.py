@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import Final
 
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible, visible_lines
 from shoal_settings.exits import fail
+from shoal_settings.parser import whole
+from shoal_settings.trainer_settings import MAX_SHOTS
 from shoal_tasks.families import coordinates
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import PlayRequest
@@ -39,6 +42,18 @@ def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
             show(console, answer.observations[-1])
             earned, is_over = answer.reward, answer.done
     end_line(console, len(messages), earned, is_over=is_over)
+
+
+def asked_flags(parser: argparse.ArgumentParser, *, shots: str) -> None:
+    """Add the flags that say how a model is asked; `shots` is what help says of `--shots`."""
+    parser.add_argument(
+        "--prompt",
+        choices=("auto", "chat", "plain"),
+        default="auto",
+        help="how it is asked, as --prompt of a node (default: %(default)s)",
+    )
+    parser.add_argument("--shots", type=whole(0, MAX_SHOTS), metavar="N", help=shots)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def require_game(spec: FamilySpec) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.policy_flags import policy_of_model
-from shoal.tasks.play import short
+from shoal.tasks.play import asked_flags, short
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible
@@ -24,7 +24,6 @@ from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.loader import EMBEDDED
 from shoal_settings.parser import Parser, whole
 from shoal_settings.real_models import TOKENS
-from shoal_settings.trainer_settings import MAX_SHOTS
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_files
@@ -206,17 +205,8 @@ def _parser() -> argparse.ArgumentParser:
         default=TOKENS,
         help="longest answer, tokens (default: %(default)s)",
     )
-    parser.add_argument(
-        "--prompt",
-        choices=("auto", "chat", "plain"),
-        default="auto",
-        help="how it is asked, as --prompt of a node (default: %(default)s)",
+    asked_flags(
+        parser,
+        shots="rows shown with their answers before each question (default: 4 for a chat model)",
     )
-    parser.add_argument(
-        "--shots",
-        type=whole(0, MAX_SHOTS),
-        default=None,
-        help="rows shown with their answers before each question (default: 4 for a chat model)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -8,6 +8,7 @@ the other's tasks for forged.
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 from dataclasses import dataclass
 from typing import Final
@@ -138,8 +139,6 @@ def _digest(value: object) -> str:
     return file_digest(canonical_json(value).encode(errors="replace"))
 
 
-_known: dict[tuple[str, str, str], Description] = {}
-"""Descriptions by address and named fields: as many as task files name."""
 _away: dict[str, ServerAway] = {}
 
 
@@ -148,15 +147,17 @@ def look_up(text: str, action: str = "", observation: str = "") -> Description:
 
     Raises as `describe`.
     """
-    key = (text, action, observation)
     if text in _away:
         raise _away[text]
-    if key not in _known:
-        try:
-            _known[key] = describe(ServerPlace(parse_address(text), text), action, observation)
-        except ServerAway as error:
-            raise ServerAway(str(error), text) from None
-    return _known[key]
+    try:
+        return _known(text, action, observation)
+    except ServerAway as error:
+        raise ServerAway(str(error), text) from None
+
+
+@functools.cache  # as many as task files name
+def _known(text: str, action: str, observation: str) -> Description:
+    return describe(ServerPlace(parse_address(text), text), action, observation)
 
 
 def stop_asking(error: ServerAway) -> None:

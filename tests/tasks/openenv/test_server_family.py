@@ -255,7 +255,7 @@ def test_a_server_that_is_away_at_the_start_is_asked_again(
     with served(wire) as address:
         files = [str(task_file(tmp_path, "guess", environment=address))]
         manifest = make_manifest("mine", starting_families("easy", files))
-    identity._known.clear()  # another process, which starts while the server is away
+    identity._known.cache_clear()  # another process, which starts while the server is away
     spec = specs_of(manifest, files)[-1]
     assert (spec.name, spec.path) == ("guess", address)
     worker = SyncTaskWorker([*GAMES_1, spec])
