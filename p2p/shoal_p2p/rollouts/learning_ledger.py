@@ -104,6 +104,7 @@ class _Saved(TypedDict):
     form: Literal[1]
     me: NotRequired[str]
     round: int
+    began_ms: NotRequired[int]
     publishers: list[_SavedRow]
     families: list[tuple[str, int, list[FiniteFloat], list[FiniteFloat]]]
 
@@ -143,6 +144,8 @@ class LearningLedger:
         self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_PUBLISHERS)
         self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_FAMILIES)
         self._journal: deque[tuple[int, list[_Added]]] = deque(maxlen=MAX_JOURNAL)
+        self._began_ms = 0
+        """Time when the first round was noted; 0 where an earlier version noted none."""
 
     def take(self, round_number: int, learnt: Sequence[m.GroupOutcome], *, now_ms: int) -> None:
         """Note what a round has learnt from whom."""
@@ -152,6 +155,8 @@ class LearningLedger:
             self._take_back(round_number)
         self.round = round_number
         self._taken += 1
+        if not self._rows:
+            self._began_ms = now_ms
         self._journal.append((round_number, [self._add(one, now_ms) for one in learnt]))
         for one in learnt:
             self.origins.learnt(one, now_ms)
@@ -252,9 +257,10 @@ class LearningLedger:
             oldest = min(
                 [oldest, *(one.minute for one in row.minutes if one.minute >= found.minute)]
             )
+        began_ms = max(oldest * MINUTE_MS, self._began_ms)
         signal = own.signal + others.signal
         return Lately(
-            window_s=min(60 * WINDOW_MINUTES, (now_ms - oldest * MINUTE_MS) // 1000),
+            window_s=max(0, min(60 * WINDOW_MINUTES, (now_ms - began_ms) // 1000)),
             others_signal_share=round(others.signal / signal, 4) if signal > 0 else None,
             groups_own=own.groups,
             groups_others=others.groups,
@@ -270,6 +276,7 @@ class LearningLedger:
                 "form": 1,
                 "me": self._me,
                 "round": self.round,
+                "began_ms": self._began_ms,
                 "publishers": [
                     [peer_id, *astuple(row)[:-1], [list(astuple(one)) for one in row.minutes]]
                     for peer_id, row in self._rows.items()
@@ -291,6 +298,7 @@ class LearningLedger:
         self._clear()
         self._me = self._me or PeerId(saved.get("me", ""))
         self.round = saved["round"]
+        self._began_ms = saved.get("began_ms", 0)
         for peer_id, *counts, minutes in saved["publishers"]:
             row = self._rows[PeerId(peer_id)] = Learnt(**_named(_COUNTS, counts))
             row.minutes.extend(Minute(**_named(_MINUTE, one)) for one in minutes)

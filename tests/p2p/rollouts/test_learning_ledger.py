@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
@@ -70,6 +72,20 @@ def test_lately_is_an_hour() -> None:
     assert ledger.lately(NOW_MS + 25 * MINUTE).groups_others == 3
     assert ledger.lately(NOW_MS + 65 * MINUTE).groups_others == 1
     assert ledger.lately(NOW_MS + 3 * 60 * MINUTE).others_signal_share is None
+
+
+@given(st.integers(0, 2 * MINUTE), st.integers(0, 3 * MINUTE))
+def test_what_came_lately_came_since_the_first_round(begun_ms: int, later_ms: int) -> None:
+    """Whole minutes are counted, and the first of them had begun before the run."""
+    ledger, first_ms = LearningLedger(ME), NOW_MS + begun_ms
+    ledger.take(1, [group()], now_ms=first_ms)
+    now_ms = first_ms + later_ms
+    ledger.take(2, [group()], now_ms=now_ms)
+    assert ledger.lately(now_ms).window_s == later_ms // 1000
+    earlier = json.loads(ledger.to_json())
+    del earlier["began_ms"]  # as earlier versions wrote it
+    left = LearningLedger.left(json.dumps(earlier), ME).lately(now_ms)
+    assert later_ms // 1000 <= left.window_s < later_ms // 1000 + 61
 
 
 def test_a_round_that_is_played_again_counts_once() -> None:
