@@ -41,8 +41,9 @@ _LAYOUT = "shoal_layout"
 _REPLACED = "sdpa"
 """torch's own attention, the usual choice; another was asked for on purpose."""
 _NO_WINDOW = 1 << 30  # more than any sequence has
-_SIMILAR = 0.75
-"""Share of the longest row's length that a row must have to be padded to it in attention."""
+SIMILAR = 0.9
+"""Share of the longest row's length that a row must have to be padded to it, in attention and in
+a whole pass: a larger one makes more calls, a smaller one more padding."""
 _EVEN = 16
 """Rows' width in attention is a multiple of this many tokens, a vector of float32: 191 cost a CPU a
 fifth more than 192 do, and 31 a quarter more than 32 (one thread, AVX-512)."""
@@ -277,7 +278,7 @@ def pack_rows(rows: Sequence[TokenRow], device: torch.device) -> Packed:
     back = [0] * len(laid.ids)
     buckets, offset = [], 0
     for members in _similar(singly):
-        width = -(-len(members[0]) // _EVEN) * _EVEN
+        width = _width(members[0])
         index = [token for one in members for token in one + one[:1] * (width - len(one))]
         for number, member in enumerate(members):
             for place, token in enumerate(member):
@@ -340,11 +341,17 @@ def _mask(tokens: Sequence[int], paths: Sequence[Sequence[int]]) -> torch.Tensor
     return seen
 
 
+def _width(row: Sequence[int]) -> int:
+    """Return the width that attention gives a row that is the longest of its call."""
+    return -(-len(row) // _EVEN) * _EVEN
+
+
 def _similar(tokens: list[list[int]]) -> list[list[list[int]]]:
+    """Return the rows in parts of similar width, the longest first."""
     ordered = sorted(tokens, key=len, reverse=True)
     buckets: list[list[list[int]]] = []
     for row in ordered:
-        if buckets and len(row) >= _SIMILAR * len(buckets[-1][0]):
+        if buckets and _width(row) >= SIMILAR * _width(buckets[-1][0]):
             buckets[-1].append(row)
         else:
             buckets.append([row])

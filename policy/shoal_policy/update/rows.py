@@ -8,15 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.packed import attended_tokens, can_pack, packed_tokens
+from shoal_policy.model.packed import SIMILAR, attended_tokens, can_pack, packed_tokens
 from shoal_policy.update.objective import GrpoConfig
 
 LARGE_ENOUGH = 1024
 """Padded tokens from which on a forward pass gains less by more rows than it loses by padding."""
 PAYS = 0.9
 """Rows are packed when they pack to at most this share of their padded tokens."""
-SIMILAR = 0.9
-"""Share of the longest row's length that a row must have to join a batch large enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,8 +235,7 @@ def micro_batches(
     batches: list[list[TrainingRow]] = []
     used: float = token_budget
     for begun in sorted(families, key=lambda begun: (-longest[begun], begun)):
-        for part in _fitting(families[begun], token_budget):
-            size = batch_tokens(part, packed=True)
+        for size, part in _fitting(families[begun], token_budget):
             if used + size <= token_budget:
                 batches[-1].extend(part)
                 used += size
@@ -248,10 +245,12 @@ def micro_batches(
     return batches
 
 
-def _fitting(family: list[TrainingRow], token_budget: int) -> list[list[TrainingRow]]:
-    """Return rows as they are, or in halves, quarters … where they are too many for one pass."""
-    if len(family) == 1 or batch_tokens(family, packed=True) <= token_budget:
-        return [family]
+def _fitting(family: list[TrainingRow], token_budget: int) -> list[tuple[float, list[TrainingRow]]]:
+    """Return rows and what they count for: all, or in halves, quarters … where they are too many
+    for one pass."""
+    size = batch_tokens(family, packed=True)
+    if len(family) == 1 or size <= token_budget:
+        return [(size, family)]
     ordered = sorted(family, key=lambda row: (tuple(row.prompt_ids), -row.length))
     half = len(ordered) // 2
     return _fitting(ordered[:half], token_budget) + _fitting(ordered[half:], token_budget)
