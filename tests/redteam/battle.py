@@ -133,6 +133,7 @@ class Battle:
             self._check_sizes(world)
             await trio.sleep(CALM_AFTER_S)
             nursery.cancel_scope.cancel()
+        await trio.sleep(1.0)  # a batch may have been accepted in this very moment
         await self._look(world)
 
     # The red team
