@@ -209,7 +209,7 @@ def _reputation(raw: bytes) -> None:
 
 def _saved_reputation() -> bytes:
     reputation = Reputation()
-    reputation.charge(PeerId(PEER), Cause.SIGNED_HEAVY, 0.0)
+    reputation.board.charge(PeerId(PEER), Cause.SIGNED_HEAVY, 0.0)
     reputation.block(PeerId(PEER))
     return reputation.to_json(0.0, wall_ms=0).encode()
 

@@ -8,62 +8,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from shoal_p2p.fair.containers import LazyHeap
 from shoal_wire.types import GroupId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """One group held by one trainer connection."""
-
-    holder: str
-    deadline: float
-    """Seconds, on the buffer's clock."""
-
-
 class LeaseBook:
-    """All leases, by group, by holder and by deadline."""
+    """All leases, by group and by deadline."""
 
     def __init__(self) -> None:
-        self._leases: dict[GroupId, Lease] = {}
+        self._holders: dict[GroupId, str] = {}
+        """Holder of each leased group, a trainer's connection, in the order of the grants."""
         self._by_deadline: LazyHeap[GroupId] = LazyHeap()
-        self._by_holder: dict[str, dict[GroupId, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._leases)
+        return len(self._holders)
 
     def __contains__(self, group_id: GroupId) -> bool:
-        return group_id in self._leases
+        return group_id in self._holders
 
-    def get(self, group_id: GroupId) -> Lease | None:
-        """Return the lease on a group, if any."""
-        return self._leases.get(group_id)
+    def holder_of(self, group_id: GroupId) -> str | None:
+        """Return who has leased a group, if anybody has."""
+        return self._holders.get(group_id)
 
     def grant(self, group_id: GroupId, holder: str, deadline: float) -> None:
-        """Lease a group, ending any lease it had."""
-        if group_id in self._leases:
-            self.end(group_id)
-        self._leases[group_id] = Lease(holder=holder, deadline=deadline)
+        """Lease a group, ending any lease it had; `deadline` is seconds on the buffer's clock."""
+        self.end(group_id)
+        self._holders[group_id] = holder
         self._by_deadline.put(group_id, deadline)
-        self._by_holder.setdefault(holder, {})[group_id] = None
 
-    def end(self, group_id: GroupId) -> Lease | None:
-        """End a lease and return it, None if there was none."""
-        lease = self._leases.pop(group_id, None)
-        if lease is None:
-            return None
+    def end(self, group_id: GroupId) -> None:
+        """End the lease on a group, if there is one."""
+        self._holders.pop(group_id, None)
         self._by_deadline.discard(group_id)
-        held = self._by_holder[lease.holder]
-        del held[group_id]
-        if not held:
-            del self._by_holder[lease.holder]
-        return lease
 
-    def held_by(self, holder: str) -> tuple[GroupId, ...]:
-        """Return what a holder has leased, in the order it was granted."""
-        return tuple(self._by_holder.get(holder, ()))
+    def held_by(self, holder: str) -> list[GroupId]:
+        """Return what a holder has leased, in the order it was granted; O(leases)."""
+        return [group_id for group_id, one in self._holders.items() if one == holder]
 
     def next_deadline(self) -> float:
         """Return when the next lease runs out, infinity when there is none."""
@@ -72,7 +53,5 @@ class LeaseBook:
 
     def overdue(self, now: float) -> Iterator[GroupId]:
         """Yield groups whose lease has run out; the caller ends each before the next."""
-        while (deadline := self._by_deadline.least()) is not None and deadline <= now:
-            group_id = self._by_deadline.peek()
-            assert group_id is not None
+        while (group_id := self._by_deadline.peek()) is not None and self.next_deadline() <= now:
             yield group_id

@@ -181,8 +181,7 @@ class ReplayBuffer:
         """Give back groups that `holder` has leased; return how many it had."""
         released = 0
         for group_id in ids:
-            lease = self._leases.get(group_id)
-            if lease is not None and lease.holder == holder:
+            if self._leases.holder_of(group_id) == holder:
                 self._end_lease(group_id)
                 released += 1
         return released

@@ -136,7 +136,7 @@ class CoreViews:
                 for row in rows[:_MAX_SCORES]
             ),
             refused=member.host.refused_connections(),
-            made_room=member.guard.num_made_room,
+            made_room=member.guard.room.num_let_go,
         )
 
     async def refusals(self, _options: Mapping[str, Any]) -> Refusals:

@@ -102,11 +102,6 @@ class PeerGuard:
     def _text(self) -> str:
         return self.reputation.to_json(trio.current_time(), wall_ms=self._wall_ms())
 
-    @property
-    def num_made_room(self) -> int:
-        """Peers let go because this one was full, since the start."""
-        return self.room.num_let_go
-
     # What gossip tells
 
     def score(self, peer_id: PeerId) -> float:
@@ -125,7 +120,7 @@ class PeerGuard:
         """Count one judged message, and charge or credit who answers for it."""
         self.refusals.note(judged, signer=author, forwarder=forwarder, at_ms=self._wall_ms())
         now = trio.current_time()
-        self.reputation.judge(judged, signer=author, forwarder=forwarder, now=now)
+        self.reputation.board.judge(judged, signer=author, forwarder=forwarder, now=now)
         self._ban_if_due(forwarder, now)
         if author is not None and author != forwarder:
             self._ban_if_due(author, now)
@@ -135,7 +130,7 @@ class PeerGuard:
     def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
         """Charge what no message shows."""
         now = trio.current_time()
-        self.reputation.charge(peer_id, cause, now)
+        self.reputation.board.charge(peer_id, cause, now)
         self._ban_if_due(peer_id, now)
 
     def _ban_if_due(self, peer_id: PeerId, now: float) -> None:

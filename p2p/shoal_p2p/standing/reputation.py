@@ -22,18 +22,15 @@ from typing_extensions import TypedDict
 from shoal_base.bounded import MANY, REMEMBERED
 from shoal_base.rows import one_a_line
 from shoal_ipc.answers.peer import Score
-from shoal_p2p.standing.sampling import SamplingRow, SamplingStandings
+from shoal_p2p.standing.sampling import Record, SamplingStandings
 from shoal_p2p.standing.scoring import (
     BAN_BELOW,
     FORGET_ABOVE,
     HALF_LIFE_SECONDS,
     Cause,
     Scoreboard,
-    StandingRow,
-    is_worth_keeping,
 )
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import Verdict
 
 BAN_SECONDS = HALF_LIFE_SECONDS
 """The first ban, after which the points have come back by half; each further one within a day lasts
@@ -104,16 +101,6 @@ class Reputation:
 
     # What happens
 
-    def judge(
-        self, verdict: Verdict, *, signer: PeerId | None, forwarder: PeerId, now: float
-    ) -> None:
-        """Charge or credit one verdict."""
-        self.board.judge(verdict, signer=signer, forwarder=forwarder, now=now)
-
-    def charge(self, peer_id: PeerId, cause: Cause, now: float) -> None:
-        """Charge a behaviour."""
-        self.board.charge(peer_id, cause, now)
-
     def ban_due(self, peer_id: PeerId, now: float) -> float | None:
         """Ban a peer whose points ask for it; return for how many seconds, None if not (again)."""
         if self.is_protected(peer_id) or self.board.score(peer_id, now) >= BAN_BELOW:
@@ -171,8 +158,7 @@ class Reputation:
 
     def rows(self, now: float) -> tuple[Score, ...]:
         """Return everybody of whom something is held, the worst first."""
-        known = {row.peer_id for row in self.board.rows(now)}
-        known |= {row.peer_id for row in self.sampling.rows(now)}
+        known = {*self.board.rows(now), *self.sampling.rows(now)}
         known |= self._blocked | self._protected | self._always | set(self.banned(now))
         rows = [self.row(peer_id, now) for peer_id in known]
         return tuple(sorted(rows, key=lambda r: (r.score, r.sampling_weight, -r.merit, r.peer_id)))
@@ -187,7 +173,7 @@ class Reputation:
             merit=round(standing.credit, 3),
             points={c.value: round(p, 3) for c, p in standing.points.items() if p < _SHOWN_POINTS},
             sampling_weight=round(self.sampling.weight(peer_id, now), 4),
-            reports=round(self.sampling.groups(peer_id, now), 2),
+            reports=round(self.sampling.row(peer_id, now).groups, 2),
             banned_s=None if banned_s is None else round(banned_s, 1),
             bans=ban.count if ban is not None else 0,
             blocked=self.is_blocked(peer_id),
@@ -222,8 +208,8 @@ class Reputation:
 
     def to_json(self, now: float, *, wall_ms: int) -> str:
         """Return all of it as text, the least telling rows left out beyond a bound."""
-        standings = {r.peer_id: r for r in self.board.rows(now) if is_worth_keeping(r)}
-        samplings = {r.peer_id: r for r in self.sampling.rows(now) if r.groups > FORGET_ABOVE}
+        standings = {p: r for p, r in self.board.rows(now).items() if r.weight > FORGET_ABOVE}
+        samplings = {p: r for p, r in self.sampling.rows(now).items() if r.groups > FORGET_ABOVE}
         bans = {p: b for p, b in self._bans.items() if now - b.until < _BAN_MEMORY_SECONDS}
         telling = [*bans, *standings, *samplings]
         peers = list(dict.fromkeys(telling))[:MANY]
@@ -268,13 +254,10 @@ class Reputation:
         points = {Cause(c): v for c, v in row.get("points", {}).items() if c in set(Cause)}
         if "merit" in row:  # earlier versions called it so
             points[Cause.FIRST_DELIVERY] = row["merit"]
-        self.board.restore(StandingRow(peer_id=peer_id, points=points), now, age_s=age_s)
+        self.board.restore(peer_id, points, now, age_s=age_s)
         if groups := row.get("groups", 0.0):
-            useful, expected = row.get("useful", 0.0), row.get("expected", 0.0)
-            sampled = SamplingRow(
-                peer_id=peer_id, useful=useful, expected=expected, groups=groups, weight=1.0
-            )
-            self.sampling.restore(sampled, now, age_s=age_s)
+            sampled = Record(row.get("useful", 0.0), row.get("expected", 0.0), groups)
+            self.sampling.restore(peer_id, sampled, now, age_s=age_s)
         if "ban_s" in row:
             until = now + min(MAX_BAN_SECONDS, row["ban_s"]) - age_s
             self._bans[peer_id] = _Ban(until=until, count=max(1, int(row.get("bans", 1))))

@@ -60,21 +60,26 @@ _FEW = 4.0
 
 
 @dataclass(slots=True)
-class _Record:
+class Record:
+    """The reports of one publisher, or of one source, decayed to a moment."""
+
     useful: float = 0.0
+    """Sum of spreads over `groups`."""
     expected: float = 0.0
+    """Sum of what own groups of their families usually spread."""
     groups: float = 0.0
     at: float = 0.0
 
     @property
     def weight(self) -> float:
+        """The factor on the chance of being drawn, 0.01 to 1."""
         ratio = _MARGIN * (_PRIOR + self.useful) / (_PRIOR + self.expected)
         return max(FLOOR, min(1.0, ratio**2))
 
-    def now(self, now: float) -> _Record:
+    def now(self, now: float) -> Record:
         """Return what is left of it."""
         left = 0.5 ** (max(0.0, now - self.at) / HALF_LIFE_SECONDS)
-        return _Record(
+        return Record(
             useful=self.useful * left,
             expected=self.expected * left,
             groups=self.groups * left,
@@ -82,6 +87,7 @@ class _Record:
         )
 
     def add(self, spread: float, usual: float) -> None:
+        """Count a group of that spread, of a family whose own groups usually spread so much."""
         keep = 1.0 - 1.0 / MEMORY_GROUPS
         self.groups = self.groups * keep + 1.0
         self.expected = self.expected * keep + usual
@@ -102,26 +108,12 @@ class _Usual:
         self.groups = self.groups * keep + 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingRow:
-    """One publisher's record at one moment, to show or to save."""
-
-    peer_id: PeerId
-    useful: float
-    """Sum of spreads over `groups`, all decayed."""
-    expected: float
-    """Sum of what own groups of their families usually spread."""
-    groups: float
-    weight: float
-    """0.01 to 1."""
-
-
 class SamplingStandings:
     """Records by publisher and by source. Bounded: the least recently reported is forgotten."""
 
     def __init__(self) -> None:
-        self._records: BoundedDict[PeerId, _Record] = BoundedDict(MANY)
-        self._sources: BoundedDict[str, _Record] = BoundedDict()
+        self._records: BoundedDict[PeerId, Record] = BoundedDict(MANY)
+        self._sources: BoundedDict[str, Record] = BoundedDict()
         self._usual: BoundedDict[str, _Usual] = BoundedDict()
         self._usual_of_all = _Usual()
         self._reported: BoundedDict[GroupId, None] = BoundedDict(MANY)
@@ -154,11 +146,11 @@ class SamplingStandings:
         usual = self._usual_spread(family)
         if spread < _TOKEN * usual:
             spread = 0.0
-        record = self._records.get(publisher, _Record()).now(now)
+        record = self.row(publisher, now)
         record.add(spread, usual)
         self._records[publisher] = record
         if source:
-            common = self._sources.get(source, _Record()).now(now)
+            common = self._sources.get(source, Record()).now(now)
             common.add(spread, usual)
             self._sources[source] = common
 
@@ -167,46 +159,34 @@ class SamplingStandings:
 
         Of whom too little is known it is what `source` has earned.
         """
-        record = self._records.get(publisher, _Record()).now(now)
+        record = self.row(publisher, now)
         if record.expected < ENOUGH and source in self._sources:
             record = self._sources[source].now(now)
         return record.weight
 
     def has_taught(self, publisher: PeerId, now: float) -> bool:
         """Return whether groups of this publisher have lately taught anything."""
-        record = self._records.get(publisher)
-        return record is not None and record.now(now).useful >= _TAUGHT
+        return self.row(publisher, now).useful >= _TAUGHT
 
-    def groups(self, publisher: PeerId, now: float) -> float:
-        """Return how many reports stand behind a weight, decayed."""
-        return self._records.get(publisher, _Record()).now(now).groups
+    def rows(self, now: float) -> dict[PeerId, Record]:
+        """Return every publisher's record, the least useful first."""
+        found = [(peer_id, record.now(now)) for peer_id, record in self._records.items()]
+        return dict(sorted(found, key=lambda item: item[1].weight))
 
-    def rows(self, now: float) -> tuple[SamplingRow, ...]:
-        """Return every record, the least useful first."""
-        rows = [self.row(peer_id, now) for peer_id in self._records]
-        return tuple(sorted(rows, key=lambda row: row.weight))
-
-    def row(self, peer_id: PeerId, now: float) -> SamplingRow:
+    def row(self, peer_id: PeerId, now: float) -> Record:
         """Return one publisher's record."""
-        record = self._records.get(peer_id, _Record()).now(now)
-        return SamplingRow(
-            peer_id=peer_id,
-            useful=record.useful,
-            expected=record.expected,
-            groups=record.groups,
-            weight=record.weight,
-        )
+        return self._records.get(peer_id, Record()).now(now)
 
-    def restore(self, row: SamplingRow, now: float, *, age_s: float) -> None:
-        """Take over a row that was right `age_s` seconds ago."""
-        groups = min(MEMORY_GROUPS, max(0.0, row.groups))
-        before = _Record(
-            useful=min(groups, max(0.0, row.useful)),
-            expected=min(groups, max(0.0, row.expected)),
+    def restore(self, peer_id: PeerId, saved: Record, now: float, *, age_s: float) -> None:
+        """Take over a record that was right `age_s` seconds ago."""
+        groups = min(MEMORY_GROUPS, max(0.0, saved.groups))
+        before = Record(
+            useful=min(groups, max(0.0, saved.useful)),
+            expected=min(groups, max(0.0, saved.expected)),
             groups=groups,
             at=now - max(0.0, age_s),
         )
-        self._records[row.peer_id] = before.now(now)
+        self._records[peer_id] = before.now(now)
 
     def forgive(self, peer_id: PeerId) -> None:
         """Forget what is known of a publisher."""

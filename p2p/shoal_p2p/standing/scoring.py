@@ -135,11 +135,10 @@ class _Standing:
         return {c: p * 0.5 ** (elapsed_s / WEIGHTS[c].half_life_s) for c, p in self.points.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StandingRow:
     """One peer's standing at one moment, to show or to save."""
 
-    peer_id: PeerId
     points: Mapping[Cause, float]
 
     @property
@@ -201,17 +200,19 @@ class Scoreboard:
     def row(self, peer_id: PeerId, now: float) -> StandingRow:
         """Return a peer's standing by cause."""
         standing = self._standings.get(peer_id)
-        return StandingRow(peer_id=peer_id, points={} if standing is None else standing.left(now))
+        return StandingRow({} if standing is None else standing.left(now))
 
-    def rows(self, now: float) -> tuple[StandingRow, ...]:
-        """Return everybody with a standing, the worst first."""
-        rows = [self.row(peer_id, now) for peer_id in self._standings]
-        return tuple(sorted(rows, key=lambda row: (row.score, -row.credit)))
+    def rows(self, now: float) -> dict[PeerId, StandingRow]:
+        """Return everybody's standing, the worst first."""
+        rows = [(peer_id, self.row(peer_id, now)) for peer_id in self._standings]
+        return dict(sorted(rows, key=lambda item: (item[1].score, -item[1].credit)))
 
-    def restore(self, row: StandingRow, now: float, *, age_s: float) -> None:
-        """Take over a row that was right `age_s` seconds ago."""
-        points = {cause: WEIGHTS[cause].limited(value) for cause, value in row.points.items()}
-        standing = self._entry(row.peer_id, now)
+    def restore(
+        self, peer_id: PeerId, saved: Mapping[Cause, float], now: float, *, age_s: float
+    ) -> None:
+        """Take over points that were right `age_s` seconds ago."""
+        points = {cause: WEIGHTS[cause].limited(value) for cause, value in saved.items()}
+        standing = self._entry(peer_id, now)
         standing.at = now
         standing.points = _Standing(at=now - age_s, points=points).left(now)
 
@@ -241,11 +242,6 @@ class Scoreboard:
         ordered = sorted(self._standings, key=lambda peer_id: self.row(peer_id, now).weight)
         for peer_id in ordered[: MANY // 4]:
             del self._standings[peer_id]
-
-
-def is_worth_keeping(row: StandingRow) -> bool:
-    """Return whether a row still says anything."""
-    return row.weight > FORGET_ABOVE
 
 
 def is_seen_by_forwarder(verdict: Verdict) -> bool:

@@ -103,7 +103,7 @@ async def test_a_full_house_drops_the_useless_for_the_newcomer(tmp_path: Path) -
         guard.room._host = Aged(host)  # type: ignore[assignment]
         async with open_test_host() as useful, open_test_host() as useless:
             for second in range(20):
-                guard.reputation.judge(
+                guard.reputation.board.judge(
                     verdict(Reason.VALID),
                     signer=None,
                     forwarder=useful.peer_id,
@@ -118,7 +118,7 @@ async def test_a_full_house_drops_the_useless_for_the_newcomer(tmp_path: Path) -
 
 
 async def peer_settled(host: Libp2pHost, guard: PeerGuard, peer: Libp2pHost) -> None:
-    await until(lambda: guard.num_made_room or host.is_connected(peer.peer_id))
+    await until(lambda: guard.room.num_let_go or host.is_connected(peer.peer_id))
 
 
 class Aged:

@@ -189,7 +189,7 @@ async def test_a_fresh_node_that_learns_is_drawn_again(tmp_path: Path) -> None:
         later = now + 3 * 900.0
         assert node.reputation.sampling.weight(beginner, later) > 0.3, "time forgives"
         for row in (node.reputation.sampling.row(beginner, later),):
-            node.reputation.sampling.restore(row, now, age_s=0.0)
+            node.reputation.sampling.restore(beginner, row, now, age_s=0.0)
         drawn, _ = await swarm.play(right(0.4), rounds=30)
         assert share(drawn, ["beginner"]) > 0.05
 

@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 
 def misbehave(reputation: Reputation, peer: PeerId, now: float) -> None:
     for _ in range(3):
-        reputation.charge(peer, Cause.SIGNED_HEAVY, now)
+        reputation.board.charge(peer, Cause.SIGNED_HEAVY, now)
 
 
 def again(reputation: Reputation, *, now: float, later_ms: int = 0) -> Reputation:
@@ -110,7 +110,9 @@ def test_useful_peers_rank_above_idle_ones_and_useless_ones_do_not() -> None:
     reputation = Reputation()
     for second in range(100):
         for peer in (ANN, EVE):
-            reputation.judge(verdict(Reason.VALID), signer=peer, forwarder=peer, now=float(second))
+            reputation.board.judge(
+                verdict(Reason.VALID), signer=peer, forwarder=peer, now=float(second)
+            )
     for number in range(40):
         for peer, rewards in ((ME, (0.0, 1.0)), (ANN, (0.0, 1.0)), (EVE, (0.0, 0.0))):
             reputation.sampling.report(
@@ -130,7 +132,7 @@ def test_points_bans_and_the_users_word_survive_a_restart() -> None:
     reputation = Reputation()
     misbehave(reputation, EVE, 0.0)
     reputation.ban_due(EVE, 0.0)
-    reputation.charge(ANN, Cause.SIGNED_REJECT, 0.0)
+    reputation.board.charge(ANN, Cause.SIGNED_REJECT, 0.0)
     reputation.block(BOB)
     reputation.protect(PeerId("friend"))
     soon = again(reputation, now=0.0, later_ms=60_000)

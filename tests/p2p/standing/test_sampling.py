@@ -173,10 +173,10 @@ def test_a_group_counts_once_and_no_number_is_believed_unseen() -> None:
         standings.report(
             GroupId(b"same"), publisher=EVE, family="sums", rewards=BAD, own=False, now=0.0
         )
-    assert standings.groups(EVE, 0.0) == 1.0
+    assert standings.row(EVE, 0.0).groups == 1.0
     tell(standings, EVE, (math.nan, math.inf), 10)
     tell(standings, EVE, (), 10)
-    assert standings.groups(EVE, 0.0) == 1.0
+    assert standings.row(EVE, 0.0).groups == 1.0
     tell(standings, ANN, (-5.0, 1e300), 1)
     assert standings.row(ANN, 0.0).useful == 1.0
 
@@ -196,9 +196,9 @@ def test_a_row_survives_saving() -> None:
     tell(standings, EVE, BAD, 30)
     row = standings.row(EVE, 0.0)
     other = SamplingStandings()
-    other.restore(row, 100.0, age_s=0.0)
+    other.restore(EVE, row, 100.0, age_s=0.0)
     assert other.weight(EVE, 100.0) == pytest.approx(standings.weight(EVE, 0.0))
-    other.restore(row, 100.0, age_s=10 * HALF_LIFE_SECONDS)
+    other.restore(EVE, row, 100.0, age_s=10 * HALF_LIFE_SECONDS)
     assert other.weight(EVE, 100.0) == 1.0
     standings.forgive(EVE)
     assert standings.weight(EVE, 0.0) == 1.0
@@ -209,5 +209,5 @@ def test_records_are_bounded() -> None:
     for number in range(5000):
         tell(standings, PeerId(f"name-{number}"), BAD, source=f"source-{number}")
     assert len(standings.rows(0.0)) == 4096
-    assert standings.groups(PeerId("name-4999"), 0.0) == 1.0
-    assert standings.groups(PeerId("name-0"), 0.0) == 0.0
+    assert standings.row(PeerId("name-4999"), 0.0).groups == 1.0
+    assert standings.row(PeerId("name-0"), 0.0).groups == 0.0
