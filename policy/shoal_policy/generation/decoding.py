@@ -85,13 +85,10 @@ class CacheDecoder:
 
     def prefill(self) -> torch.Tensor:
         """Run the prompts; logits [R, V] of each row's first new token."""
-        pad = self._policy.pad_id
-        ids_PT = torch.tensor(
-            [[pad] * (self._width - len(prompt)) + list(prompt) for prompt in self._prompts],
-            device=self._policy.device,
-        )
         mask_PT = self._mask_RW[:: self._repeat, : self._width]
-        logits_PV = self._call(ids_PT, mask_PT, (mask_PT.cumsum(-1) - 1).clamp(min=0))
+        logits_PV = self._call(
+            self._padded_prompts(), mask_PT, (mask_PT.cumsum(-1) - 1).clamp(min=0)
+        )
         self._cache.batch_repeat_interleave(self._repeat)
         return logits_PV.repeat_interleave(self._repeat, dim=0)
 
@@ -107,6 +104,14 @@ class CacheDecoder:
         self._cache.batch_select_indices(rows)
         self._lengths_R = self._lengths_R[rows]
         self._mask_RW = self._mask_RW[rows]
+
+    def _padded_prompts(self) -> torch.Tensor:
+        """Return the ids of the prompts, [P, T], padded on the left."""
+        pad, width = self._policy.pad_id, self._width
+        return torch.tensor(
+            [[pad] * (width - len(prompt)) + list(prompt) for prompt in self._prompts],
+            device=self._policy.device,
+        )
 
     def _call(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         arguments: dict[str, Any] = {"logits_to_keep": 1}
@@ -153,13 +158,8 @@ class SmallDecoder(CacheDecoder):
     def prefill(self) -> torch.Tensor:
         body, head = self._policy.model.model, self._policy.model.lm_head
         self._layers = [small_layer(block) for block in body.layers]
-        self._rotary(body)
+        self._cos_WD, self._sin_WD = rotary_tables(body, self._mask_RW.shape[1])
         width, lengths_P = self._width, self._lengths_R[:: self._repeat]
-        pad = self._policy.pad_id
-        ids_PT = torch.tensor(
-            [[pad] * (width - len(prompt)) + list(prompt) for prompt in self._prompts],
-            device=self._policy.device,
-        )
         columns_T = torch.arange(width, device=self._policy.device)
         positions_PT = (columns_T - (width - lengths_P)[:, None]).clamp(min=0)
         cos_PT1D, sin_PT1D = self._cos_WD[positions_PT, None], self._sin_WD[positions_PT, None]
@@ -169,7 +169,7 @@ class SmallDecoder(CacheDecoder):
             # A pad's own row of the mask must not be empty: nothing over nothing is no number.
             itself = torch.eye(width, dtype=torch.bool, device=self._policy.device)
             mask = (known & itself.new_ones(width, width).tril()) | itself
-        hidden_PTH = functional.embedding(ids_PT, body.embed_tokens.weight)
+        hidden_PTH = functional.embedding(self._padded_prompts(), body.embed_tokens.weight)
         for layer in self._layers:
             normed_PTH = rms_norm(hidden_PTH, layer.block.input_layernorm)
             attended_PTH = self._attend_prompts(layer, normed_PTH, cos_PT1D, sin_PT1D, mask)
@@ -190,10 +190,6 @@ class SmallDecoder(CacheDecoder):
             attended_RH = _attend(layer, normed_RH, cos_R1D, sin_R1D, mask, column)
             hidden_RH = after_attention(layer, hidden_RH, attended_RH)
         return head(rms_norm(hidden_RH, body.norm))
-
-    def _rotary(self, body: Any) -> None:
-        """Tables of the rotary embedding for every position that can occur."""
-        self._cos_WD, self._sin_WD = rotary_tables(body, self._mask_RW.shape[1])
 
     def _attend_prompts(
         self,
