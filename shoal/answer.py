@@ -14,7 +14,7 @@ from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import EXIT_OK, fail
-from shoal_settings.parser import Parser, data_dir_flag, did_you_mean, task_file_flag, whole
+from shoal_settings.parser import Parser, data_dir_flag, did_you_mean, whole
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import split_messages
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     console = Terminal(stderr=arguments.json)
     author = check_author("answer", arguments.author)
-    link = open_link("answer", running_node(arguments.data_dir), arguments.task_file)
+    link = open_link("answer", running_node(arguments.data_dir))
     families = _chosen(link, arguments.family)
     with SyncTaskWorker(families) as worker:
         shared = _ask_all(link, worker, families, arguments, console, author)
@@ -68,7 +68,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--author", default="a person", metavar="NAME", help="who answers, told to peers (a person)"
     )
-    task_file_flag(parser)
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object for each question shared"
     )

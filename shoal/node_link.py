@@ -10,6 +10,7 @@ from pathlib import Path
 from shoal_base.extras import missing_for_tasks
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_p2p.data_dir import noted_task_files
 from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, fail
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of
@@ -66,7 +67,7 @@ class OpenNode:
         return new
 
 
-def open_link(command: str, data_dir: Path, task_files: Sequence[str]) -> OpenNode:
+def open_link(command: str, data_dir: Path) -> OpenNode:
     """Connect to the node in `data_dir`.
 
     Raises:
@@ -82,7 +83,7 @@ def open_link(command: str, data_dir: Path, task_files: Sequence[str]) -> OpenNo
         raise fail(command, f"no node answers in {data_dir}; {start}", EXIT_NO_NODE)
     manifest = decode_manifest(client.manifest)
     try:
-        families = specs_of(manifest, task_files)
+        families = specs_of(manifest, noted_task_files(data_dir))
     except ManifestError as error:
         raise fail(command, str(error)) from None
     return OpenNode(command=command, client=client, manifest=manifest, families=families)

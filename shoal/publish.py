@@ -13,7 +13,7 @@ from shoal.node_link import OpenNode, check_author, open_link
 from shoal_base.files import read_at_most
 from shoal_base.lines import readable_json, say, say_json
 from shoal_settings.exits import EXIT_OK, fail
-from shoal_settings.parser import Parser, data_dir_flag, task_file_flag, whole
+from shoal_settings.parser import Parser, data_dir_flag, whole
 from shoal_tasks.hand_made import RowError, read_groups
 from shoal_tasks.worker.sync import SyncTaskWorker
 
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     author = check_author("publish", arguments.author)
     if (arguments.file is None) == (arguments.draw is None):
         raise fail("publish", "give a FILE to publish, or --draw N to get questions")
-    link = open_link("publish", running_node(arguments.data_dir), arguments.task_file)
+    link = open_link("publish", running_node(arguments.data_dir))
     with SyncTaskWorker(link.families) as worker:
         if arguments.draw is not None:
             return _draw(worker, arguments.draw)
@@ -60,7 +60,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--author", default="script", metavar="NAME", help="who answered, told to peers (script)"
     )
-    task_file_flag(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

@@ -163,13 +163,6 @@ def data_dir_flag(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--data-dir", type=path, default=NODE_FOLDER, metavar="DIR", help=text)
 
 
-def task_file_flag(parser: argparse.ArgumentParser) -> None:
-    """Add `--task-file` to a command that scores answers of a node's swarm."""
-    parser.add_argument(
-        "--task-file", action="append", default=[], metavar="FILE", help="as the node was given"
-    )
-
-
 def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
     """Return ` (did you mean '…'?)` with the closest of `known`, or nothing.
 

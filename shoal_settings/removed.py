@@ -14,6 +14,8 @@ from typing import Final
 REMOVED: Final[Mapping[str, str]] = {
     "experiment --swarm": "an experiment plays in memory, by the code that nodes run; "
     "`shoal swarm` starts real nodes and trainers",
+    "answer --task-file": "the node has noted which task files it was started with",
+    "publish --task-file": "the node has noted which task files it was started with",
     "experiment --in-process": "an experiment always plays so",
     "buffer_groups": "the buffer has a group for each 16 KiB of `buffer_bytes`",
     "publisher_groups": "one publisher has an eighth of the buffer, and its fair share",

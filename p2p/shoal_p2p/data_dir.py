@@ -1,9 +1,10 @@
-"""A data directory: its one owner, and its small files (port, addresses, adopted manifest)."""
+"""A data directory: its one owner, and its small files (port, addresses, task files, manifest)."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import re
@@ -11,7 +12,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from shoal_base.files import write_atomically
+from shoal_base.files import SMALL_FILE_BYTES, read_at_most, write_atomically
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest
 
@@ -23,6 +24,8 @@ LAST_STATUS_FILE = "last-status.json"
 """The numbers a node left when it ended in order."""
 ADDRESSES_FILE = "addresses"
 MANIFEST_FILE = "manifest.bin"
+TASK_FILES_FILE = "task-files.json"
+"""Paths of the task files that the node was started with."""
 _ANY_PORT = re.compile(r"^/(ip4|ip6)/([^/]+)/tcp/0$")
 _MAX_SIBLINGS = 64
 
@@ -68,6 +71,21 @@ def remembered_listen(listen: Sequence[str], data_dir: Path) -> tuple[str, ...]:
 def write_addresses(data_dir: Path, addresses: Sequence[str]) -> None:
     """Leave this peer's addresses for its next run and for others on this machine."""
     write_atomically(data_dir / ADDRESSES_FILE, "\n".join(addresses).encode() + b"\n")
+
+
+def note_task_files(data_dir: Path, files: Sequence[str]) -> None:
+    """Leave the paths of this node's task files, for commands that score as it does."""
+    paths = [str(Path(one).resolve()) for one in files]
+    write_atomically(data_dir / TASK_FILES_FILE, json.dumps(paths).encode())
+
+
+def noted_task_files(data_dir: Path) -> tuple[str, ...]:
+    """Return those paths; none where no node has left any."""
+    try:
+        found = json.loads(read_at_most(data_dir / TASK_FILES_FILE, SMALL_FILE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return ()
+    return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
 def sibling_addresses(data_dir: Path) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from shoal.api.swarm import Swarm
 from shoal.nearby import answers_at, running_node
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_p2p.data_dir import noted_task_files
 from shoal_tasks.swarm import specs_of
 from shoal_wire.errors import ManifestError
 from shoal_wire.invite import LOOKS_LIKE, InviteError, decode_invite
@@ -35,7 +36,8 @@ def connect(
         where: A node's folder, or an invitation (`shoal1…`). Without it, the node that runs in
             the current folder's `.shoal`, if there is one.
         data_dir: Beside an invitation, the node's folder; else the first free one in `.shoal`.
-        task_files: Task files of your own, as `--task-file` of `shoal node`.
+        task_files: Task files of your own, as `--task-file` of `shoal node`. Of a node that runs
+            it is known which it has.
         node_flags: More flags of `shoal node`, for a node that has to be started.
 
     Where no node runs, one is started without a trainer; it ends with `Swarm.close`.
@@ -86,7 +88,7 @@ def _attach(
     if swarm_digest and manifest.digest != swarm_digest:
         raise SwarmError(f"the node in {folder} is in another swarm: give another data_dir")
     try:
-        families = specs_of(manifest, task_files)
+        families = specs_of(manifest, task_files or noted_task_files(folder))
     except ManifestError as error:
         raise SwarmError(str(error)) from None
     role = m.Role.PUBLISHER if why_no_draw else m.Role.TRAINER

@@ -16,6 +16,7 @@ from shoal.export.sinks import Card, open_sinks
 from shoal.nearby import folder_with
 from shoal_base.extras import how_to_get, missing_for_tasks
 from shoal_base.lines import say, say_json, say_lines
+from shoal_p2p.data_dir import noted_task_files
 from shoal_p2p.store.archive import (
     ARCHIVE_FILE,
     Archived,
@@ -31,7 +32,7 @@ from shoal_settings.exits import (
     EXIT_OK,
     fail,
 )
-from shoal_settings.parser import Parser, data_dir_flag, path, task_file_flag
+from shoal_settings.parser import Parser, data_dir_flag, path
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -77,7 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-verify", action="store_true", help="leave out questions and rewards: faster"
     )
-    task_file_flag(parser)
+    parser.add_argument(
+        "--task-file",
+        action="append",
+        metavar="FILE",
+        help="instead of those that the node was started with",
+    )
     parser.add_argument(
         "--hub", metavar="OWNER/NAME", help="then push it as a private data set (needs a login)"
     )
@@ -126,7 +132,7 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
     if not _is_there(path):
         why = f"no archive of rollouts in {path.parent}; name the --data-dir of a node"
         raise fail("export", why, EXIT_NO_NODE)
-    families = _families(path, arguments.task_file)
+    families = _families(path, arguments.task_file or noted_task_files(path.parent))
     num_batches = count_archive(path, own=arguments.own)
     card, tally = Card(), Tally()
     with contextlib.ExitStack() as stack:

@@ -185,14 +185,13 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             ["tasks", "try", file, "--model", TEXT],
         ],
         "publish": [
-            ["publish", "--draw", "2", "--data-dir", at, "--task-file", file],
-            ["publish", str(answers), "--data-dir", at, "--task-file", file],
-            ["publish", TEXT, "--data-dir", at, "--task-file", file],
+            ["publish", "--draw", "2", "--data-dir", at],
+            ["publish", str(answers), "--data-dir", at],
+            ["publish", TEXT, "--data-dir", at],
         ],
         "answer": [
-            ["answer", "--family", NAME, "--data-dir", at, "--task-file", file],
-            ["answer", "--family", TEXT, "--data-dir", at, "--task-file", file],
             ["answer", "--family", NAME, "--data-dir", at],
+            ["answer", "--family", TEXT, "--data-dir", at],
         ],
         "export": [
             [*export, "--out", str(out / "rows")],

@@ -49,17 +49,17 @@ def node(file: Path) -> Iterator[RunningNode]:
         yield running
 
 
-def answered(node: RunningNode, file: Path, typed: str, *flags: str) -> int:
+def answered(node: RunningNode, typed: str, *flags: str) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", io.StringIO(typed))
-        where = ["--data-dir", str(node.data_dir), "--task-file", str(file), "--family", "say"]
+        where = ["--data-dir", str(node.data_dir), "--family", "say"]
         return main(["answer", *where, "--count", "1", *flags])
 
 
 def test_a_game_is_asked_turn_by_turn(
-    node: RunningNode, file: Path, capsys: pytest.CaptureFixture[str]
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert answered(node, file, TYPED, "--json") == 0
+    assert answered(node, TYPED, "--json") == 0
     printed = capsys.readouterr()
     told = json.loads(printed.out)
     check("answer", told)
@@ -85,21 +85,21 @@ def test_a_game_is_asked_turn_by_turn(
 
 
 def test_a_start_may_be_passed_over_and_one_game_is_too_few(
-    node: RunningNode, file: Path, capsys: pytest.CaptureFixture[str]
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert answered(node, file, "\n") == 0
+    assert answered(node, "\n") == 0
     assert "shared answers to 0 questions" in capsys.readouterr().out
-    assert answered(node, file, "a\na\n" + "\n" + "b\nb\n\n") == 0
+    assert answered(node, "a\na\n" + "\n" + "b\nb\n\n") == 0
     shown = capsys.readouterr().out
     assert shown.count("2 games are needed") == 2
     assert "shared answers to 1 questions" in shown
 
 
 def test_what_peers_would_refuse_is_said_before_it_is_played(
-    node: RunningNode, file: Path, capsys: pytest.CaptureFixture[str]
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed = "a\x1ea\n" + "x" * 40_000 + "\n" + "a\na\n" + "b\nb\n\n"
-    assert answered(node, file, typed, "--json") == 0
+    assert answered(node, typed, "--json") == 0
     printed = capsys.readouterr()
     assert printed.err.count("peers would refuse that") == 2
     assert json.loads(printed.out)["rewards"] == [1.0, 0.0]
@@ -111,7 +111,7 @@ def test_another_nodes_policy_learns_from_it(node: RunningNode, file: Path) -> N
     spec = load_task_file(file)
     with other, SyncTaskWorker([spec]) as worker:
         wait_for(lambda: peers(other), 30.0, "the person's node")
-        assert answered(node, file, TYPED) == 0
+        assert answered(node, TYPED) == 0
         wait_for(lambda: other.node.recent.after(0, limit=1), 60.0, "the games of the person")
         policy = fresh_policy(seed=1)
         before = case.weights(policy)

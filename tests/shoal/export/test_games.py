@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.__main__ import main
+from shoal_p2p.data_dir import note_task_files
 from shoal_p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveFile
 from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_tasks.swarm import starting_families
@@ -53,8 +54,13 @@ def _exported(node_dir: Path, *flags: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
 
 
-def test_a_game_is_a_conversation_with_roles(node_dir: Path, tmp_path: Path) -> None:
-    games, plain = _exported(node_dir, "--task-file", str(tmp_path / "guess.toml"))
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_game_is_a_conversation_with_roles(
+    node_dir: Path, tmp_path: Path, *, is_noted: bool
+) -> None:
+    file = str(tmp_path / "guess.toml")
+    note_task_files(node_dir, [file] if is_noted else ["/none.toml"])
+    games, plain = _exported(node_dir, *([] if is_noted else ["--task-file", file]))
     assert plain["messages"] is None and games["question"] == FIRST
     first, second = games["messages"]
     assert first[:4] == [
