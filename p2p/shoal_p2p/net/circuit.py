@@ -25,7 +25,7 @@ from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_p2p.net.address import is_circuit, parse_peer_address
-from shoal_p2p.net.streams import read_message, reset_stream, write_message
+from shoal_p2p.net.streams import ANSWER_SECONDS, read_message, reset_stream, write_message
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 
@@ -37,8 +37,6 @@ STOP = TProtocol("/libp2p/circuit/relay/0.2.0/stop")
 CIRCUIT = "/p2p-circuit"
 MAX_MESSAGE_BYTES = 4096
 """Bound that the specifications of circuit relay v2 and of DCUtR name."""
-ANSWER_SECONDS = 10.0
-"""Deadline for one message of the other side. Most of it is the wait for its turn."""
 
 
 async def read_hop(stream: INetStream) -> pb.HopMessage:

@@ -37,7 +37,7 @@ from shoal_p2p.net.address import (
 from shoal_p2p.net.announced import AnnouncedAddresses, interfaces_of
 from shoal_p2p.net.circuit import HOP, CircuitStream
 from shoal_p2p.net.connections import ConnectionInfo, ConnectionTable, Direction, Watcher
-from shoal_p2p.net.identify import ANSWER_DEADLINE_S, identify
+from shoal_p2p.net.identify import identify
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.layers import lowest_layer
@@ -53,7 +53,7 @@ from shoal_p2p.net.request import (
     ping,
     root_cause,
 )
-from shoal_p2p.net.streams import Stream
+from shoal_p2p.net.streams import ANSWER_SECONDS, Stream
 from shoal_p2p.net.swarm import SwarmSettings, build_host
 from shoal_p2p.net.yamux import abort, close_connection
 from shoal_wire.types import PeerId
@@ -356,7 +356,7 @@ class Libp2pHost(Host):
             self._tell(self._disconnected, peer_id)
 
     async def _identify(self, peer_id: PeerId, connection: INetConn) -> None:
-        with trio.move_on_after(ANSWER_DEADLINE_S):
+        with trio.move_on_after(ANSWER_SECONDS):
             about = await identify(self._host, connection)
             if about is not None:
                 self._table.set_identity(peer_id, about)

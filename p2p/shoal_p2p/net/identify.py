@@ -19,7 +19,7 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from multiaddr.protocols import P_P2P  # type: ignore[import-untyped]
 
 from shoal_p2p.net.address import is_unspecified, parse_transport
-from shoal_p2p.net.streams import read_message, reset_stream, write_message
+from shoal_p2p.net.streams import ANSWER_SECONDS, read_message, reset_stream, write_message
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 _MAX_IDENTIFY_BYTES = 16 * 1024
 """Longer answers are refused."""
 _MAX_AGENT_CHARS = 64
-ANSWER_DEADLINE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,7 @@ def identify_answer(host: BasicHost, agent: str) -> Callable[[INetStream], Await
             protocols=[str(name) for name in host.get_mux().get_protocols() if name is not None],
             signedPeerRecord=record,
         )
-        with trio.fail_after(ANSWER_DEADLINE_S):
+        with trio.fail_after(ANSWER_SECONDS):
             await write_message(stream, message)
             await stream.close()
 

@@ -21,7 +21,6 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_p2p.net.address import from_libp2p_id, is_circuit, to_libp2p_id
 from shoal_p2p.net.circuit import (
-    ANSWER_SECONDS,
     CIRCUIT,
     HOP,
     STOP,
@@ -31,7 +30,7 @@ from shoal_p2p.net.circuit import (
 )
 from shoal_p2p.net.connections import network_of
 from shoal_p2p.net.host import Libp2pHost
-from shoal_p2p.net.streams import PIECE_BYTES, reset_stream, write_message
+from shoal_p2p.net.streams import ANSWER_SECONDS, PIECE_BYTES, reset_stream, write_message
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 
@@ -117,7 +116,7 @@ class RelayServer:
         if not self._host.is_connected(peer_id):
             # Said on a connection that is only coming or is over: of no network, it would be free.
             await reset_stream(stream)
-        elif any(is_circuit(c.address) for c in self._host.connections() if c.peer_id == peer_id):
+        elif is_circuit(self._host.remote_address(peer_id)):
             await self._refuse(stream, pb.Status.PERMISSION_DENIED)  # no circuits over circuits
         elif message.type == pb.HopMessage.RESERVE:
             await self._reserve(stream, peer_id)

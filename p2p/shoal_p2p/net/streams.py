@@ -33,6 +33,9 @@ _MAX_VARINT_BYTES = 5
 FRAMES_A_TURN = 64
 """Taken from what has come, before other tasks have a turn."""
 RESET_DEADLINE_S = 1.0
+ANSWER_SECONDS = 10.0
+"""Deadline for one message of identify's or of a relay's, in seconds. Most of it is the wait for
+the other side's turn."""
 
 
 _GONE = (

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import trio
 
 from shoal_p2p.net.interface import Host
-from shoal_p2p.peers.outside import AGAIN_S, ask_outside
+from shoal_p2p.peers.outside import AGAIN_S, ask_each
 from shoal_p2p.peers.skew import Skew, skew_of
 from shoal_p2p.peers.witnesses import witnesses
 
@@ -37,18 +37,12 @@ class ClockWatch:
         """Watch for ever."""
         await trio.sleep(_NOBODY_SECONDS)
         while True:
-            skew = skew_of(await self._ask())
+            asked = witnesses(self._host.connections(), self._rng)
+            answers = await ask_each(self._host, asked, wall_ms=self._wall_ms)
+            skew = skew_of([seen.clock_ahead_ms for seen in answers])
             if skew is not None:
                 self._say(skew)
             await trio.sleep(_NOBODY_SECONDS if skew is None else AGAIN_S)
-
-    async def _ask(self) -> list[int]:
-        answers: list[int] = []
-        for peer in witnesses(self._host.connections(), self._rng):
-            seen = await ask_outside(self._host, peer, wall_ms=self._wall_ms)
-            if seen is not None:
-                answers.append(seen.clock_ahead_ms)
-        return answers
 
     def _say(self, skew: Skew) -> None:
         if skew.is_wrong:

@@ -298,7 +298,7 @@ class Discovery:
             connected = self._host.connected_peers()
             known = (self._targets.get(peer_id) for peer_id in bootstraps)
             line = news.look(
-                answering=bool(bootstraps & connected) or self._has_let_go(bootstraps),
+                answering=bool(bootstraps & connected) or self._has_let_go(),
                 now=trio.current_time(),
                 num_peers=len(connected),
                 last_error=next((t.last_error for t in known if t and t.last_error), ""),
@@ -306,12 +306,12 @@ class Discovery:
             if line is not None:
                 logger.warning("%s", line)
 
-    def _has_let_go(self, bootstraps: frozenset[PeerId]) -> bool:
+    def _has_let_go(self) -> bool:
         """Return whether one of them answered, and is only not needed or full since.
 
         For who knows nobody else, one that is full at every dial has not answered.
         """
-        targets = (self._targets.get(peer_id) for peer_id in bootstraps)
+        targets = (self._targets.get(peer_id) for peer_id in self._bootstrap_ids)
         return any(
             t.parting is not Parting.LOST and (t.attempts == 0 or not self.is_alone)
             for t in targets

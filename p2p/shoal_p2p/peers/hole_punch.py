@@ -228,11 +228,11 @@ class HolePunch:
                 await trio.sleep(pause_s)
 
     def _is_relayed(self, peer_id: PeerId) -> bool:
-        return any(c.peer_id == peer_id and is_circuit(c.address) for c in self._host.connections())
+        return is_circuit(self._host.remote_address(peer_id))
 
     def _note_direct(self, peer_id: PeerId, started: float) -> bool:
         """Take note of a direct connection; return whether there is one."""
-        address = next((c.address for c in self._host.connections() if c.peer_id == peer_id), "")
+        address = self._host.remote_address(peer_id)
         if not address or is_circuit(address):
             return False
         self._ended[peer_id] = True

@@ -7,7 +7,6 @@ one for each peer in ten seconds, in which the same question has the same answer
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ import trio
 from shoal_base.bounded import BoundedDict
 from shoal_p2p.net.address import host_and_port, is_circuit, parse_transport
 from shoal_p2p.net.host import RequestError
+from shoal_p2p.net.inbound_gate import ip_of
 from shoal_p2p.net.interface import DIALS_AT_ONCE, Host
 from shoal_wire.errors import RemoteError
 from shoal_wire.reach import (
@@ -185,15 +185,23 @@ async def ask_outside(
     )
 
 
+async def ask_each(
+    host: Host,
+    peers: Iterable[PeerId],
+    *,
+    ports: tuple[int, ...] = (),
+    wall_ms: Callable[[], int] = wall_ms,
+) -> list[Outside]:
+    """Ask connected peers one after another; return the usable answers."""
+    answers = [await ask_outside(host, one, ports=ports, wall_ms=wall_ms) for one in peers]
+    return [seen for seen in answers if seen is not None]
+
+
 def _address_of(host: Host, peer_id: PeerId) -> str:
-    address = next((c.address for c in host.connections() if c.peer_id == peer_id), "")
-    try:
-        if is_circuit(address):
-            return ""
-        ipaddress.ip_address(host_and_port(address)[0])
-    except ValueError:
-        return ""
-    return address
+    """Return the other end of a direct connection; empty for a relayed peer, or a gone one."""
+    address = host.remote_address(peer_id)
+    is_direct = address and not is_circuit(address)
+    return address if is_direct and ip_of(host_and_port(address)[0]) is not None else ""
 
 
 def _clean(observed: str) -> str:

@@ -23,7 +23,7 @@ from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.homes import LOOPBACK, home_of
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.inbound_gate import ip_of
-from shoal_p2p.peers.outside import AGAIN_S, DIAL_PAUSE_S, Outside, ask_outside, tcp_ports
+from shoal_p2p.peers.outside import AGAIN_S, DIAL_PAUSE_S, Outside, ask_each, tcp_ports
 from shoal_p2p.peers.router import Router, can_ask
 from shoal_p2p.peers.upnp import ANSWER_S, Forwarded, RouterError
 from shoal_p2p.peers.witnesses import most_say_so, outsiders, witnesses
@@ -146,8 +146,7 @@ class PortMapping:
         for _ in range(_MAX_TRIES):
             connections = self._host.connections()
             answers = [seen for seen in await self._look(connections) if seen.dialled]
-            outside = outsiders([seen.peer_id for seen in answers], connections)
-            said = {seen.peer_id: self._got_in(seen) for seen in answers if seen.peer_id in outside}
+            said = outsiders({s.peer_id: self._got_in(s) for s in answers}, connections)
             if most_say_so(said, connections):
                 self._become(MappingState.REACHED)
                 return
@@ -159,9 +158,7 @@ class PortMapping:
         assert self.forwarded is not None
         ports = (self.forwarded.port,)
         direct = [c for c in connections if not is_circuit(c.address)]
-        asked = witnesses(direct, self._rng)
-        answers = [await ask_outside(self._host, peer_id, ports=ports) for peer_id in asked]
-        return [seen for seen in answers if seen is not None]
+        return await ask_each(self._host, witnesses(direct, self._rng), ports=ports)
 
     def _got_in(self, seen: Outside) -> bool:
         """Return whether a peer says that it got in at the very address that the router says."""

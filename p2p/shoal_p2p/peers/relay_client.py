@@ -20,7 +20,6 @@ import trio
 
 from shoal_p2p.net.address import is_circuit
 from shoal_p2p.net.circuit import (
-    ANSWER_SECONDS,
     CIRCUIT,
     HOP,
     STOP,
@@ -30,8 +29,8 @@ from shoal_p2p.net.circuit import (
 )
 from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.host import Direction, Libp2pHost
-from shoal_p2p.net.streams import Stream
-from shoal_p2p.peers.outside import AGAIN_S, Outside, ask_outside, tcp_ports
+from shoal_p2p.net.streams import ANSWER_SECONDS, Stream
+from shoal_p2p.peers.outside import AGAIN_S, Outside, ask_each, tcp_ports
 from shoal_p2p.peers.witnesses import MOST_ASKED, most_say_so, outsiders, witnesses
 from shoal_wire.types import PeerId
 
@@ -51,7 +50,7 @@ _MAX_ADDRESSES = 3
 
 
 class RelayUse(StrEnum):
-    """Intervals and numbers for the use of relays."""
+    """Use that a node makes of relays to be reached."""
 
     AUTO = "auto"
     ON = "on"
@@ -140,16 +139,12 @@ class RelayClient:
     async def _find_out(self) -> None:
         ports = tcp_ports(self._host.listen_addrs())
         connections = self._host.connections()
-        answers = [
-            seen
-            for peer_id in self._witnesses(connections)
-            if (seen := await ask_outside(self._host, peer_id, ports=ports)) and seen.dialled
-        ]
+        asked = await ask_each(self._host, self._witnesses(connections), ports=ports)
+        answers = [seen for seen in asked if seen.dialled]
         if not answers:
             return
         answers = unprompted(answers, connections, ports)
-        outside = outsiders([seen.peer_id for seen in answers], connections)
-        said = {s.peer_id: bool(s.open_ports) for s in answers if s.peer_id in outside}
+        said = outsiders({s.peer_id: bool(s.open_ports) for s in answers}, connections)
         before, self.reachable = self.reachable, most_say_so(said, connections)
         self._ask_at = trio.current_time() + AGAIN_S
         if self.reachable and self._reservations:

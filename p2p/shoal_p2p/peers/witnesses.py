@@ -39,19 +39,22 @@ def witnesses(
     return found[:most]
 
 
-def outsiders(peers: Iterable[PeerId], connections: Iterable[ConnectionInfo]) -> set[PeerId]:
-    """Return those of `peers` that come from a public address; all, if none does.
+def outsiders(
+    said: Mapping[PeerId, bool], connections: Iterable[ConnectionInfo]
+) -> dict[PeerId, bool]:
+    """Return what those say who come from a public address; what all say, if nobody does.
 
     Who is in the same home gets in where nobody else does. Where a peer says that it sees this node
     is no sign of that, for it may say anything: what counts is where its connection comes from.
     """
-    everybody = set(peers)
+    everybody = set(said)
     public = {
         one.peer_id
         for one in connections
         if one.address and home_of(host_and_port(one.address)[0]) is None
     }
-    return everybody & public or everybody
+    heard = everybody & public or everybody
+    return {peer_id: is_so for peer_id, is_so in said.items() if peer_id in heard}
 
 
 def most_say_so(said: Mapping[PeerId, bool], connections: Iterable[ConnectionInfo]) -> bool:
