@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal_p2p.fair.buckets import Rate
@@ -225,6 +225,7 @@ async def test_a_trainer_that_makes_more_than_peers_take_leaves_no_gap(
 
 @settings(max_examples=4)
 @given(num_groups=st.integers(6, MAX_PACED_GROUPS), overload=st.floats(1.1, 4.0))
+@example(num_groups=73, overload=4.0)
 def test_what_is_accepted_goes_out_soon_and_all_that_peers_take_is_sent(
     num_groups: int, overload: float
 ) -> None:
@@ -258,9 +259,9 @@ def test_what_is_accepted_goes_out_soon_and_all_that_peers_take_is_sent(
                     await trio.sleep(num_groups / pace / overload)
                 await outbox.drained()
                 nursery.cancel_scope.cancel()
-        waits = [out - taken for out, taken in zip(sent, accepted, strict=True)]
-        # Behind two seconds of the pace, and the first ones, before anybody was heard to take them.
-        assert max(waits) <= 2.5 + 2 * num_groups / pace
+        # The first ones wait for the pace to begin with: nobody was heard yet to take them.
+        took = [out - at for out, at in zip(sent, accepted, strict=True) if at > sent[0]]
+        assert max(took) <= 2.5 + num_groups / pace
         assert num_groups * len(sent) >= 0.9 * pace * 20
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
