@@ -1,15 +1,16 @@
 """A run's reward by round as SVG, for a notebook's cell. Pure.
 
-rounds ─▶ at most 120 stretches ─▶ mean own reward of each ─▶ a line
-evaluations ─▶ a dot each
+the points of the page's curve ─▶ at most 120 of own reward, the latest among them ─▶ a line
+                              └─▶ evaluations ─▶ a dot each
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
+
+from shoal_ipc.answers.node import WINDOW
 
 WIDTH: Final = 560
 HEIGHT: Final = 220
@@ -18,32 +19,19 @@ _BOTTOM: Final = 30
 _MARGIN: Final = 10
 MOST_POINTS: Final = 120
 """Points of the line: more are closer together than a screen's pixels show."""
-_OWN: Final = "reward_local"
-_HELD_OUT: Final = "held_out/pass@1"
-
-_MOST: Final = 1e15
-"""Largest absolute value that is drawn. A larger one, or NaN, is neither a round nor a reward."""
-
-Point = tuple[float, float]
 
 
-def curve_svg(events: Iterable[Mapping[str, Any]]) -> str:
-    """Return the picture of the lines of a `metrics.jsonl`; without a round, its empty frame."""
-    own: list[Point] = []
-    held_out: list[Point] = []
-    last = 0.0
-    for event in events:
-        if event.get("event") == "round":
-            last = _number(event.get("round")) or last
-            if (reward := _number(event.get(_OWN))) is not None:
-                own.append((last, reward))
-        if (passed := _number(event.get(_HELD_OUT))) is not None:
-            held_out.append((_number(event.get("round")) or last, passed))
-    most = max([1.0, *(x for x, _ in (*own, *held_out))])
-    line = " ".join(f"{_x(x, most):.1f},{_y(y):.1f}" for x, y in _stretches(own))
+def curve_svg(columns: Sequence[Sequence[float | None]]) -> str:
+    """Return the picture of a run's points (`RunReader.curves`); without any, its empty frame."""
+    rounds, _, _, _, own, held_out, *_ = columns
+    most = max([1.0, *(one for one in rounds if one)])
+    known = [(x, y) for x, y in zip(rounds, own, strict=True) if y is not None]
+    step = max(1, math.ceil(len(known) / MOST_POINTS))
+    line = " ".join(f"{_x(x or 0, most):.1f},{_y(y):.1f}" for x, y in known[::-step][::-1])
+    passed = [(x, y) for x, y in zip(rounds, held_out, strict=True) if y is not None]
     dots = "".join(
-        f'<circle cx="{_x(x, most):.1f}" cy="{_y(y):.1f}" r="3" fill="#d95f02"/>'
-        for x, y in held_out[-MOST_POINTS:]
+        f'<circle cx="{_x(x or 0, most):.1f}" cy="{_y(y):.1f}" r="3" fill="#d95f02"/>'
+        for x, y in passed[-MOST_POINTS:]
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
@@ -51,16 +39,9 @@ def curve_svg(events: Iterable[Mapping[str, Any]]) -> str:
         'font-family="sans-serif" font-size="11" fill="currentColor">'
         f"{_axes(most)}"
         f'<polyline points="{line}" fill="none" stroke="#1b7fb5" stroke-width="2"/>{dots}'
-        f'<text x="{_LEFT + 8}" y="{_MARGIN + 8}">reward of own answers (line)'
-        f"{', held-out questions passed (dots)' if held_out else ''}</text></svg>"
+        f'<text x="{_LEFT + 8}" y="{_MARGIN + 8}">reward of own answers, mean of {WINDOW} rounds'
+        f" (line){', held-out questions passed (dots)' if passed else ''}</text></svg>"
     )
-
-
-def _stretches(points: Sequence[Point]) -> list[Point]:
-    """Return the means of at most so many stretches of equal length."""
-    size = max(1, math.ceil(len(points) / MOST_POINTS))
-    parts = [points[at : at + size] for at in range(0, len(points), size)]
-    return [(fmean(x for x, _ in part), fmean(y for _, y in part)) for part in parts]
 
 
 def _axes(most: float) -> str:
@@ -81,8 +62,3 @@ def _x(value: float, most: float) -> float:
 
 def _y(value: float) -> float:
     return HEIGHT - _BOTTOM - min(1.0, max(0.0, value)) * (HEIGHT - _BOTTOM - 2 * _MARGIN)
-
-
-def _number(value: object) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) <= _MOST else None  # type: ignore[arg-type]

@@ -18,7 +18,8 @@ from shoal.api.curve import curve_svg
 from shoal.api.groups import SwarmError
 from shoal.api.started_node import StartedNode
 from shoal.view.asking import inspector
-from shoal.view.run import METRICS_FILE, events
+from shoal.view.run import RunReader, events
+from shoal_base.node_folders import METRICS_FILE
 from shoal_base.visible import visible, visible_name
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_wire.invite import InviteError, decode_invite
@@ -102,7 +103,13 @@ class Run:
 
         They are read from the node's folder, so they outlive the node.
         """
-        return [one for one in self._events() if one.get("event") == _ROUND]
+        try:
+            lines = (self.data_dir / METRICS_FILE).read_bytes().splitlines(keepends=True)
+        except OSError:  # before the first round
+            return []
+        # A line that is being written is left for later.
+        found = events(line for line in lines if line.endswith(b"\n"))
+        return [one for one in found if one.get("event") == _ROUND]
 
     def stop(self) -> None:
         """End the node in order: its trainer writes a checkpoint, and queued batches are sent."""
@@ -117,13 +124,10 @@ class Run:
             why = str(error) if ended is None else f"the node has ended: {ended}"
             raise SwarmError(why) from None
 
-    def _events(self) -> list[dict[str, Any]]:
-        """Return what the trainer has noted; a line that is being written is left for later."""
-        try:
-            lines = (self.data_dir / METRICS_FILE).read_bytes().splitlines(keepends=True)
-        except OSError:  # before the first round
-            return []
-        return list(events(line for line in lines if line.endswith(b"\n")))
+    def _curve(self) -> str:
+        reader = RunReader(self.data_dir / METRICS_FILE)
+        reader.refresh()
+        return curve_svg(reader.curves()["points"])
 
     def _facts(self) -> Mapping[str, str]:
         """Return what a cell shows in words; of a node that has ended, what is on its disk."""
@@ -157,7 +161,7 @@ class Run:
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
             for name, value in self._facts().items()
         )
-        return f"<div><table>{rows}</table>{curve_svg(self._events())}</div>"
+        return f"<div><table>{rows}</table>{self._curve()}</div>"
 
     def __enter__(self) -> Self:
         return self

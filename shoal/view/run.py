@@ -22,14 +22,13 @@ from typing import Any, Final
 
 from shoal.view.measured import interval_of_share, is_it_learning, within_of
 from shoal_base.visible import visible_name
+from shoal_ipc.answers.node import WINDOW
+from shoal_p2p.rollouts.learning_ledger import MAX_FAMILIES
 
-METRICS_FILE: Final = "metrics.jsonl"
 MAX_POINTS: Final = 2_000  # about the pixels of a wide chart
-MAX_FAMILIES: Final = 64  # a guess: more than a swarm has
-WINDOW: Final = 20
-"""Rounds in a mean of own rewards, as the trainer's own."""
 _READ_BYTES: Final = 4 << 20  # a guess: memory of a reading thread
 _MAX_LINE_BYTES: Final = 1 << 20  # a round has some 1.6 KB
+_MOST: Final = 1e15  # the sum of a file's numbers is finite
 _PASSED: Final = "pass@1"
 _OWN: Final = "reward_local"
 _OTHERS: Final = "reward_external"
@@ -202,9 +201,6 @@ def _shown(value: float) -> float | None:
 
 
 def _number(value: Any) -> float:
-    """Return a value as a number, NaN where it is none."""
+    """Return a value as a number, NaN where it is none that a round or a reward may have."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    try:
-        return float(value) if is_number and math.isfinite(value) else math.nan
-    except OverflowError:  # an integer beyond every float
-        return math.nan
+    return float(value) if is_number and abs(value) <= _MOST else math.nan

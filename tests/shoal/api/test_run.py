@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 import shoal
 from shoal.api.curve import HEIGHT, MOST_POINTS, WIDTH, curve_svg
+from shoal.view.run import RunReader
 from shoal_wire.invite import Invite, encode_invite
 from tests.support.processes import LOOPBACK, Stage, wait_for
 
@@ -136,21 +138,32 @@ def test_a_model_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert os.linesep not in str(refused.value)
 
 
+def curve_of(events: list[dict[str, Any]], folder: Path) -> str:
+    """The picture of a run whose metrics.jsonl has these lines."""
+    file = folder / "metrics.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    reader = RunReader(file)
+    reader.refresh()
+    return curve_svg(reader.curves()["points"])
+
+
 @settings(max_examples=400)
 @given(st.lists(EVENTS, max_size=300))
-def test_the_curve_is_a_picture_within_its_frame(events: list[dict[str, Any]]) -> None:
+def test_the_curve_is_a_picture_within_its_frame(
+    tmp_path_factory: pytest.TempPathFactory, events: list[dict[str, Any]]
+) -> None:
     """400 generated runs; what a metrics file says that is no number leaves no trace."""
-    picture = ElementTree.fromstring(curve_svg(events))
+    picture = ElementTree.fromstring(curve_of(events, tmp_path_factory.getbasetemp()))
     (line,) = picture.iter("{http://www.w3.org/2000/svg}polyline")
     points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
     assert len(points) <= MOST_POINTS
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
 
 
-def test_the_curve_rises_where_the_reward_does() -> None:
+def test_the_curve_rises_where_the_reward_does(tmp_path: Path) -> None:
     events = [{"event": "round", "round": n + 1, "reward_local": n / 999} for n in range(1000)]
     events.append({"event": "held_out", "round": 1000, "held_out/pass@1": 0.5})
-    picture = curve_svg(events)
+    picture = curve_of(events, tmp_path)
     points = re.search(r'points="([^"]*)"', picture)
     assert points is not None
     heights = [float(point.split(",")[1]) for point in points[1].split()]

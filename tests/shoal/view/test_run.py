@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from shoal.view.run import MAX_POINTS, WINDOW, RunReader
+from shoal.view.run import MAX_POINTS, RunReader
+from shoal_ipc.answers.node import WINDOW
 from shoal_policy.record.metrics import MetricsFile
 
 SEED = 7
@@ -101,6 +102,15 @@ def test_the_mean_is_of_the_latest_rounds(tmp_path: Path) -> None:
     run.refresh()
     means = run.curves()["points"][4]
     assert means[0] == 0 and means[-1] == sum(range(5, WINDOW + 5)) / WINDOW
+
+
+def test_a_reward_that_none_can_be_is_left_out(tmp_path: Path) -> None:
+    """The sum of two of them is beyond every float."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(line(n, reward_local=[1e308, 0.5][n > 2]) for n in range(6)))
+    run = RunReader(path)
+    run.refresh()
+    assert run.facts().reward_own == 0.5
 
 
 @pytest.mark.parametrize(
