@@ -14,6 +14,10 @@ from rich.text import Text
 from shoal_base.terminal import styled
 from shoal_base.visible import visible
 
+MAX_CELL_CHARS = 60
+"""Longest sentence in a cell, or line of an answer: what is longer makes every row of a table tall,
+and `--json` has the whole."""
+POLL_SECONDS = 0.5  # between two looks at what is followed: soon for a person, little for a CPU
 _PIPE_CELLS = 10_000
 """Width of a line into a pipe: more than any value has."""
 _WIDE = 140
@@ -121,11 +125,6 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
-
-
-def age(seconds: float | None) -> str:
-    """Return an age, or a dash where there is none."""
-    return "-" if seconds is None else duration(seconds)
 
 
 def size(count: float) -> str:

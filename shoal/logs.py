@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal.layout import POLL_SECONDS
 from shoal.log_lines import LEVELS, LOG_FILES, LogEntry, growing, is_at_least, latest, logs_in
 from shoal.nearby import folder_with
 from shoal_base.lines import say, say_json
@@ -23,7 +24,6 @@ directory, in one order of time. They may be running, or long gone.
 Exit codes: 0 ok, 2 usage, 3 nothing was logged there."""
 
 MOST_LINES = 100_000  # a log of 16 MiB has about as many
-_POLL_SECONDS = 0.5  # a guess: soon for a person, little for a CPU
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         for entry in latest(logs_in(folder), arguments.lines, at_least=arguments.level):
             _show(entry, as_json=arguments.json)
         while arguments.follow:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
             for entry in (one for log in news for one in log.new_entries()):
                 if is_at_least(entry, arguments.level):
                     _show(entry, as_json=arguments.json)

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 NODE_FOLDER: Final = Path(".shoal/node")
+METRICS_FILE: Final = "metrics.jsonl"
+"""File of a node's folder in which its trainer notes every round."""
 TOY: Final = "tiny"
 """The model whose folder is not named after it."""
 

@@ -16,8 +16,9 @@ from typing import Any
 
 import trio
 
+from shoal_ipc.client import SOCKET_NAME
 from shoal_p2p.ipc.inspector import InspectorService
-from shoal_p2p.ipc.server import SOCKET_NAME, IpcServer
+from shoal_p2p.ipc.server import IpcServer
 from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.parts import REAL, Parts, Running, Tuning

@@ -11,8 +11,9 @@ from typing import Generic, Protocol, TypeVar
 
 import trio
 
+from shoal_ipc.client import SOCKET_NAME
 from shoal_p2p.ipc.inspector import InspectorService, View
-from shoal_p2p.ipc.server import SOCKET_NAME, IpcServer
+from shoal_p2p.ipc.server import IpcServer
 from shoal_p2p.member import Member
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.parts import REAL, Parts, Running, Tuning

@@ -27,11 +27,12 @@ from shoal_base.log_file import LogLines, log_to_console, log_to_file
 from shoal_base.node_folders import numbered
 from shoal_base.output import outlive_the_terminal
 from shoal_base.private import private
+from shoal_ipc.client import SOCKET_NAME
 from shoal_p2p.collector import give_memory_back
 from shoal_p2p.data_dir import IDENTITY_FILE, DataDirInUseError, lock_data_dir
 from shoal_p2p.endings import call_on_parent_end, call_on_signal
 from shoal_p2p.flags import Given
-from shoal_p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
+from shoal_p2p.ipc.server import SocketPathError, check_socket_path
 from shoal_p2p.member import Member
 from shoal_p2p.net.host import ListenError
 from shoal_p2p.net.identity import Identity, IdentityError, load_or_create_identity

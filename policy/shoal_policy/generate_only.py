@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal_base.files import is_full, write_atomically
+from shoal_base.node_folders import METRICS_FILE
 from shoal_policy.generation.talk import PlayGames
 from shoal_policy.record.earlier_runs import STATE_FILE, set_aside
-from shoal_policy.record.metrics import METRICS_FILE, MetricsFile, reward_spread, round_metrics
+from shoal_policy.record.metrics import MetricsFile, reward_spread, round_metrics
 from shoal_policy.record.pause import RunPause
 from shoal_policy.record.phases import Doing, Phase
 from shoal_policy.record.progress import RoundRecord, RunCounters, completion_figures

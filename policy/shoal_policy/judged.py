@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from shoal_ipc import messages as m
+from shoal_ipc.answers.node import WINDOW
 from shoal_policy.generation.local import NonFiniteError, generate
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.prompting import ids_of_text
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 
 EVERY = 10
 """Rounds between questions of the judge: a judge's quota is not spent on one node."""
-_WINDOW = 20  # scores in the mean; as many rounds as other means have
 _LAST_SECONDS = 3.0  # a judge on loopback answers within; a guess
 _POLL_SECONDS = 0.02  # a guess: nobody sees so short a wait
 
@@ -66,7 +66,7 @@ class JudgedPolicy:
         self._seed = seed
         self._wanted = False
         self._answer: m.JudgeAnswer | None = None
-        self._scores: deque[float] = deque(maxlen=_WINDOW)
+        self._scores: deque[float] = deque(maxlen=WINDOW)
 
     def after_round(self, round_number: int, policy_version: int) -> dict[str, Any] | None:
         """Take the next step towards a score, if one is due; return a new score's figures."""

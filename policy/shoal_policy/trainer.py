@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from shoal_base.node_folders import METRICS_FILE
 from shoal_policy.checkpoint.pace import CheckpointPace
 from shoal_policy.checkpoint.saved import CheckpointError, NoRoomError
 from shoal_policy.checkpoint.saving import save_checkpoint
@@ -25,7 +26,7 @@ from shoal_policy.held import WeightAccess
 from shoal_policy.judged import JudgedPolicy
 from shoal_policy.making import learner_of, rounds_of
 from shoal_policy.model.loading import ModelError
-from shoal_policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
+from shoal_policy.record.metrics import MetricsFile, held_out_metrics, round_metrics
 from shoal_policy.record.pause import RunPause
 from shoal_policy.record.phases import Doing, Phase
 from shoal_policy.record.progress import RoundRecord, RunCounters

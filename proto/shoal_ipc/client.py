@@ -30,7 +30,8 @@ from shoal_wire.framing import FrameDecoder, FrameError, encode_frame
 from shoal_wire.types import GroupId, PeerId
 
 SOCKET_NAME = "node.sock"
-_READ_BYTES = 1 << 18
+READ_BYTES = 1 << 18
+"""Most bytes that either side takes from the socket at once."""
 MAX_UNREAD = 32
 """Requests in a row whose answers are left unread by `post`."""
 _FIRST_BACKOFF_SECONDS = 0.1
@@ -282,7 +283,7 @@ class NodeClient:
         """Read what lies in the socket, without waiting."""
         connection.sock.settimeout(0)
         with contextlib.suppress(BlockingIOError):
-            while data := connection.sock.recv(_READ_BYTES):
+            while data := connection.sock.recv(READ_BYTES):
                 connection.frames += connection.decoder.feed(data)
             raise ConnectionResetError("the node closed the connection")
         for frame in connection.frames:
@@ -304,7 +305,7 @@ class NodeClient:
             if left <= 0:
                 raise TimeoutError("no answer in time")
             connection.sock.settimeout(left)
-            data = connection.sock.recv(_READ_BYTES)
+            data = connection.sock.recv(READ_BYTES)
             if not data:
                 raise ConnectionResetError("the node closed the connection")
             connection.frames += connection.decoder.feed(data)

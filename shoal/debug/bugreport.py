@@ -32,7 +32,7 @@ from shoal.log_lines import LOG_FILES, tail
 from shoal.nearby import need_folder
 from shoal.printed import BugReport, ReportFile
 from shoal.view.node import Answer, RunningNode, Tell
-from shoal.view.run import METRICS_FILE
+from shoal_base.node_folders import METRICS_FILE
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.views import VIEWS
 from shoal_p2p.data_dir import LAST_STATUS_FILE, LOCK_FILE

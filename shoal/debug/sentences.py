@@ -9,23 +9,26 @@ from typing import Final
 
 from rich.console import Console
 
-from shoal.layout import cut, duration, number, peer_name, print_wrapped
+from shoal.layout import (
+    MAX_CELL_CHARS,
+    POLL_SECONDS,
+    cut,
+    duration,
+    number,
+    peer_name,
+    print_wrapped,
+)
 from shoal.view.node import Answer, RunningNode, Tell
 from shoal_base.terminal import styled
 from shoal_ipc.answers.doctor import Doctor
-from shoal_ipc.answers.node import CompletionRow, RolloutsView, TurnRow
+from shoal_ipc.answers.node import MAX_ROLLOUTS, CompletionRow, RolloutsView, TurnRow
 from shoal_ipc.answers.peer import Refusals
 from shoal_settings.parser import whole
 
 _COLOURS: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
 _QUESTION_CHARS: Final = 2000  # a screen of text; a guess
-_TEXT_CHARS: Final = 60
-"""Characters of an answer's line: enough to tell answers apart; `--json` has the whole."""
 _MAX_TURNS_SHOWN: Final = 24
 """Messages of both sides that are printed of a game."""
-_FOLLOW_SECONDS: Final = 0.5  # a guess: soon for a person, little for a node
-_MOST_AT_ONCE: Final = 200
-"""Groups that are new since the last look: a node answers with no more."""
 
 
 def doctor(console: Console, view: Doctor) -> None:
@@ -72,8 +75,8 @@ def latest(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Ite
     after = 0
     while arguments.follow:
         after = max([after, *(rollout["number"] for rollout in answer["rollouts"])])
-        time.sleep(_FOLLOW_SECONDS)
-        answer = node.ask("rollouts", after=after, limit=_MOST_AT_ONCE)
+        time.sleep(POLL_SECONDS)
+        answer = node.ask("rollouts", after=after, limit=MAX_ROLLOUTS)
         if answer["rollouts"]:
             yield answer
 
@@ -105,7 +108,7 @@ def _completion(console: Console, row: CompletionRow) -> None:
     if row.turns is not None:
         text = " › ".join(turn.text for turn in row.turns if turn.by == "policy")
         ending = "" if row.finish_reason == "stop" else " … unfinished"
-    text = cut(text.replace("\n", " "), _TEXT_CHARS)
+    text = cut(text.replace("\n", " "), MAX_CELL_CHARS)
     mark = "    ?" if row.reward is None else f"{row.reward:5.2f}"
     print_wrapped(console, f"{text}{ending}", head=f"  {mark}  ")
 
@@ -115,7 +118,7 @@ def _dialogue(console: Console, turns: Sequence[TurnRow]) -> None:
     number = 0
     for turn in turns[:_MAX_TURNS_SHOWN]:
         number += turn.by == "policy"
-        text = cut(" ".join(turn.text.split()), _TEXT_CHARS)
+        text = cut(" ".join(turn.text.split()), MAX_CELL_CHARS)
         head = f"{number}. > " if turn.by == "policy" else ""
         print_wrapped(console, text, head=f"{head:>15}")
     if (left := len(turns) - _MAX_TURNS_SHOWN) > 0:

@@ -13,6 +13,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from rich.console import Console
 
 from shoal.layout import (
+    MAX_CELL_CHARS,
     Rows,
     cut,
     duration,
@@ -24,8 +25,6 @@ from shoal.layout import (
     size,
 )
 
-_MAX_CELL_CHARS: Final = 60
-"""Longest sentence in a cell: what is longer makes every row of a table tall."""
 _SENTENCES: Final = ("last_error",)
 _PEERS: Final = ("peer_id", "publisher")
 
@@ -114,7 +113,7 @@ def _said(console: Console, name: str, value: Any) -> str:
 def _text(console: Console, name: str, value: str) -> str:
     if name in _PEERS:
         return peer_name(console, value)
-    return cut(value, _MAX_CELL_CHARS) if name in _SENTENCES else value
+    return cut(value, MAX_CELL_CHARS) if name in _SENTENCES else value
 
 
 def _number(name: str, value: float) -> str:

@@ -13,6 +13,7 @@ import trio
 from rich.live import Live
 from rich.table import Table
 
+from shoal.layout import POLL_SECONDS
 from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import ChildNode, members_table, progress_line
@@ -35,7 +36,6 @@ from shoal_settings.loader import said_of_defaults, to_flags
 from shoal_settings.schema import Settings
 
 _READY_SECONDS = 60.0  # a start takes some five; a guess for a busy machine
-_POLL_SECONDS = 0.5  # a guess: soon for a person, little for a CPU
 _PROGRESS_SECONDS = 5.0  # a log stays readable; a guess
 _STOP_SECONDS = 30.0  # a last checkpoint of a small model; a guess
 
@@ -145,7 +145,7 @@ class _Swarm:
                 elif trio.current_time() >= next_line:
                     next_line = trio.current_time() + _PROGRESS_SECONDS
                     self._print_progress()
-                with trio.move_on_after(_POLL_SECONDS):
+                with trio.move_on_after(POLL_SECONDS):
                     await self._stop.wait()
             await self._poll()
         finally:

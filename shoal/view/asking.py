@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.view.run import METRICS_FILE, RunFile, RunReader
+from shoal.view.run import RunFile, RunReader
 from shoal_base.files import read_at_most
+from shoal_base.node_folders import METRICS_FILE
 from shoal_ipc import messages as m
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.form import read, to_json

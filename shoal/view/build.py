@@ -6,7 +6,6 @@ answers ─▶ right · learning · publishers · worth · said · refused · no
 from __future__ import annotations
 
 import shlex
-from typing import Final
 
 from shoal.view.asking import LatestAnswers
 from shoal.view.invitation import chosen, line_of
@@ -20,8 +19,7 @@ from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Learning, Ledger
 from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Peers, Refusals
-
-_MAX_HERE: Final = 256  # as many as a peer may have connections
+from shoal_p2p.rollouts.learning_ledger import MAX_PUBLISHERS
 
 
 def build(
@@ -53,7 +51,7 @@ def build(
         now=_now(answers, kind, data_dir, program),
         met_at=tuple(one.address for one in chosen(seen.facts.addresses)) if kind != "node" else (),
         invitation=line_of(seen),
-        here=(answers.peers or Peers()).peers[:_MAX_HERE] if kind != "node" and is_up else (),
+        here=(answers.peers or Peers()).peers[:MAX_PUBLISHERS] if kind != "node" and is_up else (),
     )
 
 

@@ -11,9 +11,9 @@ from shoal.view.model import PublisherShown, Standing
 from shoal_ipc.answers.learning import LearntFrom, Ledger
 from shoal_ipc.answers.node import Buffer, PublisherRow, RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Connection, Peers, Score, Scores
+from shoal_p2p.rollouts.learning_ledger import MAX_PUBLISHERS
 
 _PEER_ID: Final = re.compile(r"\b12D3KooW[1-9A-HJ-NP-Za-km-z]{44}\b")
-MAX_PUBLISHERS: Final = 256  # as many as a ledger has
 DOUBTED_WEIGHT: Final = 0.5
 """Below this factor on its groups' chance of being drawn a peer is doubted."""
 DOUBTED_SCORE: Final = -1.0

@@ -20,8 +20,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from shoal_base.node_folders import METRICS_FILE
 from shoal_policy.checkpoint.saved import latest_checkpoint
-from shoal_policy.record.metrics import METRICS_FILE
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import coordinates
 from shoal_tasks.spec import FamilySpec

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from shoal_base.node_folders import METRICS_FILE
 from shoal_policy import trainer as trainer_module
 from shoal_policy.checkpoint import saving
 from shoal_policy.checkpoint.saved import CheckpointError, NoRoomError, latest_checkpoint
@@ -20,7 +21,6 @@ from shoal_policy.generate_only import Author, GenerateOnly
 from shoal_policy.generation.talk import PlayGames
 from shoal_policy.record import pause
 from shoal_policy.record.earlier_runs import STATE_FILE
-from shoal_policy.record.metrics import METRICS_FILE
 from shoal_policy.rollouts import Answer, OwnGroup, Question
 from shoal_policy.trainer import Trainer
 from shoal_settings.schema import Settings

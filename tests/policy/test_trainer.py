@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from shoal_base.node_folders import METRICS_FILE
 from shoal_policy.checkpoint.saved import CheckpointError
 from shoal_policy.model.loading import ModelError
 from shoal_policy.node.link import NodeLink
-from shoal_policy.record.metrics import METRICS_FILE
 from tests.policy import training_cases as case
 from tests.policy.training_cases import trainer
 from tests.support.local_node import NodeThread

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import trio
 
 from shoal_ipc import messages as m
-from shoal_ipc.client import NodeClient
+from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import SimulatedEnd
 from shoal_p2p.data_dir import save_manifest
@@ -28,7 +28,6 @@ from shoal_p2p.gossip.interface import Gossip, PeerJudge
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.ipc.inspector import View
-from shoal_p2p.ipc.server import SOCKET_NAME
 from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.host import HostSettings
 from shoal_p2p.net.identity import Identity

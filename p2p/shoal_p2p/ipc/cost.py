@@ -21,9 +21,9 @@ from shoal_p2p.net.traffic import Traffic
 from shoal_p2p.threads import InThread
 
 WINDOW_SECONDS: Final = 60.0
+"""Seconds over which a rate is measured, and between two looks at the disk."""
 STEP_SECONDS: Final = 1.0
 """Two measurements are so far apart at least."""
-DISK_SECONDS: Final = 60.0
 MAX_FILES: Final = 10_000
 """Files of a data directory that are counted."""
 
@@ -117,7 +117,7 @@ class CostMeter:
             return None
 
     async def _disk_bytes(self, now: float) -> int:
-        if self._disk is None or now - self._disk[0] >= DISK_SECONDS:
+        if self._disk is None or now - self._disk[0] >= WINDOW_SECONDS:
             self._disk = now, await self._in_thread(bytes_below, self._data_dir)
         return self._disk[1]
 

@@ -28,8 +28,8 @@ MAX_GAMES: Final = 64
 """Games that are replayed for one answer: about a millisecond each of the shipped ones."""
 MAX_OBSERVED_CHARS: Final = 1 << 20
 """Most characters of environments in one answer; games beyond it show the policy's side alone."""
-_REPLAY_S: Final = 2.0
-"""Longest wait for the replays: who asks does not wait much longer."""
+WORKER_S: Final = 2.0
+"""Longest wait for the task worker, in seconds: who asks for a view does not wait much longer."""
 
 
 class Dialogues:
@@ -69,7 +69,7 @@ class Dialogues:
             return nothing
         # The latest groups stand last, and are looked at first.
         first = max(0, len(asked) - MAX_GAMES)
-        with trio.move_on_after(_REPLAY_S):
+        with trio.move_on_after(WORKER_S):
             try:
                 plays = await self._worker.play(asked[first:])
             except TaskError:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_ipc import messages as m
-from shoal_ipc.answers.node import JudgedView
+from shoal_ipc.answers.node import WINDOW, JudgedView
 from shoal_p2p.net.address import parse_peer_address
 from shoal_p2p.net.host import DialError, RequestError
 from shoal_p2p.net.interface import Host
@@ -57,7 +57,6 @@ _MAX_WAIT_SECONDS = 5.0
 """A judge that is busy for longer is asked another time."""
 _FIRST_PAUSE_SECONDS = 2.0
 _MAX_PAUSE_SECONDS = 120.0
-_WINDOW = 20
 
 
 class JudgePhase(StrEnum):
@@ -92,7 +91,7 @@ class JudgeLink:
         self._error: str | None = None
         self._failures = 0
         self._retry_at = 0.0
-        self._scores: deque[float] = deque(maxlen=_WINDOW)
+        self._scores: deque[float] = deque(maxlen=WINDOW)
         self._judged = 0
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

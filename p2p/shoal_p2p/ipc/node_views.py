@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any, Final
+from typing import Any
 
 import trio
 
-from shoal_ipc.answers.form import read
+from shoal_ipc.answers.form import MAX_NAME_CHARS, read
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import (
+    MAX_ROLLOUTS,
     Buffer,
     BufferTotals,
     CompletionRow,
@@ -24,7 +25,7 @@ from shoal_ipc.answers.node import (
 from shoal_ipc.answers.node import OutboxView as OutboxCounts
 from shoal_ipc.unused import unused_says
 from shoal_p2p.fetch.exchange import RolloutExchange
-from shoal_p2p.ipc.dialogues import Dialogues
+from shoal_p2p.ipc.dialogues import WORKER_S, Dialogues
 from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.ipc.service import TrainerLink
 from shoal_p2p.ipc.views import CoreViews
@@ -36,13 +37,6 @@ from shoal_p2p.trainer_child import ChildState, TrainerChild
 from shoal_tasks.errors import TaskError
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.types import GroupId, PeerId
-
-_MAX_ROLLOUTS: Final = 200
-"""Groups in one answer: with their texts some megabytes, which a frame holds."""
-_EXPECTED_S: Final = 2.0
-"""Longest wait for the right answer: who asks does not wait much longer."""
-_MAX_EXPECTED_CHARS: Final = 4096
-"""Longest right answer that is told: no family has one of a page."""
 
 
 class NodeViews(CoreViews):
@@ -127,7 +121,7 @@ class NodeViews(CoreViews):
         if (group_id := options.get("group")) is not None:
             found = self._recent.of_id(GroupId(bytes.fromhex(str(group_id))))
         else:
-            limit = max(0, min(int(options.get("limit", 10)), _MAX_ROLLOUTS))
+            limit = max(0, min(int(options.get("limit", 10)), MAX_ROLLOUTS))
             found = self._recent.after(int(options.get("after", 0)), limit=limit)
         wanted = options.get("questions", True)
         questions = await self._questions(found) if wanted else [None] * len(found)
@@ -154,12 +148,12 @@ class NodeViews(CoreViews):
         task = recent.group.group.task
         if task.inline is not None:
             return None
-        with trio.move_on_after(_EXPECTED_S):
+        with trio.move_on_after(WORKER_S):
             try:
                 (item,) = await self._member.worker.items([coordinates_of(task)])
             except TaskError:
                 return None
-            return None if item.answer is None else item.answer[:_MAX_EXPECTED_CHARS]
+            return None if item.answer is None else item.answer[:MAX_NAME_CHARS]
         return None
 
     async def _questions(self, found: list[RecentGroup]) -> list[str | None]:

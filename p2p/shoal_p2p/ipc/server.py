@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_ipc import messages as m
+from shoal_ipc.client import READ_BYTES
 from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_p2p.ipc.inspector import InspectorService
 from shoal_wire.errors import WireError
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SOCKET_NAME = "node.sock"
 MAX_CONNECTIONS = 32
-_READ_BYTES = 1 << 18
 _WRITE_SECONDS = 10.0
 _HELLO_SECONDS = 5.0
 _IDLE_SECONDS = 60.0
@@ -198,7 +197,7 @@ class _ClientConnection:
 
     async def _receive(self) -> m.IpcFrame | None:
         while not self._frames:
-            data = await self._stream.receive_some(_READ_BYTES)
+            data = await self._stream.receive_some(READ_BYTES)
             if not data:
                 return None
             self._frames += self._decoder.feed(data)

@@ -25,8 +25,8 @@ from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
 
-_HELD_LEASE_SECONDS = 86_400.0
 _MAX_LEASE_SECONDS = 86_400.0
+"""Longest lease; one that a trainer holds at its hello is as long."""
 _MAX_SAMPLE = 4096
 _STRATEGIES = ("", "uniform_publishers")
 """Names of the one way in which groups are drawn."""
@@ -107,7 +107,7 @@ class Service(InspectorService):
             if self._link.holder != holder:
                 # It said hello again on another connection: these leases would end with this one.
                 return m.Failure(reason="another trainer has taken this one's place")
-            self._pool.buffer.hold(hello.held_ids, holder, trio.current_time(), _HELD_LEASE_SECONDS)
+            self._pool.buffer.hold(hello.held_ids, holder, trio.current_time(), _MAX_LEASE_SECONDS)
         return await super().hello(holder, hello)
 
     async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:

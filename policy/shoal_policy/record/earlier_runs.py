@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal_base.files import write_atomically
-from shoal_policy.record.metrics import METRICS_FILE
+from shoal_base.node_folders import METRICS_FILE
 
 MARK_FILE = "started-over"
 STATE_FILE = "generator.json"

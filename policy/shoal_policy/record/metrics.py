@@ -23,8 +23,6 @@ from shoal_policy.record.progress import RoundRecord, RunCounters
 
 log = logging.getLogger(__name__)
 
-METRICS_FILE = "metrics.jsonl"
-
 TRL_NAMES: Mapping[str, str] = {
     "num_tokens": "tokens_trained",  # TRL's num_tokens is another: all tokens since the start
     "clip_fraction": "clip_ratio/region_mean",

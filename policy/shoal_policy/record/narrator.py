@@ -18,10 +18,11 @@ from rich.text import Text
 from shoal_base.lines import say_json
 from shoal_base.log_file import IN_FILE_ALONE
 from shoal_base.terminal import Terminal
+from shoal_ipc.answers.node import WINDOW
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_policy.record.metrics import held_out_metrics, round_metrics
 from shoal_policy.record.phases import Doing
-from shoal_policy.record.progress import WINDOW, RoundRecord, RunCounters
+from shoal_policy.record.progress import RoundRecord, RunCounters
 from shoal_settings.schema import Settings
 
 log = logging.getLogger(__name__)

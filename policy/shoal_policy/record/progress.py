@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-WINDOW = 20
-"""Rounds in the moving averages."""
+from shoal_ipc.answers.node import WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

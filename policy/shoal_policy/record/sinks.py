@@ -26,12 +26,11 @@ from shoal_settings.schema import Settings
 
 log = logging.getLogger(__name__)
 
-FLUSH_SECONDS = 5.0
-"""Age at which TensorBoard's figures are written out."""
 PROJECT = "shoal"
 FIRST_EVENTS = 1000  # points of a chart that are told apart on a wide screen; a guess
 SECONDS_AN_EVENT = 5.0
-"""Seconds an event takes after the first ones: a small model plays twenty rounds a second."""
+"""Seconds an event takes after the first ones, and after which TensorBoard writes one out: a small
+model plays twenty rounds a second."""
 
 
 class Sink(Protocol):
@@ -154,7 +153,7 @@ class _TensorBoard:
             settings.data_dir / TENSORBOARD_FOLDER,
             # Hides what an earlier run wrote of rounds that are played again.
             purge_step=round_number,
-            flush_secs=int(FLUSH_SECONDS),
+            flush_secs=int(SECONDS_AN_EVENT),
         )
         self._writer: Any = None
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from shoal_ipc.answers.form import Lines, Name, Versioned, absent, measured
 from shoal_ipc.answers.learning import Learning
 from shoal_ipc.answers.peer import CostView, DiskView, Relay, SwarmView, Verdicts, WorkerView
+
+WINDOW: Final = 20
+"""Rounds in a mean of own rewards, and scores in a mean of a judge's: a chart of fewer is noise."""
+MAX_ROLLOUTS: Final = 200
+"""Groups in one answer: with their texts some megabytes, which a frame holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from shoal_ipc import messages as m
-from shoal_ipc.client import Leases, NodeRefused, NodeUnavailable
+from shoal_ipc.client import SOCKET_NAME, Leases, NodeRefused, NodeUnavailable
 from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_p2p.ipc import server as ipc_server
 from shoal_p2p.store.store import StoreError, StoreFault
@@ -330,7 +330,7 @@ async def test_an_inspector_that_asks_nothing_makes_room(
 
 
 async def test_the_socket_is_the_owners_alone_and_replaces_a_dead_nodes(tmp_path: Path) -> None:
-    path = tmp_path / ipc_server.SOCKET_NAME
+    path = tmp_path / SOCKET_NAME
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(str(path))
     dead.close()

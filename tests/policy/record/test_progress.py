@@ -7,7 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from shoal_policy.record.progress import WINDOW, RoundRecord, RunCounters, completion_figures
+from shoal_ipc.answers.node import WINDOW
+from shoal_policy.record.progress import RoundRecord, RunCounters, completion_figures
 
 
 def record(number: int, reward: float | None, **changes: object) -> RoundRecord:
