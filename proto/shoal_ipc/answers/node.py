@@ -10,7 +10,7 @@ from shoal_ipc.answers.learning import Learning
 from shoal_ipc.answers.peer import CostView, DiskView, Relay, SwarmView, Verdicts, WorkerView
 
 WINDOW: Final = 20
-"""Rounds in a mean of own rewards, and scores in a mean of a judge's: a chart of fewer is noise."""
+"""Rounds in a mean of own rewards, and scores in a mean of a judge's; a guess."""
 MAX_ROLLOUTS: Final = 200
 """Groups in one answer: with their texts some megabytes, which a frame holds."""
 
