@@ -12,6 +12,8 @@ V = TypeVar("V")
 REMEMBERED = 1024
 """Entries that a dict or a cache keeps where nothing speaks for another number: more peers than a
 node meets at once, of at most some kilobytes each."""
+FEW = 64
+"""The same where an entry may have some tens of kilobytes, or somebody reads all of them."""
 MANY = 4 * REMEMBERED
 """The same where forgetting one would set somebody free, so that throwaway names push out few."""
 

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from shoal_base.bounded import FEW
 from shoal_base.files import SMALL_FILE_BYTES, read_at_most, write_atomically
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest
@@ -27,7 +28,6 @@ MANIFEST_FILE = "manifest.bin"
 TASK_FILES_FILE = "task-files.json"
 """Paths of the task files that the node was started with."""
 _ANY_PORT = re.compile(r"^/(ip4|ip6)/([^/]+)/tcp/0$")
-_MAX_SIBLINGS = 64
 
 
 class DataDirInUseError(Exception):
@@ -92,7 +92,7 @@ def sibling_addresses(data_dir: Path) -> tuple[str, ...]:
     """Return the addresses that peers with data directories beside this one have left."""
     found: list[str] = []
     with contextlib.suppress(OSError):
-        for path in sorted(data_dir.resolve().parent.glob(f"*/{ADDRESSES_FILE}"))[:_MAX_SIBLINGS]:
+        for path in sorted(data_dir.resolve().parent.glob(f"*/{ADDRESSES_FILE}"))[:FEW]:
             if path.parent == data_dir.resolve():
                 continue
             found += _lines(path)
@@ -147,6 +147,6 @@ def _is_free(family: str, host: str, port: int) -> bool:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text().split()[:_MAX_SIBLINGS]
+        return path.read_text().split()[:FEW]
     except (OSError, UnicodeDecodeError):
         return []

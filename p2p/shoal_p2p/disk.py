@@ -19,21 +19,17 @@ from typing import TypeVar
 import trio
 
 from shoal_base.files import is_full, read_at_most, set_corrupt_aside, write_atomically
+from shoal_base.waits import MINUTE_S, RETRY_S, SHORT_DEADLINE_S
 from shoal_p2p.threads import InThread
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 2.0
 PROBE_BYTES = 1 << 20
 """Room for less would be gone again at once."""
 
 MAX_KEPT_BYTES = 4 * 1024 * 1024
-_KEEP_SECONDS = 60.0
-"""Longest time until what has changed is in a kept file."""
-_URGENT_SECONDS = _KEEP_SECONDS / 3
-"""The same for what is urgent."""
-_LAST_SECONDS = 2.0
-"""Most time for the last write when a peer ends; a disk may hang."""
+_URGENT_SECONDS = MINUTE_S / 3
+"""Longest time until what is urgent is in a kept file; other changes may take a minute."""
 
 T = TypeVar("T")
 Refused = Callable[[str, Exception], None]
@@ -83,7 +79,7 @@ class Disk:
         """Find out when a full disk has room again, until cancelled."""
         while True:
             await self._filled.wait()
-            await trio.sleep(RETRY_SECONDS)
+            await trio.sleep(RETRY_S)
             try:
                 await self._in_thread(self._probe)
             except OSError:
@@ -148,13 +144,14 @@ class KeptFile:
     async def keep(self, text: Callable[[], str], *, urgent: Callable[[], int] = lambda: 0) -> None:
         """Save once a minute, sooner where the count `urgent` has changed, until cancelled."""
         self._saved = text()  # what was read, or nothing yet
-        due, known = trio.current_time() + _KEEP_SECONDS, urgent()
+        due, known = trio.current_time() + MINUTE_S, urgent()
         try:
             while True:
                 await trio.sleep(_URGENT_SECONDS)
                 if trio.current_time() >= due or urgent() != known:
-                    due, known = trio.current_time() + _KEEP_SECONDS, urgent()
+                    due, known = trio.current_time() + MINUTE_S, urgent()
                     await self.save(text())
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _LAST_SECONDS):
+            # A disk may hang.
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + SHORT_DEADLINE_S):
                 await self.save(text())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from shoal_base.bounded import FEW
 from shoal_base.visible import visible
 
-MAX_LINES = 50
 MAX_LINE_CHARS = 300
 
 _CAUSE = re.compile(
@@ -24,14 +24,14 @@ class LastWords:
     """Takes bytes as they come; keeps a bounded end of them."""
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._lines: deque[str] = deque(maxlen=FEW)
         self._open = b""
 
     def feed(self, data: bytes) -> None:
         """Take what was said next, cut anywhere."""
         *whole, rest = (self._open + data).split(b"\n")
         self._open = rest[: 4 * MAX_LINE_CHARS]
-        for line in whole[-MAX_LINES:]:
+        for line in whole[-FEW:]:
             self._keep(line)
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 
 import trio
 
+from shoal_base.waits import HOUR_S
 from shoal_ipc.answers.form import to_json
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferLimits
@@ -238,7 +239,7 @@ def _waste(settings: Settings) -> int:
     return OVERSAMPLE * places // max(1, settings.external)
 
 
-BUFFER_SECONDS = 3600.0
+BUFFER_SECONDS = HOUR_S
 """Age at which a group leaves the buffer: that of a batch which a swarm's manifest calls stale."""
 _GROUP_BYTES = 16 * 1024
 """Share of the buffer's bytes for each group it may hold: some four times what a group of the

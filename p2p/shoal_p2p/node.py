@@ -16,6 +16,7 @@ from typing import Any
 
 import trio
 
+from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_ipc.client import SOCKET_NAME
 from shoal_p2p.ipc.inspector import InspectorService
 from shoal_p2p.ipc.server import IpcServer
@@ -32,7 +33,6 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 STORE_FILE = "node.db"
-_FLUSH_SECONDS = 5.0
 
 
 class NodeEnd(StrEnum):
@@ -158,7 +158,7 @@ class Node:
             await self._trainer_ended.wait()
         # Taken while the peers are still there: these are the numbers people compare.
         self.last_status = await live.status()
-        with trio.move_on_after(_FLUSH_SECONDS):
+        with trio.move_on_after(SHORT_DEADLINE_S):
             if live.peer.host.connected_peers():
                 await live.hand_over()
         await live.close()

@@ -24,8 +24,9 @@ import trio
 
 from shoal_base.children import environment, python
 from shoal_base.page_file import served_page
+from shoal_base.waits import AT_ONCE_S, SHORT_DEADLINE_S
 from shoal_p2p.last_words import LastWords
-from shoal_p2p.trainer_child import LAST_WORDS_S, ending
+from shoal_p2p.trainer_child import ending
 from shoal_settings.web_address import NONE
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 
 _START_S: Final = 120.0
 """Deadline for the page's start on a busy machine, in seconds."""
-_END_S: Final = 5.0
 _LINE_BYTES: Final = 1 << 16
 _PIPE: Final = subprocess.PIPE
 
@@ -94,9 +94,10 @@ async def _follow(process: trio.Process, say_url: Callable[[str], None]) -> None
             say_url(url)
             nursery.start_soon(_pass_over, process.stdout)
         else:  # it is of no use: it has the time that it takes to say why
-            nursery.cancel_scope.deadline = trio.current_time() + LAST_WORDS_S
+            nursery.cancel_scope.deadline = trio.current_time() + AT_ONCE_S
         await process.wait()
-        nursery.cancel_scope.deadline = trio.current_time() + LAST_WORDS_S
+        # Another process may hold its pipes.
+        nursery.cancel_scope.deadline = trio.current_time() + AT_ONCE_S
     _say_ended(url, process.returncode, words.cause())
 
 
@@ -138,7 +139,7 @@ async def _end(process: trio.Process, folder: Path) -> None:
     """End the page, also one that an earlier peer of this folder left behind."""
     if process.poll() is None:
         process.terminate()
-        with trio.move_on_after(_END_S):
+        with trio.move_on_after(SHORT_DEADLINE_S):
             await process.wait()
         if process.poll() is None:
             process.kill()

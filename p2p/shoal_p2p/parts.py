@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.gossip.gossip import Libp2pGossip
 from shoal_p2p.gossip.interface import Gossip, PeerJudge
@@ -52,8 +53,6 @@ from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
-
-_WORKER_SECONDS = 5.0
 
 
 def wall_ms() -> int:
@@ -184,7 +183,7 @@ def real_worker(families: Sequence[FamilySpec], patience_seconds: float) -> Work
     """Return a task worker in a sandboxed process of its own."""
     return TrioTaskWorker(
         families,
-        limits=WorkerLimits(request_timeout_seconds=_WORKER_SECONDS),
+        limits=WorkerLimits(request_timeout_seconds=SHORT_DEADLINE_S),
         patience_seconds=patience_seconds,
     )
 

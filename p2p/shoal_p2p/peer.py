@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 
 import trio
 
+from shoal_base.bounded import FEW
 from shoal_base.extras import missing_for_tasks
 from shoal_p2p.data_dir import (
     note_task_files,
@@ -48,9 +49,6 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 BOOK_FILE = "peers.json"
-_KEPT_TOPICS = 256
-"""Lists of topics that are remembered as of this swarm or not. One has 16 KB at most, and in one
-swarm most peers have the same."""
 
 
 class ListeningPeer:
@@ -231,7 +229,7 @@ class ListeningPeer:
             await trio.sleep(self.tuning.siblings_s)
 
 
-@lru_cache(maxsize=_KEPT_TOPICS)
+@lru_cache(maxsize=FEW)
 def _is_any_of(topics: tuple[str, ...], own: str) -> bool:
     """Return whether one of a peer's topics is of the swarm that this node's own topic is of."""
     prefix = own.rpartition("/")[0].rpartition("/")[0] + "/"

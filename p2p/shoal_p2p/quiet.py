@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-FIRST_S = 60.0
-"""Silence after the first line, in seconds; it doubles with each."""
-LONGEST_S = 3600.0
+from shoal_base.waits import HOUR_S, MINUTE_S
 
 
 class Quiet:
@@ -25,6 +23,6 @@ class Quiet:
         if now < self._until:
             return False
         is_news = now >= self._until + self._pause_s
-        self._pause_s = FIRST_S if is_news else min(2 * self._pause_s, LONGEST_S)
+        self._pause_s = MINUTE_S if is_news else min(2 * self._pause_s, HOUR_S)
         self._until = now + self._pause_s
         return True

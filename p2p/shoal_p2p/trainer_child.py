@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_base.children import environment, python
+from shoal_base.waits import AT_ONCE_S
 from shoal_p2p.last_words import LastWords
 from shoal_settings.exits import EXIT_DIVERGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _STDERR = 2
-LAST_WORDS_S = 1.0
-"""Deadline for reading a child's last output, in seconds: another process may hold its pipes."""
 
 NODE_RUN = secrets.token_hex(8)
 """Names this process to all trainers it starts: `--no-resume` starts over once for all of them."""
@@ -165,9 +164,9 @@ class TrainerChild:
             finally:
                 self.pid = None
                 # Its own children may hold the other end open: what was said is there by now.
-                hearing.deadline = trio.current_time() + LAST_WORDS_S
+                hearing.deadline = trio.current_time() + AT_ONCE_S
                 if process.stdin is not None:
-                    with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                    with trio.CancelScope(shield=True, deadline=trio.current_time() + AT_ONCE_S):
                         await process.stdin.aclose()
         self.last_exit = code
         if code != EXIT_OK:

@@ -63,9 +63,9 @@ async def test_it_is_said_once_and_found_out_when_there_is_room(
             for what in ("the peer book", "a batch", "reputation.json"):
                 disk.refused(what, FULL)
             assert disk.full
-            await trio.sleep(4.5 * disk_module.RETRY_SECONDS)
+            await trio.sleep(4.5 * disk_module.RETRY_S)
             assert disk.full
-            await trio.sleep(disk_module.RETRY_SECONDS)
+            await trio.sleep(disk_module.RETRY_S)
         nursery.cancel_scope.cancel()
     said = [record.levelname for record in caplog.records if record.name == "shoal_p2p.disk"]
     assert said == ["ERROR", "INFO"] * 2

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_p2p.last_words import MAX_LINE_CHARS, MAX_LINES, LastWords
+from shoal_base.bounded import FEW
+from shoal_p2p.last_words import MAX_LINE_CHARS, LastWords
 
 TRACEBACK = """\
 INFO trainer: resumed at round 3
@@ -52,7 +53,7 @@ def test_what_acts_on_a_terminal_is_shown() -> None:
 @given(st.lists(st.binary(max_size=2000), max_size=30))
 def test_it_is_bounded_and_printable_however_it_is_cut(parts: list[bytes]) -> None:
     words = heard(*parts)
-    assert len(words.lines) <= MAX_LINES + 1
+    assert len(words.lines) <= FEW + 1
     assert all(len(line) <= MAX_LINE_CHARS and line.isprintable() for line in words.lines)
     assert "\n" not in words.cause()
 

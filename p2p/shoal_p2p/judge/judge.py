@@ -14,6 +14,7 @@ from typing import Protocol
 
 import trio
 
+from shoal_base.waits import RETRY_S
 from shoal_p2p.judge.desk import DeskLimits, JudgeDesk, OpenChallenge
 from shoal_p2p.judge.store import JudgeStore, JudgeStoreError
 from shoal_p2p.net.identity import Identity
@@ -50,7 +51,6 @@ JUDGE_LIMITS = RequestLimits(
     max_concurrent_per_peer=2,
 )
 _DRAWS = 2
-_RETRY_SECONDS = 1.0
 
 
 class JudgeWorker(Protocol):
@@ -115,7 +115,7 @@ class Judge:
         except (TaskError, JudgeStoreError) as error:
             # Ours, not the peer's: it may try again.
             log.warning("a request of %s waits: %s", peer_id, error)
-            return _busy(_RETRY_SECONDS)
+            return _busy(RETRY_S)
 
     async def _reply(
         self, peer_id: PeerId, request: ChallengeRequest | ChallengeAnswer | RecordQuery
@@ -135,7 +135,7 @@ class Judge:
         if (known := self.desk.open_for(peer_id, now)) is not None:
             return _challenge(known, now)
         if peer_id in self._drawing:
-            return _busy(_RETRY_SECONDS)
+            return _busy(RETRY_S)
         if (wait := self.desk.wait_to_ask(peer_id, now)) > 0:
             return _busy(wait)
         self._drawing.add(peer_id)

@@ -27,6 +27,7 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.tools.anyio_service import Service, background_trio_service
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_p2p.net.address import (
     PeerAddress,
     from_libp2p_id,
@@ -72,7 +73,6 @@ __all__ = [
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
-_SHUTDOWN_DEADLINE_S = 5.0
 _CIRCUIT_GRACE_S = 2.0  # a guess: by then what is on its way has arrived
 
 
@@ -179,7 +179,7 @@ class Libp2pHost(Host):
                 raise ListenError(f"cannot listen on {address}: the system refused it")
 
     async def _shut_down(self) -> None:
-        with trio.move_on_after(_SHUTDOWN_DEADLINE_S) as scope:
+        with trio.move_on_after(SHORT_DEADLINE_S) as scope:
             scope.shield = True
             async with trio.open_nursery() as nursery:
                 for connection in self._host.get_network().get_connections():

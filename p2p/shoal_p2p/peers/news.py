@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from shoal_base.waits import MINUTE_S
 from shoal_p2p.net.bars import Bar
-from shoal_p2p.quiet import FIRST_S, Quiet
+from shoal_p2p.quiet import Quiet
 from shoal_wire.types import PeerId
 
 
@@ -14,7 +15,7 @@ class BootstrapNews:
         self._lose(now)
 
     def _lose(self, now: float) -> None:
-        self._lost_at, self._quiet = now, Quiet(now + FIRST_S)
+        self._lost_at, self._quiet = now, Quiet(now + MINUTE_S)
         self._is_lost, self._said = True, False
 
     def look(self, *, answering: bool, now: float, num_peers: int, last_error: str) -> str | None:

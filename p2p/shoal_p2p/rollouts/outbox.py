@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_base.waits import RETRY_S
 from shoal_ipc import messages as m
 from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.intake.ledger import LedgerLimits
@@ -59,7 +60,6 @@ makes beyond it waits there, where the newest are kept. With 1,024, eight nodes 
 they may send had a p99 of 17.7 s with known questions and 22 s with new ones, all of it in their
 own outboxes; with 128 it was 3.0 and 4.1 s, and none was lost."""
 
-_RETRY_SECONDS = 1.0
 _PACE_SHARE, _BURST_SHARE = 0.9, 0.5
 """Shares of a quota: peers count from another moment than we do."""
 _MAX_ANNOUNCED = 16
@@ -329,7 +329,7 @@ class Outbox:
         if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
             self.num_batches_expired += 1
         elif own.announces is not None and (wait_s := self._announcing_wait_s(own)) > 0:
-            await trio.sleep(min(wait_s, _RETRY_SECONDS))
+            await trio.sleep(min(wait_s, RETRY_S))
             return
         elif await self._publish(self._topic(), own.message) > 0:
             self.num_batches_sent += 1
@@ -343,7 +343,7 @@ class Outbox:
                 self._announced_bytes.take(own.num_bytes, trio.current_time())
         else:
             self._heard = False
-            await trio.sleep(_RETRY_SECONDS)
+            await trio.sleep(RETRY_S)
             return
         # Noted before it leaves the queue: who waits for an empty one may end the node at once.
         await self._done_with(own.sequence)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from shoal_base.files import is_full
-from shoal_p2p.disk import RETRY_SECONDS, Refused, say_refused
+from shoal_base.waits import RETRY_S
+from shoal_p2p.disk import Refused, say_refused
 from shoal_p2p.events import BatchKept, Event
 from shoal_p2p.store.database import open_for_reading, open_for_writing
 from shoal_p2p.threads import InThread
@@ -180,7 +181,7 @@ class Archive:
                 self._refused(f"no archive of rollouts: {self._path.name} cannot be used", error)
                 if not is_full(error):
                     return None
-            await trio.sleep(RETRY_SECONDS)
+            await trio.sleep(RETRY_S)
 
     def _open(self, manifest: Manifest) -> ArchiveFile:
         file = ArchiveFile(self._path, max_bytes=self._max_bytes)

@@ -42,7 +42,7 @@ PEER = make.fresh_identity()
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_module, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(outbox_module, "RETRY_S", 0.01)
 
 
 class Bench:
