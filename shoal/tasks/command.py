@@ -7,7 +7,7 @@ import difflib
 import json
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.layout import pairs, print_pairs, print_wrapped
 from shoal.prompt_shown import prompt_of, refuse_model
@@ -54,8 +54,12 @@ _OWN = "file"
 _WRONG_ANSWER = "no idea"
 
 
-Listed = tuple[str, FamilySpec]
-"""A family behind the name of its preset: `file` for one's own, empty for a generator's default."""
+class Listed(NamedTuple):
+    """A family and where it is listed."""
+
+    preset: str
+    """Name of the preset, `file` for one's own, or empty for a generator's default."""
+    spec: FamilySpec
 
 
 def main(argv: Sequence[str]) -> int:
@@ -74,8 +78,8 @@ def main(argv: Sequence[str]) -> int:
                 raise fail(
                     "tasks", f"{flag} is of the text that a model sees; name it with --model"
                 )
-        listed = [(name, spec) for name, specs in PRESETS.items() for spec in specs]
-        listed += [(_OWN, spec) for spec in _own(arguments.task_file)]
+        listed = [Listed(name, spec) for name, specs in PRESETS.items() for spec in specs]
+        listed += [Listed(_OWN, spec) for spec in _own(arguments.task_file)]
         if arguments.family is None:
             view = {
                 "families": [_row(one) for one in listed],
@@ -85,16 +89,16 @@ def main(argv: Sequence[str]) -> int:
             return EXIT_OK
         if (missing := missing_for_tasks()) is not None:
             raise fail("tasks", missing)
+        chosen = _choose(listed, arguments.family)
         if arguments.play:
-            _play(_choose(listed, arguments.family)[1], arguments)
+            _play(chosen.spec, arguments)
         else:
-            chosen = _choose(listed, arguments.family)
             if arguments.model is not None:
                 refuse_model(arguments.model)
             sample = _sample(chosen, arguments.seed)
             if arguments.model is not None:
                 question = sample["sample"]["question"]
-                sample["seen"] = prompt_of(arguments, chosen[1], question)
+                sample["seen"] = prompt_of(arguments, chosen.spec, question)
             _show(sample, _show_family, as_json=arguments.json)
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
@@ -148,13 +152,13 @@ def _own(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
 
 
 def _choose(listed: Sequence[Listed], name: str) -> Listed:
-    for preset, spec in listed:
-        if spec.name == name:
-            return preset, spec
+    for one in listed:
+        if one.spec.name == name:
+            return one
     try:
-        return "", FamilySpec(name=name, generator=name)
+        return Listed("", FamilySpec(name=name, generator=name))
     except FamilyError:
-        known = [spec.name for _, spec in listed] + sorted(ALLOWED_GENERATORS)
+        known = [one.spec.name for one in listed] + sorted(ALLOWED_GENERATORS)
         close = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean {close[0]!r}?" if close else "; `shoal tasks` lists them"
         raise fail("tasks", f"no family {name!r}{hint}") from None
@@ -175,7 +179,7 @@ def _row(one: Listed) -> dict[str, Any]:
 
 def _sample(one: Listed, seed: int) -> dict[str, Any]:
     """The family with a sample task and what some completions of it earn."""
-    _, spec = one
+    spec = one.spec
     tagged = spec.is_tagged
     task = coordinates(spec, seed)
     with SyncTaskWorker([spec]) as worker:
