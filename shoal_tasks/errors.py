@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal_tasks.types import TaskCoordinates
+
 
 class TaskError(Exception):
     """Root of this package's errors."""
@@ -21,6 +26,11 @@ class UnknownFamily(TaskError, LookupError):  # noqa: N818  a fact, not a fault
 
 class GenerationError(TaskError):
     """A generator fails on these coordinates, for everybody: no task has them."""
+
+    def __init__(self, why: str, task: TaskCoordinates | None = None) -> None:
+        """`task` are the coordinates, where the error is about one task."""
+        super().__init__(why)
+        self.task = task
 
 
 class WorkerUnavailable(TaskError):  # noqa: N818  a state, not a fault

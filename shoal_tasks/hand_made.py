@@ -9,7 +9,7 @@ Every row is checked before any is published; an error names its line.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +61,14 @@ def read_groups(
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
-    return [
-        RolloutGroup(task=_task(row, known, worker), completions=row.completions) for row in rows
-    ]
+    try:
+        made = iter(
+            worker.asked([row.task for row in rows if isinstance(row.task, TaskCoordinates)])
+        )
+    except GenerationError as error:
+        line = next(row.line for row in rows if row.task == error.task)
+        raise RowError(f"line {line}: no question there ({error})") from None
+    return [RolloutGroup(task=_task(row, known, made), completions=row.completions) for row in rows]
 
 
 def completion_of(text: str, finish_reason: FinishReason = FinishReason.STOP) -> Completion:
@@ -157,16 +162,13 @@ def _inline(line: int, row: Mapping[str, Any], rules: SwarmRules) -> Task:
     )
 
 
-def _task(row: _Parsed, known: Mapping[str, FamilySpec], worker: SyncTaskWorker) -> Task:
-    """Return a row's task. Raises RowError for one that nobody can make or may train on."""
+def _task(row: _Parsed, known: Mapping[str, FamilySpec], made: Iterator[tuple[str, Split]]) -> Task:
+    """Return a row's task. Raises RowError for one that nobody may train on."""
     if isinstance(row.task, Task):
         task = row.task
         part = Split.HELD_OUT if is_held_out(task.question_digest) else Split.TRAINING
     else:
-        try:
-            ((question, part),) = worker.asked([row.task])
-        except GenerationError as error:
-            raise RowError(f"line {row.line}: no question there ({error})") from None
+        question, part = next(made)
         task = make_task(row.task, question, known[row.task.family])
     if part is Split.HELD_OUT:
         raise RowError(

@@ -272,6 +272,7 @@ def _require_all(tasks: Sequence[TaskCoordinates], results: Sequence[R | str | N
     complete: list[R] = []
     for task, result in zip(tasks, results, strict=True):
         if result is None or isinstance(result, str):
-            raise GenerationError(f"{task.family}: no item {task.index} of stream {task.seed}")
+            why = f"{task.family}: no item {task.index} of stream {task.seed}"
+            raise GenerationError(why, task)
         complete.append(result)
     return complete
