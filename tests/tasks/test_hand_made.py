@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_tasks.families import EASY
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.hand_made import RowError, read_groups
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import Split
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import Digest, FinishReason, RolloutGroup
 from tests.support import factories as make
+from tests.tasks.here import HereWorker
 
 RULES = SwarmRules(allow_inline_tasks=True)
 
@@ -95,3 +97,25 @@ def test_questions_kept_for_evaluation_are_refused_by_their_text() -> None:
     ):
         with pytest.raises(RowError, match=r"line 1: the eighth .* is kept for evaluation"):
             _read(row)
+
+
+def test_a_row_is_named_whose_task_nobody_can_make() -> None:
+    spec = FamilySpec(
+        name="divides",
+        generator="decimal_arithmetic",
+        config={
+            "min_num_decimal_places": 0,
+            "max_num_decimal_places": 0,
+            "min_terms": 6,
+            "max_terms": 6,
+            "precision": 5,
+        },
+    )
+    seeds = range(TRAIN_SEED_MIN, TRAIN_SEED_MIN + 1000)
+    with HereWorker([spec]) as worker:
+        digests = worker.question_digests([coordinates(spec, seed) for seed in seeds])
+        seed = seeds[digests.index(Digest(b""))]
+        row = '{{"family": "divides", "seed": {}, "completions": ["1", "2"]}}'
+        lines = ["", row.format(seed), row.format(seed)]
+        with pytest.raises(RowError, match=r"line 2: no question there"):
+            read_groups(lines, families=[spec], rules=RULES, worker=worker)
