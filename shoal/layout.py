@@ -17,7 +17,6 @@ from shoal_base.visible import visible
 MAX_CELL_CHARS = 60
 """Longest sentence in a cell, or line of an answer: what is longer makes every row of a table tall,
 and `--json` has the whole."""
-POLL_SECONDS = 0.5  # between two looks at what is followed: soon for a person, little for a CPU
 _PIPE_CELLS = 10_000
 """Width of a line into a pipe: more than any value has."""
 _WIDE = 140

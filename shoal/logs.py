@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.layout import POLL_SECONDS
 from shoal.log_lines import LEVELS, LOG_FILES, LogEntry, growing, is_at_least, latest, logs_in
 from shoal.nearby import folder_with
 from shoal_base.lines import say, say_json
+from shoal_base.waits import POLL_S
 from shoal_ipc.answers.form import to_json
 from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag, whole
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         for entry in latest(logs_in(folder), arguments.lines, at_least=arguments.level):
             _show(entry, as_json=arguments.json)
         while arguments.follow:
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_S)
             for entry in (one for log in news for one in log.new_entries()):
                 if is_at_least(entry, arguments.level):
                     _show(entry, as_json=arguments.json)

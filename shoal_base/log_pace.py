@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.waits import MINUTE_S
 
-SECONDS: Final = 60.0  # lines are counted over a minute
-LINES: Final = int(SECONDS)  # one a second, as a log that a person reads; a guess
+LINES: Final = int(MINUTE_S)  # one a second, as a log that a person reads; a guess
 LEFT_OUT: Final = "num_left_out"
 """Attribute of a record: lines of its kind that were left out before it."""
 
@@ -45,7 +45,7 @@ class LinePace(logging.Filter):
         now = self._clock()
         kind = self._kinds.use((record.name, str(record.msg)), lambda: _Kind(now))
         num_left_out = 0
-        if now - kind.since >= SECONDS:
+        if now - kind.since >= MINUTE_S:
             num_left_out = kind.num_left_out
             kind.since, kind.num, kind.num_left_out = now, 0, 0
         if kind.num >= LINES:

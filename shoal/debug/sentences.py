@@ -11,7 +11,6 @@ from rich.console import Console
 
 from shoal.layout import (
     MAX_CELL_CHARS,
-    POLL_SECONDS,
     cut,
     duration,
     number,
@@ -20,6 +19,7 @@ from shoal.layout import (
 )
 from shoal.view.node import Answer, RunningNode, Tell
 from shoal_base.terminal import styled
+from shoal_base.waits import RETRY_S
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.node import MAX_ROLLOUTS, CompletionRow, RolloutsView, TurnRow
 from shoal_ipc.answers.peer import Refusals
@@ -75,7 +75,7 @@ def latest(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Ite
     after = 0
     while arguments.follow:
         after = max([after, *(rollout["number"] for rollout in answer["rollouts"])])
-        time.sleep(POLL_SECONDS)
+        time.sleep(RETRY_S)
         answer = node.ask("rollouts", after=after, limit=MAX_ROLLOUTS)
         if answer["rollouts"]:
             yield answer

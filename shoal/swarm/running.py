@@ -1,6 +1,6 @@
 """`shoal swarm`: a bootstrap and N nodes on this machine, with a live table of who learns what.
 
-bootstrap process ─address─▶ node processes ─their sockets─▶ table, twice a second
+bootstrap process ─address─▶ node processes ─their sockets─▶ table, every second
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import trio
 from rich.live import Live
 from rich.table import Table
 
-from shoal.layout import POLL_SECONDS
 from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import ChildNode, members_table, progress_line
@@ -22,6 +21,7 @@ from shoal_base.extras import missing_for_trainer
 from shoal_base.lines import say, say_json
 from shoal_base.output import outlive_the_terminal
 from shoal_base.terminal import Terminal
+from shoal_base.waits import RETRY_S
 from shoal_ipc.answers.form import to_json
 from shoal_p2p.data_dir import DataDirInUseError
 from shoal_p2p.endings import call_on_signal
@@ -145,7 +145,7 @@ class _Swarm:
                 elif trio.current_time() >= next_line:
                     next_line = trio.current_time() + _PROGRESS_SECONDS
                     self._print_progress()
-                with trio.move_on_after(POLL_SECONDS):
+                with trio.move_on_after(RETRY_S):
                     await self._stop.wait()
             await self._poll()
         finally:

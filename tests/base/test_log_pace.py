@@ -6,7 +6,8 @@ import json
 import logging
 
 from shoal_base.log_file import LogLines
-from shoal_base.log_pace import LINES, SECONDS, LinePace
+from shoal_base.log_pace import LINES, LinePace
+from shoal_base.waits import MINUTE_S
 
 
 class Log:
@@ -40,7 +41,7 @@ def test_how_many_there_were_stands_at_the_next_one() -> None:
         log = Log(as_json=as_json)
         for _ in range(LINES + 7):
             log.say("%s is cut off", "name")
-        log.now = SECONDS
+        log.now = MINUTE_S
         log.say("%s is cut off", "name")
         log.say("%s is cut off", "name")
         if as_json:
