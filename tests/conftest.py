@@ -4,12 +4,15 @@ generated example."""
 from __future__ import annotations
 
 import gc
+import inspect
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
+import trio.testing
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
@@ -31,6 +34,19 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the async tests marked `virtual_time` so, be the mark their own or their module's."""
+    for item in items:
+        is_async = inspect.iscoroutinefunction(getattr(item, "obj", None))
+        if is_async and item.get_closest_marker("virtual_time"):
+            item.add_marker(pytest.mark.trio(run=_in_virtual_time), append=False)
+
+
+def _in_virtual_time(main: Callable[[], Awaitable[Any]], *, clock: None, instruments: Any) -> Any:
+    jumping = trio.testing.MockClock(autojump_threshold=0)
+    return trio.run(main, clock=jumping, instruments=instruments)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 import trio
-import trio.testing
 
 from shoal_p2p.fetch.asker import NoAnswerError
 from shoal_p2p.fetch.backfill import Backfill, BackfillSettings
@@ -20,6 +19,8 @@ from shoal_p2p.intake.validation import Source
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
+
+pytestmark = pytest.mark.virtual_time
 
 OWN_SIDE = [PeerId(f"own-{n}") for n in range(6)]
 FAR_SIDE = [PeerId(f"far-{n}") for n in range(2)]
@@ -92,9 +93,7 @@ def backfill(
 
 @pytest.mark.parametrize("away_s", [60.0, 600.0])
 @pytest.mark.parametrize("seed", range(4))
-async def test_who_is_back_is_asked_about_the_time_it_was_away(
-    seed: int, away_s: float, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_who_is_back_is_asked_about_the_time_it_was_away(seed: int, away_s: float) -> None:
     peers = Peers()
     async with trio.open_nursery() as nursery:
         await nursery.start(backfill(peers, seed).run)
@@ -112,9 +111,7 @@ async def test_who_is_back_is_asked_about_the_time_it_was_away(
         nursery.cancel_scope.cancel()
 
 
-async def test_who_comes_and_goes_causes_no_more_rounds_than_before(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_comes_and_goes_causes_no_more_rounds_than_before() -> None:
     peers = Peers()
     async with trio.open_nursery() as nursery:
         await nursery.start(backfill(peers, 1).run)
@@ -130,7 +127,7 @@ async def test_who_comes_and_goes_causes_no_more_rounds_than_before(
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_those_who_bring_no_news_are_asked_more_rarely_and_with_news_others_at_once(
-    seed: int, autojump_clock: trio.testing.MockClock
+    seed: int,
 ) -> None:
     peers = Peers()
     async with trio.open_nursery() as nursery:
@@ -155,9 +152,7 @@ async def test_those_who_bring_no_news_are_asked_more_rarely_and_with_news_other
         nursery.cancel_scope.cancel()
 
 
-async def test_rounds_that_bring_news_leave_the_stock_whole(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_rounds_that_bring_news_leave_the_stock_whole() -> None:
     peers = Peers()
     async with trio.open_nursery() as nursery:
         await nursery.start(backfill(peers, 1).run)
@@ -175,9 +170,7 @@ async def test_rounds_that_bring_news_leave_the_stock_whole(
         nursery.cancel_scope.cancel()
 
 
-async def test_another_shard_is_asked_about_without_waiting(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_another_shard_is_asked_about_without_waiting() -> None:
     peers, shards = Peers(), {0}
     made = backfill(peers, 1, lambda: frozenset(shards))
     async with trio.open_nursery() as nursery:
@@ -195,7 +188,7 @@ async def test_another_shard_is_asked_about_without_waiting(
 
 @pytest.mark.parametrize("room", [0, 100, 4096])
 async def test_however_much_is_listed_a_round_asks_for_no_more_than_there_is_room_for(
-    room: int, autojump_clock: trio.testing.MockClock
+    room: int,
 ) -> None:
     rng, peers, asked = random.Random(room), Peers(), list[int]()
     listed = [
@@ -234,9 +227,7 @@ class Steps(trio.abc.Instrument):
         self.count += 1
 
 
-async def test_while_nothing_happens_it_hardly_wakes(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_while_nothing_happens_it_hardly_wakes() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(backfill(Peers(), 1).run)
         await trio.sleep(20)
@@ -247,9 +238,7 @@ async def test_while_nothing_happens_it_hardly_wakes(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_time_of_which_something_is_missing_is_asked_about_again(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_time_of_which_something_is_missing_is_asked_about_again() -> None:
     peers, missing = Peers(), [True]
     peers.news = lambda _peer_id: True
     async with trio.open_nursery() as nursery:

@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import pytest
 import trio
-import trio.testing
 from libp2p.abc import INetConn
 from libp2p.rcmgr import Direction
 
 from shoal_p2p.net.circuit import CircuitStream
 from shoal_p2p.net.connections import SIMULTANEOUS_S, ConnectionTable
 from tests.support.nodes import fresh_identity
+
+pytestmark = pytest.mark.virtual_time
 
 ONE, TWO = sorted(fresh_identity().peer_id for _ in range(2))
 RELAYED = "/ip4/203.0.113.1/tcp/1/p2p/R/p2p-circuit"
@@ -29,11 +30,7 @@ def connection(direction: Direction, *, relayed: bool) -> INetConn:
 @pytest.mark.parametrize("direct_first", [False, True])
 @pytest.mark.parametrize("apart_s", [0.0, SIMULTANEOUS_S - 1])
 async def test_of_a_circuit_and_a_direct_one_at_once_the_direct_one_stays(
-    own: Any,
-    direction: Direction,
-    direct_first: bool,
-    apart_s: float,
-    autojump_clock: trio.testing.MockClock,
+    own: Any, direction: Direction, direct_first: bool, apart_s: float
 ) -> None:
     other = TWO if own == ONE else ONE
     table = ConnectionTable(own)
@@ -47,9 +44,7 @@ async def test_of_a_circuit_and_a_direct_one_at_once_the_direct_one_stays(
         table.remove(other, direct)
 
 
-async def test_a_circuit_long_after_is_of_a_peer_that_has_lost_the_direct_one(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_circuit_long_after_is_of_a_peer_that_has_lost_the_direct_one() -> None:
     table = ConnectionTable(ONE)
     table.add(TWO, connection(Direction.INBOUND, relayed=False))
     await trio.sleep(SIMULTANEOUS_S + 1)

@@ -36,9 +36,8 @@ def _opening(stream_id: int, flags: int = 0) -> bytes:
     return struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_WINDOW_UPDATE, FLAG_SYN | flags, stream_id, 0)
 
 
-async def test_streams_beyond_the_pace_are_accepted_later(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.virtual_time
+async def test_streams_beyond_the_pace_are_accepted_later() -> None:
     below: Any = FakeChannel(b"".join(map(_opening, range(1, 1200, 2))))
     muxed = KeepaliveYamux(below, ID(b"peer"), keepalive=KeepaliveSettings())
     start = trio.current_time()

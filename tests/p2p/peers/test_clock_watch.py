@@ -7,13 +7,14 @@ import random
 
 import pytest
 import trio
-import trio.testing
 
 from shoal_p2p.net.interface import Host
 from shoal_p2p.peers.clock_watch import ClockWatch
 from shoal_p2p.peers.outside import ReachServer
 from tests.conformance.talkers import connect
 from tests.conformance.worlds import SimulatedWorld, World, open_world
+
+pytestmark = pytest.mark.virtual_time
 
 HOUR_MS = 3_600_000
 
@@ -53,7 +54,7 @@ def heard(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_an_hour_behind_is_said_and_so_is_that_it_is_mended(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with open_world(SimulatedWorld) as world, trio.open_nursery() as nursery:
         one = await watched(world, 0, 0, 0)
@@ -71,9 +72,7 @@ async def test_an_hour_behind_is_said_and_so_is_that_it_is_mended(
 
 @pytest.mark.parametrize("peers", [(0, 0, 0), (10**12, 0, 0), (), (2_000,)])
 async def test_a_right_clock_one_liar_or_nobody_to_ask_is_not_worth_a_word(
-    peers: tuple[int, ...],
-    autojump_clock: trio.testing.MockClock,
-    caplog: pytest.LogCaptureFixture,
+    peers: tuple[int, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_world(SimulatedWorld) as world, trio.open_nursery() as nursery:
         one = await watched(world, *peers)
@@ -84,7 +83,7 @@ async def test_a_right_clock_one_liar_or_nobody_to_ask_is_not_worth_a_word(
 
 
 async def test_it_is_asked_again_soon_until_somebody_is_there(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with open_world(SimulatedWorld) as world, trio.open_nursery() as nursery:
         one = await watched(world)

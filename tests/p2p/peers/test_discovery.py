@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.identity import identity_from_seed
@@ -31,6 +30,8 @@ from shoal_p2p.peers.peer_book import PeerBook
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support.doubles.host import FakeHost
+
+pytestmark = pytest.mark.virtual_time
 
 IDENTITY = identity_from_seed(bytes([99]) * 32)
 ME = IDENTITY.peer_id
@@ -86,9 +87,7 @@ def asking(
 # Backoff
 
 
-async def test_bootstrap_that_is_down_is_tried_for_ever(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_bootstrap_that_is_down_is_tried_for_ever() -> None:
     host, boot = fake_host(), peer(1)
     async with discovering(host, boot) as discovery:
         await trio.sleep(3600)
@@ -113,7 +112,7 @@ async def test_bootstrap_that_is_down_is_tried_for_ever(
 
 
 async def test_bootstraps_dead_for_hours_are_tried_and_told_at_a_sensible_rate(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     host, first, second = fake_host(), peer(1), peer(2)
     with caplog.at_level(logging.INFO, logger="shoal_p2p.peers.discovery"):
@@ -136,9 +135,7 @@ async def test_bootstraps_dead_for_hours_are_tried_and_told_at_a_sensible_rate(
             assert said == "a bootstrap answers again", "one that is dead beside it is no news"
 
 
-async def test_strangers_to_the_swarm_are_no_reason_to_stop_looking(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_strangers_to_the_swarm_are_no_reason_to_stop_looking() -> None:
     host = fake_host()
     strangers = {peer(n).peer_id for n in range(100, 110)}
     for stranger in strangers:
@@ -154,9 +151,7 @@ async def test_strangers_to_the_swarm_are_no_reason_to_stop_looking(
         assert discovery.num_missing == 0
 
 
-async def test_backoff_of_peers_grows_to_thirty_seconds(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_backoff_of_peers_grows_to_thirty_seconds() -> None:
     host = fake_host()
     async with discovering(host) as discovery:
         host.up.add(full(peer(1)))
@@ -173,7 +168,7 @@ async def test_backoff_of_peers_grows_to_thirty_seconds(
         assert sum(gaps[10:]) / len(gaps[10:]) == pytest.approx(15, abs=4), "full jitter"
 
 
-async def test_lost_peer_is_redialled_at_once(autojump_clock: trio.testing.MockClock) -> None:
+async def test_lost_peer_is_redialled_at_once() -> None:
     host, boot = fake_host(), peer(1)
     host.up.add(full(boot))
     async with discovering(host, boot):
@@ -188,9 +183,7 @@ async def test_lost_peer_is_redialled_at_once(autojump_clock: trio.testing.MockC
 # Full houses
 
 
-async def test_who_was_let_go_by_a_full_bootstrap_waits_before_it_comes_back(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_was_let_go_by_a_full_bootstrap_waits_before_it_comes_back() -> None:
     host, boot, other = fake_host(), peer(1), peer(2)
     host.up = {full(boot)}
     waits = []
@@ -210,9 +203,7 @@ async def test_who_was_let_go_by_a_full_bootstrap_waits_before_it_comes_back(
     assert 75 < max(waits) <= 90.1
 
 
-async def test_who_is_let_go_and_alone_comes_back_within_seconds(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_is_let_go_and_alone_comes_back_within_seconds() -> None:
     host, boot = fake_host(), peer(1)
     host.up = {full(boot)}
     async with discovering(host, boot) as discovery:
@@ -226,7 +217,7 @@ async def test_who_is_let_go_and_alone_comes_back_within_seconds(
 
 
 async def test_a_bootstrap_is_let_go_by_who_has_enough_peers_and_visited_now_and_then(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     host, boot = fake_host(), peer(1)
     host.up = {full(peer(n)) for n in range(1, 6)}
@@ -249,9 +240,7 @@ async def test_a_bootstrap_is_let_go_by_who_has_enough_peers_and_visited_now_and
     assert "no bootstrap has answered" not in caplog.text
 
 
-async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_visit_to_a_bootstrap_asks_it_and_is_short() -> None:
     host, boot, asked = fake_host(), peer(1), list[float]()
     host.up = {full(peer(n)) for n in range(1, 6)}
     stays, since = list[float](), dict[str, float]()
@@ -280,9 +269,7 @@ async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(
     assert len(asked) >= 1 + len(visits), "each time"
 
 
-async def test_who_has_had_enough_peers_stays_as_short_where_it_was_not_let_go_of_before(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_has_had_enough_peers_stays_as_short_where_it_was_not_let_go_of_before() -> None:
     """At a bootstrap that was down, or full when it came."""
     host, boot = fake_host(), peer(1)
     host.up = {full(peer(n)) for n in range(2, 6)}
@@ -304,9 +291,7 @@ async def test_who_has_had_enough_peers_stays_as_short_where_it_was_not_let_go_o
 # How many
 
 
-async def test_dials_up_to_the_target_and_no_further(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_dials_up_to_the_target_and_no_further() -> None:
     host = fake_host()
     host.up = {full(peer(n)) for n in range(20)}
     settings = DiscoverySettings(target_peers=5)
@@ -328,7 +313,7 @@ async def test_dials_up_to_the_target_and_no_further(
         assert len(others()) == 5
 
 
-async def test_dials_a_few_at_a_time(autojump_clock: trio.testing.MockClock) -> None:
+async def test_dials_a_few_at_a_time() -> None:
     host = fake_host()
     host.dial_s = 3.0
     settings = DiscoverySettings(target_peers=100, max_dials=4)
@@ -340,9 +325,7 @@ async def test_dials_a_few_at_a_time(autojump_clock: trio.testing.MockClock) -> 
         assert {dial.address for dial in host.dials} == {full(peer(n)) for n in range(1, 60)}
 
 
-async def test_targets_are_bounded_and_hearsay_is_forgotten(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_targets_are_bounded_and_hearsay_is_forgotten() -> None:
     host = fake_host()
     settings = DiscoverySettings(max_targets=10, give_up_after=3)
     async with discovering(host, peer(1), settings=settings) as discovery:
@@ -356,7 +339,7 @@ async def test_targets_are_bounded_and_hearsay_is_forgotten(
 # Whom
 
 
-async def test_learns_peers_from_peers(autojump_clock: trio.testing.MockClock) -> None:
+async def test_learns_peers_from_peers() -> None:
     host = fake_host()
     chain = [peer(n) for n in range(1, 6)]
     host.up = set(map(full, chain))
@@ -369,9 +352,7 @@ async def test_learns_peers_from_peers(autojump_clock: trio.testing.MockClock) -
         assert kinds == [TargetKind.BOOTSTRAP] + 4 * [TargetKind.EXCHANGE]
 
 
-async def test_who_comes_while_peers_are_missing_is_asked_at_once(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_comes_while_peers_are_missing_is_asked_at_once() -> None:
     host, asked = fake_host(), list[float]()
 
     async def fetch(_peer_id: PeerId) -> list[PeerAddresses]:
@@ -388,9 +369,7 @@ async def test_who_comes_while_peers_are_missing_is_asked_at_once(
         assert asked[-1] >= at
 
 
-async def test_who_says_late_where_it_listens_is_found_again(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_says_late_where_it_listens_is_found_again() -> None:
     host, other = fake_host(), peer(2)
     host.up = {full(other)}
     async with discovering(host):
@@ -404,9 +383,7 @@ async def test_who_says_late_where_it_listens_is_found_again(
         assert other.peer_id in host.peers
 
 
-async def test_peer_exchange_that_fails_is_survived(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_peer_exchange_that_fails_is_survived() -> None:
     host, boot, other = fake_host(), peer(1), peer(2)
     host.up = {full(boot), full(other)}
     calls: list[float] = []
@@ -422,7 +399,7 @@ async def test_peer_exchange_that_fails_is_survived(
         assert other.peer_id in host.peers
 
 
-async def test_addresses_from_others_are_checked(autojump_clock: trio.testing.MockClock) -> None:
+async def test_addresses_from_others_are_checked() -> None:
     host = fake_host()
     bad = ("", "/ip4/0.0.0.0/tcp/1", "/ip4/1.2.3.4/udp/1", "/ip6/::/tcp/1", "junk", "/unix/x")
     async with discovering(host) as discovery:
@@ -439,7 +416,7 @@ async def test_addresses_from_others_are_checked(autojump_clock: trio.testing.Mo
         assert len({dial.address for dial in host.dials}) == 8
 
 
-async def test_second_address_is_tried_soon(autojump_clock: trio.testing.MockClock) -> None:
+async def test_second_address_is_tried_soon() -> None:
     host = fake_host()
     host.dial_s = 5.0
     addresses = ("/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.2/tcp/1")
@@ -454,9 +431,7 @@ async def test_second_address_is_tried_soon(autojump_clock: trio.testing.MockClo
 # Saved peers
 
 
-async def test_saved_peers_bring_a_node_back_without_bootstrap(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path
-) -> None:
+async def test_saved_peers_bring_a_node_back_without_bootstrap(tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
     host = fake_host()
     host.up = {full(peer(1)), full(peer(2))}
@@ -476,9 +451,7 @@ async def test_saved_peers_bring_a_node_back_without_bootstrap(
     assert PeerBook.from_json(path.read_text()).ranked()[0].peer_id == peer(2).peer_id
 
 
-async def test_unwritable_book_stops_nobody(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path
-) -> None:
+async def test_unwritable_book_stops_nobody(tmp_path: Path) -> None:
     host = fake_host()
     host.up = {full(peer(1))}
     path = tmp_path / "gone" / "peers.json"

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +28,8 @@ from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support.doubles.host import FakeHost
 from tests.support.doubles.network import in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 IDENTITY = identity_from_seed(bytes([1]) * 32)
 HONEST, *LIARS = (identity_from_seed(bytes([n]) * 32).peer_id for n in range(2, 8))
@@ -74,7 +75,7 @@ def said(peer_id: PeerId, *addresses: str) -> PeerAddresses:
 
 
 async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_party(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     net = Net()
     net.up.add(f"{TRUE}/p2p/{HONEST}")
@@ -103,9 +104,7 @@ async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_par
     assert entry.addresses == (TRUE,), "hearsay is not written down"
 
 
-async def test_an_address_that_a_peer_has_answered_at_stays_first_while_it_is_away(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_an_address_that_a_peer_has_answered_at_stays_first_while_it_is_away() -> None:
     net = Net()
     net.up.add(f"{TRUE}/p2p/{HONEST}")
     async with discovering(net) as discovery:
@@ -123,9 +122,7 @@ async def test_an_address_that_a_peer_has_answered_at_stays_first_while_it_is_aw
             assert len(target.addresses) <= MAX_ADDRS_PER_PEER
 
 
-async def test_a_name_that_is_forgotten_and_heard_of_again_is_where_the_book_has_it(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_name_that_is_forgotten_and_heard_of_again_is_where_the_book_has_it() -> None:
     net = Net()
     net.up.add(f"{TRUE}/p2p/{HONEST}")
     async with discovering(net) as discovery:
@@ -139,9 +136,7 @@ async def test_a_name_that_is_forgotten_and_heard_of_again_is_where_the_book_has
         assert target.addresses == (TRUE, THIRD)
 
 
-async def test_hearsay_about_connected_peers_is_ignored(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_hearsay_about_connected_peers_is_ignored() -> None:
     net = Net()
     async with discovering(net) as discovery:
         net.connect(HONEST, address=TRUE)
@@ -182,11 +177,7 @@ async def test_hearsay_about_connected_peers_is_ignored(
     ],
 )
 async def test_who_is_in_no_private_network_tells_of_none(
-    seen_at: str,
-    told: str,
-    dialled: bool,
-    autojump_clock: trio.testing.MockClock,
-    monkeypatch: pytest.MonkeyPatch,
+    seen_at: str, told: str, dialled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hearsay_file, "own_homes", lambda: frozenset({"192.168.0.0/16"}))
     net = Net()
@@ -203,9 +194,7 @@ async def test_who_is_in_no_private_network_tells_of_none(
         )
 
 
-async def test_what_one_peer_says_is_dialled_in_measure_and_another_is_heard_beside_it(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_what_one_peer_says_is_dialled_in_measure_and_another_is_heard_beside_it() -> None:
     net = Net()
     liar, honest = LIARS[0], LIARS[1]
     net.lists[liar] = [said(name, f"/ip4/45.{n}.0.1/tcp/1") for n, name in enumerate(NAMES[:64])]
@@ -221,9 +210,7 @@ async def test_what_one_peer_says_is_dialled_in_measure_and_another_is_heard_bes
         assert 32 <= len(said_by_liar) <= 64
 
 
-async def test_a_peers_own_word_is_dialled_in_measure_too(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_peers_own_word_is_dialled_in_measure_too() -> None:
     """Whoever comes by under many names may say under each that it listens at a third party."""
     net = Net()
     async with discovering(net):

@@ -70,8 +70,9 @@ async def running(host: RoutedHost) -> AsyncIterator[HolePunch]:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.virtual_time
 async def test_a_circuit_that_came_in_becomes_direct_and_the_log_says_so(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
     host = behind(willing, opens=lambda number, _a: number == 2)
@@ -82,9 +83,8 @@ async def test_a_circuit_that_came_in_becomes_direct_and_the_log_says_so(
     assert f"{OTHER} is reached directly, at {THEIRS}" in caplog.text
 
 
-async def test_without_circuits_nothing_is_looked_at_until_somebody_comes(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.virtual_time
+async def test_without_circuits_nothing_is_looked_at_until_somebody_comes() -> None:
     host = behind(willing, opens=lambda *_: True)
     host.lose(OTHER)
     host.connect(FRIEND, address=THEIRS)
@@ -96,9 +96,8 @@ async def test_without_circuits_nothing_is_looked_at_until_somebody_comes(
         assert [address for _, address, _ in host.knocks] == [THEIRS]
 
 
-async def test_a_circuit_that_is_left_of_two_connections_is_found_though_nobody_came(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.virtual_time
+async def test_a_circuit_that_is_left_of_two_connections_is_found_though_nobody_came() -> None:
     host = behind(willing, opens=lambda *_: True)
     host.peers[OTHER].address = THEIRS
     async with running(host):
@@ -108,9 +107,8 @@ async def test_a_circuit_that_is_left_of_two_connections_is_found_though_nobody_
         assert host.knocks
 
 
-async def test_who_can_be_reached_where_it_listens_is_just_dialled(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.virtual_time
+async def test_who_can_be_reached_where_it_listens_is_just_dialled() -> None:
     host = behind(silent, opens=lambda *_: True)
     host.peers[OTHER].announced = (CIRCUIT, THEIRS)
     async with running(host) as punch:
@@ -120,8 +118,9 @@ async def test_who_can_be_reached_where_it_listens_is_just_dialled(
 
 
 @pytest.mark.parametrize("partner", [willing, silent])
+@pytest.mark.virtual_time
 async def test_it_is_tried_three_times_and_then_not_for_a_while(
-    partner: Partner, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    partner: Partner, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     host = behind(partner)
@@ -140,9 +139,8 @@ async def test_it_is_tried_three_times_and_then_not_for_a_while(
         assert host.num_talks == 6
 
 
-async def test_circuits_that_go_out_and_direct_ones_are_left_to_the_other_side(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.virtual_time
+async def test_circuits_that_go_out_and_direct_ones_are_left_to_the_other_side() -> None:
     host = behind(willing)
     host.peers[OTHER].direction = Direction.OUT
     host.connect(FRIEND, address=THEIRS)
@@ -162,9 +160,8 @@ async def follow(punch: HolePunch, lead: Partner, peer_id: PeerId = OTHER) -> bo
     return bool(mine.sent)
 
 
-async def test_who_follows_dials_at_once_and_is_the_client(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.virtual_time
+async def test_who_follows_dials_at_once_and_is_the_client() -> None:
     host = behind(silent, opens=lambda *_: True)
     host.peers[OTHER].direction = Direction.OUT
     punch = punching_of(host)
@@ -173,9 +170,8 @@ async def test_who_follows_dials_at_once_and_is_the_client(
     assert punch.counts == (1, 1)
 
 
-async def test_nobody_leads_who_is_not_behind_a_relay_nor_twice_at_once(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.virtual_time
+async def test_nobody_leads_who_is_not_behind_a_relay_nor_twice_at_once() -> None:
     host = behind(silent)
     punch = punching_of(host)
     many = [fresh_identity().peer_id for _ in range(20)]
@@ -205,9 +201,8 @@ async def test_nobody_leads_who_is_not_behind_a_relay_nor_twice_at_once(
 PRIVATE = ("/ip4/192.168.0.1/tcp/80", "/ip4/127.0.0.1/tcp/631", "/ip4/10.0.0.1/tcp/1")
 
 
-async def test_a_partner_has_nothing_dialled_that_it_may_not_tell_of(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.virtual_time
+async def test_a_partner_has_nothing_dialled_that_it_may_not_tell_of() -> None:
     at_home = CIRCUIT.replace("203.0.113.1", "192.168.0.7")
     for relay, dialled in ((CIRCUIT, set()), (at_home, {PRIVATE[0]})):
         host = behind(lambda stream: answer(stream, PRIVATE))

@@ -20,6 +20,8 @@ from shoal_wire.types import PeerId
 from tests.support.doubles.identities import fresh_identity
 from tests.support.routed_host import RoutedHost
 
+pytestmark = pytest.mark.virtual_time
+
 LAPTOP = ("/ip4/192.168.1.2/tcp/4001", "/ip4/127.0.0.1/tcp/4001")
 OUTSIDE = "9.9.9.9"
 
@@ -86,9 +88,7 @@ def reply(*open_ports: int, observed: str = f"/ip4/{OUTSIDE}/tcp/50000") -> Reac
 
 
 @pytest.mark.parametrize("num_liars", [1, 2])
-async def test_a_liar_has_no_port_announced_that_others_do_not_get_in_by(
-    num_liars: int, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_liar_has_no_port_announced_that_others_do_not_get_in_by(num_liars: int) -> None:
     peers = tuple(fresh_identity().peer_id for _ in range(4))
     host = laptop(peers=peers, say=dict.fromkeys(peers[:num_liars], reply(4002)))
     async with mapped(host, PaperRouter()) as mapping:
@@ -96,9 +96,7 @@ async def test_a_liar_has_no_port_announced_that_others_do_not_get_in_by(
         assert (mapping.state, host.announced.forwarded) == (MappingState.SHUT, ())
 
 
-async def test_nor_does_one_keep_it_from_being_announced_nor_a_fellow_of_the_same_home(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_nor_does_one_keep_it_from_being_announced_nor_a_fellow_of_the_same_home() -> None:
     peers = tuple(fresh_identity().peer_id for _ in range(4))
     inside = reply(observed="/ip4/192.168.1.2/tcp/4001")
     say = {peers[0]: reply()}
@@ -113,9 +111,7 @@ async def test_nor_does_one_keep_it_from_being_announced_nor_a_fellow_of_the_sam
             assert host.announced.forwarded == (f"/ip4/{OUTSIDE}/tcp/4002",)
 
 
-async def test_what_peers_get_in_by_is_told_renewed_and_taken_back(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_what_peers_get_in_by_is_told_renewed_and_taken_back() -> None:
     host, router, reached = laptop(4002), PaperRouter(), []
     async with mapped(host, router, on_reached=lambda: reached.append(1)) as mapping:
         await trio.sleep(1)
@@ -139,7 +135,7 @@ async def test_what_peers_get_in_by_is_told_renewed_and_taken_back(
     ids=["shut", "another router above", "not seen", "nobody there"],
 )
 async def test_what_nobody_gets_in_by_is_told_to_nobody(
-    host: RoutedHost, state: MappingState, autojump_clock: trio.testing.MockClock
+    host: RoutedHost, state: MappingState
 ) -> None:
     """Whatever a router says of itself: it may be anything on the local network."""
     async with mapped(host, PaperRouter()) as mapping:
@@ -158,18 +154,14 @@ async def test_what_nobody_gets_in_by_is_told_to_nobody(
     ],
     ids=["off", "loopback", "public", "no IPv4", "announced by hand"],
 )
-async def test_no_router_is_asked_where_that_is_of_no_use(
-    host: RoutedHost, wanted: bool, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_no_router_is_asked_where_that_is_of_no_use(host: RoutedHost, wanted: bool) -> None:
     router = PaperRouter()
     async with mapped(host, router, wanted=wanted) as mapping:
         await trio.sleep(2 * LEASE_S)
     assert (router.asked, mapping.state) == ([], MappingState.NEEDLESS)
 
 
-async def test_a_router_that_refuses_is_asked_again_in_a_while(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_router_that_refuses_is_asked_again_in_a_while() -> None:
     host, router = laptop(), PaperRouter(error="no such action")
     async with mapped(host, router) as mapping:
         await trio.sleep(650)
@@ -181,9 +173,7 @@ async def test_a_router_that_refuses_is_asked_again_in_a_while(
     assert router.num_forgotten == 0
 
 
-async def test_a_laptop_that_moves_behind_a_router_asks_it(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_laptop_that_moves_behind_a_router_asks_it() -> None:
     host, router = laptop(4002, interfaces=("/ip4/9.9.9.8/tcp/4001",)), PaperRouter()
     async with mapped(host, router) as mapping:
         await trio.sleep(700)
@@ -193,9 +183,7 @@ async def test_a_laptop_that_moves_behind_a_router_asks_it(
         assert mapping.state is MappingState.REACHED  # type: ignore[comparison-overlap]
 
 
-async def test_a_router_that_never_answers_holds_nothing_up(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_router_that_never_answers_holds_nothing_up() -> None:
     async with mapped(laptop(), PaperRouter(takes_s=1e9)) as mapping:
         await trio.sleep(30)
         assert (mapping.state, mapping.error) == (MappingState.NONE, "no answer in 20 s")
@@ -258,9 +246,7 @@ def test_what_a_router_refuses_is_one_line(library: PaperLibrary) -> None:
 
 
 async def test_without_the_extra_no_router_is_asked_and_a_line_says_so(
-    autojump_clock: trio.testing.MockClock,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(port_mapping, "can_ask", lambda: False)
     router = PaperRouter()

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from shoal_p2p.peers.relay_client import RelayClient
 from shoal_wire.reach import REACH_PROTOCOL, ReachReply, decode_reach_request, encode_reach_reply
 from shoal_wire.types import PeerId
 from tests.support.doubles.identities import fresh_identity
 from tests.support.routed_host import RoutedHost
+
+pytestmark = pytest.mark.virtual_time
 
 Said = tuple[str, str, bool]
 """Where a peer is, where it says that it sees this node, and whether it gets in."""
@@ -78,9 +79,7 @@ async def test_a_hidden_node_is_not_talked_out_of_its_relays(
     assert client.reachable is reachable
 
 
-async def test_who_is_reachable_asks_again_when_it_is_time_or_something_has_changed(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_is_reachable_asks_again_when_it_is_time_or_something_has_changed() -> None:
     host = asked_host({fresh_identity().peer_id: outside(1, is_in=True)})
     client = client_of(host)
     async with trio.open_nursery() as nursery:
@@ -93,9 +92,7 @@ async def test_who_is_reachable_asks_again_when_it_is_time_or_something_has_chan
     assert [round(asked.at_s - start) for asked in host.requests] == [0, 600, 900, 1500]
 
 
-async def test_what_changes_while_peers_are_asked_is_asked_about_again(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_what_changes_while_peers_are_asked_is_asked_about_again() -> None:
     peer_id = fresh_identity().peer_id
     says = {peer_id: outside(1, is_in=False)}
     host = asked_host(says, takes_s=3.0)
