@@ -115,17 +115,6 @@ def print_wrapped(console: Console, text: str, *, head: str | Text = "  ") -> No
         console.print(begin.append_text(line), soft_wrap=True)
 
 
-def duration(seconds: float) -> str:
-    """Return seconds as people say them."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"
-
-
 def size(count: float) -> str:
     """Return bytes in binary units."""
     for unit in ("B", "KiB", "MiB"):

@@ -12,7 +12,6 @@ from rich.console import Console
 from shoal.layout import (
     MAX_CELL_CHARS,
     cut,
-    duration,
     number,
     peer_name,
     print_wrapped,
@@ -23,6 +22,7 @@ from shoal_base.waits import RETRY_S
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.node import MAX_ROLLOUTS, CompletionRow, RolloutsView, TurnRow
 from shoal_ipc.answers.peer import Refusals
+from shoal_ipc.answers.words import duration
 from shoal_settings.parser import whole
 
 _COLOURS: Final = {"ok": "green", "warn": "yellow", "bad": "red"}

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from shoal.layout import duration, number, pairs, print_pairs, short_topic, size
+from shoal.layout import number, pairs, print_pairs, short_topic, size
 from shoal.view.node import Answer, RunningNode, Tell
-from shoal.view.right import phase_of
 from shoal.view.worth import costs_of, in_words
 from shoal_ipc.answers.node import JudgedView, OutboxView, Status, TrainerView
+from shoal_ipc.answers.words import doing, duration
 
 
 def add_last(parser: argparse.ArgumentParser) -> None:
@@ -104,8 +104,8 @@ def _outbox(outbox: OutboxView) -> str:
 
 def _doing(trainer: TrainerView) -> Iterator[tuple[str, str]]:
     """Yield the trainer's phase, and how the last one that failed ended."""
-    if doing := phase_of(trainer):
-        yield "phase", doing
+    if trainer.phase:
+        yield "phase", doing(trainer.phase, trainer.progress)
     if trainer.last_exit and trainer.state != "finished":  # then the node ended it
         wait = trainer.next_start_s
         when = "" if wait is None else f"; next start in {duration(wait)}"

@@ -16,7 +16,6 @@ from shoal.layout import (
     MAX_CELL_CHARS,
     Rows,
     cut,
-    duration,
     local_time,
     number,
     pairs,
@@ -24,6 +23,7 @@ from shoal.layout import (
     print_pairs,
     size,
 )
+from shoal_ipc.answers.words import duration
 
 _SENTENCES: Final = ("last_error",)
 _PEERS: Final = ("peer_id", "publisher")

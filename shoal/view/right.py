@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.layout import duration
 from shoal.view.asking import LatestAnswers
 from shoal.view.model import Kind, Right
 from shoal.view.publishers import with_short_ids
 from shoal_ipc.answers.doctor import GRAVITY, Facts, Finding
-from shoal_ipc.answers.node import Buffer, Progress, Status, TrainerView
+from shoal_ipc.answers.node import Buffer, Status, TrainerView
 from shoal_ipc.answers.peer import Peers
+from shoal_ipc.answers.words import doing, duration
 from shoal_p2p.ipc.checks import learning
 from shoal_p2p.ipc.checks.seen import Seen
 
@@ -23,9 +23,6 @@ _NOT_YET: Final = {
     "loading": "Loading the model",
     "": "Starting",
 }
-
-_SOON_S: Final = 2.0
-"""Seconds of a phase of which there is nothing to say yet."""
 
 
 def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
@@ -47,7 +44,7 @@ def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
         says=with_short_ids(says),
         do="" if worst.state == "ok" else worst.do,
         findings=findings,
-        phase=phase_of(trainer),
+        phase=doing(trainer.phase, trainer.progress) if trainer.phase else "",
         progress=trainer.progress,
         last_error=trainer.last_error or "",
         uptime_s=status.uptime_s,
@@ -77,11 +74,11 @@ def _activity(answers: LatestAnswers, kind: Kind) -> str:
     if kind != "node":
         return f"{'Meeting point' if kind == 'bootstrap' else 'Judge'}, {connected}"
     state = (status.trainer or TrainerView()).state
-    doing, others = _DOING.get(state), _num_others(answers)
-    if doing and others:
-        return f"{doing} with {others} other{'' if others == 1 else 's'}"
-    if doing:
-        return f"{doing}, {connected}" if status.peers else f"{doing} alone"
+    busy, others = _DOING.get(state), _num_others(answers)
+    if busy and others:
+        return f"{busy} with {others} other{'' if others == 1 else 's'}"
+    if busy:
+        return f"{busy}, {connected}" if status.peers else f"{busy} alone"
     return f"{_NOT_YET.get(state, f'Trainer {state}')}, {connected}"
 
 
@@ -90,16 +87,3 @@ def _num_others(answers: LatestAnswers) -> int:
     connected = {one.peer_id for one in (answers.peers or Peers()).peers}
     rows = (answers.buffer or Buffer()).publishers
     return len(connected & {one.peer_id for one in rows if one.received and not one.own})
-
-
-def phase_of(trainer: TrainerView) -> str:
-    """Return what a trainer does: ``round 3: answering, 3 of 8, for 5.0 s, ~9.0 s left``."""
-    if not trainer.phase:
-        return ""
-    one = trainer.progress or Progress()
-    where = "" if one.round is None else f"round {one.round}: "
-    counted = f", {one.done} of {one.of}" if one.of else ""
-    seconds = one.seconds or 0.0
-    since = f", for {duration(seconds)}" if seconds >= _SOON_S else ""
-    left = "" if one.left_s is None else f", ~{duration(one.left_s)} left"
-    return f"{where}{trainer.phase}{counted}{since}{left}"

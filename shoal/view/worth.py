@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from shoal.layout import duration, local_time, number, size
+from shoal.layout import local_time, number, size
 from shoal.view.asking import LatestAnswers
 from shoal.view.model import Fact, Kind, Worth
 from shoal_ipc.answers.learning import Lately, Ledger
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import CostView
+from shoal_ipc.answers.words import duration
 
 
 def worth_of(answers: LatestAnswers, *, kind: Kind) -> Worth:

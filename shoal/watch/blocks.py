@@ -11,10 +11,11 @@ from typing import Final
 from rich.cells import cell_len
 from rich.text import Text
 
-from shoal.layout import duration, number
+from shoal.layout import number
 from shoal.view.model import PublisherShown, ShownPeer
 from shoal.view.worth import in_words
 from shoal_base.terminal import Part, styled
+from shoal_ipc.answers.words import duration
 
 COLOURS: Final = {
     "ok": "green",

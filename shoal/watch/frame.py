@@ -15,10 +15,10 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from shoal.layout import duration
 from shoal.view.model import ShownPeer
 from shoal.watch import blocks
 from shoal_base.terminal import Terminal, styled
+from shoal_ipc.answers.words import duration
 
 FULL_COLUMNS: Final = 72
 """Width in columns from which questions stand in full."""

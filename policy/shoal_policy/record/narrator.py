@@ -82,7 +82,8 @@ class Narrator:
 
     def hear(self, doing: Doing) -> None:
         """Tell of a phase that takes long, if it is time to."""
-        if self._settings.json_output or doing.seconds < PHASE_AFTER_SECONDS:
+        seconds = doing.progress.seconds or 0.0
+        if self._settings.json_output or seconds < PHASE_AFTER_SECONDS:
             return
         if self._clock() < self._next_phase:
             return

@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from shoal_ipc.answers.node import Progress
+from shoal_ipc.answers.node import Progress
+from shoal_ipc.answers.words import doing
 
 TELL_EVERY_SECONDS = 1.0  # a page asks its node as often
 
@@ -45,34 +44,11 @@ class Doing:
     """A phase as it stands."""
 
     phase: Phase
-    round: int | None
-    """The round it belongs to; None for none."""
-    done: int
-    of: int
-    """Answers done and wanted; 0 of 0 where nothing is counted."""
-    seconds: float
-    """Time since it began."""
-    left_s: float | None
-    """Seconds to its end by its pace so far; None where nothing tells."""
+    progress: Progress
 
     def __str__(self) -> str:
-        """It as a person reads it: ``round 1: answering, 12 of 32, ~40 s left``."""
-        where = "" if self.round is None else f"round {self.round}: "
-        counted = f", {self.done} of {self.of}" if self.of else f", for {self.seconds:.0f} s"
-        left = "" if self.left_s is None else f", ~{_duration(self.left_s)} left"
-        return f"{where}{self.phase}{counted}{left}"
-
-    def progress(self) -> Progress:
-        """Return how far it is, as `status` shows it."""
-        from shoal_ipc.answers.node import Progress
-
-        return Progress(
-            round=self.round,
-            done=self.done,
-            of=self.of,
-            seconds=round(self.seconds, 1),
-            left_s=None if self.left_s is None else round(self.left_s, 1),
-        )
+        """It as a person reads it: ``round 1: answering, 12 of 32, for 24.0 s, ~40.0 s left``."""
+        return doing(self.phase, self.progress)
 
 
 class Phases:
@@ -97,13 +73,16 @@ class Phases:
     def doing(self) -> Doing:
         """The phase as it stands."""
         seconds, fraction = self._clock() - self._since, self._fraction
+        left_s = round(seconds * (1 - fraction) / fraction, 1) if fraction > 0 else None
         return Doing(
             phase=self._phase,
-            round=self._round,
-            done=self._done,
-            of=self._of,
-            seconds=seconds,
-            left_s=seconds * (1 - fraction) / fraction if fraction > 0 else None,
+            progress=Progress(
+                round=self._round,
+                done=self._done,
+                of=self._of,
+                seconds=round(seconds, 1),
+                left_s=left_s,
+            ),
         )
 
     def enter(self, phase: Phase, *, round: int | None = None, of: int = 0) -> None:
@@ -127,9 +106,3 @@ class Phases:
         doing = self.doing
         for hear in self._listeners:
             hear(doing)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -30,7 +30,7 @@ def told(
         state=state,
         reward_local=progress.reward_now,
         phase=None if doing is None else str(doing.phase),
-        progress=None if doing is None else doing.progress(),
+        progress=None if doing is None else doing.progress,
         **{name: getattr(progress, name) for name in counted},
         **known,
     )

@@ -9,6 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
+from shoal_ipc.answers.node import Progress
 from shoal_policy.record import narrator
 from shoal_policy.record.narrator import (
     PHASE_AFTER_SECONDS,
@@ -108,7 +109,8 @@ def test_without_a_node_nobody_knows_how_many_peers() -> None:
 
 def doing(seconds: float, *, done: int = 12) -> Doing:
     left = seconds * (32 - done) / done
-    return Doing(phase=Phase.ANSWERING, round=1, done=done, of=32, seconds=seconds, left_s=left)
+    progress = Progress(round=1, done=done, of=32, seconds=seconds, left_s=left)
+    return Doing(phase=Phase.ANSWERING, progress=progress)
 
 
 def test_a_phase_that_takes_long_is_told_every_so_often() -> None:
@@ -117,7 +119,7 @@ def test_a_phase_that_takes_long_is_told_every_so_often() -> None:
     for clock.now in range(61):
         made.hear(doing(clock.now))
     lines = output.getvalue().splitlines()
-    assert lines[0] == "round 1: answering, 12 of 32, ~8 s left"
+    assert lines[0] == "round 1: answering, 12 of 32, for 5.0 s, ~8.3 s left"
     assert len(lines) == 1 + 55 // PHASE_EVERY_SECONDS
 
 

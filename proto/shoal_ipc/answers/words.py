@@ -1,0 +1,26 @@
+"""Parts of answers in words, the same in the trainer's log, `debug`, `watch` and the page. Pure."""
+
+from __future__ import annotations
+
+from shoal_ipc.answers.node import Progress
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people say them."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def doing(phase: str, progress: Progress | None) -> str:
+    """Return what a trainer does: ``round 3: answering, 3 of 8, for 5.0 s, ~9.0 s left``."""
+    one = progress or Progress()
+    where = "" if one.round is None else f"round {one.round}: "
+    counted = f", {one.done} of {one.of}" if one.of else ""
+    since = f", for {duration(one.seconds)}" if one.seconds else ""
+    left = "" if one.left_s is None else f", ~{duration(one.left_s)} left"
+    return f"{where}{phase}{counted}{since}{left}"
