@@ -137,9 +137,3 @@ def cut(text: str, limit: int) -> str:
 def peer_name(console: Console, peer_id: str) -> str:
     """Return a peer id, in a narrow terminal only its end; `--json` has all of it."""
     return peer_id if console.width >= _WIDE else f"…{peer_id[-10:]}"
-
-
-def short_topic(topic: str) -> str:
-    """Return a topic with the swarm's digest cut to what tells swarms apart."""
-    parts = topic.split("/")
-    return "/".join(part[:12] if len(part) == 64 else part for part in parts)

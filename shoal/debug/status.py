@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from shoal.layout import number, pairs, print_pairs, short_topic, size
+from shoal.layout import number, pairs, print_pairs, size
 from shoal.view.node import Answer, RunningNode, Tell
 from shoal.view.worth import costs_of, in_words
 from shoal_ipc.answers.node import JudgedView, OutboxView, Status, TrainerView
-from shoal_ipc.answers.words import doing, duration
+from shoal_ipc.answers.words import doing, duration, short_topic
 
 
 def add_last(parser: argparse.ArgumentParser) -> None:

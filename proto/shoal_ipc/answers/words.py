@@ -24,3 +24,9 @@ def doing(phase: str, progress: Progress | None) -> str:
     since = f", for {duration(one.seconds)}" if one.seconds else ""
     left = "" if one.left_s is None else f", ~{duration(one.left_s)} left"
     return f"{where}{phase}{counted}{since}{left}"
+
+
+def short_topic(topic: str) -> str:
+    """Return a topic with the swarm's digest cut to what tells swarms apart."""
+    parts = topic.split("/")
+    return "/".join(part[:12] if len(part) == 64 else part for part in parts)

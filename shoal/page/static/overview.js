@@ -2,8 +2,8 @@
 import { at, foreign, make, rows, show } from "./dom.js";
 import { plural, reward, share } from "./format.js";
 import { link } from "./place.js";
+import { WORDS } from "./right.js";
 
-const WORDS = { ok: "fine", warn: "look at this", bad: "not well", down: "down" };
 
 export function overview(peers, chosen) {
   show(at("overview"), peers.length > 1);

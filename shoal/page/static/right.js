@@ -2,7 +2,7 @@
 import { at, foreign, make, rows, say, show } from "./dom.js";
 import { duration, has, moment } from "./format.js";
 
-const WORDS = { ok: "fine", warn: "look at this", bad: "not well", down: "down" };
+export const WORDS = { ok: "fine", warn: "look at this", bad: "not well", down: "down" };
 
 export function right(peer) {
   const now = peer.right;

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from shoal_ipc.answers.doctor import BootstrapSeen, Finding, State
+from shoal_ipc.answers.words import short_topic
 from shoal_p2p.ipc.checks.seen import Seen, found
 from shoal_p2p.peers.skew import skew_of
 
@@ -122,5 +123,6 @@ def mesh(seen: Seen) -> Iterator[Finding]:
             do = "wait a few seconds; peers may have full meshes"
         else:
             state, do = "ok", ""
-        short = "/".join(part[:12] if len(part) == 64 else part for part in topic.split("/"))
-        yield found("mesh", f"{short}: {members} in the mesh of {num} subscribed", state, do)
+        yield found(
+            "mesh", f"{short_topic(topic)}: {members} in the mesh of {num} subscribed", state, do
+        )
