@@ -16,7 +16,8 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from shoal.page.board import Board
-from shoal.page.peer import PagePeer
+from shoal.view.live import LivePeer
+from shoal.view.metrics import metrics_text
 from shoal_base.visible import visible_name
 
 _GROUP_ID: Final = re.compile(r"[0-9a-f]{1,128}")
@@ -93,9 +94,8 @@ class Pages:
         if len(peers) != 1:
             names = ", ".join(map(visible_name, self._board.peers))
             return _text(f"say which: /metrics?peer=NAME, one of {names}", 404)
-        return PageReply(
-            200, peers[0].metrics().encode(), "text/plain; version=0.0.4; charset=utf-8"
-        )
+        text = "" if (known := peers[0].known) is None else metrics_text(*known)
+        return PageReply(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     def _probed(self, asked: Asked, *, at_work: bool) -> PageReply:
         """Return one line for each peer that is meant; 503 where one of them is not well."""
@@ -104,11 +104,11 @@ class Pages:
         ok = bool(found) and all(is_well for _, is_well, _ in found)
         return _text("\n".join(lines) or "no peer here", 200 if ok else 503)
 
-    def _named(self, asked: Asked) -> list[PagePeer]:
+    def _named(self, asked: Asked) -> list[LivePeer]:
         name, peers = asked.get("peer"), self._board.peers
         return [one for key, one in peers.items() if name in (None, key)]
 
-    def _peer(self, asked: Asked) -> PagePeer | None:
+    def _peer(self, asked: Asked) -> LivePeer | None:
         self._board.note_request()
         return self._board.peers.get(asked.get("peer", ""))
 

@@ -1,6 +1,6 @@
 """All peers of a page, each asked in its own thread, for all browsers together.
 
-folders, looked for again every few seconds ─▶ a `PagePeer` each ─▶ the state that browsers ask for
+folders, looked for again every few seconds ─▶ a `LivePeer` each ─▶ the state that browsers ask for
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.page.folders import peer_folders
-from shoal.page.peer import PagePeer
+from shoal.view.live import LivePeer
 
 SCHEMA_VERSION: Final = 1
 _LOOK_S: Final = 3.0  # a new peer is shown within as long; a guess
@@ -28,7 +28,7 @@ class Board:
         """`named` are folders of peers or of swarms; `program` starts shoal in copied commands."""
         self._named = tuple(named)
         self._program = program
-        self.peers: dict[str, PagePeer] = {}
+        self.peers: dict[str, LivePeer] = {}
         """Peers by name. Replaced, never changed: other threads iterate over it."""
         self._asked_at = float("-inf")
 
@@ -71,7 +71,7 @@ class Board:
                 peers.pop(name).end()
         for name, folder in found.items():
             if folder not in known and name not in peers:
-                peers[name] = PagePeer(
+                peers[name] = LivePeer(
                     name, folder, program=self._program, is_looked_at=self._is_looked_at
                 )
                 peers[name].start()

@@ -1,6 +1,6 @@
 """`shoal watch`: a node's seven questions in a terminal, live.
 
-Asked (a thread: a node may be slow) ─ latest Answers ─▶ frame ─▶ rich.Live
+LivePeer (a thread: a node may be slow) ─ latest `ShownPeer` ─▶ frame ─▶ rich.Live
 q, Ctrl-C, SIGTERM, the terminal's end ─▶ the screen is as it was before
 """
 
@@ -10,18 +10,14 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 
 from rich.live import Live
 
 from shoal.nearby import need_folder, running_node
-from shoal.view.asking import FolderFollower, LatestAnswers
-from shoal.view.build import build
-from shoal.view.model import ShownPeer
+from shoal.view.live import LivePeer
 from shoal.watch.frame import frame
 from shoal.watch.keys import Keys
 from shoal_base.lines import say_json
@@ -45,7 +41,6 @@ Without a terminal to write to and read keys from it prints one frame and ends; 
 object, with schema_version.
 Exit codes: 0 ok, 2 usage, 3 no node there (of one frame)."""
 
-ASK_SECONDS = 1.0  # the trainer tells its node as often
 DRAW_SECONDS = 0.25  # a key is heard so soon; a guess
 DOCTOR_SECONDS = 6.0  # a frame that is printed waits so long for it
 OLD_SECONDS = 3.0
@@ -56,58 +51,29 @@ class Stopped(Exception):  # noqa: N818 - an order, not a fault
     """The program was told to end."""
 
 
-class Asked(threading.Thread):
-    """Asks one node for the latest, in a thread that ends with the process."""
-
-    def __init__(self, data_dir: Path) -> None:
-        super().__init__(daemon=True, name="asking")
-        self.asking = FolderFollower(data_dir)
-        self._data_dir = data_dir
-        self._latest: tuple[float, LatestAnswers] | None = None
-
-    def latest(self) -> tuple[ShownPeer, float] | None:
-        """Return what is shown of it and how old that is in seconds; None before an answer."""
-        if self._latest is None:
-            return None
-        at_unix, answers = self._latest
-        return _built(answers, self._data_dir), time.time() - at_unix
-
-    def run(self) -> None:
-        """Ask until the process ends."""
-        while True:
-            answers = self.asking.now()
-            self._latest = time.time(), answers
-            time.sleep(ASK_SECONDS)
-
-
-def _built(answers: LatestAnswers, data_dir: Path) -> ShownPeer:
-    return build(answers, data_dir=str(data_dir), at_unix=time.time(), program=called())
-
-
 def main(argv: Sequence[str]) -> int:
     """Run `shoal watch`; return the exit code."""
     arguments = _parser().parse_args(argv)
     data_dir = running_node(arguments.data_dir)
-    console = Terminal()
+    peer, console = LivePeer("watched", data_dir, program=called()), Terminal()
     try:
         if arguments.data_dir is not NODE_FOLDER:
             need_folder("watch", data_dir)
         if arguments.json or not (console.is_terminal and sys.stdin.isatty()):
-            return _once(console, data_dir, as_json=arguments.json)
-        return _live(console, data_dir)
+            return _once(console, peer, as_json=arguments.json)
+        return _live(console, peer)
     except (KeyboardInterrupt, EOFError, Stopped):
         return EXIT_OK
 
 
-def _once(console: Terminal, data_dir: Path, *, as_json: bool) -> int:
+def _once(console: Terminal, peer: LivePeer, *, as_json: bool) -> int:
     """Show one frame: once doctor has answered too, or for as long as that may take."""
-    asking, deadline = FolderFollower(data_dir), time.monotonic() + DOCTOR_SECONDS
-    answers = asking.now()
+    deadline = time.monotonic() + DOCTOR_SECONDS
+    shown, answers = peer.turn()
     while answers.down_since_unix is None and not answers.doctor and time.monotonic() < deadline:
         time.sleep(0.1)
-        answers = asking.now()
-    asking.close()
-    shown = _built(answers, data_dir)
+        shown, answers = peer.turn()
+    peer.asking.close()
     if as_json:
         say_json(to_json(shown))
     else:
@@ -115,17 +81,17 @@ def _once(console: Terminal, data_dir: Path, *, as_json: bool) -> int:
     return EXIT_NO_NODE if shown.right.state == "down" else EXIT_OK
 
 
-def _live(console: Terminal, data_dir: Path) -> int:
-    asked, pauses = Asked(data_dir), _Pauses()
-    asked.start()
+def _live(console: Terminal, peer: LivePeer) -> int:
+    pauses = _Pauses()
+    peer.start()
     signal.signal(signal.SIGTERM, _stop)
     with contextlib.suppress(NoReader):  # the terminal was gone before a key was waited for
-        while _shown_until_left(console, asked, pauses):
+        while _shown_until_left(console, peer, pauses):
             pauses.begin()
     return EXIT_OK
 
 
-def _shown_until_left(console: Terminal, asked: Asked, pauses: _Pauses) -> bool:
+def _shown_until_left(console: Terminal, peer: LivePeer, pauses: _Pauses) -> bool:
     """Show it until a key ends it, or until Ctrl-Z: True if it is to be gone on with."""
     with (
         Keys(sys.stdin) as keys,
@@ -134,9 +100,10 @@ def _shown_until_left(console: Terminal, asked: Asked, pauses: _Pauses) -> bool:
         while "q" not in keys.pressed(DRAW_SECONDS):
             if pauses.wanted:
                 return True
-            if (found := asked.latest()) is not None:
-                (shown, age_s), (width, height) = found, console.size
-                screen = frame(shown, width=width, height=height, foot=_foot(age_s))
+            if peer.known is not None:
+                (shown, _), (width, height) = peer.known, console.size
+                foot = _foot(time.time() - shown.at_unix)
+                screen = frame(shown, width=width, height=height, foot=foot)
                 live.update(screen, refresh=True)
     return False
 

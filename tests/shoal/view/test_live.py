@@ -1,4 +1,4 @@
-"""One peer as the page knows it: what it showed stays while it is away, whatever stands there."""
+"""One peer as it is shown: what it showed stays while it is away, whatever stands there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.page.peer import PagePeer
+from shoal.view.live import LivePeer
 from tests.shoal.view.node_answers import FRIEND, LEDGER, ME, PEERS, ROLLOUTS, STATUS
 from tests.support.answering_node import answering_node
 
@@ -28,7 +28,7 @@ class Odd(dict[str, Any]):
         return ["not an object"]
 
 
-def asked(peer: PagePeer, *, state: str) -> Any:
+def asked(peer: LivePeer, *, state: str) -> Any:
     """Ask until its state is that."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -39,7 +39,7 @@ def asked(peer: PagePeer, *, state: str) -> Any:
 
 
 def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
-    peer = PagePeer("node", tmp_path, program="shoal", is_looked_at=lambda: True)
+    peer = LivePeer("node", tmp_path, program="shoal")
     with answering_node(tmp_path, ANSWERS):
         up = asked(peer, state="up")
         assert up["peer_id"] == ME and FRIEND in [one["peer_id"] for one in up["publishers"]]
@@ -69,7 +69,7 @@ def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_ready_is_a_trainer_at_work(tmp_path: Path, state: str | None, is_ready: bool) -> None:
     """A bootstrap is ready without one; a peer that is down is neither well nor ready."""
-    peer = PagePeer("node", tmp_path, program="shoal", is_looked_at=lambda: True)
+    peer = LivePeer("node", tmp_path, program="shoal")
     assert peer.health() == (False, "not asked yet")
     status = {**STATUS, "trainer": {"state": state}}
     if state is None:

@@ -1,4 +1,4 @@
-"""One peer as the page knows it: asked by one thread, for all browsers together.
+"""One peer as page and `watch` show it: asked by one thread, for all who look.
 
     each second while somebody looks, else each five ─▶ `FolderFollower` ─▶ `ShownPeer`, curves
 
@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from shoal.view.asking import FolderFollower, LatestAnswers, inspector
 from shoal.view.build import build
-from shoal.view.metrics import metrics_text
 from shoal.view.model import ShownPeer
 from shoal_ipc.answers.form import read, to_json
 from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
@@ -30,11 +29,16 @@ _KEPT_GROUPS: Final = 64  # groups that a person has opened; a guess
 _AT_WORK: Final = ("training", "connected", "generating", "finished", "disabled")
 
 
-class PagePeer:
+class LivePeer:
     """Asks one peer, and keeps what it showed last."""
 
     def __init__(
-        self, name: str, folder: Path, *, program: str, is_looked_at: Callable[[], bool]
+        self,
+        name: str,
+        folder: Path,
+        *,
+        program: str,
+        is_looked_at: Callable[[], bool] = lambda: True,
     ) -> None:
         """Ask nothing yet."""
         self.name = name
@@ -45,7 +49,8 @@ class PagePeer:
         self._opened: dict[str, Any] = {}
         self._opening = threading.Lock()
         self._opener = inspector(folder, _GROUP_S)
-        self._known: tuple[ShownPeer, LatestAnswers] | None = None
+        self.known: tuple[ShownPeer, LatestAnswers] | None = None
+        """What is shown of it, and the answers behind that; None before the first."""
         self._ended = threading.Event()
         self.shown: dict[str, Any] = {}
         """The peer as JSON; empty before the first answer."""
@@ -66,14 +71,15 @@ class PagePeer:
             self._ended.wait(LOOKED_AT_S if self._is_looked_at() else UNSEEN_S)
         self.asking.close()
 
-    def turn(self) -> None:
-        """Ask once."""
+    def turn(self) -> tuple[ShownPeer, LatestAnswers]:
+        """Ask once; return what is `known` then."""
         answers, now = self.asking.now(), time.time()
         shown = build(answers, data_dir=str(self.folder), at_unix=now, program=self._program)
-        self._known = (shown, answers)
+        self.known = (shown, answers)
         if shown.right.state != "down":
             self.answered_at = time.monotonic()
         self.shown = {**to_json(shown), "name": self.name, "rows": self.asking.rows}
+        return self.known
 
     def group(self, group_id: str) -> Any:
         """Return a group whole, as JSON: as it is now, else as it was when it was opened.
@@ -89,18 +95,14 @@ class PagePeer:
                 del self._opened[old]
         return self._opened.get(group_id)
 
-    def metrics(self) -> str:
-        """Return the answer to a scrape; empty before the first answer."""
-        return "" if self._known is None else metrics_text(*self._known)
-
     def health(self, *, at_work: bool = False) -> tuple[bool, str]:
         """Return whether it answers, and the reason; with `at_work` whether its trainer works, too.
 
         A fault that no restart repairs is no illness.
         """
-        if self._known is None:
+        if self.known is None:
             return False, "not asked yet"
-        shown, answers = self._known
+        shown, answers = self.known
         is_up, says = shown.right.state != "down", shown.right.says
         trainer = (answers.status or Status()).trainer or TrainerView()
         if not is_up or not at_work or shown.kind != "node" or trainer.state in _AT_WORK:
