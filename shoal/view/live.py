@@ -50,7 +50,7 @@ class LivePeer:
         self._opening = threading.Lock()
         self._opener = inspector(folder, _GROUP_S)
         self.known: tuple[ShownPeer, LatestAnswers] | None = None
-        """What is shown of it, and the answers behind that; None before the first."""
+        """Its latest view, and the answers behind that; None before the first."""
         self._ended = threading.Event()
         self.shown: dict[str, Any] = {}
         """The peer as JSON; empty before the first answer."""
