@@ -8,12 +8,12 @@ from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.hand_made import RowError, read_groups
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import Split
+from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import Digest, FinishReason, RolloutGroup
 from tests.support import factories as make
-from tests.tasks.here import HereWorker
 
 RULES = SwarmRules(allow_inline_tasks=True)
 
@@ -112,7 +112,7 @@ def test_a_row_is_named_whose_task_nobody_can_make() -> None:
         },
     )
     seeds = range(TRAIN_SEED_MIN, TRAIN_SEED_MIN + 1000)
-    with HereWorker([spec]) as worker:
+    with SyncTaskWorker([spec]) as worker:
         digests = worker.question_digests([coordinates(spec, seed) for seed in seeds])
         seed = seeds[digests.index(Digest(b""))]
         row = '{{"family": "divides", "seed": {}, "completions": ["1", "2"]}}'
