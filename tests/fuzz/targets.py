@@ -25,8 +25,14 @@ from shoal_p2p.intake.validation import (
     open_message,
     open_payload,
 )
-from shoal_p2p.net.address import parse_peer_address, parse_peer_id, parse_transport
-from shoal_p2p.net.identify import _addresses, _printable
+from shoal_p2p.net.address import (
+    dialable,
+    parse_peer_address,
+    parse_peer_id,
+    parse_transport,
+    texts_of,
+)
+from shoal_p2p.net.identify import _printable
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.net.streams import MalformedFrameError
 from shoal_p2p.peers.peer_book import PeerBook
@@ -193,7 +199,7 @@ def _frames(raw: bytes) -> None:
 
 
 def _identify(raw: bytes) -> None:
-    _addresses([raw, raw[1:]])
+    dialable(texts_of([raw, raw[1:]]))
     _printable(raw.decode("utf-8", "replace"))
 
 

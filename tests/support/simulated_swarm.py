@@ -61,7 +61,7 @@ _PURE = (
     (peer_book, "_network_of"),
     (services, "_canonical"),
     (services, "_told"),
-    (targets, "usable"),
+    (targets, "dialable"),
 )
 _MOST_KEPT = 65536
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 import psutil
 from libp2p.peer.id import ID
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_base.bounded import MANY
+from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 
 _ANY = ("/ip4/0.0.0.0", "/ip6/::")
@@ -72,6 +75,36 @@ def parse_transport(text: str) -> str:
     if len(text) > MAX_ADDRESS_CHARS:
         raise ValueError("the multiaddress is too long")
     return _canonical(text)
+
+
+def texts_of(told: Iterable[bytes]) -> Iterator[str]:
+    """Yield the text of each binary multiaddress among the first few that a stranger named."""
+    for raw in islice(told, 4 * MAX_ADDRS_PER_PEER):
+        try:
+            text = str(Multiaddr(bytes(raw)))
+        except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes
+            continue
+        yield text
+
+
+def dialable(
+    told: Iterable[str],
+    may_tell: Callable[[str], bool] = lambda _transport: True,
+    *,
+    most: int = MAX_ADDRS_PER_PEER,
+) -> tuple[str, ...]:
+    """Return the first transport addresses among those told that name a host and that their
+    speaker may tell of, in canonical form, each once.
+    """
+    found: list[str] = []
+    for text in islice(told, 4 * MAX_ADDRS_PER_PEER):
+        try:
+            address = parse_transport(text)
+        except ValueError:
+            continue
+        if not is_unspecified(address) and address not in found and may_tell(address):
+            found.append(address)
+    return tuple(found[:most])
 
 
 _EXAMPLE = "/ip4/127.0.0.1/tcp/4001"

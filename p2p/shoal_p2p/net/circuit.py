@@ -24,7 +24,7 @@ from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from shoal_p2p.net.address import is_circuit, parse_peer_address
+from shoal_p2p.net.address import is_circuit, parse_peer_address, texts_of
 from shoal_p2p.net.streams import ANSWER_SECONDS, read_message, reset_stream, write_message
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
@@ -91,10 +91,10 @@ async def reserve(stream: INetStream, relay: PeerId) -> Reserved:
 
 
 def _addresses_of(relay: PeerId, told: Iterable[bytes]) -> Iterator[str]:
-    for raw in told:
+    for text in texts_of(told):
         try:
-            said = parse_peer_address(str(Multiaddr(bytes(raw))))
-        except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes
+            said = parse_peer_address(text)
+        except ValueError:
             continue
         if said.peer_id == relay and not is_circuit(said.transport):
             yield said.transport

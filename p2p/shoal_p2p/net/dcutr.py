@@ -21,7 +21,7 @@ from libp2p.custom_types import TProtocol
 from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from shoal_p2p.net.address import is_circuit, is_unspecified, parse_transport
+from shoal_p2p.net.address import dialable, is_circuit, texts_of
 from shoal_p2p.net.circuit import MAX_MESSAGE_BYTES
 from shoal_p2p.net.streams import read_message, write_message
 
@@ -81,14 +81,9 @@ async def _read(stream: INetStream, wanted: HolePunch.Type.ValueType) -> tuple[s
 
 def _direct(told: Iterable[bytes]) -> tuple[str, ...]:
     """Return the first addresses among those told that lead to a host without a relay."""
-    found: list[str] = []
-    for raw in list(told)[: 4 * MAX_TOLD]:
-        try:
-            text = str(Multiaddr(bytes(raw)))
-            # Cut at its peer id, a circuit's address would be that of its relay.
-            address = parse_transport(text if is_circuit(text) else text.partition("/p2p/")[0])
-        except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes
-            continue
-        if not is_circuit(address) and not is_unspecified(address) and address not in found:
-            found.append(address)
-    return tuple(found[:MAX_TOLD])
+    texts = (
+        # Cut at its peer id, a circuit's address would be that of its relay.
+        text if is_circuit(text) else text.partition("/p2p/")[0]
+        for text in texts_of(told)
+    )
+    return dialable(texts, lambda address: not is_circuit(address), most=MAX_TOLD)

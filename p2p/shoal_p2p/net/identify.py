@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import trio
@@ -18,9 +18,8 @@ from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicat
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from multiaddr.protocols import P_P2P  # type: ignore[import-untyped]
 
-from shoal_p2p.net.address import is_unspecified, parse_transport
+from shoal_p2p.net.address import dialable, texts_of
 from shoal_p2p.net.streams import ANSWER_SECONDS, read_message, reset_stream, write_message
-from shoal_wire.limits import MAX_ADDRS_PER_PEER
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +50,8 @@ async def identify(host: BasicHost, connection: INetConn) -> PeerAbout | None:
         message = await read_message(stream, Identify, _MAX_IDENTIFY_BYTES)
         return PeerAbout(
             agent=_printable(message.agent_version),
-            listen=_addresses(message.listen_addrs),
-            observed=next(iter(_addresses([message.observed_addr])), ""),
+            listen=dialable(texts_of(message.listen_addrs)),
+            observed=next(iter(dialable(texts_of([message.observed_addr]))), ""),
         )
     except Exception as error:  # noqa: BLE001 - a peer that cannot say who it is stays unnamed
         logger.debug("identify failed: %r", error)
@@ -98,15 +97,3 @@ def _seen_from(stream: INetStream) -> bytes:
 def _printable(text: str) -> str:
     """Keep what a terminal can show without being controlled by it."""
     return "".join(c for c in text[:_MAX_AGENT_CHARS] if c.isascii() and c.isprintable())
-
-
-def _addresses(raw_addresses: Sequence[bytes]) -> tuple[str, ...]:
-    found: list[str] = []
-    for raw in raw_addresses[: 4 * MAX_ADDRS_PER_PEER]:
-        try:
-            address = parse_transport(str(Multiaddr(bytes(raw))))
-        except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes
-            continue
-        if not is_unspecified(address) and address not in found:
-            found.append(address)
-    return tuple(found[:MAX_ADDRS_PER_PEER])

@@ -163,7 +163,13 @@ class GuardedSwarm(Swarm):
             return
         try:
             raw = RawConnection(self._keyed(read_write_closer), False)
-            await self._serve_inbound(raw, maddr, ticket)
+            host = remote_end(read_write_closer)[0] or "an unknown address"
+            try:
+                await self._serve_inbound(raw, maddr, host, ticket.settled)
+            finally:
+                with trio.move_on_after(RESET_DEADLINE_S) as scope:
+                    scope.shield = True
+                    await raw.close()
         finally:
             ticket.left()
 
@@ -198,30 +204,26 @@ class GuardedSwarm(Swarm):
         return {str(why): n for counts in (at_gate, after_it) for why, n in counts.items()}
 
     async def _serve_inbound(
-        self, raw: RawConnection, maddr: Multiaddr, ticket: GateTicket
+        self,
+        raw: RawConnection,
+        maddr: Multiaddr,
+        where: str,
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
+        """Serve a connection from `where` until it ends; `settled` is called once it is secure."""
         try:
             muxed = await self.upgrade_inbound_raw_conn(raw, maddr)
-            ticket.settled()
+            settled()
             await muxed.event_closed.wait()
         except Exception as error:  # noqa: BLE001 - strangers' handshakes fail in every way
-            host, _ = raw.get_remote_address() or ("an unknown address", 0)
-            if not self.refusals.note(host, error):
-                logger.debug("inbound connection failed: %r", error)
-        finally:
-            with trio.move_on_after(RESET_DEADLINE_S) as scope:
-                scope.shield = True
-                await raw.close()
+            if not self.refusals.note(where, error):
+                logger.debug("inbound connection from %s failed: %r", where, error)
 
     async def serve_circuit(self, circuit: CircuitStream) -> None:
         """Serve a connection that came through a relay, until it ends."""
         raw = RawConnection(self._keyed(circuit), False)
         try:
-            muxed = await self.upgrade_inbound_raw_conn(raw, Multiaddr(circuit.address))
-            await muxed.event_closed.wait()
-        except Exception as error:  # noqa: BLE001 - strangers' handshakes fail in every way
-            if not self.refusals.note(circuit.address, error):
-                logger.debug("inbound circuit failed: %r", error)
+            await self._serve_inbound(raw, Multiaddr(circuit.address), circuit.address)
         finally:
             circuit.abort()
 

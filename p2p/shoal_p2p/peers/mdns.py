@@ -22,7 +22,7 @@ import trio
 import zeroconf
 from zeroconf.asyncio import AsyncServiceInfo
 
-from shoal_p2p.net.address import host_and_port, parse_peer_id, parse_transport
+from shoal_p2p.net.address import dialable, host_and_port, parse_peer_id
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -201,11 +201,6 @@ def decode_txt(txt: Mapping[bytes, bytes | None]) -> tuple[PeerAddresses | None,
         peer_id = parse_peer_id(fields.get("id", ""))
     except ValueError:
         return None, ""
-    addresses: list[str] = []
-    for index in range(MAX_ADDRS_PER_PEER):
-        try:
-            addresses.append(parse_transport(fields.get(f"a{index}", "")))
-        except ValueError:
-            continue
+    addresses = dialable(fields.get(f"a{index}", "") for index in range(MAX_ADDRS_PER_PEER))
     swarm = fields.get("swarm", "")[:SWARM_CHARS]
-    return PeerAddresses(peer_id=peer_id, addresses=tuple(addresses)), swarm
+    return PeerAddresses(peer_id=peer_id, addresses=addresses), swarm

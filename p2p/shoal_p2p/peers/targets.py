@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import chain, zip_longest
 
 from shoal_ipc.answers.peer import Target
-from shoal_p2p.net.address import PeerAddress, is_unspecified, parse_peer_address, parse_transport
+from shoal_p2p.net.address import PeerAddress, dialable, parse_peer_address
 from shoal_p2p.net.interface import DIALS_AT_ONCE
 from shoal_p2p.peers.hearsay import Speaker
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
@@ -225,8 +225,10 @@ class Targets:
         is_own_word = kind in OWN_WORD
         if connected and not is_own_word:
             return
-        addresses = usable(peer.addresses, said_by)
-        source = said_by.source if said_by is not None else None
+        if said_by is None:
+            source, addresses = None, dialable(peer.addresses)
+        else:
+            source, addresses = said_by.source, dialable(peer.addresses, said_by.may_tell)
         if not addresses:
             return
         target = self._targets.get(peer.peer_id)
@@ -379,21 +381,3 @@ def _wanted(target: DialTarget, num_missing: int) -> bool:
 def _due(target: DialTarget, num_missing: int) -> float:
     """Return when to dial: who was let go by a node with enough peers only for a visit."""
     return target.due if num_missing > 0 else max(target.due, target.visit_due)
-
-
-def usable(addresses: tuple[str, ...], said_by: Speaker | None = None) -> tuple[str, ...]:
-    """Return the well-formed addresses that name a host of which `said_by` may tell, at most eight.
-
-    None may tell of all.
-    """
-    found: list[str] = []
-    for text in addresses[: 4 * MAX_ADDRS_PER_PEER]:
-        try:
-            address = parse_transport(text)
-        except ValueError:
-            continue
-        if is_unspecified(address) or address in found:
-            continue
-        if said_by is None or said_by.may_tell(address):
-            found.append(address)
-    return tuple(found[:MAX_ADDRS_PER_PEER])
