@@ -8,13 +8,17 @@ All of it blocks.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+from shoal_base.waits import POLL_S
 
 SMALL_FILE_BYTES: Final = 1 << 20
 """Thousands of times what a file of settings, or of an address, has; a device never ends."""
@@ -104,6 +108,36 @@ def is_full(error: BaseException) -> bool:
 def set_corrupt_aside(path: Path) -> Path:
     """Move a file that cannot be read out of the way, for a person to look at; return where to."""
     return path.replace(path.with_name(f"{path.name}.corrupt"))
+
+
+@contextmanager
+def locked(
+    path: Path,
+    *,
+    seconds: float,
+    on_wait: Callable[[], None],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[None]:
+    """Hold a file's lock while the context is open; the kernel lets go if this process dies.
+
+    Where another process holds it, calls `on_wait` once and waits so many seconds at most. Raises
+    TimeoutError then, or when told to stop, and OSError.
+    """
+    deadline = time.monotonic() + seconds
+    is_waiting = False
+    with path.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if should_stop() or time.monotonic() > deadline:
+                    raise TimeoutError(f"another process holds {path}") from None
+            if not is_waiting:
+                on_wait()
+                is_waiting = True
+            time.sleep(POLL_S)
+        yield
 
 
 @contextmanager

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from shoal_base.collector import spare_collector
 from shoal_base.extras import missing_for_trainer
-from shoal_base.files import is_full
+from shoal_base.files import is_full, locked
 from shoal_base.lines import guard_process, say, say_json, say_lines
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
 from shoal_base.node_folders import folders_for
 from shoal_base.output import end_with_the_reader, outlive_the_terminal
 from shoal_base.private import private
+from shoal_base.waits import MINUTE_S, RETRY_S
 from shoal_policy.record.phases import Phases
 from shoal_settings.early import early_refusal
 from shoal_settings.exits import (
@@ -65,7 +64,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOG_FILE = "trainer.log"
-_LOCK_SECONDS = 30.0  # a guess: a last checkpoint of a large model takes some
 
 DESCRIPTION = """\
 Train a policy: draw tasks, answer them, share the answers through the node, learn from own and
@@ -408,7 +406,7 @@ def _manifest(settings: Settings, client: NodeClient | None, stop: StopFlag) -> 
             settings.swarm_name, starting_families(settings.tasks, settings.task_file)
         )
     said = False
-    while not client.wait(0.5):
+    while not client.wait(RETRY_S):
         if stop():
             return None
         if not said:
@@ -437,26 +435,19 @@ def _only_trainer(settings: Settings, stop: StopFlag) -> Iterator[None]:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise SettingsError(f"cannot use {data_dir} as a folder: {error.strerror}") from None
-    deadline = time.monotonic() + _LOCK_SECONDS
-    said = False
-    with private(data_dir), (data_dir / "trainer.lock").open("a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if stop() or time.monotonic() > deadline:
-                    raise SettingsError(
-                        f"another trainer is using {data_dir}; choose another --data-dir"
-                    ) from None
-                if not said:
-                    log.warning(
-                        "another trainer is using %s: waiting for it to end, %g s at most",
-                        data_dir,
-                        _LOCK_SECONDS,
-                    )
-                    said = True
-                time.sleep(0.1)
+    waiting = partial(
+        log.warning,
+        "another trainer is using %s: waiting for it to end, %g s at most",
+        *(data_dir, MINUTE_S),
+    )
+    lock = locked(data_dir / "trainer.lock", seconds=MINUTE_S, on_wait=waiting, should_stop=stop)
+    with private(data_dir), contextlib.ExitStack() as held:
+        try:
+            held.enter_context(lock)
+        except TimeoutError:
+            raise SettingsError(
+                f"another trainer is using {data_dir}; choose another --data-dir"
+            ) from None
         with log_to_file(data_dir / LOG_FILE, _lines(settings)):
             yield
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from shoal_base.files import is_full, write_atomically
 from shoal_base.node_folders import METRICS_FILE
+from shoal_base.waits import MINUTE_S, POLL_S, RETRY_S
 from shoal_policy.generation.talk import PlayGames
 from shoal_policy.record.earlier_runs import STATE_FILE, set_aside
 from shoal_policy.record.metrics import MetricsFile, reward_spread, round_metrics
@@ -35,10 +36,6 @@ from shoal_wire.types import Digest, FinishReason, PolicyInfo
 
 log = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.05  # a stop is heard so soon; a guess
-_EMPTY_PAUSE_SECONDS = 2.0
-"""Pause after the first try without any answer, in seconds; doubles from there on."""
-_MAX_EMPTY_PAUSE_SECONDS = 60.0  # a server that is back is found within a minute; a guess
 
 Answer = Callable[[Sequence[Question], PlayGames], list[OwnGroup]]
 """Questions, and who answers for environments → groups; fewer than asked, where answers failed."""
@@ -170,7 +167,7 @@ class GenerateOnly:
             self._link.share(batch)
 
     def _wait_for_a_server(self) -> None:
-        pause = min(_MAX_EMPTY_PAUSE_SECONDS, _EMPTY_PAUSE_SECONDS * 2.0**self._empty_tries)
+        pause = min(MINUTE_S, RETRY_S * 2.0**self._empty_tries)
         self._empty_tries = min(self._empty_tries + 1, 10)
         log.warning("%s; next try in %.0f s", self._why_none(), pause)
         self._phases.enter(Phase.WAITING, round=self.round + 1)
@@ -179,7 +176,7 @@ class GenerateOnly:
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while not self._should_stop() and time.monotonic() < until:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_S)
 
     def _hear(self, _doing: Doing) -> None:
         self._tell("generating", self._last_record)

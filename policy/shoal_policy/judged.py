@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from shoal_base.waits import POLL_S
 from shoal_ipc import messages as m
 from shoal_ipc.answers.node import WINDOW
 from shoal_policy.generation.local import NonFiniteError, generate
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 EVERY = 10
 """Rounds between questions of the judge: a judge's quota is not spent on one node."""
 _LAST_SECONDS = 3.0  # a judge on loopback answers within; a guess
-_POLL_SECONDS = 0.02  # a guess: nobody sees so short a wait
 
 
 class JudgedPolicy:
@@ -88,7 +88,7 @@ class JudgedPolicy:
                 self._ask(round_number, policy_version)
             elif (figures := self._score()) is not None:
                 return figures
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_S)
         return None
 
     def _ask(self, round_number: int, policy_version: int) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal_base.node_folders import METRICS_FILE
+from shoal_base.waits import POLL_S
 from shoal_policy.checkpoint.pace import CheckpointPace
 from shoal_policy.checkpoint.saved import CheckpointError, NoRoomError
 from shoal_policy.checkpoint.saving import save_checkpoint
@@ -285,7 +286,7 @@ class Trainer:
                 return
             if self._phases.doing.phase is not Phase.WAITING:
                 self._phases.enter(Phase.WAITING, round=self.course.round + 1)
-            time.sleep(min(0.05, left))
+            time.sleep(min(POLL_S, left))
 
     def _tell_phase(self, _doing: Doing) -> None:
         self._tell_status("training", self._last_record)

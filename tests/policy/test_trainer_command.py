@@ -161,7 +161,7 @@ def test_a_wrong_model_is_told_before_anything_is_waited_for(
 def test_a_second_trainer_in_the_same_folder_is_refused(
     model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "_LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(command, "MINUTE_S", 0.0)
     Path("d").mkdir()
     with Path("d/trainer.lock").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -183,7 +183,7 @@ def test_a_predecessor_that_is_still_writing_is_waited_for_and_that_is_said_at_o
     timer.join()
     assert free == [True]
     said = [line for line in caplog.messages if "another trainer is using d" in line]
-    assert said == ["another trainer is using d: waiting for it to end, 30 s at most"]
+    assert said == ["another trainer is using d: waiting for it to end, 60 s at most"]
 
 
 def test_the_end_of_its_standard_input_is_its_nodes_end() -> None:

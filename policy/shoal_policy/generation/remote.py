@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shoal_base.waits import RETRY_S
 from shoal_policy.generation.remote_replies import Fault, read_answer
 from shoal_policy.generation.requests import (
     BUSY,
-    FIRST_PAUSE_SECONDS,
     REQUEST_SECONDS,
     InferenceServer,
     Parallel,
@@ -51,7 +51,7 @@ class RemoteConfig:
     concurrency: int = 8
     chat: bool = True
     """True to ask for chat completions; otherwise for plain ones from the start."""
-    first_pause_seconds: float = FIRST_PAUSE_SECONDS
+    first_pause_seconds: float = RETRY_S
     """Pause before the second try, in seconds. It doubles for each further try."""
 
 

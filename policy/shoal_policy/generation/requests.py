@@ -24,6 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import httpx
 
+from shoal_base.waits import MINUTE_S, POLL_S, RETRY_S
 from shoal_policy.generation.remote_replies import Fault
 
 T = TypeVar("T")
@@ -33,11 +34,8 @@ REQUEST_SECONDS = 120.0
 """Deadline of one request, from its first byte to its reply's last: a guess, long enough for some
 thousand tokens of a slow server. A request that ends by it is tried again, `ATTEMPTS` in all."""
 ATTEMPTS = 4
-FIRST_PAUSE_SECONDS = 0.5
-MAX_PAUSE_SECONDS = 30.0
 MAX_REPLY_BYTES = 8 << 20
 BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_POLL_SECONDS = 0.1
 
 
 class ServerRefusedError(Exception):
@@ -70,7 +68,7 @@ class InferenceServer:
         request_seconds: float = REQUEST_SECONDS,
         connections: int,
         should_stop: Callable[[], bool],
-        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+        first_pause_seconds: float = RETRY_S,
     ) -> None:
         """`first_pause_seconds` are waited before the second try; they double from there on.
 
@@ -96,7 +94,7 @@ class InferenceServer:
         limit = MAX_REPLY_BYTES if max_bytes is None else max_bytes
         asked = asyncio.run_coroutine_threadsafe(self._posted(address, document, limit), self._loop)
         while not asked.done():
-            concurrent.futures.wait([asked], timeout=_POLL_SECONDS)
+            concurrent.futures.wait([asked], timeout=POLL_S)
             if not asked.done() and self._should_stop():
                 asked.cancel()
                 raise Fault("told to stop")
@@ -137,14 +135,14 @@ class InferenceServer:
                 fault, retry_after = error, error.retry_after
             if attempt == ATTEMPTS - 1 or self._should_stop():
                 break
-            self._wait(min(MAX_PAUSE_SECONDS, retry_after or pause * random.uniform(0.5, 1)))
+            self._wait(min(MINUTE_S, retry_after or pause * random.uniform(0.5, 1)))
             pause *= 2
         raise fault
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while not self._should_stop() and (left := until - time.monotonic()) > 0:
-            time.sleep(min(_POLL_SECONDS, left))
+            time.sleep(min(POLL_S, left))
 
 
 @cache
@@ -186,7 +184,7 @@ class Parallel(Generic[W, T]):
         try:
             while self._num_open and not self._should_stop():
                 try:
-                    found = self._done.get(timeout=_POLL_SECONDS)
+                    found = self._done.get(timeout=POLL_S)
                 except queue.Empty:
                     continue
                 self._num_open -= 1

@@ -10,7 +10,6 @@ all, whatever is killed when.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import importlib.util
 import io
@@ -18,8 +17,8 @@ import logging
 import os
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from shoal_base import cache_folder as cache
-from shoal_base.files import expanded, is_full, sync
+from shoal_base.files import expanded, is_full, locked, sync
+from shoal_base.waits import HOUR_S
 from shoal_policy.model.writing import failures_as_os_errors
 from shoal_settings.early import INSTALL, MOST_LAYERS, SMOLLM2, packaged_file
 
@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 
 _FORMAT = 2
 """Version of the converted folders; another number converts anew."""
-_WAIT_SECONDS = 3600.0  # a hundred million weights take ten seconds; a guess for the largest
-_POLL_SECONDS = 0.2  # a guess: nobody sees so short a wait
 _NAME_CHARS = 60  # a folder name may have 255, with digest and endings
 
 
@@ -67,10 +65,16 @@ def converted(model: str, file: Path, check: Callable[[Any], None]) -> Path:
         if importlib.util.find_spec("gguf") is None:
             raise GgufError(f"reading GGUF files needs gguf, which is not installed: {INSTALL}")
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _alone(folder):
+        lock = folder.with_name(f"{folder.name}.lock")
+        waiting = partial(log.info, "another process converts this model: waiting for it")
+        with locked(lock, seconds=HOUR_S, on_wait=waiting):
+            for left in folder.parent.glob(f"{folder.name}.tmp-*"):  # what a killed one left
+                shutil.rmtree(left, ignore_errors=True)
             if not _is_whole(folder):
                 _convert(file, folder, check)
         return folder
+    except TimeoutError:
+        raise GgufError(f"another process has been converting {folder} for an hour") from None
     except OSError as error:
         where = error.filename or cache_folder()
         why = "no space left" if is_full(error) else error.strerror or type(error).__name__
@@ -103,30 +107,6 @@ def _folder_name(model: str, file: Path) -> str:
 
 def _is_whole(folder: Path) -> bool:
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of one conversion; what a killed one left is removed."""
-    with folder.with_name(f"{folder.name}.lock").open("a") as file:
-        deadline = time.monotonic() + _WAIT_SECONDS
-        said = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise GgufError(
-                        f"another process has been converting {folder} for an hour"
-                    ) from None
-                if not said:
-                    log.info("another process converts this model: waiting for it")
-                    said = True
-                time.sleep(_POLL_SECONDS)
-        for left in folder.parent.glob(f"{folder.name}.tmp-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        yield
 
 
 def _convert(file: Path, folder: Path, check: Callable[[Any], None]) -> None:

@@ -28,15 +28,13 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
+from shoal_base.waits import MINUTE_S, RETRY_S
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable, Ticket
 
 log = logging.getLogger(__name__)
 
 MAX_WAITING_BATCHES = 256  # an hour of rounds of a quarter minute; a guess
-_PAUSE_SECONDS = 0.5
-"""Pause before a batch is sent again that the node could not take, in seconds."""
-_SAY_SECONDS = 60.0  # a line a minute while batches are dropped
 MAX_SENT_BATCHES = 8
 """Batches that may be unacknowledged at once. The next one waits for the first: back-pressure."""
 
@@ -106,12 +104,12 @@ class Outgoing:
     def _put_off(self, refused: NodeRefused) -> None:
         """Leave the node in peace for a moment, and say once a minute what that costs."""
         now = time.monotonic()
-        self._not_before = now + _PAUSE_SECONDS
+        self._not_before = now + RETRY_S
         if m.NO_ROOM in str(refused):
             self.no_room = m.NO_ROOM  # the round's end waits for it, and says so
             return
         if now >= self._say_again_at:
-            self._say_again_at = now + _SAY_SECONDS
+            self._say_again_at = now + MINUTE_S
             log.warning(
                 "node could not take a batch now (%s): %d wait here, %d groups not sent so far",
                 refused,

@@ -280,7 +280,7 @@ def test_a_server_that_is_away_is_one_line_and_the_round_is_not_counted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(InferenceServer, "_wait", lambda _self, _seconds: None)
-    monkeypatch.setattr(generate_only, "_EMPTY_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(generate_only, "RETRY_S", 0.01)
     with ModelServer(first(24, replies(503, b"down"))) as server:
         caplog.set_level("INFO")
         assert command.main(flags(server, "--no-train", "--alone", "--rounds=1")) == 0
