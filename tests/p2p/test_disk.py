@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from shoal_base.files import is_full
+from shoal_lab.simulation.parts import at_once
 from shoal_p2p import disk as disk_module
 from shoal_p2p.disk import Disk
 from shoal_p2p.live_command import _keep_last_status
@@ -105,12 +106,6 @@ async def test_the_archive_keeps_what_it_could_not_write(
             assert count_archive(path) == 2, "though nothing came meanwhile"
             nursery.cancel_scope.cancel()
     assert refused and list(read_archive(path)) == [_batch(1), _batch(2)]
-
-
-async def at_once(sync_fn, *args, limiter=None):
-    """Run what blocks in the loop itself."""
-    await trio.lowlevel.checkpoint()
-    return sync_fn(*args)
 
 
 async def test_the_store_tells_and_takes_all_again(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import trio
 
 from shoal_ipc import messages as m
+from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.intake.validation import ValidationContext
 from shoal_p2p.net.identity import Identity
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
@@ -127,6 +128,16 @@ def publish(
     )
 
 
+def equivocation(first: SignedBatch, second: SignedBatch) -> Equivocation:
+    """Return the accusation that a publisher signed both under one number."""
+    return Equivocation(
+        publisher=first.publisher,
+        sequence=first.batch.sequence,
+        first=first.batch_id,
+        second=second.batch_id,
+    )
+
+
 @dataclass
 class Author:
     """Somebody who signs batches."""
@@ -192,6 +203,11 @@ class Author:
         return SignedBatch(
             batch_id=batch_id(raw), publisher=self.peer_id, batch=batch, envelope=raw
         )
+
+    def sign(self, *groups: int | RolloutGroup, **changes: object) -> SignedBatch:
+        """Return a signed batch with these groups, or a group for each of these tasks."""
+        made = [group(g) if isinstance(g, int) else g for g in groups]
+        return self.signed(self.batch(made, **changes))
 
 
 class SharedWorker:

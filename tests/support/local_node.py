@@ -33,10 +33,11 @@ from shoal_p2p.net.host import HostSettings
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.node import Node
 from shoal_p2p.parts import Parts, wall_ms
+from shoal_p2p.rollouts.outbox import Accepted
 from shoal_p2p.standing.reputation import Reputation
 from shoal_p2p.store.store import Store
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import SignedBatch
+from shoal_wire.types import RolloutGroup, SignedBatch
 from tests.support import factories as make
 from tests.support.doubles.gossip import FakeGossip
 from tests.support.doubles.worker import InstantWorker
@@ -157,6 +158,20 @@ class LocalNode:
         brought_by = signed.brought_by or signed.publisher
         await self.pool.keep_all([replace(signed, brought_by=brought_by)])
         await self.pool.write_all()
+
+    async def receive_groups(self, *numbers: int) -> None:
+        """Take in a batch of a new publisher, with a group for each of these tasks."""
+        await self.receive(make.Author(self.manifest, now_ms=wall_ms()).sign(*numbers))
+
+    async def share(self, *groups: RolloutGroup, key: bytes = b"key") -> Accepted:
+        """Publish a batch of the node's own, and keep its groups as the service does."""
+        own: Accepted = await self.outbox.accept(make.publish(groups, key=key))
+        self.pool.keep_own(own.signed)
+        return own
+
+    async def withdraw(self, first: SignedBatch, second: SignedBatch) -> None:
+        """Learn that a publisher has signed both under one number."""
+        await self.pool.withdraw(make.equivocation(first, second), second.envelope)
 
 
 @asynccontextmanager

@@ -59,7 +59,7 @@ def test_a_game_is_shown_with_both_sides(
     right, wrong = str(secret), str(secret % 6 + 1)
     author = make.Author(node.node.member.manifest, now_ms=wall_ms())
     group = games(spec, join_messages([wrong, "what?", right]), join_messages([wrong, ""]))
-    node.call(node.node.pool.keep_all, [author.signed(author.batch([group]))])
+    node.call(node.node.pool.keep_all, [author.sign(group)])
     client = node.client(m.Role.INSPECTOR)
     answer = client.inspect("rollouts", limit=1)
     client.close()

@@ -131,11 +131,6 @@ class CountingTrainer:
             raise Killed
 
 
-async def _fill(node: object, author: make.Author, first: int, count: int) -> None:
-    groups = [make.group(first + offset) for offset in range(count)]
-    await node.receive(author.signed(author.batch(groups)))  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_every_group_is_trained_on_exactly_once(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -145,7 +140,7 @@ def test_every_group_is_trained_on_exactly_once(tmp_path: Path, seed: int) -> No
         trainer = CountingTrainer(node.node.socket_path, rng, odds=0.08)
         for first in range(0, NUM_GROUPS, 2):
             # Few at a time: a group that wrongly comes back is drawn again soon.
-            node.call(_fill, node.node, author, first, 2)
+            node.call(node.node.receive, author.sign(first, first + 1))
             _something_happens(rng, node, trainer)
         trainer.client.odds = trainer._odds = 0.0
         assert trainer.client.ensure()
@@ -201,7 +196,7 @@ def test_every_shared_batch_goes_out_exactly_once(tmp_path: Path) -> None:
 def test_a_hello_that_is_read_late_takes_nothing_from_a_later_connection(tmp_path: Path) -> None:
     manifest = make.swarm()
     with NodeThread(tmp_path, manifest=manifest) as node:
-        node.call(_fill, node.node, make.Author(manifest, now_ms=wall_ms()), 0, 2)
+        node.call(node.node.receive_groups, 0, 1)
         link = NodeLink(later := node.node.client())
         with socket.socket(socket.AF_UNIX) as early:
             early.settimeout(20.0)

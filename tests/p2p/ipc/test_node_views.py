@@ -39,7 +39,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
         own = [group(number) for number in range(QUESTIONS)]
         client.call(make.publish(own, key=b"own"), m.PublishReply)
         author = make.Author(running.node.member.manifest, now_ms=wall_ms())
-        signed = author.signed(author.batch([group(99)]))
+        signed = author.sign(group(99))
         running.call(running.node.pool.keep_all, [signed])
         sampled = client.call(m.Sample(num_external=1), m.SampleReply).groups[0].published
         report = m.GroupReport(
@@ -263,7 +263,7 @@ def test_one_group_comes_with_the_right_answer_and_many_without(node: RunningNod
     """By the node's own worker, one task at a time."""
     client = node.client(m.Role.INSPECTOR)
     author = make.Author(node.node.member.manifest, now_ms=wall_ms())
-    node.call(node.node.pool.keep_all, [author.signed(author.batch([group(77)]))])
+    node.call(node.node.pool.keep_all, [author.sign(group(77))])
 
     def rows(**options: Any) -> list[dict[str, Any]]:
         reply = client.call(

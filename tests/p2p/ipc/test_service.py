@@ -10,10 +10,10 @@ import trio
 
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused
-from shoal_p2p.store.store import StoreError, StoreFault
 from shoal_wire.types import GroupId, RolloutGroup
 from tests.support import factories as make
-from tests.support.local_node import LocalNode, open_local_node, wall_ms
+from tests.support.doubles.store import full_disk
+from tests.support.local_node import open_local_node
 
 Reply = TypeVar("Reply", bound=m.Body)
 
@@ -26,11 +26,6 @@ async def refused(client: NodeClient, body: m.Body) -> NodeRefused:
     with pytest.raises(NodeRefused) as caught:
         await ask(client, body, m.Done)
     return caught.value
-
-
-async def fill(node: LocalNode, *numbers: int) -> None:
-    author = make.Author(node.manifest, now_ms=wall_ms())
-    await node.receive(author.signed(author.batch([make.group(n) for n in numbers])))
 
 
 NUL = make.group(1, ("7", "\0"))
@@ -71,17 +66,14 @@ async def test_what_peers_would_reject_is_refused_here(tmp_path: Path) -> None:
 async def test_a_disk_that_fails_is_worth_another_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*_: object) -> None:
-        raise StoreError(StoreFault.FULL, "disk full")
-
     async with open_local_node(tmp_path) as node:
-        await fill(node, 1)
+        await node.receive_groups(1)
         client = node.client()
         sampled = await ask(client, m.Sample(num_external=1), m.SampleReply)
         settle = m.Settle(consumed_ids=(sampled.groups[0].published.group_id,))
         with monkeypatch.context() as patch:
-            patch.setattr(node.store, "reserve_own", fail)
-            patch.setattr(node.store, "consume", fail)
+            patch.setattr(node.store, "reserve_own", full_disk)
+            patch.setattr(node.store, "consume", full_disk)
             for request in (make.publish(), settle):
                 failure = await refused(client, request)
                 assert failure.retryable
@@ -94,7 +86,7 @@ async def test_a_disk_that_fails_is_worth_another_try(
 
 async def test_external_groups_come_with_their_provenance(tmp_path: Path) -> None:
     async with open_local_node(tmp_path) as node:
-        await fill(node, 1, 2, 3)
+        await node.receive_groups(1, 2, 3)
         client = node.client()
         where = {
             e.group.group_id: (e.network, f"signed by {e.connection}")

@@ -96,7 +96,7 @@ class Schedule:
         groups = content.groups
         if author is not content.author:
             groups = self.rng.sample(groups, self.rng.randint(1, len(groups)))
-        signed = known or author.signed(author.batch(groups, sequence=1))
+        signed = known or author.sign(*groups, sequence=1)
         verdict = await self.judge(node, signed)
         if author.peer_id in content.twice:
             assert verdict is Reason.EQUIVOCATION
@@ -110,12 +110,12 @@ class Schedule:
             if author.peer_id in self.content.twice:
                 author.sequence += 1
                 withdrawn = self.content.sent[author.peer_id].batch.groups
-                await self.judge(node, author.signed(author.batch(withdrawn)))
+                await self.judge(node, author.sign(*withdrawn))
 
     async def twice(self, node: LocalNode) -> None:
         guilty = self.rng.choice(self.content.copiers)
         if guilty.peer_id in self.content.sent:
-            other = guilty.signed(guilty.batch([make.group(9_999)], sequence=1))
+            other = guilty.sign(9_999, sequence=1)
             assert await self.judge(node, other) is Reason.EQUIVOCATION
             self.content.twice.add(guilty.peer_id)
 

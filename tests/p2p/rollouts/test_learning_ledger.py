@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.learning import Lately, LearntFrom
+from shoal_lab.simulation.parts import at_once
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.rollouts.learning_ledger import (
     FAMILY_GROUPS,
@@ -215,13 +215,8 @@ async def test_a_round_is_on_disk_within_twenty_seconds(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     ledger = LearningLedger(ME)
-
-    async def told(call: Callable[..., Any], *args: Any, limiter: Any = None) -> Any:
-        await trio.lowlevel.checkpoint()
-        return call(*args)
-
     async with trio.open_nursery() as nursery:
-        file = KeptFile(tmp_path / LEDGER_FILE, in_thread=told)  # type: ignore[arg-type]
+        file = KeptFile(tmp_path / LEDGER_FILE, in_thread=at_once)
         await nursery.start(keep_ledger, ledger, file)
         await trio.sleep(1)
         ledger.take(1, [group()], now_ms=NOW_MS)

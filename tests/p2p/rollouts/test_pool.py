@@ -13,16 +13,16 @@ import trio
 from shoal_p2p.buffer.types import BufferEntry
 from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
 from shoal_p2p.fetch.shelf import Shelf
-from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.rollouts import pool as pool_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
 from shoal_p2p.store.statements import External
-from shoal_p2p.store.store import StoreError, StoreFault
+from shoal_p2p.store.store import StoreError
 from shoal_wire.digests import batch_id as id_of
 from shoal_wire.digests import group_id
-from shoal_wire.types import BatchId, GroupId, PeerId, SignedBatch
+from shoal_wire.types import BatchId, GroupId, PeerId, RolloutGroup
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
+from tests.support.doubles.store import full_disk
 from tests.support.local_node import LocalNode, open_local_node, wall_ms
 from tests.support.nodes import until
 from tests.wire.envelope_mutations import other_spellings
@@ -39,6 +39,15 @@ def author() -> make.Author:
     return make.Author(MANIFEST, now_ms=wall_ms())
 
 
+def many_groups(rng: random.Random, first: int) -> list[RolloutGroup]:
+    """Return up to 256 groups, of up to 256 completions, 4,096 in all at the most."""
+    most = rng.choice([2, 8, 64, 256])
+    return [
+        make.group(first + index, texts=["7"] * rng.randint(2, most))
+        for index in range(rng.randint(1, min(256, 4096 // most)))
+    ]
+
+
 def external_ids(node: LocalNode) -> set[GroupId]:
     return {entry.group.group_id for entry in node.buffer.residents()}
 
@@ -51,17 +60,22 @@ def all_here(node: LocalNode) -> list[BufferEntry]:
     return [*node.buffer.residents(), *node.buffer.own_groups()]
 
 
-def batch(of: make.Author, *numbers: int, **changes: object) -> SignedBatch:
-    return of.signed(of.batch([make.group(number) for number in numbers], **changes))
+class Notes:
+    """A keeper that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def notice(self, event: Event) -> None:
+        self.events.append(event)
 
 
 async def test_a_restart_brings_back_own_and_other_groups_with_their_age(tmp_path: Path) -> None:
     ann = author()
-    signed = batch(ann, 1, 2)
+    signed = ann.sign(1, 2)
     async with start(tmp_path) as node:
         await node.receive(signed)
-        own = await node.outbox.accept(make.publish([make.group(7)]))
-        node.pool.keep_own(own.signed)
+        await node.share(make.group(7))
         before = node.buffer.stats(trio.current_time())
         received = [item.received_at for item in all_here(node)]
         assert node.pool.groups_received == 2
@@ -83,7 +97,7 @@ async def test_a_damaged_row_costs_only_itself(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ann = author()
-    good, damaged = batch(ann, 1), batch(ann, 2)
+    good, damaged = ann.sign(1), ann.sign(2)
     async with start(tmp_path) as node:
         await node.receive(good)
         torn = damaged.envelope[:-5]
@@ -97,10 +111,10 @@ async def test_what_an_earlier_version_kept_of_reserved_questions_is_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ann = author()
-    reserved = ann.signed(ann.batch([make.group(of=make.task(1, seed=3)), make.group(2)]))
+    reserved = ann.sign(make.group(of=make.task(1, seed=3)), 2)
     async with start(tmp_path) as node:
         await node.receive(reserved)
-        await node.receive(batch(ann, 4))
+        await node.receive(ann.sign(4))
     async with start(tmp_path) as node:
         assert external_ids(node) == {group_id(make.group(4))}
         # Nor is it given to others: they would reject it.
@@ -111,8 +125,8 @@ async def test_what_an_earlier_version_kept_of_reserved_questions_is_left_out(
 
 async def test_batches_of_a_swarm_that_was_left_stay_out(tmp_path: Path) -> None:
     async with start(tmp_path) as node:
-        await node.receive(batch(author(), 1))
-        await node.outbox.accept(make.publish([make.group(7)]))
+        await node.receive(author().sign(1))
+        await node.share(make.group(7))
     other = open_local_node(tmp_path, identity=ME, manifest=make.swarm("another"))
     async with other as node:
         assert node.buffer.stats(0.0).groups == 0
@@ -122,17 +136,14 @@ async def test_batches_of_a_swarm_that_was_left_stay_out(tmp_path: Path) -> None
 
 async def test_both_batches_of_a_double_signer_are_gone_for_good(tmp_path: Path) -> None:
     ann = author()
-    first, second = batch(ann, 1, 2, sequence=5), batch(ann, 3, sequence=5)
-    innocent = batch(ann, 4, sequence=6)
-    pair = Equivocation(
-        publisher=ann.peer_id, sequence=5, first=first.batch_id, second=second.batch_id
-    )
+    first, second = ann.sign(1, 2, sequence=5), ann.sign(3, sequence=5)
+    innocent = ann.sign(4, sequence=6)
     async with start(tmp_path) as node:
         for signed in (first, innocent):
             await node.receive(signed)
         leased = node.pool.lease("trainer", 1, lease_seconds=60.0)
         assert len(leased) == 1
-        await node.pool.withdraw(pair, second.envelope)
+        await node.withdraw(first, second)
         kept = external_ids(node)
         assert len(kept) == 1
         (evidence,) = await node.store.evidence()
@@ -150,16 +161,16 @@ async def test_evidence_that_is_a_copy_in_other_bytes_convicts_nobody(
 ) -> None:
     """As an earlier version kept it: one batch, and what anybody could make of it."""
     ann, bob = author(), author()
-    honest = batch(ann, 1, sequence=5)
+    honest = ann.sign(1, sequence=5)
     copy = next(iter(other_spellings(honest.envelope).values()))
-    guilty = batch(bob, 2, sequence=5), batch(bob, 3, sequence=5)
+    guilty = bob.sign(2, sequence=5), bob.sign(3, sequence=5)
     async with start(tmp_path) as node:
         await node.receive(honest)
         await node.store.add_equivocation(ann.peer_id, 5, honest.batch_id, copy)
         # Of the other only the second half came to disk, after this version had opened both.
         await node.store.add_equivocation(bob.peer_id, 5, guilty[0].batch_id, guilty[1].envelope)
         # A copy that came first has been kept as a batch, too.
-        other = batch(ann, 4, sequence=6)
+        other = ann.sign(4, sequence=6)
         torn = next(iter(other_spellings(other.envelope).values()))
         await node.store.add_all([(id_of(torn), ann.peer_id, 6, torn, wall_ms(), None)])
     async with start(tmp_path) as node:
@@ -175,14 +186,11 @@ async def test_evidence_that_is_a_copy_in_other_bytes_convicts_nobody(
 async def test_consumed_is_on_disk_first_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*_: object) -> None:
-        raise StoreError(StoreFault.FULL, "disk full")
-
     async with start(tmp_path) as node:
-        await node.receive(batch(author(), 1, 2))
+        await node.receive(author().sign(1, 2))
         ids = sorted(external_ids(node))
         with monkeypatch.context() as patch:
-            patch.setattr(node.store, "consume", fail)
+            patch.setattr(node.store, "consume", full_disk)
             with pytest.raises(StoreError):
                 await node.pool.settle("trainer", ids[:1], ids[1:])
         assert external_ids(node) == set(ids)
@@ -190,39 +198,33 @@ async def test_consumed_is_on_disk_first_or_not_at_all(
         assert external_ids(node) == set(ids[1:])
     async with start(tmp_path) as node:
         assert external_ids(node) == set(ids[1:])
-        await node.receive(batch(author(), 1))
+        await node.receive(author().sign(1))
         assert external_ids(node) == set(ids[1:])
 
 
 async def test_a_full_disk_keeps_others_groups_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*_: object) -> None:
-        raise StoreError(StoreFault.FULL, "disk full")
-
     async with start(tmp_path) as node:
         notes = Notes()
         node.pool._keepers = (notes,)
-        monkeypatch.setattr(node.store, "add_all", fail)
-        await node.receive(batch(author(), 1))
+        monkeypatch.setattr(node.store, "add_all", full_disk)
+        await node.receive(author().sign(1))
         assert node.buffer.ready() == 1
         assert [type(event) for event in notes.events] == [NewGroups], "others cannot have it"
 
 
 async def test_what_is_withdrawn_while_others_are_kept_is_not_written(tmp_path: Path) -> None:
     ann, bob, notes = author(), author(), Notes()
-    first, second = batch(ann, 1, sequence=5), batch(ann, 2, sequence=5)
-    others = [batch(bob, 10 + number, sequence=1 + number) for number in range(4)]
-    pair = Equivocation(
-        publisher=ann.peer_id, sequence=5, first=first.batch_id, second=second.batch_id
-    )
+    first, second = ann.sign(1, sequence=5), ann.sign(2, sequence=5)
+    others = [bob.sign(10 + number, sequence=1 + number) for number in range(4)]
     async with start(tmp_path) as node:
         node.pool._keepers = (notes,)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(node.pool.keep_all, [first, *others])
             while len(external_ids(node)) < 3:
                 await trio.lowlevel.checkpoint()
-            await node.pool.withdraw(pair, second.envelope)
+            await node.withdraw(first, second)
         await node.pool.write_all()
         kept = [event.signed for event in notes.events if isinstance(event, BatchKept)]
         assert sorted(one.batch_id for one in kept) == sorted(one.batch_id for one in others)
@@ -244,7 +246,7 @@ async def test_what_comes_within_half_a_second_shares_a_transaction(tmp_path: Pa
             await add_all(rows)
 
         node.store.add_all = counted
-        came = [batch(ann, number, sequence=number) for number in (1, 2, 3)]
+        came = [ann.sign(number, sequence=number) for number in (1, 2, 3)]
         for signed in came:
             await node.pool.keep_all([signed])
         assert len(external_ids(node)) == 3
@@ -253,13 +255,13 @@ async def test_what_comes_within_half_a_second_shares_a_transaction(tmp_path: Pa
         assert (on_disk(), writes) == ([one.batch_id for one in came], [3])
         # Many bytes do not wait: others may pull them.
         texts = [random.Random(number).randbytes(40_000).hex() for number in range(2)]
-        large = ann.signed(ann.batch([make.group(9, texts)], sequence=9))
+        large = ann.sign(make.group(9, texts), sequence=9)
         await node.pool.keep_all([large])
         assert on_disk()[-1] == large.batch_id
 
 
 async def test_a_node_that_ends_in_order_has_written_what_came(tmp_path: Path) -> None:
-    signed = batch(author(), 1)
+    signed = author().sign(1)
     async with start(tmp_path) as node:
         await node.pool.keep_all([signed])
         await node.live.close()
@@ -287,13 +289,9 @@ async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> No
         node.pool._keepers = (Watching(),)
         nursery.start_soon(take_turns)
         for number in range(60):
-            most = rng.choice([2, 8, 64, 256])
-            groups = [
-                make.group(1000 * number + index, texts=["7"] * rng.randint(2, most))
-                for index in range(rng.randint(1, min(256, 4096 // most)))
-            ]
+            groups = many_groups(rng, 1000 * number)
             taken.clear()
-            signed = ann.signed(ann.batch(groups))
+            signed = ann.sign(*groups)
             await node.pool._buffered(signed, groups, trio.current_time(), None)
             assert sum(groups_at_once for _, groups_at_once, _ in taken) == len(groups)
             for _, groups_at_once, completions in taken:
@@ -305,16 +303,6 @@ async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> No
         nursery.cancel_scope.cancel()
 
 
-class Notes:
-    """A keeper that writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def notice(self, event: Event) -> None:
-        self.events.append(event)
-
-
 class Broken:
     """A keeper with a fault."""
 
@@ -324,13 +312,12 @@ class Broken:
 
 async def test_keepers_hear_of_groups_batches_and_withdrawals(tmp_path: Path) -> None:
     ann, notes = author(), Notes()
-    signed = batch(ann, 1, 2, sequence=5)
+    signed = ann.sign(1, 2, sequence=5)
     async with start(tmp_path) as node:
         node.pool._keepers = (notes,)
         await node.receive(signed)
-        own = await node.outbox.accept(make.publish([make.group(7)]))
-        node.pool.keep_own(own.signed)
-        await node.receive(batch(ann, 1, sequence=6))
+        own = await node.share(make.group(7))
+        await node.receive(ann.sign(1, sequence=6))
         new, kept, own_new, own_kept, known_kept = notes.events
         assert isinstance(new, NewGroups)
         assert [group.group for group in new.groups] == list(signed.batch.groups)
@@ -342,10 +329,7 @@ async def test_keepers_hear_of_groups_batches_and_withdrawals(tmp_path: Path) ->
         assert (own_kept.signed, own_kept.own) == (own.signed, True)
         # Its only group is here already: the batch is kept, but nothing in it is new.
         assert isinstance(known_kept, BatchKept)
-        pair = Equivocation(
-            publisher=ann.peer_id, sequence=5, first=signed.batch_id, second=own.batch_id
-        )
-        await node.pool.withdraw(pair, b"second")
+        await node.withdraw(signed, ann.sign(3, sequence=5))
         assert notes.events[5:] == [BatchWithdrawn(batch_id=signed.batch_id)]
 
 
@@ -355,7 +339,7 @@ async def test_one_keepers_fault_costs_the_others_nothing(
     notes = Notes()
     async with start(tmp_path) as node:
         node.pool._keepers = (Broken(), notes)
-        await node.receive(batch(author(), 1))
+        await node.receive(author().sign(1))
         assert node.buffer.ready() == 1
         assert len((await node.store.load()).batch_ids) == 1
     assert [type(event) for event in notes.events] == [NewGroups, BatchKept]
@@ -367,9 +351,8 @@ async def test_a_batch_stays_on_disk_as_long_as_its_groups_are_here_or_shown(
 ) -> None:
     monkeypatch.setattr(pool_module, "_SERVED_MS", 0)
     async with start(tmp_path) as node:
-        own = await node.outbox.accept(make.publish([make.group(7)]))
-        node.pool.keep_own(own.signed)
-        await node.receive(batch(author(), 1))
+        await node.share(make.group(7))
+        await node.receive(author().sign(1))
         with trio.fail_after(20):
             await node.outbox.drained()
         monkeypatch.setattr(node.store, "wall_ms", lambda: wall_ms() + 1000)
@@ -384,9 +367,8 @@ async def test_a_batch_stays_on_disk_as_long_as_its_groups_are_here_or_shown(
 async def test_the_trainers_rewards_of_own_groups_are_a_measure_for_others(tmp_path: Path) -> None:
     ann = author()
     async with start(tmp_path) as node:
-        await node.receive(batch(ann, 1))
-        own = await node.outbox.accept(make.publish([make.group(7)]))
-        node.pool.keep_own(own.signed)
+        await node.receive(ann.sign(1))
+        await node.share(make.group(7))
         (mine,), (theirs,) = own_ids(node), external_ids(node)
         told: list[tuple[GroupId, PeerId, str, bool]] = []
 
@@ -406,9 +388,8 @@ async def test_the_trainers_rewards_of_own_groups_are_a_measure_for_others(tmp_p
 
 async def test_nobody_gets_credit_for_sending_what_this_node_made(tmp_path: Path) -> None:
     async with start(tmp_path) as node:
-        own = await node.outbox.accept(make.publish([make.group(7)]))
-        node.pool.keep_own(own.signed)
+        await node.share(make.group(7))
     async with start(tmp_path) as node:
-        await node.receive(batch(author(), 7, 8))
+        await node.receive(author().sign(7, 8))
         assert len(external_ids(node)) == 1
         assert not external_ids(node) & set(own_ids(node))

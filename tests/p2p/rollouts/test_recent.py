@@ -13,8 +13,7 @@ from tests.support import factories as make
 
 
 def groups(author: make.Author, count: int) -> list:
-    signed = author.signed(author.batch([make.group(number) for number in range(count)]))
-    return list(published_groups(signed))
+    return list(published_groups(author.sign(*range(count))))
 
 
 def test_following_shows_each_group_once_and_the_newest_when_there_are_too_many() -> None:
@@ -48,7 +47,7 @@ def test_it_holds_no_more_bytes_than_its_bound_whatever_the_groups_weigh() -> No
         before, _ = tracemalloc.get_traced_memory()
         for number in range(80):
             texts = [f"{number} {n} 🐟" + 30_000 * "x" for n in range(16)]
-            for group in published_groups(ann.signed(ann.batch([make.group(number, texts=texts)]))):
+            for group in published_groups(ann.sign(make.group(number, texts=texts))):
                 ring.add(group)
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
@@ -70,9 +69,7 @@ def test_no_groups_push_it_over_its_bound(sizes: list[tuple[int, int, int, bool]
     ring, ann = RecentRollouts(capacity=5), make.Author()
     for number, count, length, wide in sizes:
         text = ("🐟" if wide else "") + length * "x"
-        for group in published_groups(
-            ann.signed(ann.batch([make.group(number, texts=[text or "x"] * count)]))
-        ):
+        for group in published_groups(ann.sign(make.group(number, texts=[text or "x"] * count))):
             ring.add(group)
         held = ring.after(0, limit=99)
         assert len(held) <= 5

@@ -14,14 +14,14 @@ import trio
 
 from shoal_p2p.events import Event, NewGroups
 from shoal_p2p.fetch.exchange import RolloutExchange
-from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
+from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.member import Member
 from shoal_p2p.rollouts import reopening as reopening_module
 from shoal_p2p.rollouts import restoring as restoring_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP, RolloutPool
 from shoal_p2p.rollouts.recent import RecentRollouts
 from shoal_wire.types import GroupId, PeerId
-from tests.p2p.rollouts.test_pool import author, batch, external_ids, start
+from tests.p2p.rollouts.test_pool import author, external_ids, many_groups, start
 from tests.support import factories as make
 from tests.support.local_node import LocalNode
 
@@ -41,30 +41,17 @@ async def test_others_have_turns_while_what_is_on_disk_is_put_back(
 ) -> None:
     """Random batches of up to 256 groups, or of up to 256 completions, others' and own."""
     rng, ann = random.Random(3), author()
-    made = []
-    for number in range(24):
-        most = rng.choice([2, 8, 64, 256])
-        made.append(
-            [
-                make.group(1000 * number + index, texts=["7"] * rng.randint(2, most))
-                for index in range(rng.randint(1, min(256, 4096 // most)))
-            ]
-        )
-    second = batch(ann, 7, sequence=999)
+    made = [many_groups(rng, 1000 * number) for number in range(24)]
+    first, second = ann.sign(5, sequence=999), ann.sign(7, sequence=999)
     async with start(tmp_path) as node:
         for number, groups in enumerate(made):
             if number % 8:
-                await node.receive(ann.signed(ann.batch(groups)))
+                await node.receive(ann.sign(*groups))
             else:
-                own = await node.outbox.accept(make.publish(groups, key=b"%d" % number))
-                node.pool.keep_own(own.signed)
+                await node.share(*groups, key=b"%d" % number)
         await node.pool.settle("trainer", sorted(external_ids(node))[:100], ())
-        first = batch(ann, 5, sequence=999)
         await node.receive(first)
-        pair = Equivocation(
-            publisher=ann.peer_id, sequence=999, first=first.batch_id, second=second.batch_id
-        )
-        await node.pool.withdraw(pair, second.envelope)
+        await node.withdraw(first, second)
         here = external_ids(node)
     turns, in_steps, loop = Turns(), dict[int, list[int]](), threading.get_ident()
     notice = RecentRollouts.notice
@@ -157,9 +144,9 @@ def brought(node: LocalNode) -> set[tuple[PeerId, str, str, bool]]:
 async def test_who_brought_a_batch_and_by_which_network_outlives_a_restart(tmp_path: Path) -> None:
     ann, bob, carrier = author(), author(), make.fresh_identity().peer_id
     async with start(tmp_path) as node:
-        await node.receive(batch(ann, 1, 2))
+        await node.receive(ann.sign(1, 2))
         node.pool._network_of = lambda _peer: "10.1.2.0/24"
-        passed_on = batch(bob, 3)
+        passed_on = bob.sign(3)
         await node.receive(replace(passed_on, brought_by=carrier))
         before = brought(node)
     assert before == {
@@ -174,16 +161,12 @@ async def test_who_brought_a_batch_and_by_which_network_outlives_a_restart(tmp_p
 async def test_a_copy_on_disk_replaces_what_left_as_who_brought_it(tmp_path: Path) -> None:
     """Also where that peer has gone meanwhile, and its network cannot be asked for any more."""
     thief, ann, carrier = author(), author(), make.fresh_identity().peer_id
-    stolen, honest = batch(thief, 1, sequence=5), batch(ann, 1)
+    stolen, honest = thief.sign(1, sequence=5), ann.sign(1)
     async with start(tmp_path) as node:
         await node.receive(stolen)
         node.pool._network_of = lambda _peer: "10.1.2.0/24"
         await node.pool.keep_all([replace(honest, brought_by=carrier)])
         node.pool._network_of = lambda _peer: ""
-        second = batch(thief, 9, sequence=5)
-        pair = Equivocation(
-            publisher=thief.peer_id, sequence=5, first=stolen.batch_id, second=second.batch_id
-        )
-        await node.pool.withdraw(pair, second.envelope)
+        await node.withdraw(stolen, thief.sign(9, sequence=5))
         await node.pool._replace_what_left()
         assert brought(node) == {(ann.peer_id, "10.1.2.0/24", carrier, False)}

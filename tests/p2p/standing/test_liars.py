@@ -85,8 +85,9 @@ class Swarm:
             self._next += 1
             groups.append(make.group(self._next, (f"{name}", f"{self._next}")))
             self._earned[group_id(groups[-1])] = skill(self._rng)
-        signed = author.signed(author.batch(groups))
-        await self._node.receive(replace(signed, brought_by=PeerId(by) if by else None))
+        await self._node.receive(
+            replace(author.sign(*groups), brought_by=PeerId(by) if by else None)
+        )
 
     async def start(self, *, own_groups: int = 1000) -> None:
         """Connect the trainer and publish all own groups; each round reports some of them."""

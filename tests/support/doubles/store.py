@@ -15,9 +15,14 @@ import trio
 from shoal_lab.simulation.parts import UnflushedStore, at_once
 from shoal_p2p.parts import wall_ms as real_wall_ms
 from shoal_p2p.store.store import Store
-from shoal_p2p.store.types import StoreLimits
+from shoal_p2p.store.types import StoreError, StoreFault, StoreLimits
 from shoal_wire.types import PeerId
 from tests.support.doubles.identities import fresh_identity
+
+
+async def full_disk(*_: object) -> None:
+    """Refuse as a store does on a full disk; put it in the place of one of its methods."""
+    raise StoreError(StoreFault.FULL, "disk full")
 
 
 @asynccontextmanager
