@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+
+import trio
 
 from shoal_p2p.gossip.gossip import Libp2pGossip
 from shoal_p2p.net.host import HostSettings, Libp2pHost
+from shoal_wire.digests import batch_id
 from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_codec import decode_query, encode_answer
-from shoal_wire.rollout_messages import Answer, BatchRef, Query
-from shoal_wire.types import PeerId, SignedBatch
+from shoal_wire.rollout_messages import (
+    Answer,
+    BatchRef,
+    BatchRefusalReason,
+    Chunk,
+    ChunkQuery,
+    Envelopes,
+    Listing,
+    Query,
+    RecentQuery,
+    Refusal,
+    SinceQuery,
+    WholeQuery,
+)
+from shoal_wire.types import BatchId, PeerId, SignedBatch
 from shoal_wire.verdict import ACCEPT, Verdict
 from tests.support import factories as make
 from tests.support.doubles.gossip import RecordingWatch
 from tests.support.local_node import wall_ms
 from tests.support.nodes import LOOPBACK, until
 
-Answerer = Callable[[Query], Awaitable[Answer | bytes]]
+Answerer = Callable[[Query], Answer | bytes | None]
+"""Returns the answer to a request: bytes go out as they are, None never comes."""
+NOT_HELD = Refusal(reason=BatchRefusalReason.NOT_HELD)
+PENDING = Refusal(reason=BatchRefusalReason.PENDING)
+
+
+def answer_from(
+    query: Query, held: Mapping[BatchId, bytes], listed: Sequence[BatchRef] = ()
+) -> Answer:
+    """Return what a peer answers that holds these envelopes and lists these batches."""
+    match query:
+        case RecentQuery():
+            return Listing(batches=tuple(listed))
+        case SinceQuery():
+            return Listing(batches=tuple(r for r in listed if r.publisher == query.publisher))
+        case WholeQuery():
+            return Envelopes(envelopes=tuple(held[n] for n in query.batch_ids if n in held))
+        case ChunkQuery() if query.batch_id in held:
+            raw = held[query.batch_id]
+            return Chunk(num_bytes=len(raw), data=raw[query.offset :][: query.length])
+        case _:
+            return NOT_HELD
 
 
 class FalseProvider:
@@ -60,17 +97,25 @@ class FalseProvider:
         )
 
     def answer(self, answerer: Answerer) -> None:
-        """Answer requests by `answerer`; bytes go out as they are."""
+        """Answer requests by `answerer`."""
 
         async def handle(_peer: PeerId, raw: bytes) -> bytes:
             query = decode_query(raw)
             self.asked.append(query)
-            answer = await answerer(query)
+            answer = answerer(query)
+            if answer is None:
+                await trio.sleep_forever()
+                raise AssertionError("unreachable")
             return answer if isinstance(answer, bytes) else encode_answer(answer)
 
         self.host.set_request_handler(
             ROLLOUTS_PROTOCOL, handle, max_request_bytes=MAX_REQUEST_BYTES
         )
+
+    def gives(self, envelopes: Sequence[bytes], listed: Sequence[BatchRef] = ()) -> None:
+        """List these batches to whoever asks, and give these envelopes."""
+        held = {batch_id(envelope): envelope for envelope in envelopes}
+        self.answer(lambda query: answer_from(query, held, listed))
 
     def announcement(self, envelope: bytes, **changes: object) -> bytes:
         """Return an announcement of `envelope` under the author's next number."""
@@ -97,8 +142,6 @@ def ref_of(signed: SignedBatch) -> BatchRef:
 @asynccontextmanager
 async def open_false_provider(manifest: Manifest) -> AsyncIterator[FalseProvider]:
     """Run one."""
-    import trio
-
     provider = FalseProvider(manifest)
     async with trio.open_nursery() as nursery:
         await nursery.start(provider.host.run)

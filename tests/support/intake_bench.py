@@ -8,8 +8,8 @@ from typing import Any
 
 import trio
 
-from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
-from shoal_p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
+from shoal_p2p.intake.intake import Announcements, Intake, IntakeLimits, Receivers
+from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.intake.turns import QuestionSource
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
@@ -25,8 +25,10 @@ class IntakeBench:
         self,
         manifest: Manifest | None = None,
         *,
+        me: PeerId | None = None,
         questions: QuestionSource | None = None,
-        limits: LedgerLimits | None = None,
+        ledger: PublisherLedger | None = None,
+        announcements: Announcements | None = None,
         queue_batches: int = 256,
         lanes: Mapping[str, str] | None = None,
         **options: Any,
@@ -37,12 +39,16 @@ class IntakeBench:
         self.kept: list[SignedBatch] = []
         self.accused: list[tuple[Equivocation, bytes]] = []
         self.in_threads = 0
-        self.ledger = PublisherLedger(limits)
+        self.ledger = ledger or PublisherLedger()
         self.intake = Intake(
-            context=make.context(self.manifest, make.fresh_identity().peer_id),
+            context=make.context(self.manifest, me or make.fresh_identity().peer_id),
             questions=questions or self.fake,
             ledger=self.ledger,
-            receivers=Receivers(keep=self._keep, accuse=self._accuse),
+            receivers=Receivers(
+                keep=self._keep,
+                accuse=self._accuse,
+                announcements=announcements or Announcements(),
+            ),
             wall_ms=lambda: make.NOW_MS,
             limits=IntakeLimits(queue_batches=queue_batches, lanes=lanes or {}),
             in_thread=self.in_thread,

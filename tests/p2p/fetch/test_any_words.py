@@ -4,9 +4,9 @@ one arrives, once and as it was signed, and nobody is blamed but the stranger.""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import trio
@@ -14,47 +14,38 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_lab.simulation.parts import at_once
-from shoal_p2p.fetch.asker import RolloutAsker
+from shoal_p2p.fetch.asker import NoAnswerError, RolloutAsker
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.means import FetchMeans
 from shoal_p2p.fetch.pull_queue import PullJob
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.fetch.wanted import WantedBatches
-from shoal_p2p.intake.intake import Intake, Receivers
-from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
+from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.intake.validation import Source
-from shoal_p2p.net.request import RequestError, RequestFailure
 from shoal_wire.digests import batch_id
+from shoal_wire.limits import ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import decode_query, encode_answer
-from shoal_wire.rollout_messages import (
-    Answer,
-    BatchRef,
-    BatchRefusalReason,
-    Chunk,
-    ChunkQuery,
-    Envelopes,
-    Refusal,
-    WholeQuery,
-)
-from shoal_wire.types import BatchId, PeerId, SignedBatch
+from shoal_wire.rollout_messages import BatchRef
+from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Outcome, Verdict
 from tests.support import factories as make
-from tests.support.doubles.worker import InstantWorker
+from tests.support.doubles.host import FakeHost
 from tests.support.exchange_nodes import big_groups
-from tests.support.false_provider import ref_of
+from tests.support.false_provider import answer_from, ref_of
+from tests.support.intake_bench import IntakeBench
 from tests.wire import envelope_mutations as mutations
 
 MANIFEST = make.swarm(max_batch_bytes=4 << 20)
 ME, ANN, BOB, HOLDER, STRANGER = (make.Author(MANIFEST) for _ in range(5))
 HONEST = [
-    ANN.signed(ANN.batch([make.group(1)])),
-    ANN.signed(ANN.batch([make.group(2)])),
-    ANN.signed(ANN.batch(big_groups(10, 70_000))),
-    BOB.signed(BOB.batch([make.group(3)])),
-    BOB.signed(BOB.batch(big_groups(20, 70_000))),
+    ANN.sign(1),
+    ANN.sign(2),
+    ANN.sign(*big_groups(10, 70_000)),
+    BOB.sign(3),
+    BOB.sign(*big_groups(20, 70_000)),
 ]
-OWN = ME.signed(ME.batch([make.group(5)]))
+TRUE = {signed.batch_id: signed.envelope for signed in HONEST}
+OWN = ME.sign(5)
 NAMES = [author.peer_id for author in (ME, ANN, BOB, HOLDER, STRANGER)]
 
 
@@ -75,6 +66,8 @@ _LIES: dict[str, st.SearchStrategy[Any]] = {
     "num_groups": st.sampled_from([1, 2, 5, 256]),
     "batch_id": st.sampled_from([s.batch_id for s in [*HONEST, OWN]]),
 }
+_OWN_WORDS = ("sequence", "num_groups", "batch_id", "num_bytes")
+"""What the stranger announces as its own is described by these."""
 
 
 @st.composite
@@ -91,68 +84,35 @@ def offers(draw: st.DrawFn) -> Offer:
     return Offer(ref=replace(ref, **changes), given=given, how=how)
 
 
-@dataclass(slots=True)
-class Net:
-    """Whom the node under test can ask: one that holds all honest batches, and the stranger."""
-
-    lies: dict[BatchId, bytes] = field(default_factory=dict)
-
-    def connected_peers(self) -> frozenset[PeerId]:
-        return frozenset({HOLDER.peer_id, STRANGER.peer_id})
-
-    async def request(
-        self, peer_id: PeerId, _protocol_id: str, payload: bytes, **_how: Any
-    ) -> bytes:
-        await trio.sleep(0.01)
-        if peer_id not in self.connected_peers():
-            raise RequestError(RequestFailure.NOT_CONNECTED, "")
-        true = {signed.batch_id: signed.envelope for signed in HONEST}
-        held = self.lies if peer_id == STRANGER.peer_id else true
-        return encode_answer(_answer(decode_query(payload), held))
-
-
-def _answer(query: object, held: dict[BatchId, bytes]) -> Answer:
-    match query:
-        case WholeQuery():
-            return Envelopes(envelopes=tuple(held[n] for n in query.batch_ids if n in held))
-        case ChunkQuery() if query.batch_id in held:
-            raw = held[query.batch_id]
-            return Chunk(num_bytes=len(raw), data=raw[query.offset :][: query.length])
-        case _:
-            return Refusal(reason=BatchRefusalReason.NOT_HELD)
-
-
-class Bench:
-    """Intake and fetching of one node; who was blamed, accused, and what was kept."""
+class Bench(IntakeBench):
+    """Intake and fetching of one node, which can ask a peer that holds all honest batches, and the
+    stranger; and who was blamed."""
 
     def __init__(self) -> None:
-        self.net = Net()
-        self.kept: list[SignedBatch] = []
-        self.accused: list[Equivocation] = []
+        ledger, stats = PublisherLedger(), FetchStats()
+        wanted = WantedBatches(me=ME.peer_id, manifest=MANIFEST, ledger=ledger, stats=stats)
+        super().__init__(MANIFEST, me=ME.peer_id, ledger=ledger, announcements=wanted)
+        self.lies: dict[BatchId, bytes] = {}
         self.blamed: set[PeerId | None] = set()
-        self.ledger, stats = PublisherLedger(), FetchStats()
-        self.wanted = WantedBatches(
-            me=ME.peer_id, manifest=MANIFEST, ledger=self.ledger, stats=stats
-        )
-        self.intake = Intake(
-            context=make.context(MANIFEST, ME.peer_id),
-            questions=InstantWorker(),
-            ledger=self.ledger,
-            receivers=Receivers(keep=self._keep, accuse=self._accuse, announcements=self.wanted),
-            wall_ms=lambda: make.NOW_MS,
-            in_thread=at_once,
-        )
+        host = FakeHost(answers={ROLLOUTS_PROTOCOL: self._answer})
+        for peer in (HOLDER, STRANGER):
+            host.connect(peer.peer_id)
         means = FetchMeans(
             manifest=MANIFEST,
-            host=cast("Any", self.net),
-            asker=RolloutAsker(host=cast("Any", self.net), report=self._report, stats=stats),
-            ledger=self.ledger,
+            host=host,
+            asker=RolloutAsker(host=host, report=self._report, stats=stats),
+            ledger=ledger,
             stats=stats,
             report=self._report,
             wall_ms=lambda: make.NOW_MS,
             rng=random.Random(1),
         )
-        self.fetch = BatchFetch(means=means, wanted=self.wanted, take=self._take)
+        self.fetch = BatchFetch(means=means, wanted=wanted, take=self._take)
+
+    async def _answer(self, peer_id: PeerId, payload: bytes) -> bytes:
+        await trio.sleep(0.01)
+        held = self.lies if peer_id == STRANGER.peer_id else TRUE
+        return encode_answer(answer_from(decode_query(payload), held))
 
     async def _take(self, raw: bytes, job: PullJob, provider: PeerId) -> Verdict:
         return await self.intake.take(
@@ -164,12 +124,6 @@ class Bench:
             provider=provider,
         )
 
-    async def _keep(self, batches: Sequence[SignedBatch]) -> None:
-        self.kept += batches
-
-    async def _accuse(self, pair: Equivocation, _statement: bytes) -> None:
-        self.accused.append(pair)
-
     def _report(self, forwarder: PeerId, signer: PeerId | None, judged: Verdict) -> None:
         if judged.outcome is Outcome.REJECT:
             self.blamed |= {forwarder, signer}
@@ -177,22 +131,20 @@ class Bench:
     async def hear(self, offer: Offer) -> None:
         """Meet one offer of the stranger's."""
         me = STRANGER.peer_id
-        self.net.lies[offer.ref.batch_id] = offer.given
+        self.lies[offer.ref.batch_id] = offer.given
         match offer.how:
             case "gossip":
                 self._report(me, me, await self.intake.validate(offer.given, me, me))
             case "pull":
-                message = announcement_of(offer.ref)
+                told = {name: getattr(offer.ref, name) for name in _OWN_WORDS}
+                message = STRANGER.announcement(**told)
                 self._report(me, me, await self.intake.validate(message, me, me))
             case _:
                 await self._list(me, [offer.ref], Source(offer.how))
 
     async def _list(self, peer: PeerId, refs: list[BatchRef], source: Source) -> None:
-        try:
+        with suppress(NoAnswerError):
             await self.fetch.fetch_listed(peer, refs, source)
-        except Exception as error:
-            if type(error).__name__ != "NoAnswerError":
-                raise
 
     async def settle(self, rng: random.Random) -> None:
         """Wait for what is pulled, and hear of what is missing from who holds it, a few times."""
@@ -201,14 +153,6 @@ class Bench:
             rng.shuffle(refs)
             await self._list(HOLDER.peer_id, refs, Source.BACKFILL)
             await trio.sleep(300)
-
-
-def announcement_of(ref: BatchRef) -> bytes:
-    """The stranger says that this batch is its own."""
-    told = {
-        name: getattr(ref, name) for name in ("sequence", "num_groups", "batch_id", "num_bytes")
-    }
-    return STRANGER.announcement(**told)
 
 
 def live(told: list[Offer], seed: int) -> Bench:

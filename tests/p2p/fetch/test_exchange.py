@@ -6,9 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from shoal_p2p.events import BatchWithdrawn
 from shoal_p2p.fetch.asker import ANSWER_SECONDS
 from shoal_p2p.intake.ledger import LedgerLimits
+from shoal_p2p.node import Node
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.exchange_nodes import (
@@ -20,6 +23,7 @@ from tests.support.exchange_nodes import (
 )
 from tests.support.local_node import wall_ms
 from tests.support.nodes import until
+from tests.support.peers import INSTANT, address_of, open_peer
 
 MIB = 1 << 20
 
@@ -191,3 +195,16 @@ async def test_an_equivocator_is_found_out_by_its_announcement(tmp_path: Path) -
         await until(lambda: receiver.heard() == set())
         await until(lambda: "equivocation" in receiver.blamed(publisher.peer_id))
         assert receiver.exchange.shelf.get(first.batch_id) is None
+
+
+async def test_a_node_that_ends_at_once_has_handed_on_its_last_big_batch(tmp_path: Path) -> None:
+    big = big_groups(0, 600_000)
+    async with open_peer(Node, tmp_path / "stays", parts=INSTANT) as stays:
+        at = (address_of(stays),)
+        async with open_peer(Node, tmp_path / "leaves", parts=INSTANT, bootstrap=at) as leaves:
+            topic = leaves.member.manifest.topic(0)
+            await until(lambda: leaves.member.gossip.mesh().get(topic))
+            own = await leaves.outbox.accept(make.publish(big, key=b"last"))
+            assert own.signed is not None
+            leaves.pool.keep_own(own.signed)
+        await until(lambda: stays.buffer.stats(trio.current_time()).groups == len(big))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from shoal_p2p.fetch.pull import PullLimits
 from shoal_p2p.fetch.pull_queue import QueueLimits
@@ -17,17 +16,12 @@ from shoal_wire.limits import MAX_CHUNK_BYTES
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import (
     Answer,
-    BatchRef,
-    BatchRefusalReason,
     Chunk,
     ChunkQuery,
     Envelopes,
-    Listing,
     Query,
     RecentQuery,
-    Refusal,
     SinceQuery,
-    WholeQuery,
 )
 from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import Reason
@@ -39,10 +33,16 @@ from tests.support.exchange_nodes import (
     big_groups,
     open_node,
 )
-from tests.support.false_provider import FalseProvider, open_false_provider, ref_of
+from tests.support.false_provider import (
+    NOT_HELD,
+    PENDING,
+    FalseProvider,
+    answer_from,
+    open_false_provider,
+    ref_of,
+)
 from tests.support.nodes import until
 
-NOT_HELD = Refusal(reason=BatchRefusalReason.NOT_HELD)
 HASTY = replace(NO_BACKFILL, answer_seconds=0.4)
 
 
@@ -58,20 +58,13 @@ async def opened(
         open_node(tmp_path / "honest", manifest, settings=NO_BACKFILL) as honest,
         open_false_provider(manifest) as false,
     ):
-        false.answer(say(NOT_HELD))
+        false.gives([])
         await false.meet(victim.address, victim.peer_id)
         yield victim, honest, false
 
 
-def say(answer: Answer | bytes) -> Callable[[Query], Awaitable[Answer | bytes]]:
-    async def answerer(_query: Query) -> Answer | bytes:
-        return answer
-
-    return answerer
-
-
 def big_batch(false: FalseProvider, size: int = 700_000) -> SignedBatch:
-    return false.author.signed(false.author.batch(big_groups(0, size)))
+    return false.author.sign(*big_groups(0, size))
 
 
 async def announce_held_by(holder: ExchangeNode, false: FalseProvider, batch: SignedBatch) -> None:
@@ -80,73 +73,48 @@ async def announce_held_by(holder: ExchangeNode, false: FalseProvider, batch: Si
     await false.announce(batch.envelope, sequence=batch.batch.sequence)
 
 
-def garbage(size: int) -> Callable[[Query], Awaitable[Answer]]:
-    async def answer(query: Query) -> Answer:
-        assert isinstance(query, ChunkQuery)
-        return Chunk(num_bytes=size, data=bytes(query.length))
-
-    return answer
-
-
-def short(size: int) -> Callable[[Query], Awaitable[Answer]]:
-    async def answer(query: Query) -> Answer:
-        assert isinstance(query, ChunkQuery)
-        return Chunk(num_bytes=size, data=bytes(query.length - 1))
-
-    return answer
-
-
-def endless(size: int) -> Callable[[Query], Awaitable[Answer]]:
-    async def answer(_query: Query) -> Answer:
-        return Chunk(num_bytes=size, data=bytes(MAX_CHUNK_BYTES))
-
-    return answer
-
-
-def no_answer(_size: int) -> Callable[[Query], Awaitable[Answer | bytes]]:
-    return say(b"\xff" * 50)
-
-
-def too_long(_size: int) -> Callable[[Query], Awaitable[Answer | bytes]]:
-    return say(bytes(MAX_CHUNK_BYTES + 64 * 1024))
-
-
-def other_kind(_size: int) -> Callable[[Query], Awaitable[Answer | bytes]]:
-    return say(Envelopes(envelopes=(b"x",)))
-
-
-LIES = {
-    garbage: Reason.WRONG_OBJECT,
-    **dict.fromkeys((short, endless, no_answer, too_long, other_kind), Reason.MALFORMED_ANSWER),
+LIES: dict[str, tuple[Callable[[Any, int], Answer | bytes], Reason]] = {
+    "garbage": (
+        lambda query, size: Chunk(num_bytes=size, data=bytes(query.length)),
+        Reason.WRONG_OBJECT,
+    ),
+    "a byte too few": (
+        lambda query, size: Chunk(num_bytes=size, data=bytes(query.length - 1)),
+        Reason.MALFORMED_ANSWER,
+    ),
+    "more than was asked for": (
+        lambda _, size: Chunk(num_bytes=size, data=bytes(MAX_CHUNK_BYTES)),
+        Reason.MALFORMED_ANSWER,
+    ),
+    "no answer": (lambda *_: b"\xff" * 50, Reason.MALFORMED_ANSWER),
+    "too long": (lambda *_: bytes(MAX_CHUNK_BYTES + 64 * 1024), Reason.MALFORMED_ANSWER),
+    "another kind": (lambda *_: Envelopes(envelopes=(b"x",)), Reason.MALFORMED_ANSWER),
 }
+"""What a provider answers to a request for part of a batch of so many bytes, and its reason."""
 
 
 async def test_a_lying_provider_is_blamed_and_another_one_asked(tmp_path: Path) -> None:
     async with opened(tmp_path) as (victim, honest, _):
         await victim.host.dial(honest.address)
-        for number, (answers, reason) in enumerate(LIES.items(), start=1):
+        for number, (lie, (answer, reason)) in enumerate(LIES.items(), start=1):
             async with open_false_provider(victim.manifest) as false:
                 await false.meet(victim.address, victim.peer_id)
                 batch = big_batch(false)
-                false.answer(answers(len(batch.envelope)))
+                size = len(batch.envelope)
+                false.answer(lambda query, answer=answer, size=size: answer(query, size))
                 await announce_held_by(honest, false, batch)
                 await until(lambda number=number: victim.counts()["batches"]["pull"] == number)
-                assert victim.blamed(false.peer_id) == [reason], answers
+                assert victim.blamed(false.peer_id) == [reason], lie
                 # Once, and then no more for a long while.
-                assert len(false.asked) == (2 if answers is garbage else 1)
+                assert len(false.asked) == (2 if lie == "garbage" else 1)
         assert victim.blamed(honest.peer_id) == []
 
 
 async def test_a_stalling_provider_is_left_for_another(tmp_path: Path) -> None:
     async with opened(tmp_path, settings=HASTY) as (victim, honest, false):
         await victim.host.dial(honest.address)
-
-        async def stall(_query: Query) -> Answer:
-            await trio.sleep_forever()
-            raise AssertionError
-
         batch = big_batch(false)
-        false.answer(stall)
+        false.answer(lambda _query: None)
         await announce_held_by(honest, false, batch)
         await until(lambda: victim.counts()["batches"]["pull"] == 1)
         # Slow is no crime: it may be the network.
@@ -154,18 +122,22 @@ async def test_a_stalling_provider_is_left_for_another(tmp_path: Path) -> None:
         assert victim.counts()["failures"] == {"timeout": 1}
 
 
+def only_first(batch: SignedBatch, data: bytes) -> Callable[[Query], Answer]:
+    """Give `data` as the beginning of a batch, and nothing after that."""
+
+    def answer(query: Query) -> Answer:
+        if isinstance(query, ChunkQuery) and not query.offset:
+            return Chunk(num_bytes=len(batch.envelope), data=data[: query.length])
+        return NOT_HELD
+
+    return answer
+
+
 async def test_a_pull_goes_on_where_another_provider_stopped(tmp_path: Path) -> None:
     async with opened(tmp_path) as (victim, honest, false):
         await victim.host.dial(honest.address)
         batch = big_batch(false, 1_500_000)
-
-        async def first_chunk(query: Query) -> Answer:
-            assert isinstance(query, ChunkQuery)
-            if query.offset:
-                return NOT_HELD
-            return Chunk(num_bytes=len(batch.envelope), data=batch.envelope[: query.length])
-
-        false.answer(first_chunk)
+        false.answer(only_first(batch, batch.envelope))
         await announce_held_by(honest, false, batch)
         await until(lambda: victim.counts()["batches"]["pull"] == 1)
         assert 0 < honest.counts()["bytes_out"] < len(batch.envelope)
@@ -175,14 +147,7 @@ async def test_chunks_that_do_not_add_up_blame_nobody_who_gave_true_ones(tmp_pat
     async with opened(tmp_path) as (victim, honest, false):
         await victim.host.dial(honest.address)
         batch = big_batch(false, 1_500_000)
-
-        async def poison(query: Query) -> Answer:
-            assert isinstance(query, ChunkQuery)
-            if query.offset:
-                return NOT_HELD
-            return Chunk(num_bytes=len(batch.envelope), data=bytes(query.length))
-
-        false.answer(poison)
+        false.answer(only_first(batch, bytes(len(batch.envelope))))
         await announce_held_by(honest, false, batch)
         await until(lambda: victim.counts()["batches"]["pull"] == 1)
         assert victim.blamed(honest.peer_id) == []
@@ -200,7 +165,7 @@ async def test_who_announces_and_is_gone_is_not_blamed(tmp_path: Path) -> None:
     settings = replace(NO_BACKFILL, pull=PullLimits(max_pause_seconds=0.2))
     async with opened(tmp_path, settings=settings) as (victim, honest, false):
         await victim.meet(honest)
-        false.answer(say(Refusal(reason=BatchRefusalReason.PENDING)))
+        false.answer(lambda _query: PENDING)
         await false.announce(bytes(100_000))
         await until(lambda: victim.counts()["announced_running"] == 1)
         await false.host.disconnect(victim.peer_id)
@@ -217,13 +182,7 @@ async def test_an_announcement_of_something_else_is_its_signers_fault(
         author = other if what == "signer" else false.author
         batch = author.batch(big_groups(0, 100_000), sequence=77)
         envelope = bytes(100_000) if what == "garbage" else author.envelope(batch)
-
-        async def give(query: Query) -> Answer:
-            assert isinstance(query, ChunkQuery)
-            end = query.offset + query.length
-            return Chunk(num_bytes=len(envelope), data=envelope[query.offset : end])
-
-        false.answer(give)
+        false.gives([envelope])
         sequence = 78 if what == "number" else 77
         await false.announce(envelope, sequence=sequence)
         await until(lambda: victim.blamed(false.peer_id))
@@ -242,7 +201,7 @@ async def test_a_flood_of_announcements_stays_within_its_bounds(tmp_path: Path) 
     settings = replace(NO_BACKFILL, queue=limits)
     async with opened(tmp_path, settings=settings) as (victim, honest, false):
         await victim.meet(honest)
-        false.answer(say(Refusal(reason=BatchRefusalReason.PENDING)))
+        false.answer(lambda _query: PENDING)
         for number in range(60):
             await false.announce(b"%d" % number + bytes(1_000_000))
         await until(lambda: len(victim.verdicts) == 60)
@@ -278,23 +237,20 @@ async def test_a_false_listing_costs_who_gave_it(tmp_path: Path, lie: str) -> No
         if lie == "garbage":
             given = bytes(ref.num_bytes)
 
-        async def answer(query: Query) -> Answer:
+        def answer(query: Query) -> Answer:
             match query:
                 case RecentQuery() if lie == "shard":
                     # As if it did not know which shard a publisher is on.
-                    other = other_shard(manifest, query.shards)
-                    refs: tuple[BatchRef, ...] = (replace(ref, publisher=other),)
+                    refs = [replace(ref, publisher=other_shard(manifest, query.shards))]
                 case RecentQuery() if lie == "too many":
-                    refs = (ref,) * (query.max_batches + 1)
+                    refs = [ref] * (query.max_batches + 1)
                 case RecentQuery() if lie == "bytes":
-                    refs = (replace(ref, num_bytes=query.max_bytes + 1),)
-                case WholeQuery():
-                    return Envelopes(envelopes=(given,))
-                case SinceQuery() | ChunkQuery():
+                    refs = [replace(ref, num_bytes=query.max_bytes + 1)]
+                case SinceQuery():
                     return NOT_HELD
                 case _:
-                    refs = (ref,)
-            return Listing(batches=refs)
+                    refs = [ref]
+            return answer_from(query, {ref.batch_id: given}, refs)
 
         false.answer(answer)
         if lie == "shard":
@@ -320,17 +276,11 @@ async def test_what_a_provider_passes_on_is_judged_like_gossip(tmp_path: Path) -
         open_false_provider(manifest) as false,
     ):
         author = make.Author(manifest, now_ms=false.author.now_ms)
-        bad = author.signed(author.batch([make.group(of=make.task(1, question="forged"))]))
-        old = author.signed(author.batch(created_ms=make.NOW_MS))
-        good = author.signed(author.batch([make.group(3)]))
-        envelopes = {s.batch_id: s.envelope for s in (bad, old, good)}
-
-        async def answer(query: Query) -> Answer:
-            if isinstance(query, WholeQuery):
-                return Envelopes(envelopes=tuple(envelopes[name] for name in query.batch_ids))
-            return Listing(batches=tuple(map(ref_of, (bad, old, good))))
-
-        false.answer(answer)
+        bad = author.sign(make.group(of=make.task(1, question="forged")))
+        old = author.sign(2, created_ms=make.NOW_MS)
+        good = author.sign(3)
+        batches = (bad, old, good)
+        false.gives([one.envelope for one in batches], [ref_of(one) for one in batches])
         await false.host.dial(victim.address)
         await until(lambda: victim.heard() == {3})
         # The signer for what it signed, the provider for what it could have seen.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,11 +16,10 @@ from libp2p.peer.id import ID
 
 from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.fetch import asker as asker_module
-from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.fetch.server import RolloutServer, ServeLimits
 from shoal_p2p.fetch.shelf import Shelf
 from shoal_p2p.fetch.stats import FetchStats
-from shoal_p2p.net.host import Libp2pHost, RequestError
+from shoal_p2p.net.host import RequestError
 from shoal_p2p.net.request import RequestLimits, write_frame
 from shoal_wire.limits import MAX_ANSWER_BYTES, MAX_CHUNK_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
@@ -42,7 +39,7 @@ from shoal_wire.rollout_messages import (
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason, Verdict
 from tests.support import factories as make
-from tests.support.exchange_nodes import NO_BACKFILL, ExchangeNode, big_groups, open_node
+from tests.support.exchange_nodes import NO_BACKFILL, big_groups, open_node
 from tests.support.nodes import open_test_host
 
 ASKER = PeerId("asker")
@@ -84,7 +81,7 @@ class Desk:
     def put(self, *groups: int, author: make.Author | None = None, **changes: Any) -> BatchId:
         by = author or self.author
         by.now_ms = self.now_ms
-        signed = by.signed(by.batch([make.group(n) for n in groups or (1,)], **changes))
+        signed = by.sign(*(groups or (1,)), **changes)
         self.envelopes[signed.batch_id] = signed.envelope
         self.shelf.put(signed, received_ms=self.now_ms)
         return signed.batch_id
@@ -142,7 +139,7 @@ async def test_a_publishers_batches_above_a_number_are_listed_lowest_first() -> 
 async def test_whole_batches_come_in_the_order_asked_as_far_as_they_fit() -> None:
     desk = Desk(max_batch_bytes=4 << 20)
     small, other = desk.put(1), desk.put(2)
-    big = desk.author.signed(desk.author.batch(big_groups(10, 2 * MAX_CHUNK_BYTES)))
+    big = desk.author.sign(*big_groups(10, 2 * MAX_CHUNK_BYTES))
     desk.envelopes[big.batch_id] = big.envelope
     desk.shelf.put(big, received_ms=desk.now_ms)
     unknown = BatchId(bytes(32))
@@ -394,26 +391,6 @@ def test_any_bytes_are_answered_or_held_against_the_asker(raw: bytes) -> None:
 
 # On the wire
 
-SERVED = ROLLOUTS_PROTOCOL
-
-
-@asynccontextmanager
-async def served(
-    tmp_path: Path, settings: ExchangeSettings = NO_BACKFILL
-) -> AsyncIterator[tuple[ExchangeNode, Libp2pHost]]:
-    """A node and a stranger connected to it."""
-    async with (
-        open_node(tmp_path / "n", make.swarm(), settings=settings) as node,
-        open_test_host() as stranger,
-    ):
-        await stranger.dial(node.address)
-        yield node, stranger
-
-
-async def open_stream(stranger: Libp2pHost, node: ExchangeNode) -> Any:
-    library = cast("Any", stranger.libp2p_host)
-    return await library.new_stream(ID.from_base58(node.peer_id), [TProtocol(SERVED)])
-
 
 @pytest.mark.parametrize("reads", [True, False])
 async def test_who_does_not_send_and_who_does_not_read_is_cut_off(
@@ -427,11 +404,18 @@ async def test_who_does_not_send_and_who_does_not_read_is_cut_off(
         max_concurrent=4,
         max_concurrent_per_peer=4,
     )
-    async with served(tmp_path, replace(NO_BACKFILL, streams=streams)) as (node, stranger):
+    async with (
+        open_node(
+            tmp_path / "n", make.swarm(), settings=replace(NO_BACKFILL, streams=streams)
+        ) as node,
+        open_test_host() as stranger,
+    ):
+        await stranger.dial(node.address)
+        library, peer = cast("Any", stranger.libp2p_host), ID.from_base58(node.peer_id)
         own = await node.share(*big_groups(0, 1_500_000))
         query = ChunkQuery(batch_id=own.batch_id, offset=0, length=MAX_CHUNK_BYTES)
         for _ in range(4):
-            stream = await open_stream(stranger, node)
+            stream = await library.new_stream(peer, [TProtocol(ROLLOUTS_PROTOCOL)])
             if reads:
                 await stream.write(b"\0\0")
             else:
@@ -442,7 +426,7 @@ async def test_who_does_not_send_and_who_does_not_read_is_cut_off(
             little = encode_query(replace(query, length=1))
             try:
                 raw = await stranger.request(
-                    node.peer_id, SERVED, little, max_response_bytes=MAX_ANSWER_BYTES
+                    node.peer_id, ROLLOUTS_PROTOCOL, little, max_response_bytes=MAX_ANSWER_BYTES
                 )
             except RequestError:
                 return False

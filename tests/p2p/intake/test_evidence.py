@@ -11,8 +11,8 @@ from tests.support import factories as make
 from tests.wire.envelope_mutations import other_spellings
 
 ANN = make.Author(make.swarm())
-ONE = ANN.envelope(ANN.batch([make.group(1)], sequence=5))
-TWO = ANN.envelope(ANN.batch([make.group(2)], sequence=5))
+ONE = ANN.sign(1, sequence=5).envelope
+TWO = ANN.sign(2, sequence=5).envelope
 COPIES = other_spellings(ONE)
 
 
@@ -52,7 +52,7 @@ def test_half_a_pair_shows_nothing_unless_this_node_had_opened_the_other_half() 
 def test_batches_of_another_of_another_number_or_of_two_swarms_show_nothing() -> None:
     other = make.Author(ANN.manifest)
     elsewhere = make.Author(make.swarm("another"), identity=ANN.identity)
-    assert not shown(ONE, other.envelope(other.batch([make.group(2)], sequence=5)))
-    assert not shown(ONE, ANN.envelope(ANN.batch([make.group(2)], sequence=6)))
-    assert not shown(ONE, elsewhere.envelope(elsewhere.batch([make.group(2)], sequence=5)))
+    assert not shown(ONE, other.sign(2, sequence=5).envelope)
+    assert not shown(ONE, ANN.sign(2, sequence=6).envelope)
+    assert not shown(ONE, elsewhere.sign(2, sequence=5).envelope)
     assert not shown(b"damaged", TWO)

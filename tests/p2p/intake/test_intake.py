@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from shoal_p2p.intake.intake import WAITING_BATCHES
-from shoal_p2p.intake.ledger import Equivocation, LedgerLimits
+from shoal_p2p.intake.ledger import LedgerLimits, PublisherLedger
 from shoal_p2p.intake.validation import Source
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_wire.types import SignedBatch
@@ -26,6 +26,7 @@ class Bench(IntakeBench):
     def __init__(self, queue_batches: int = 16, **options: Any) -> None:
         super().__init__(queue_batches=queue_batches, **options)
         self.peer = make.Author(self.manifest)
+        self.reasons: list[Reason] = []
 
     async def judge(self, raw: bytes, author: make.Author | None = None) -> Reason:
         sender = (author or self.peer).peer_id
@@ -33,10 +34,14 @@ class Bench(IntakeBench):
         assert (verdict.outcome is Outcome.ACCEPT) == (verdict.reason is Reason.VALID)
         return verdict.reason
 
+    async def judge_in_turn(self, raw: bytes) -> None:
+        """Judge in a task of its own: the reason joins `reasons` when it is known."""
+        self.reasons.append(await self.judge(raw))
+
 
 async def test_a_valid_batch_is_kept_as_the_bytes_that_came() -> None:
     bench = Bench()
-    raw = bench.peer.envelope(bench.peer.batch([make.group(1), make.group(2)]))
+    raw = bench.peer.sign(1, 2).envelope
     async with bench.running():
         assert await bench.judge(raw) is Reason.VALID
         await trio.testing.wait_all_tasks_blocked()
@@ -100,57 +105,42 @@ async def test_two_copies_validated_at_once_are_kept_once() -> None:
     bench = Bench()
     bench.fake.gate = trio.Event()
     raw = bench.peer.envelope()
-    reasons: list[Reason] = []
-
-    async def judge() -> None:
-        reasons.append(await bench.judge(raw))
-
     async with bench.running():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(judge)
-            nursery.start_soon(judge)
+            nursery.start_soon(bench.judge_in_turn, raw)
+            nursery.start_soon(bench.judge_in_turn, raw)
             await trio.testing.wait_all_tasks_blocked()
             assert bench.fake.waiting == 2
             bench.fake.gate.set()
         await trio.testing.wait_all_tasks_blocked()
-    assert sorted(reasons) == [Reason.DUPLICATE, Reason.VALID]
+    assert sorted(bench.reasons) == [Reason.DUPLICATE, Reason.VALID]
     assert len(bench.kept) == 1
 
 
 async def test_two_batches_under_one_number_are_rejected_and_kept_as_evidence() -> None:
     bench = Bench()
-    first = bench.peer.signed(bench.peer.batch([make.group(1)], sequence=9))
-    second = bench.peer.signed(bench.peer.batch([make.group(2)], sequence=9))
-    third = bench.peer.signed(bench.peer.batch([make.group(3)], sequence=9))
+    first = bench.peer.sign(1, sequence=9)
+    second = bench.peer.sign(2, sequence=9)
+    third = bench.peer.sign(3, sequence=9)
     assert await bench.judge(first.envelope) is Reason.VALID
     assert await bench.judge(second.envelope) is Reason.EQUIVOCATION
     # From now on the number is burnt, for the first copy too; the pair is told once.
     assert await bench.judge(first.envelope) is Reason.EQUIVOCATION
     assert await bench.judge(third.envelope) is Reason.EQUIVOCATION
-    pair = Equivocation(
-        publisher=bench.peer.peer_id, sequence=9, first=first.batch_id, second=second.batch_id
-    )
-    assert bench.accused == [(pair, second.envelope)]
+    assert bench.accused == [(make.equivocation(first, second), second.envelope)]
     assert await bench.judge(bench.peer.envelope(bench.peer.batch(sequence=10))) is Reason.VALID
 
 
 async def test_two_batches_under_one_number_at_once_are_found_out() -> None:
     bench = Bench()
     bench.fake.gate = trio.Event()
-    envelopes = [
-        bench.peer.envelope(bench.peer.batch([make.group(number)], sequence=4)) for number in (1, 2)
-    ]
-    reasons: list[Reason] = []
-
-    async def judge(raw: bytes) -> None:
-        reasons.append(await bench.judge(raw))
-
+    envelopes = [bench.peer.sign(number, sequence=4).envelope for number in (1, 2)]
     async with trio.open_nursery() as nursery:
         for raw in envelopes:
-            nursery.start_soon(judge, raw)
+            nursery.start_soon(bench.judge_in_turn, raw)
         await trio.testing.wait_all_tasks_blocked()
         bench.fake.gate.set()
-    assert sorted(reasons) == [Reason.EQUIVOCATION, Reason.VALID]
+    assert sorted(bench.reasons) == [Reason.EQUIVOCATION, Reason.VALID]
     assert len(bench.accused) == 1
 
 
@@ -159,7 +149,7 @@ async def test_the_first_of_a_pair_is_not_kept_even_if_it_still_waits() -> None:
     honest = bench.peer.envelope(bench.peer.batch(sequence=1))
     assert await bench.judge(honest) is Reason.VALID
     for number in (1, 2):
-        raw = bench.peer.envelope(bench.peer.batch([make.group(number)], sequence=2))
+        raw = bench.peer.sign(number, sequence=2).envelope
         await bench.judge(raw)
     async with bench.running():
         await trio.testing.wait_all_tasks_blocked()
@@ -177,12 +167,12 @@ async def test_an_invalid_batch_does_not_shadow_the_true_one() -> None:
 async def test_a_quota_that_others_have_used_up_is_not_the_publishers_offence() -> None:
     """A replay of what it said to others, all at once: then it comes itself, within its pace."""
     limits = LedgerLimits(groups_per_second=1.0, burst_groups=4.0)
-    bench = Bench(limits=limits, queue_batches=64)
+    bench = Bench(ledger=PublisherLedger(limits), queue_batches=64)
     stranger = make.Author(bench.manifest)
     for number in range(4):
-        raw = bench.peer.envelope(bench.peer.batch([make.group(number)]))
+        raw = bench.peer.sign(number).envelope
         await bench.intake.validate(raw, bench.peer.peer_id, stranger.peer_id)
-    over = [bench.peer.envelope(bench.peer.batch([make.group(n)])) for n in range(4, 20)]
+    over = [bench.peer.sign(n).envelope for n in range(4, 20)]
     verdict = await bench.intake.validate(over[0], bench.peer.peer_id, stranger.peer_id)
     assert verdict.reason is Reason.OVER_QUOTA
     reasons = [await bench.judge(raw) for raw in over[1:]]
@@ -192,7 +182,7 @@ async def test_a_quota_that_others_have_used_up_is_not_the_publishers_offence() 
 
 async def test_a_full_queue_ignores_and_takes_the_batch_later() -> None:
     bench = Bench(queue_batches=2)
-    envelopes = [bench.peer.envelope(bench.peer.batch([make.group(number)])) for number in range(3)]
+    envelopes = [bench.peer.sign(number).envelope for number in range(3)]
     assert [await bench.judge(raw) for raw in envelopes] == [
         Reason.VALID,
         Reason.VALID,
@@ -211,28 +201,20 @@ async def test_a_message_waits_unopened_while_many_batches_wait_for_the_buffer(
 ) -> None:
     """So it costs nothing if it has to come again, and its sender is not read meanwhile."""
     bench = Bench(queue_batches=256)
-    *first, last = [
-        bench.peer.envelope(bench.peer.batch([make.group(number)]))
-        for number in range(WAITING_BATCHES + 1)
-    ]
+    *first, last = [bench.peer.sign(number).envelope for number in range(WAITING_BATCHES + 1)]
     assert {await bench.judge(raw) for raw in first} == {Reason.VALID}
     asked = bench.fake.num_asked
     with trio.move_on_after(3600) as wait:
         await bench.judge(last)
     assert wait.cancelled_caught
     assert bench.fake.num_asked == asked
-    reasons: list[Reason] = []
-
-    async def judge() -> None:
-        reasons.append(await bench.judge(last))
-
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(judge)
+        nursery.start_soon(bench.judge_in_turn, last)
         await trio.sleep(0.5)
-        assert not reasons
+        assert not bench.reasons
         async with bench.running():
             await trio.sleep(0.5)
-            assert reasons == [Reason.VALID]
+            assert bench.reasons == [Reason.VALID]
 
 
 async def test_messages_wait_until_it_is_known_what_is_on_disk(
@@ -241,29 +223,25 @@ async def test_messages_wait_until_it_is_known_what_is_on_disk(
     """Else the second batch under a number would count as the first."""
     is_open = trio.Event()
     bench = Bench(is_open=is_open)
-    first = bench.peer.signed(bench.peer.batch([make.group(1)], sequence=5))
-    second = bench.peer.envelope(bench.peer.batch([make.group(2)], sequence=5))
-    reasons: list[Reason] = []
-
-    async def judge() -> None:
-        reasons.append(await bench.judge(second))
-
+    first = bench.peer.sign(1, sequence=5)
+    second = bench.peer.sign(2, sequence=5).envelope
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(judge)
+        nursery.start_soon(bench.judge_in_turn, second)
         await trio.sleep(1.0)
-        assert not reasons
+        assert not bench.reasons
         bench.ledger.remember(bench.peer.peer_id, 5, first.batch_id, trio.current_time())
         is_open.set()
-    assert reasons == [Reason.EQUIVOCATION]
+    assert bench.reasons == [Reason.EQUIVOCATION]
     assert len(bench.accused) == 1
 
 
 async def test_a_relay_takes_an_announcement_for_its_batch() -> None:
-    bench = Bench(limits=LedgerLimits(groups_per_second=1.0, burst_groups=3.0))
+    limits = LedgerLimits(groups_per_second=1.0, burst_groups=3.0)
+    bench = Bench(ledger=PublisherLedger(limits))
 
     def announced(groups: int) -> bytes:
-        batch = bench.peer.batch([make.group(n) for n in range(groups)])
-        return bench.peer.announcement(bench.peer.envelope(batch), num_groups=groups)
+        batch = bench.peer.sign(*range(groups))
+        return bench.peer.announcement(batch.envelope, num_groups=groups)
 
     first = announced(2)
     assert await bench.judge(first) is Reason.VALID

@@ -135,7 +135,7 @@ def test_an_inline_question_must_be_the_one_that_is_named() -> None:
 
 
 def test_every_group_carries_where_it_came_from() -> None:
-    signed = PEER.signed(PEER.batch([make.group(1), make.group(2)], round=9))
+    signed = PEER.sign(1, 2, round=9)
     made = published_groups(signed)
     assert [group.group for group in made] == list(signed.batch.groups)
     for group in made:
