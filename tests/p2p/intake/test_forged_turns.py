@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,10 @@ from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
 from shoal_wire.types import Completion, FinishReason, PublishedGroup, RolloutGroup, Task
 from tests.p2p.buffer.entries import limits
 from tests.support import factories as make
-from tests.support.running_node import RunningNode
-from tests.tasks.games import GUESS, game_family, game_file
+from tests.tasks.games import GUESS, game_family
 
 CASES = 150
 """Forged groups at the pure level, of four to seven games each."""
-"""Forged groups that a whole node takes in, with its own worker process."""
 MAX_TURNS = 5
 FIRST = "Guess a number from 1 to 6."
 SEEDS = 40
@@ -208,10 +206,3 @@ def test_no_honest_game_is_refused_or_changed(folder: Path) -> None:
         for one in group.completions:
             play = tasks.play(group.task.seed, 0, split_messages(one.text))
             assert earned(tasks, group.task, one) == play.reward
-
-
-@pytest.fixture(scope="module")
-def node(folder: Path) -> Iterator[RunningNode]:
-    file = str(game_file(folder, max_turns=MAX_TURNS))
-    with RunningNode(folder / "node", task_file=(file,)) as running:
-        yield running
