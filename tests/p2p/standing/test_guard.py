@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -129,8 +130,6 @@ class Aged:
 
     def connections(self) -> list[Any]:
         """All connections, all but the newest an hour old."""
-        from dataclasses import replace
-
         found = self._host.connections()
         return [replace(c, opened_s=3600.0 + c.opened_s) for c in found[:-1]] + [found[-1]]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,21 @@ HOUR_MS = 3_600_000
 def misbehave(reputation: Reputation, peer: PeerId, now: float) -> None:
     for _ in range(3):
         reputation.board.charge(peer, Cause.SIGNED_HEAVY, now)
+
+
+def teach(
+    reputation: Reputation, *, useful: Sequence[PeerId], useless: Sequence[PeerId], now: float
+) -> None:
+    """Report sixty groups of each of these."""
+    for number, peer in itertools.product(range(60), (*useful, *useless)):
+        reputation.sampling.report(
+            GroupId(f"{peer}{number}".encode()),
+            publisher=peer,
+            family="sums",
+            rewards=(0.0, 1.0 if peer in useful else 0.0),
+            own=peer == ME,
+            now=now,
+        )
 
 
 def again(reputation: Reputation, *, now: float, later_ms: int = 0) -> Reputation:
@@ -113,16 +130,7 @@ def test_useful_peers_rank_above_idle_ones_and_useless_ones_do_not() -> None:
             reputation.board.judge(
                 verdict(Reason.VALID), signer=peer, forwarder=peer, now=float(second)
             )
-    for number in range(40):
-        for peer, rewards in ((ME, (0.0, 1.0)), (ANN, (0.0, 1.0)), (EVE, (0.0, 0.0))):
-            reputation.sampling.report(
-                GroupId(f"{peer}{number}".encode()),
-                publisher=peer,
-                family="sums",
-                rewards=rewards,
-                own=peer == ME,
-                now=100.0,
-            )
+    teach(reputation, useful=(ME, ANN), useless=(EVE,), now=100.0)
     ann, bob, eve = (reputation.rank(peer, 100.0) for peer in (ANN, BOB, EVE))
     assert ann > 1.0 > eve >= bob == 0.0
     assert eve < 0.1, "flooding with garbage earns no rank"
@@ -154,6 +162,9 @@ def test_a_clock_that_went_back_keeps_a_ban_no_longer_than_it_was() -> None:
     assert back.banned_for(EVE, 5.0) == BAN_SECONDS
 
 
+_SAVED = b'{"version": 1, "saved_ms": %s, "blocked": %s, "protected": [], "peers": %s}'
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -165,20 +176,10 @@ def test_a_clock_that_went_back_keeps_a_ban_no_longer_than_it_was() -> None:
         b'{"version": 2, "peers": []}',
         b"\xff\xfe",
         b"[" * 100_000,
-        json.dumps(
-            {"version": 1, "saved_ms": 0, "blocked": [], "protected": [], "peers": [7]}
-        ).encode(),
-        json.dumps(
-            {
-                "version": 1,
-                "saved_ms": 0,
-                "blocked": [],
-                "protected": [],
-                "peers": [{"peer_id": "x", "merit": "much"}],
-            }
-        ).encode(),
-        b'{"version": 1, "saved_ms": NaN, "blocked": [], "protected": [], "peers": []}',
-        b'{"version": 1, "saved_ms": 0, "blocked": "all", "protected": [], "peers": []}',
+        _SAVED % (b"0", b"[]", b"[7]"),
+        _SAVED % (b"0", b"[]", b'[{"peer_id": "x", "merit": "much"}]'),
+        _SAVED % (b"NaN", b"[]", b"[]"),
+        _SAVED % (b"0", b'"all"', b"[]"),
     ],
 )
 def test_a_corrupt_file_is_named_set_aside_and_skipped(
@@ -208,16 +209,7 @@ def test_values_out_of_range_in_a_file_are_cut() -> None:
 
 def test_what_groups_taught_survives_a_restart_and_an_earlier_record_accuses_nobody() -> None:
     reputation = Reputation()
-    for number in range(60):
-        for peer, rewards in ((ME, (0.0, 1.0)), (EVE, (0.0, 0.0))):
-            reputation.sampling.report(
-                GroupId(f"{peer}{number}".encode()),
-                publisher=peer,
-                family="sums",
-                rewards=rewards,
-                own=peer == ME,
-                now=0.0,
-            )
+    teach(reputation, useful=(ME,), useless=(EVE,), now=0.0)
     before = reputation.sampling_weight(EVE, 0.0)
     assert before < 0.05
     saved = reputation.to_json(0.0, wall_ms=0)
