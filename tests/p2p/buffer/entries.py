@@ -6,39 +6,11 @@ import hashlib
 
 from shoal_p2p.buffer.pool import WeightOf
 from shoal_p2p.buffer.types import BufferEntry, BufferLimits
-from shoal_wire.types import (
-    BatchId,
-    Completion,
-    Digest,
-    FinishReason,
-    GroupId,
-    PeerId,
-    PolicyInfo,
-    PublishedGroup,
-    RolloutGroup,
-    SamplingParams,
-    Task,
-)
+from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup
+from tests.support import factories as make
 
 OWN_PEER = PeerId("me")
-
-_GROUP = RolloutGroup(
-    task=Task(
-        family="basic_arithmetic",
-        config_digest=Digest(bytes(16)),
-        seed=1,
-        index=2,
-        verifier="reasoning_gym",
-        verifier_version="0.1.25",
-        question_digest=Digest(bytes(16)),
-    ),
-    completions=(
-        Completion(text="4", num_tokens=2, finish_reason=FinishReason.STOP),
-        Completion(text="5", num_tokens=2, finish_reason=FinishReason.STOP),
-    ),
-)
-_POLICY = PolicyInfo(model_name="tiny", tokenizer_digest=Digest(b""), policy_version=0)
-_SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=8)
+_GROUP = make.group()
 
 
 def group_id(number: int) -> GroupId:
@@ -61,8 +33,8 @@ def entry(
             batch_id=BatchId(bytes(32)),
             round=0,
             created_ms=0,
-            policy=_POLICY,
-            sampling=_SAMPLING,
+            policy=make.POLICY,
+            sampling=make.SAMPLING,
             group=_GROUP,
         ),
         num_bytes=num_bytes,

@@ -11,6 +11,7 @@ from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import InsertOutcome
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits, only
+from tests.support.factories import GCD
 
 
 def make(**changes: float) -> ReplayBuffer:
@@ -101,7 +102,7 @@ class TestOwn:
         remembered = buffer.get_own(group_id(1))
         assert remembered is not None
         group = remembered.group
-        assert (group.publisher, group.group.task.family) == (OWN_PEER, "basic_arithmetic")
+        assert (group.publisher, group.group.task.family) == (OWN_PEER, GCD.name)
         assert group.group.completions == ()
 
 
