@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -333,16 +333,14 @@ def test_the_desk_is_bounded() -> None:
     assert late is JudgeRefusalReason.LATE
 
 
-def _with_store(folder: Path, use: Callable[[JudgeStore], None], **limits: int) -> None:
-    store = JudgeStore(folder / JUDGE_FILE, judge=ME.peer_id, limits=JudgeStoreLimits(**limits))
-    try:
-        use(store)
-    finally:
-        store.close()
+def _open_store(folder: Path, **limits: int) -> closing[JudgeStore]:
+    return closing(
+        JudgeStore(folder / JUDGE_FILE, judge=ME.peer_id, limits=JudgeStoreLimits(**limits))
+    )
 
 
 def test_the_store_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
-    def use(store: JudgeStore) -> None:
+    with _open_store(tmp_path, max_records=3, max_peers=2) as store:
         for number in range(1, 8):
             assert store.add(ALICE, lambda n: b"%d" % n) == b"%d" % number
             store.note_challenge(PeerId(f"peer {number}"), now_ms=number)
@@ -350,20 +348,17 @@ def test_the_store_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
         assert store.note_challenge(PeerId("peer 7"), now_ms=8) == 2
         assert store.note_challenge(PeerId("peer 1"), now_ms=9) == 1  # forgotten
 
-    _with_store(tmp_path, use, max_records=3, max_peers=2)
-
 
 def test_a_record_that_fails_takes_no_number(tmp_path: Path) -> None:
-    def use(store: JudgeStore) -> None:
+    with _open_store(tmp_path) as store:
         with pytest.raises(ZeroDivisionError):
             store.add(ALICE, lambda number: bytes(number // 0))
         assert store.add(ALICE, lambda n: b"%d" % n) == b"1"
 
-    _with_store(tmp_path, use)
-
 
 def test_another_judges_records_and_damaged_ones_are_refused_in_a_line(tmp_path: Path) -> None:
-    _with_store(tmp_path, lambda _store: None)
+    with _open_store(tmp_path):
+        pass
     with pytest.raises(JudgeStoreError, match="another judge"):
         JudgeStore(tmp_path / JUDGE_FILE, judge=ALICE)
     (tmp_path / "other.db").write_bytes(b"not a database" * 100)

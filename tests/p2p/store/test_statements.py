@@ -16,6 +16,7 @@ from shoal_wire.types import BatchId, GroupId, PeerId
 
 ME = PeerId("me")
 OTHER = PeerId("other")
+CARRIER = Bringer(peer_id=PeerId("carrier"), network="10.1.2.0/24")
 NOW = 1_000_000
 
 
@@ -46,11 +47,17 @@ def reserve(core: StoreCore, key: bytes, *, now_ms: int = NOW, num_bytes: int = 
     return batch
 
 
-def receive(core: StoreCore, number: int, *, at_ms: int = NOW) -> BatchId:
+def receive(
+    core: StoreCore, number: int, *, at_ms: int = NOW, bringer: Bringer | None = None
+) -> BatchId:
     envelope = b"external %d" % number + bytes(100)
     name = batch_id(envelope)
-    run(core, lambda c: c.add_external(name, OTHER, number, envelope, at_ms))
+    run(core, lambda c: c.add_external(name, OTHER, number, envelope, at_ms, bringer))
     return name
+
+
+def forget_all(core: StoreCore) -> None:
+    run(core, lambda c: c.prune(max_age_ms=5, max_bytes=1 << 20), NOW + 10)
 
 
 def stored(core: StoreCore) -> list[BatchId]:
@@ -76,7 +83,7 @@ class TestOwnBatches:
     def test_a_key_outlives_its_batch(self, path: Path) -> None:
         core = opened(path)
         first = reserve(core, b"a")
-        run(core, lambda c: c.prune(max_age_ms=5, max_bytes=1 << 20), NOW + 10)
+        forget_all(core)
         assert stored(core) == []
         again = reserve(core, b"a")
         assert (again.sequence, again.envelope, again.is_new) == (first.sequence, None, False)
@@ -91,7 +98,7 @@ class TestOwnBatches:
     def test_a_sequence_is_never_used_again(self, path: Path) -> None:
         core = opened(path, first_sequence=41)
         assert [reserve(core, key).sequence for key in (b"a", b"b")] == [41, 42]
-        run(core, lambda c: c.prune(max_age_ms=5, max_bytes=1 << 20), NOW + 10)
+        forget_all(core)
         core.close()
         core = opened(path, first_sequence=7)
         assert reserve(core, b"c").sequence == 43
@@ -193,15 +200,12 @@ class TestExternalBatches:
     def test_who_brought_it_is_known_as_long_as_it_is_here(self, path: Path) -> None:
         core = opened(path)
         unknown = receive(core, 1)
-        bringer = Bringer(peer_id=PeerId("carrier"), network="10.1.2.0/24")
-        envelope = b"brought" + bytes(100)
-        name = batch_id(envelope)
-        run(core, lambda c: c.add_external(name, OTHER, 2, envelope, NOW + 1, bringer))
+        name = receive(core, 2, at_ms=NOW + 1, bringer=CARRIER)
         core.close()
         core = opened(path)
         found = run(core, lambda c: c.batches([name, BatchId(bytes(32)), unknown]))
-        assert [batch.bringer for batch in found] == [bringer, None]
-        run(core, lambda c: c.prune(max_age_ms=5, max_bytes=1 << 20), NOW + 10)
+        assert [batch.bringer for batch in found] == [CARRIER, None]
+        forget_all(core)
         assert stored(core) == []
         core.close()
         with closing(sqlite3.connect(path)) as database:
@@ -216,12 +220,9 @@ class TestExternalBatches:
         with closing(sqlite3.connect(path)) as database:  # as it was before there were bringers
             database.executescript("DROP TRIGGER forget_bringer; DROP TABLE bringers")
         core = opened(path)
-        bringer = Bringer(peer_id=PeerId("carrier"), network="")
-        envelope = b"brought" + bytes(100)
-        new = batch_id(envelope)
-        run(core, lambda c: c.add_external(new, OTHER, 2, envelope, NOW, bringer))
+        new = receive(core, 2, bringer=CARRIER)
         found = run(core, lambda c: c.batches([old, new]))
-        assert [batch.bringer for batch in found] == [None, bringer]
+        assert [batch.bringer for batch in found] == [None, CARRIER]
         core.close()
         with closing(sqlite3.connect(path)) as database:
             version = "SELECT value FROM meta WHERE key = 'schema_version'"
@@ -270,10 +271,7 @@ class TestExternalBatches:
 
     def test_equivocation_whose_first_is_gone_is_kept_all_the_same(self, path: Path) -> None:
         core = opened(path)
-        run(
-            core,
-            lambda c: c.add_equivocation(OTHER, 5, BatchId(bytes(32)), b"second"),
-        )
+        run(core, lambda c: c.add_equivocation(OTHER, 5, BatchId(bytes(32)), b"second"))
         (pair,) = run(core, StoreCore.evidence)
         assert (pair.first, pair.second) == (None, b"second")
         assert pair.first_id == BatchId(bytes(32))
