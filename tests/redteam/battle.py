@@ -114,7 +114,6 @@ class Battle:
         self.lives: Counter[int] = Counter()
         self.team: dict[int, tuple[Red, trio.CancelScope]] = {}
         self.done: Counter[str] = Counter()
-        self.most_bytes = self.most_questions = 0
 
     async def script(self, world: World) -> None:
         """Attack, calm down, look."""
@@ -241,7 +240,6 @@ class Battle:
         assert gossip.stats().pubsub.get("fault", 0) == 0, world.say(f"a fault at {name}")
         assert node.live.outbox.num_unsent == 0, world.say(f"{name} could not send")
         asked = node.worker.num_asked
-        self.most_questions = max(self.most_questions, asked)
         assert asked < MAX_QUESTIONS, world.say(f"{name} has regenerated {asked} questions")
 
     def _check_sizes(self, world: World) -> None:
@@ -250,7 +248,6 @@ class Battle:
                 continue
             held = held_by({"node": node.live})
             total = sum(one.num_bytes for one in held.values())
-            self.most_bytes = max(self.most_bytes, total)
             most = sorted(held.items(), key=lambda item: -item[1].num_bytes)[:5]
             text = f"{node.peer_id} holds {total} bytes: {most}"
             assert total < MAX_HELD_BYTES, world.say(text)

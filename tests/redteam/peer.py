@@ -49,9 +49,6 @@ class Loot:
     ids: deque[bytes] = field(default_factory=lambda: deque(maxlen=_KEPT))
     shown: dict[BatchId, bytes] = field(default_factory=dict)
     """Envelopes to be given to who asks for them by id."""
-    frames: int = 0
-    num_bytes: int = 0
-    """Written by them."""
 
     def keep(self, rpc: rpc_pb2.RPC, own: set[bytes]) -> None:
         """Take what an honest peer has sent."""
@@ -152,8 +149,6 @@ class Red:
                     stream = await self.host.open(target, MESHSUB)
                     self._streams[target] = stream
                 await stream.write(data)
-                self.loot.frames += 1
-                self.loot.num_bytes += len(data)
             except BROKEN:
                 self._streams.pop(target, None)
 
@@ -161,7 +156,6 @@ class Red:
 
     async def ask(self, target: PeerId, protocol: str, payload: bytes) -> None:
         """Ask as an honest peer would, and forget the answer."""
-        self.loot.num_bytes += len(payload)
         with suppress(*BROKEN):
             await self.host.request(
                 target, protocol, payload, max_response_bytes=MAX_ANSWER_BYTES, timeout=_PATIENCE_S
@@ -173,7 +167,6 @@ class Red:
             stream = await self.host.open(target, [protocol])
             for piece in pieces:
                 await stream.write(piece)
-                self.loot.num_bytes += len(piece)
                 await trio.sleep(wait_s)
             await trio.sleep(10 * wait_s)
             await stream.reset()
