@@ -17,11 +17,11 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, Leases, NodeRefused, NodeUnavailable
 from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_p2p.ipc import server as ipc_server
-from shoal_p2p.store.store import StoreError, StoreFault
 from shoal_wire.framing import MAX_IPC_FRAME_BYTES, FrameDecoder, encode_frame
 from shoal_wire.types import GroupId
 from tests.support import factories as make
-from tests.support.local_node import LocalNode, open_local_node, wall_ms
+from tests.support.doubles.store import full_disk
+from tests.support.local_node import LocalNode, open_local_node
 from tests.support.nodes import until
 
 
@@ -81,8 +81,7 @@ async def still_serves(node: LocalNode) -> None:
 
 async def fill(node: LocalNode, count: int) -> list[GroupId]:
     """Give the node groups of another publisher; return their ids."""
-    author = make.Author(node.manifest, now_ms=wall_ms())
-    await node.receive(author.signed(author.batch([make.group(n) for n in range(count)])))
+    await node.receive_groups(*range(count))
     return [entry.group.group_id for entry in node.buffer.residents()]
 
 
@@ -195,32 +194,13 @@ async def test_requests_sent_at_once_are_answered_in_order(tmp_path: Path) -> No
 )
 async def test_an_inspector_may_only_look(tmp_path: Path, body: m.Body) -> None:
     async with open_local_node(tmp_path) as node:
-        await fill(node, 1)
-        wire = await greet(node, m.Role.INSPECTOR, held_ids=(), consumed_ids=())
+        ids = tuple(await fill(node, 1))
+        wire = await greet(node, m.Role.INSPECTOR, held_ids=ids, consumed_ids=ids)
         reply = await wire.ask(body)
         assert isinstance(reply, m.Failure)
         assert type(body).__name__ in reply.reason
         assert node.buffer.ready() == 1
         assert node.outbox.num_unsent == 0
-        assert not node.link.connected
-
-
-async def test_an_inspectors_hello_consumes_nothing(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        (group_id,) = await fill(node, 1)
-        await greet(node, m.Role.INSPECTOR, consumed_ids=(group_id,), held_ids=(group_id,))
-        assert node.buffer.ready() == 1
-
-
-async def test_the_end_of_a_connection_gives_back_its_leases(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        await fill(node, 5)
-        wire = await greet(node)
-        reply = await wire.ask(m.Sample(num_external=3))
-        assert isinstance(reply, m.SampleReply)
-        assert (len(reply.groups), reply.ready_external) == (3, 2)
-        await wire.stream.aclose()
-        await until(lambda: node.buffer.ready() == 5)
         assert not node.link.connected
 
 
@@ -231,9 +211,11 @@ async def test_a_reconnect_consumes_and_holds_what_the_trainer_says(tmp_path: Pa
         reply = await wire.ask(m.Sample(num_external=4))
         assert isinstance(reply, m.SampleReply)
         assert [item.published.group_id for item in reply.groups] == [ids[3]]
-        # Held ones come back when the trainer goes, the consumed one never.
+        assert reply.ready_external == 0
+        # Held and leased ones come back when the trainer goes, the consumed one never.
         await wire.stream.aclose()
         await until(lambda: node.buffer.ready() == 3)
+        assert not node.link.connected
 
 
 async def test_a_newer_trainer_takes_the_place_of_the_older(tmp_path: Path) -> None:
@@ -259,12 +241,9 @@ async def test_a_newer_trainer_takes_the_place_of_the_older(tmp_path: Path) -> N
 async def test_a_disk_that_fails_in_the_handshake_is_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*_: object) -> None:
-        raise StoreError(StoreFault.FULL, "disk full")
-
     async with open_local_node(tmp_path) as node:
         (group_id,) = await fill(node, 1)
-        monkeypatch.setattr(node.store, "consume", fail)
+        monkeypatch.setattr(node.store, "consume", full_disk)
         reply = await (await connect(node)).ask(hello(consumed_ids=(group_id,)))
         assert isinstance(reply, m.Failure)
         assert reply.retryable
