@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,14 +25,15 @@ from shoal_p2p.rollouts.outbox import (
     OutboxFullError,
     OversizeBatchError,
 )
-from shoal_p2p.store.store import Store, StoreError, StoreFault
+from shoal_p2p.store.store import Store
 from shoal_wire.codec import batch_to_bytes, decode_batch
 from shoal_wire.envelope import open_envelope
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_BATCH_BYTES, MAX_GROUPS_PER_BATCH
 from shoal_wire.types import RolloutBatch
 from tests.support import factories as make
 from tests.support.doubles.gossip import FakeGossip
-from tests.support.doubles.store import open_store
+from tests.support.doubles.store import full_disk, open_store
+from tests.support.exchange_nodes import noise
 from tests.support.local_node import wall_ms
 from tests.support.nodes import until
 
@@ -65,8 +65,19 @@ class Bench:
     async def share(self, number: int) -> None:
         await self.outbox.accept(make.publish([make.group(number)], key=b"key %d" % number))
 
-    def sent(self) -> list[RolloutBatch]:
+    async def drained(self) -> None:
+        """Wait until nothing waits any more."""
+        with trio.fail_after(20):
+            await self.outbox.drained()
+
+    async def sent(self) -> list[RolloutBatch]:
+        """Return the batches that went out, once nothing waits."""
+        await self.drained()
         return [contents(data) for _, data in self.gossip.published]
+
+    async def numbers(self) -> list[int]:
+        """Return their sequence numbers."""
+        return [batch.sequence for batch in await self.sent()]
 
 
 def contents(envelope: bytes) -> RolloutBatch:
@@ -78,9 +89,10 @@ async def opened(
     data_dir: Path, gossip: FakeGossip | None = None, *, send: bool = True, **rules: Any
 ) -> AsyncIterator[Bench]:
     """One start of an outbox; leaving the context is as sudden as a kill."""
-    store = Store(data_dir / "node.db", peer_id=PEER.peer_id, wall_ms=wall_ms)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(store.run)
+    async with (
+        open_store(data_dir / "node.db", peer_id=PEER.peer_id) as store,
+        trio.open_nursery() as nursery,
+    ):
         bench = Bench(store, gossip or FakeGossip(), **rules)
         if send:
             await nursery.start(bench.outbox.run)
@@ -92,28 +104,13 @@ async def test_batches_go_out_in_order_as_peers_accept_them(tmp_path: Path) -> N
     async with opened(tmp_path) as bench:
         for number in range(5):
             await bench.share(number)
-        with trio.fail_after(20):
-            await bench.outbox.drained()
-        assert [batch.sequence for batch in bench.sent()] == [1, 2, 3, 4, 5]
+        assert await bench.numbers() == [1, 2, 3, 4, 5]
         context = make.context(bench.manifest, make.fresh_identity().peer_id)
         for topic, data in bench.gossip.published:
             message = open_message(data, author=PEER.peer_id, context=context)
             open_payload(message, author=PEER.peer_id, context=context, now_ms=wall_ms())
             assert topic == bench.manifest.topic(bench.manifest.shard_of(PEER.peer_id))
         assert bench.outbox.num_batches_sent == 5
-
-
-async def test_a_batch_that_nobody_hears_waits_for_a_peer(tmp_path: Path) -> None:
-    async with opened(tmp_path, FakeGossip(peers=0)) as bench:
-        await bench.share(1)
-        await bench.share(2)
-        await trio.sleep(0.05)
-        assert bench.outbox.num_unsent == 2
-        assert bench.outbox.num_batches_sent == 0
-        bench.gossip.peers = 1
-        with trio.fail_after(20):
-            await bench.outbox.drained()
-        assert [batch.sequence for batch in bench.sent()] == [1, 2]
 
 
 async def test_a_restart_sends_the_same_bytes_each_naming_the_one_before(
@@ -126,13 +123,11 @@ async def test_a_restart_sends_the_same_bytes_each_naming_the_one_before(
         assert bench.gossip.published == []
     async with opened(tmp_path) as bench:
         await bench.share(3)
-        with trio.fail_after(20):
-            await bench.outbox.drained()
+        numbers = [(batch.sequence, batch.previous_sequence) for batch in await bench.sent()]
         assert [data for _, data in bench.gossip.published][:2] == [
             first.signed.envelope,  # type: ignore[union-attr]
             second.signed.envelope,  # type: ignore[union-attr]
         ]
-        numbers = [(batch.sequence, batch.previous_sequence) for batch in bench.sent()]
         assert numbers == [(1, 0), (2, 1), (3, 2)]
     async with opened(tmp_path) as bench:
         assert bench.outbox.num_unsent == 0
@@ -144,9 +139,7 @@ async def test_a_resend_is_the_same_batch_before_and_after_a_restart(tmp_path: P
     async with opened(tmp_path) as bench:
         first = await bench.outbox.accept(request)
         again = await bench.outbox.accept(request)
-        with trio.fail_after(20):
-            await bench.outbox.drained()
-        assert len(bench.gossip.published) == 1
+        assert await bench.numbers() == [1]
     async with opened(tmp_path) as bench:
         later = await bench.outbox.accept(request)
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -169,9 +162,7 @@ async def test_a_batch_too_old_for_the_swarm_is_given_up_and_counted(tmp_path: P
         bench.gossip.peers = 1
         bench.skew_ms = 0
         await bench.share(2)
-        with trio.fail_after(20):
-            await bench.outbox.drained()
-        assert [batch.sequence for batch in bench.sent()] == [2]
+        assert await bench.numbers() == [2]
         assert await bench.store.unsent() == []
 
 
@@ -183,11 +174,9 @@ async def test_too_many_unsent_give_up_the_oldest(
         for number in range(5):
             await bench.share(number)
             assert bench.outbox.num_unsent <= 3
-        assert bench.outbox.num_batches_expired == 2
+        assert (bench.outbox.num_batches_expired, bench.outbox.num_batches_sent) == (2, 0)
         bench.gossip.peers = 1
-        with trio.fail_after(20):
-            await bench.outbox.drained()
-        assert [batch.sequence for batch in bench.sent()] == [3, 4, 5]
+        assert await bench.numbers() == [3, 4, 5]
 
 
 async def test_a_trainer_that_makes_more_than_peers_take_leaves_no_gap(
@@ -213,10 +202,8 @@ async def test_a_trainer_that_makes_more_than_peers_take_leaves_no_gap(
             await trio.sleep(0.005)
         assert refused > 20
         assert refused == bench.outbox.num_batches_put_off
-        with trio.fail_after(20):
-            await bench.outbox.drained()
+        sent = await bench.sent()
         assert bench.outbox.num_batches_expired == 0
-        sent = bench.sent()
         assert [batch.sequence for batch in sent] == list(range(1, 121 - refused))
         assert [batch.previous_sequence for batch in sent] == list(range(120 - refused))
         again = await bench.outbox.accept(make.publish([make.group(1)], key=b"key 0"), max_groups=0)
@@ -242,23 +229,17 @@ def test_what_is_accepted_goes_out_soon_and_all_that_peers_take_is_sent(
         gossip.publish = hear  # type: ignore[assignment,method-assign]
         groups = [make.group(number) for number in range(num_groups)]
         with tempfile.TemporaryDirectory() as folder:
-            async with (
-                open_store(Path(folder) / "node.db") as store,
-                trio.open_nursery() as nursery,
-            ):
-                outbox = Bench(store, gossip).outbox
-                await nursery.start(outbox.run)
+            async with opened(Path(folder), gossip) as bench:
                 while (now := trio.current_time()) < 20:
                     request = make.publish(groups, key=b"%d" % len(accepted))
                     try:
-                        await outbox.accept(request, max_groups=MAX_PACED_GROUPS)
+                        await bench.outbox.accept(request, max_groups=MAX_PACED_GROUPS)
                         accepted.append(now)
                     except OutboxFullError:
                         await trio.sleep(0.5)  # as a trainer does
                         continue
                     await trio.sleep(num_groups / pace / overload)
-                await outbox.drained()
-                nursery.cancel_scope.cancel()
+                await bench.outbox.drained()
         # The first ones wait for the pace to begin with: nobody was heard yet to take them.
         took = [out - at for out, at in zip(sent, accepted, strict=True) if at > sent[0]]
         assert max(took) <= 2.5 + num_groups / pace
@@ -271,9 +252,7 @@ async def test_while_the_swarm_is_behind_the_trainer_waits_and_nothing_accepted_
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     gossip = FakeGossip()
-    async with open_store(tmp_path / "node.db") as store, trio.open_nursery() as nursery:
-        bench = Bench(store, gossip)
-        await nursery.start(bench.outbox.run)
+    async with opened(tmp_path, gossip) as bench:
         accepted, told = 0, []
         for number in range(240):
             gossip.late = 8.0 if 40 <= number < 100 else 0.0
@@ -283,31 +262,20 @@ async def test_while_the_swarm_is_behind_the_trainer_waits_and_nothing_accepted_
             except OutboxFullError as error:
                 told.append((number, str(error)))
             await trio.sleep(0.5)
-        with trio.fail_after(60):
-            await bench.outbox.drained()
+        assert await bench.numbers() == list(range(1, accepted + 1))
         assert {"s behind" in text for _, text in told} == {True}
         assert 40 < len(told) < 160
         assert min(number for number, _ in told) >= 40
         assert bench.outbox.num_batches_expired == 0
-        assert [batch.sequence for batch in bench.sent()] == list(range(1, accepted + 1))
         assert bench.outbox.late_s == 0
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_node_does_not_begin_with_a_burst(tmp_path: Path) -> None:
     """It may have been restarted, and peers have counted what it sent before."""
     async with opened(tmp_path) as bench:
         await bench.share(1)
-        with trio.fail_after(20):
-            await bench.outbox.drained()
+        assert await bench.numbers() == [1]
         assert bench.outbox._pace.available(trio.current_time()) < 100
-
-
-def noise(chars: int, salt: int = 37) -> str:
-    """Text that hardly compresses."""
-    return "".join(
-        chr(0x4E00 + random.Random(salt * 7919 + i).randrange(20000)) for i in range(chars)
-    )
 
 
 async def test_a_batch_over_the_swarms_cap_is_refused_and_leaves_no_gap(tmp_path: Path) -> None:
@@ -316,17 +284,14 @@ async def test_a_batch_over_the_swarms_cap_is_refused_and_leaves_no_gap(tmp_path
         with pytest.raises(OversizeBatchError, match="4096"):
             await bench.outbox.accept(too_long)
         await bench.share(2)
-        with trio.fail_after(20):
-            await bench.outbox.drained()
-        assert [batch.sequence for batch in bench.sent()] == [1]
+        assert await bench.numbers() == [1]
 
 
 async def test_a_big_batch_is_announced_as_what_it_is(tmp_path: Path) -> None:
     async with opened(tmp_path, max_message_bytes=1024) as bench:
         await bench.share(1)
         own = await bench.outbox.accept(make.publish([make.group(2, (noise(900), "7"))], key=b"b"))
-        with trio.fail_after(20):
-            await bench.outbox.drained()
+        await bench.drained()
         (_, small), (_, message) = bench.gossip.published
         context = make.context(bench.manifest, make.fresh_identity().peer_id)
         author = PEER.peer_id
@@ -369,16 +334,11 @@ async def test_a_batch_of_too_many_groups_is_refused(tmp_path: Path) -> None:
 async def test_a_disk_that_fails_does_not_end_the_outbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(_sequence: int) -> None:
-        raise StoreError(StoreFault.FULL, "disk full")
-
     async with opened(tmp_path) as bench:
-        monkeypatch.setattr(bench.store, "mark_sent", fail)
+        monkeypatch.setattr(bench.store, "mark_sent", full_disk)
         await bench.share(1)
         await bench.share(2)
-        with trio.fail_after(20):
-            await bench.outbox.drained()
-        assert [batch.sequence for batch in bench.sent()] == [1, 2]
+        assert await bench.numbers() == [1, 2]
 
 
 async def test_announcements_go_out_no_faster_than_peers_pull(
