@@ -18,17 +18,6 @@ def ids(directory: ShardDirectory, *shards: int, now: float = 0.0, limit: int = 
     return [item.peer_id for item in directory.find(shards, now, limit=limit)]
 
 
-def test_what_is_seen_later_replaces_what_was_known() -> None:
-    directory = ShardDirectory()
-    directory.note(addr(1), [1, 2], now=0.0)
-    directory.note(addr(1, "/ip4/10.0.0.2/tcp/1"), [3], now=1.0)
-    assert ids(directory, 1, 2) == []
-    (found,) = directory.find([3], 1.0, limit=9)
-    assert found.addresses == ("/ip4/10.0.0.2/tcp/1",)
-    directory.note(addr(1), [], now=2.0)
-    assert len(directory) == 0
-
-
 def test_a_small_shard_is_not_crowded_out_by_a_big_one() -> None:
     directory = ShardDirectory()
     directory.note(addr(0), [5], now=0.0)
@@ -46,21 +35,32 @@ def test_old_sightings_and_those_asked_to_leave_out_are_left_out() -> None:
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 5), max_size=3)), max_size=60))
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 9),
+            st.sampled_from(["/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.2/tcp/1"]),
+            st.lists(st.integers(0, 5), max_size=3),
+        ),
+        max_size=60,
+    )
+)
 def test_it_never_holds_more_than_its_bound_and_finds_what_it_holds(
-    notes: list[tuple[int, list[int]]],
+    notes: list[tuple[int, str, list[int]]],
 ) -> None:
+    """Whatever is seen later replaces what was known of a peer."""
     directory = ShardDirectory(max_peers=4)
-    known: dict[int, set[int]] = {}
-    for at, (number, shards) in enumerate(notes):
-        directory.note(addr(number), shards, now=float(at))
+    known: dict[int, tuple[str, set[int]]] = {}
+    for at, (number, address, shards) in enumerate(notes):
+        directory.note(addr(number, address), shards, now=float(at))
         known.pop(number, None)  # whoever is seen again is the latest
         if shards:
-            known[number] = set(shards)
+            known[number] = address, set(shards)
         while len(known) > 4:
             known.pop(next(iter(known)))
         assert len(directory) == len(known) <= 4
         assert ids(directory) == []
         for shard in range(6):
-            held = [f"peer{n}" for n, on in known.items() if shard in on]
-            assert ids(directory, shard) == held[::-1], "the latest seen first"
+            held = [(f"peer{n}", (at,)) for n, (at, on) in known.items() if shard in on]
+            found = directory.find([shard], 0.0, limit=64)
+            assert [(one.peer_id, one.addresses) for one in found] == held[::-1], "latest first"

@@ -206,57 +206,40 @@ def test_one_that_becomes_quiet_is_whole_again() -> None:
     assert max(swarm.depths) <= 1
 
 
-def few_are_missed(seed: int, count: int, acts: list[tuple[str, int]]) -> None:
-    """Whatever comes and goes, few messages are missed and none for good."""
-    swarm = Swarm(seed, count, every_s=8.0, drawn_per_s=0.2)
-    swarm.run(60)
-    for act, number in acts:
-        match act:
-            case "come":
-                for _ in range(number):
-                    swarm.arrive()
-            case "go":
-                swarm.leave(number)
-            case "busier" | "quieter":
-                for node in swarm.nodes:
-                    node.every_s = min(
-                        200.0, max(2.0, node.every_s * (0.5 if act == "busier" else 4))
-                    )
-        swarm.run(90)
-    swarm.run(150)
-    settled = swarm.now - 60
-    assert sum(swarm.missed.values()) <= 0.002 * swarm.due
-    assert sum(n for at, n in swarm.missed.items() if at > settled) == 0
-
-
-any_life = given(
-    st.integers(0, 1 << 32),
-    st.integers(20, 50),
-    st.lists(
-        st.tuples(
-            st.sampled_from(["come", "go", "busier", "quieter", "nothing"]), st.integers(1, 30)
-        ),
-        min_size=2,
-        max_size=3,
-    ),
+LIVES = st.lists(
+    st.tuples(st.sampled_from(["come", "go", "busier", "quieter", "nothing"]), st.integers(1, 30)),
+    min_size=2,
+    max_size=3,
 )
 
 
-@any_life
-@settings(max_examples=2)
+@pytest.mark.parametrize("max_examples", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_whatever_comes_and_goes_few_messages_are_missed_and_none_for_good(
-    seed: int, count: int, acts: list[tuple[str, int]]
+    max_examples: int,
 ) -> None:
-    few_are_missed(seed, count, acts)
+    @given(st.integers(0, 1 << 32), st.integers(20, 50), LIVES)
+    @settings(max_examples=max_examples)
+    def holds(seed: int, count: int, acts: list[tuple[str, int]]) -> None:
+        swarm = Swarm(seed, count, every_s=8.0, drawn_per_s=0.2)
+        swarm.run(60)
+        for act, number in acts:
+            match act:
+                case "come":
+                    for _ in range(number):
+                        swarm.arrive()
+                case "go":
+                    swarm.leave(number)
+                case "busier" | "quieter":
+                    change = 0.5 if act == "busier" else 4
+                    for node in swarm.nodes:
+                        node.every_s = min(200.0, max(2.0, node.every_s * change))
+            swarm.run(90)
+        swarm.run(150)
+        settled = swarm.now - 60
+        assert sum(swarm.missed.values()) <= 0.002 * swarm.due
+        assert sum(n for at, n in swarm.missed.items() if at > settled) == 0
 
-
-@pytest.mark.slow
-@any_life
-@settings(max_examples=20)
-def test_the_same_of_ten_times_as_many_lives(
-    seed: int, count: int, acts: list[tuple[str, int]]
-) -> None:
-    few_are_missed(seed, count, acts)
+    holds()
 
 
 def test_a_few_that_stay_behind_hold_nobody_back() -> None:
