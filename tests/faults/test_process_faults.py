@@ -65,15 +65,8 @@ def test_file_descriptors_that_run_out_come_back(stage: Stage) -> None:
     """Connections beyond the limit are refused; the node lives and takes new ones afterwards."""
     if shutil.which("prlimit") is None:
         pytest.skip("needs prlimit")
-    starved = stage.process(
-        "node",
-        "starved",
-        "--listen",
-        "/ip4/127.0.0.1/tcp/0",
-        "--no-mdns",
-        "--no-trainer",
-        prefix=("prlimit", "--nofile=64:64"),
-    ).start()
+    limited = ("prlimit", "--nofile=64:64")
+    starved = stage.new_node("starved", "--no-trainer", prefix=limited).start()
     port = int(starved.address.split("/")[4])
     with ExitStack() as held:
         for _ in range(120):
@@ -104,20 +97,15 @@ def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -
     site.mkdir()
     (site / "sitecustomize.py").write_text(HOUR_AHEAD.format(seconds=3600))
     honest = stage.node("honest", "--no-trainer")
-    fast = stage.process(
-        "node",
+    fast = stage.new_node(
         "fast",
-        "--listen",
-        "/ip4/127.0.0.1/tcp/0",
-        "--no-mdns",
-        "--bootstrap",
-        honest.address,
         "--round-seconds",
         "0.2",
+        bootstrap=honest.address,
         environment={"PYTHONPATH": os.pathsep.join([str(site), *sys.path])},
     ).start()
     status = honest.wait_status(
-        lambda s: sum(s["verdicts"]["ignore"].get(r, 0) for r in ("near_future",)) >= 3,
+        lambda s: s["verdicts"]["ignore"].get("near_future", 0) >= 3,
         "batches from the future ignored",
     )
     assert status["verdicts"]["reject"] == {}
@@ -138,16 +126,7 @@ def test_two_nodes_with_one_identity_are_told(stage: Stage) -> None:
     first = stage.node("first", *flags, bootstrap=bootstrap.address)
     witness = stage.node("witness", *flags, bootstrap=bootstrap.address)
     witness.wait_status(lambda s: s["groups_received"] >= 1, "the first heard")
-    twin = stage.process(
-        "node",
-        "twin",
-        "--listen",
-        "/ip4/127.0.0.1/tcp/0",
-        "--no-mdns",
-        "--bootstrap",
-        witness.address,
-        *flags,
-    )
+    twin = stage.new_node("twin", *flags, bootstrap=witness.address)
     twin.data_dir.mkdir()
     shutil.copy(first.data_dir / "identity.key", twin.data_dir / "identity.key")
     twin.start()

@@ -283,18 +283,19 @@ class Stage:
 
     def node(self, name: str, *flags: str, bootstrap: str | None = None) -> ShoalProcess:
         """Start a node on loopback, with short checkpoints and no local discovery."""
-        where = ("--bootstrap", bootstrap) if bootstrap else ()
-        return self.process(
-            "node",
-            name,
-            "--listen",
-            LOOPBACK,
-            "--no-mdns",
-            "--checkpoint-seconds",
-            "0.5",
-            *where,
-            *flags,
+        return self.new_node(
+            name, "--checkpoint-seconds", "0.5", *flags, bootstrap=bootstrap
         ).start()
+
+    def new_node(
+        self, name: str, *flags: str, bootstrap: str | None = None, **how: Any
+    ) -> ShoalProcess:
+        """Return a node on loopback, with no local discovery, that has not been started yet.
+
+        `how` are options of `process`.
+        """
+        where = ("--bootstrap", bootstrap) if bootstrap else ()
+        return self.process("node", name, "--listen", LOOPBACK, "--no-mdns", *where, *flags, **how)
 
     def close(self) -> None:
         """End everything, the latest first."""
