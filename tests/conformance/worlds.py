@@ -28,16 +28,14 @@ from shoal_lab.simulation.message import forged, say
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_p2p.gossip.gossip import Libp2pGossip
 from shoal_p2p.gossip.interface import Gossip, PeerJudge
-from shoal_p2p.gossip.messages import sign_message
 from shoal_p2p.gossip.rpc import Rpc
 from shoal_p2p.gossip.settings import GossipSettings, MeshSettings
-from shoal_p2p.net.address import to_libp2p_id
 from shoal_p2p.net.host import HostSettings, Libp2pHost
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.interface import Host
 from shoal_wire.types import PeerId
 from tests.conformance.talkers import Talker, connect
-from tests.support.network import HostilePeer, Relay, at_port, open_relay
+from tests.support.network import HostilePeer, Relay, at_port, open_relay, signed_by
 from tests.support.nodes import LOOPBACK, RecordingWatch, fresh_identity
 
 if TYPE_CHECKING:
@@ -163,8 +161,7 @@ class RealWorld(World):
 
     async def send(self, sender: Host, target: PeerId, saying: Saying) -> None:
         """Write an RPC to a pubsub stream."""
-        id_bytes = to_libp2p_id(saying.author.peer_id).to_bytes()
-        message = sign_message(saying.author, id_bytes, saying.topic, saying.data, saying.number)
+        message = signed_by(saying.author, saying.topic, saying.data, saying.number)
         if saying.forged:
             message.signature = bytes(64)
         await HostilePeer(_real(sender), target).send_rpc(rpc_pb2.RPC(publish=[message]))

@@ -12,7 +12,10 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
 from shoal_p2p.gossip.codec import encode_frame
+from shoal_p2p.gossip.messages import sign_message
+from shoal_p2p.net.address import to_libp2p_id
 from shoal_p2p.net.host import Libp2pHost
+from shoal_p2p.net.identity import Identity
 from shoal_wire.types import PeerId
 
 MESHSUB = TProtocol("/meshsub/1.1.0")
@@ -102,6 +105,11 @@ class HostilePeer:
         stream = await self.open_stream()
         await stream.write(data)
         return stream
+
+
+def signed_by(author: Identity, topic: str, data: bytes, number: int = 7) -> rpc_pb2.Message:
+    """Return an authentic pubsub message."""
+    return sign_message(author, to_libp2p_id(author.peer_id).to_bytes(), topic, data, number)
 
 
 async def is_reset(stream: Any) -> bool:

@@ -17,16 +17,14 @@ from typing import Any
 
 import psutil
 import trio
-from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from shoal_p2p.gossip.messages import sign_message
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.parts import wall_ms
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from tests.support import factories as make
-from tests.support.network import HostilePeer
+from tests.support.network import HostilePeer, signed_by
 from tests.support.nodes import open_test_host, until
 from tests.support.peers import INSTANT
 from tests.support.running_node import RunningNode
@@ -114,8 +112,7 @@ class Attacker(HostilePeer):
     def message(self, data: bytes, *, topic: str | None = None) -> rpc_pb2.Message:
         """Return a signed pubsub message of its own."""
         self._seqno += 1
-        raw = bytes(ID.from_base58(self.peer_id).to_bytes())
-        return sign_message(self.host.identity, raw, topic or self.victim.topic, data, self._seqno)
+        return signed_by(self.host.identity, topic or self.victim.topic, data, self._seqno)
 
     async def publish(self, *data: bytes) -> Any:
         """Send messages in one RPC on a new stream; return the stream."""

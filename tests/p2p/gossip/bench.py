@@ -14,7 +14,6 @@ from shoal_p2p.gossip.rpc import (
     Charge,
     Event,
     Forward,
-    JudgedMessage,
     Message,
     Rpc,
     SendRpc,
@@ -118,11 +117,6 @@ def of(kind: type[E], events: Iterable[Event]) -> list[E]:
 def charges(events: Iterable[Event]) -> list[tuple[PeerId, Cause]]:
     """Return who is charged with what."""
     return [(event.peer, event.cause) for event in of(Charge, events)]
-
-
-def reasons(events: Iterable[Event]) -> list[tuple[PeerId, PeerId | None, Reason]]:
-    """Return the verdicts that the watch learns of."""
-    return [(e.forwarder, e.author, e.verdict.reason) for e in of(JudgedMessage, events)]
 
 
 def sent(events: Iterable[Event], part: str) -> list[tuple[PeerId, Any]]:

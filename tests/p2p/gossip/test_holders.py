@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_p2p.gossip.rpc import Validate
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT
-from tests.p2p.gossip.bench import A, B, Bench, C, forwarded, of, said
+from tests.p2p.gossip.bench import TOPIC, A, B, C, forwarded, said
 from tests.p2p.gossip.test_mesh import meshed
 
 ELSEWHERE = PeerId("elsewhere")
-
-
-def judge(bench: Bench, event: Validate) -> list[str]:
-    """Accept a message that is being judged; return who it goes to."""
-    events = bench.mesh.judged(event.peer, event.message, ACCEPT, bench.now)
-    return [peer for peer, _ in forwarded(events)]
-
-
-def brought(bench: Bench) -> Validate:
-    """Let A bring a message of somebody who is not here."""
-    (event,) = of(Validate, bench.say(A, messages=[said(author=ELSEWHERE)]))
-    return event
 
 
 @pytest.mark.parametrize(
@@ -38,11 +25,13 @@ def test_who_has_shown_that_it_has_what_is_judged_gets_none(
     who: PeerId, says: str, beats: int, goes_to: list[PeerId]
 ) -> None:
     bench = meshed(A, B, C)
-    event = brought(bench)
+    brought = said(author=ELSEWHERE)
+    bench.say(A, messages=[brought])
     if says == "an offer":
-        bench.say(who, ihave=[(event.message.topics[0], [event.message.id])])
+        bench.say(who, ihave=[(TOPIC, [brought.id])])
     else:
-        copy = event.message if says == "a copy" else said(2, author=ELSEWHERE)
+        copy = brought if says == "a copy" else said(2, author=ELSEWHERE)
         bench.say(who, messages=[copy])
     bench.beat(beats)
-    assert sorted(judge(bench, event)) == goes_to
+    judged = bench.mesh.judged(A, brought, ACCEPT, bench.now)
+    assert sorted(peer for peer, _ in forwarded(judged)) == goes_to

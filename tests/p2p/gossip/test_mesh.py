@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_p2p.gossip.meshes import LEAVE_BACKOFF_S, MIX_EVERY_S, PRUNE_BACKOFF_S
-from shoal_p2p.gossip.rpc import Forward, SendRpc, Validate
+from shoal_p2p.gossip.rpc import Forward, JudgedMessage, SendRpc, Validate
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
@@ -27,7 +27,6 @@ from tests.p2p.gossip.bench import (
     forgery,
     forwarded,
     of,
-    reasons,
     said,
     sent,
 )
@@ -103,25 +102,15 @@ def test_who_is_distrusted_is_pruned_refused_and_told_nothing() -> None:
     assert {peer for peer, _ in told} == {A, B, C}, "trusted again"
 
 
-def test_a_graft_for_a_topic_that_was_not_joined_is_answered_with_prune() -> None:
-    bench = Bench()
-    bench.meet(A)
-    assert sent(bench.say(A, graft=[TOPIC]), "prune") == [(A, (TOPIC, PRUNE_BACKOFF_S))]
-
-
-def test_who_is_pruned_by_a_peer_grafts_it_after_the_back_off_it_was_told() -> None:
+@pytest.mark.parametrize(("told_s", "kept_s"), [(5, 5), (2**63, 600)])
+def test_who_is_pruned_grafts_after_the_back_off_it_was_told_if_that_ends(
+    told_s: int, kept_s: int
+) -> None:
     bench = meshed(A)
-    bench.say(A, prune=[(TOPIC, 5)])
+    bench.say(A, prune=[(TOPIC, told_s)])
     assert bench.members == set()
-    assert sent(bench.beat(4), "graft") == []
+    assert sent(bench.beat(kept_s - 1), "graft") == []
     assert sent(bench.beat(2), "graft") == [(A, TOPIC)]
-
-
-def test_an_endless_back_off_ends() -> None:
-    bench = meshed(A)
-    bench.say(A, prune=[(TOPIC, 2**63)])
-    bench.now = 601.0
-    assert sent(bench.beat(), "graft") == [(A, TOPIC)]
 
 
 @pytest.mark.parametrize(("after_s", "excused"), [(1.0, 1), (10.0, 0)])
@@ -234,7 +223,8 @@ def test_forgery_does_not_shut_out_the_real_message() -> None:
     bench = meshed(A, B)
     bad = forgery(said())
     events = bench.say(A, messages=[bad, said(), bad])
-    assert reasons(events) == [(A, None, Reason.BAD_SIGNATURE)]
+    (bad_one,) = of(JudgedMessage, events)
+    assert bad_one == JudgedMessage(A, None, verdict(Reason.BAD_SIGNATURE))
     assert [one.message.data for one in of(Validate, events)] == [b""]
     assert len(of(Validate, bench.say(A, messages=[forgery(said(2)), said(2)]))) == 1
 
@@ -314,14 +304,6 @@ def test_what_is_offered_is_asked_of_one_peer_a_second_and_then_of_another() -> 
     assert sent(bench.say(A, ihave=[("/other", [b"z"])]), "iwant") == []
 
 
-def test_what_was_offered_while_it_was_judged_in_vain_is_asked_for() -> None:
-    bench = meshed(A)
-    bench.say(A, messages=[said()])
-    assert sent(bench.say(A, ihave=[(TOPIC, [said().id])]), "iwant") == []
-    bench.mesh.judged(A, said(), IN_VAIN, bench.now)
-    assert sent(bench.beat(), "iwant") == [(A, [said().id])]
-
-
 def test_an_offer_that_is_not_kept_is_charged_once() -> None:
     bench = meshed(A)
     bench.say(A, ihave=[(TOPIC, [b"nothing"])])
@@ -340,7 +322,7 @@ def test_a_copy_that_comes_while_anothers_is_put_off_keeps_its_promise() -> None
     bench.say(B, ihave=[(TOPIC, [said().id])])
     bench.say(A, messages=[said()])
     bench.say(B, messages=[said()])
-    bench.mesh.judged(A, said(), verdict(Reason.BUSY), bench.now)
+    bench.mesh.judged(A, said(), IN_VAIN, bench.now)
     assert charges(bench.beat(30)) == []
 
 
@@ -381,7 +363,7 @@ def test_hostile_control_leaves_no_trace() -> None:
         answers.append(bench.say(A, **parts))  # type: ignore[arg-type]
         bench.mesh.heartbeat(bench.now)
     assert len(sent(answers[0], "iwant")[0][1]) == 4096
-    assert len(sent(answers[4], "prune")) == 64
+    assert [back_off for _, (_, back_off) in sent(answers[4], "prune")] == [PRUNE_BACKOFF_S] * 64
     assert not bench.mesh._meshes._backoffs
     bench.beat(15)
     assert len(bench.mesh._wants) == 0

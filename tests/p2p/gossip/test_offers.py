@@ -67,14 +67,6 @@ def book(max_ids: int = 100, seed: int = 0) -> Any:
     return WantBook(max_ids=max_ids, rng=random.Random(seed))
 
 
-def test_one_peer_a_second_is_asked_for_what_is_not_known() -> None:
-    wants, here = book(), Messages(seen={b"2"})
-    assert wants.offered("a", [b"1", b"2"], here, 0.0) == [b"1"]
-    wants.asked("a", [b"1"], 0.0)
-    assert wants.offered("b", [b"1"], here, 0.9) == []
-    assert wants.offered("b", [b"1"], here, 1.0) == [b"1"]
-
-
 def test_what_is_dropped_in_our_own_trouble_is_asked_of_who_offered_it_meanwhile() -> None:
     wants, here = book(), Messages(judging={b"1", b"2", b"3"})
     assert wants.offered("a", [b"1", b"2", b"3"], here, 0.0) == []

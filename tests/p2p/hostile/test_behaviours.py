@@ -195,7 +195,7 @@ async def test_offers_that_are_never_kept_cost_points_but_no_ban(
         offer = rpc_pb2.ControlIHave(topicID="/t", messageIDs=[os.urandom(40)])
         control = rpc_pb2.ControlMessage(ihave=[offer])
         stream = await attacker.send_rpc(rpc_pb2.RPC(control=control))
-        await until(lambda: victim.watch.charged == [Cause.BROKEN_PROMISE])
+        await until(lambda: victim.watch.charged == [(host.peer_id, Cause.BROKEN_PROMISE)])
         await stream.reset()
 
 
@@ -223,7 +223,7 @@ async def test_a_peer_that_never_reads_is_cut_off_and_its_queue_was_bounded(
             peak = max(peak, queue.num_data_bytes)
         assert 0 < peak <= 4 << 20
         await until(lambda: not victim.host.is_connected(host.peer_id))
-        assert victim.watch.charged == [Cause.SLOW_READER]
+        assert victim.watch.charged == [(host.peer_id, Cause.SLOW_READER)]
         assert "took too long" in caplog.text, "not by what the library does after some seconds"
         async with open_test_node(settings=settings) as friend:
             await join([victim, friend], "/t")

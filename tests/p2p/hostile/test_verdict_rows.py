@@ -17,6 +17,7 @@ from shoal_wire.codec import batch_to_bytes
 from shoal_wire.compression import compress
 from shoal_wire.verdict import Outcome, Reason, verdict
 from tests.support import factories as make
+from tests.support.network import signed_by
 from tests.support.nodes import fresh_identity, until
 from tests.support.victim import Attacker, Victim, open_hostile, still_works
 from tests.wire.verdict_rows import ROWS, task
@@ -111,10 +112,9 @@ async def test_two_batches_under_one_number_lose_both_and_cost_the_signer_alone(
         signer.now_ms = attacker.author.now_ms
         one = signer.envelope(signer.batch([make.group(1)], sequence=77))
         two = signer.envelope(signer.batch([make.group(2)], sequence=77))
-        raw = bytes(ID.from_base58(signer.peer_id).to_bytes())
         before, kept = seen(victim, Reason.EQUIVOCATION), victim.node.pool.groups_received
         for number, (sender, envelope) in enumerate(((attacker, one), (other, two))):
-            message = _signed_by(signer, raw, envelope, number + 1, victim.topic)
+            message = signed_by(signer.identity, victim.topic, envelope, number + 1)
             await sender.send_rpc(rpc_pb2.RPC(publish=[message]))
             await until(
                 lambda number=number: (
@@ -139,20 +139,13 @@ async def test_answers_to_reserved_questions_are_not_kept_and_cost_their_signer_
         signer.now_ms = forwarder.author.now_ms
         groups = [make.group(1), make.group(of=make.task(2, seed=seed))]
         data = signer.envelope(signer.batch(groups))
-        raw = bytes(ID.from_base58(signer.peer_id).to_bytes())
         before, kept = seen(victim, Reason.RESERVED_TASK), victim.node.pool.groups_received
-        message = _signed_by(signer, raw, data, 1, victim.topic)
+        message = signed_by(signer.identity, victim.topic, data)
         await forwarder.send_rpc(rpc_pb2.RPC(publish=[message]))
         await until(lambda: seen(victim, Reason.RESERVED_TASK) == before + 1)
         assert victim.score(signer.peer_id) == pytest.approx(-4.0, abs=0.1)
         assert victim.score(forwarder.peer_id) == 0.0, "it may be of version 0.1.0"
         assert victim.node.pool.groups_received == kept
-
-
-def _signed_by(
-    author: make.Author, raw_id: bytes, data: bytes, seqno: int, topic: str
-) -> rpc_pb2.Message:
-    return sign_message(author.identity, raw_id, topic, data, seqno)
 
 
 async def test_after_every_row_the_node_works(victim: Victim) -> None:

@@ -102,7 +102,7 @@ class RecordingWatch:
     def __init__(self) -> None:
         self.verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = []
         """Forwarder, author, verdict."""
-        self.charged: list[Cause] = []
+        self.charged: list[tuple[PeerId, Cause]] = []
         self.score_of: Callable[[PeerId], float] = lambda _peer_id: 0.0
 
     def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
@@ -111,7 +111,7 @@ class RecordingWatch:
 
     def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
         """Keep it."""
-        self.charged.append(cause)
+        self.charged.append((peer_id, cause))
 
     def score(self, peer_id: PeerId) -> float:
         """Return what the test says."""
