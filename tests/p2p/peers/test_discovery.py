@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
-from shoal_p2p.disk import KeptFile
-from shoal_p2p.net.identity import identity_from_seed
-from shoal_p2p.net.interface import Host
 from shoal_p2p.peers.discovery import (
     Discovery,
     DiscoverySettings,
-    FetchPeers,
     Preferences,
     TargetKind,
     TargetState,
@@ -29,66 +21,15 @@ from shoal_p2p.peers.hearsay import Hearsay
 from shoal_p2p.peers.peer_book import PeerBook
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
-from tests.support.doubles.host import FakeHost
+from tests.p2p.peers.bench import ME, Net, discovering, full, peer, said
 
 pytestmark = pytest.mark.virtual_time
-
-IDENTITY = identity_from_seed(bytes([99]) * 32)
-ME = IDENTITY.peer_id
-
-
-def peer(number: int) -> PeerAddresses:
-    peer_id = identity_from_seed(number.to_bytes(32, "big")).peer_id
-    return PeerAddresses(peer_id=peer_id, addresses=(f"/ip4/10.0.0.1/tcp/{1000 + number}",))
-
-
-def full(address: PeerAddresses) -> str:
-    return f"{address.addresses[0]}/p2p/{address.peer_id}"
-
-
-def fake_host(*up: PeerAddresses) -> FakeHost:
-    return FakeHost(identity=IDENTITY, up=set(map(full, up)))
-
-
-@asynccontextmanager
-async def discovering(
-    host: Host,
-    *bootstrap: PeerAddresses,
-    fetch: FetchPeers | None = None,
-    book_path: Path | None = None,
-    **more: Any,
-) -> AsyncIterator[Discovery]:
-    discovery = Discovery(
-        host=host,
-        hearsay=Hearsay(host),
-        bootstrap=tuple(map(full, bootstrap)),
-        fetch_peers=fetch,
-        file=KeptFile(book_path) if book_path is not None else None,
-        rng=random.Random(3),
-        wall_ms=lambda: 1_700_000_000_000,
-        **more,
-    )
-    async with trio.open_nursery() as nursery:
-        await nursery.start(discovery.run)
-        yield discovery
-        nursery.cancel_scope.cancel()
-
-
-def asking(
-    answers: dict[PeerId, list[PeerAddresses]],
-) -> Callable[[PeerId], Awaitable[list[PeerAddresses]]]:
-    async def fetch(peer_id: PeerId) -> list[PeerAddresses]:
-        await trio.lowlevel.checkpoint()
-        return answers[peer_id]
-
-    return fetch
-
 
 # Backoff
 
 
 async def test_bootstrap_that_is_down_is_tried_for_ever() -> None:
-    host, boot = fake_host(), peer(1)
+    host, boot = Net(), peer(1)
     async with discovering(host, boot) as discovery:
         await trio.sleep(3600)
         assert discovery.solo
@@ -114,7 +55,7 @@ async def test_bootstrap_that_is_down_is_tried_for_ever() -> None:
 async def test_bootstraps_dead_for_hours_are_tried_and_told_at_a_sensible_rate(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    host, first, second = fake_host(), peer(1), peer(2)
+    host, first, second = Net(), peer(1), peer(2)
     with caplog.at_level(logging.INFO, logger="shoal_p2p.peers.discovery"):
         # Slower than in life, or six hours are half a minute of the test's time.
         slow = DiscoverySettings(backoff_first_s=5.0, bootstrap_backoff_max_s=60.0)
@@ -136,11 +77,10 @@ async def test_bootstraps_dead_for_hours_are_tried_and_told_at_a_sensible_rate(
 
 
 async def test_strangers_to_the_swarm_are_no_reason_to_stop_looking() -> None:
-    host = fake_host()
+    host = Net(*map(peer, range(1, 9)))
     strangers = {peer(n).peer_id for n in range(100, 110)}
     for stranger in strangers:
         host.connect(stranger)
-    host.up = {full(peer(n)) for n in range(1, 9)}
     settings = DiscoverySettings(target_peers=4)
     known = Preferences(counts=lambda peer_id: peer_id not in strangers)
     async with discovering(host, settings=settings, preferences=known) as discovery:
@@ -152,7 +92,7 @@ async def test_strangers_to_the_swarm_are_no_reason_to_stop_looking() -> None:
 
 
 async def test_backoff_of_peers_grows_to_thirty_seconds() -> None:
-    host = fake_host()
+    host = Net()
     async with discovering(host) as discovery:
         host.up.add(full(peer(1)))
         discovery.add_peer(peer(1), TargetKind.SAVED)
@@ -169,8 +109,8 @@ async def test_backoff_of_peers_grows_to_thirty_seconds() -> None:
 
 
 async def test_lost_peer_is_redialled_at_once() -> None:
-    host, boot = fake_host(), peer(1)
-    host.up.add(full(boot))
+    boot = peer(1)
+    host = Net(boot)
     async with discovering(host, boot):
         for _ in range(20):
             await trio.sleep(100)
@@ -184,8 +124,8 @@ async def test_lost_peer_is_redialled_at_once() -> None:
 
 
 async def test_who_was_let_go_by_a_full_bootstrap_waits_before_it_comes_back() -> None:
-    host, boot, other = fake_host(), peer(1), peer(2)
-    host.up = {full(boot)}
+    boot, other = peer(1), peer(2)
+    host = Net(boot)
     waits = []
     async with discovering(host, boot) as discovery:
         host.connect(other.peer_id)
@@ -204,8 +144,8 @@ async def test_who_was_let_go_by_a_full_bootstrap_waits_before_it_comes_back() -
 
 
 async def test_who_is_let_go_and_alone_comes_back_within_seconds() -> None:
-    host, boot = fake_host(), peer(1)
-    host.up = {full(boot)}
+    boot = peer(1)
+    host = Net(boot)
     async with discovering(host, boot) as discovery:
         await trio.sleep(10)
         discovery.note_full(boot.peer_id)
@@ -219,8 +159,8 @@ async def test_who_is_let_go_and_alone_comes_back_within_seconds() -> None:
 async def test_a_bootstrap_is_let_go_by_who_has_enough_peers_and_visited_now_and_then(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    host, boot = fake_host(), peer(1)
-    host.up = {full(peer(n)) for n in range(1, 6)}
+    boot = peer(1)
+    host = Net(*map(peer, range(1, 6)))
     settings = DiscoverySettings(target_peers=4)
     async with discovering(host, boot, settings=settings) as discovery:
         for n in range(2, 6):
@@ -240,60 +180,36 @@ async def test_a_bootstrap_is_let_go_by_who_has_enough_peers_and_visited_now_and
     assert "no bootstrap has answered" not in caplog.text
 
 
-async def test_a_visit_to_a_bootstrap_asks_it_and_is_short() -> None:
-    host, boot, asked = fake_host(), peer(1), list[float]()
-    host.up = {full(peer(n)) for n in range(1, 6)}
-    stays, since = list[float](), dict[str, float]()
-
-    async def fetch(peer_id: PeerId) -> list[PeerAddresses]:
-        await trio.lowlevel.checkpoint()
-        if peer_id == boot.peer_id:
-            asked.append(trio.current_time())
-        return []
-
-    settings = DiscoverySettings(target_peers=4)
-    async with discovering(host, boot, fetch=fetch, settings=settings) as discovery:
-        for n in range(2, 6):
-            discovery.add_peer(peer(n), TargetKind.EXCHANGE)
-        for _ in range(3600):
-            is_there = boot.peer_id in host.peers
-            if is_there:
-                since.setdefault("met", trio.current_time())
-            elif since:
-                stays.append(trio.current_time() - since.pop("met"))
-            await trio.sleep(1)
-    first, *visits = stays
-    assert first >= settings.settled_s
-    assert len(visits) >= 3
-    assert all(settings.stay_s <= stay <= settings.stay_s + 16 for stay in visits)
-    assert len(asked) >= 1 + len(visits), "each time"
-
-
-async def test_who_has_had_enough_peers_stays_as_short_where_it_was_not_let_go_of_before() -> None:
-    """At a bootstrap that was down, or full when it came."""
-    host, boot = fake_host(), peer(1)
-    host.up = {full(peer(n)) for n in range(2, 6)}
-    settings = DiscoverySettings(target_peers=4)
+@pytest.mark.parametrize("away_s", [0, 200])
+async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(away_s: int) -> None:
+    """Of who has had enough peers the first is one too, at a bootstrap that was down or full."""
+    host, boot = Net(*map(peer, range(2, 6))), peer(1)
+    settings, stays = DiscoverySettings(target_peers=4), [0]
     async with discovering(host, boot, settings=settings) as discovery:
         for n in range(2, 6):
             discovery.add_peer(peer(n), TargetKind.EXCHANGE)
-        await trio.sleep(200)
+        await trio.sleep(away_s)
         host.up.add(full(boot))
-        stay = 0
         for _ in range(3600):
             await trio.sleep(1)
-            stay += boot.peer_id in host.peers
-            if stay and boot.peer_id not in host.peers:
-                break
-    assert settings.stay_s <= stay <= settings.stay_s + 16
+            if boot.peer_id in host.peers:
+                stays[-1] += 1
+            elif stays[-1]:
+                stays.append(0)
+    stays.pop()
+    asked = [peer_id for _, peer_id in host.asked].count(boot.peer_id)
+    assert asked >= len(stays), "each time"
+    if not away_s:
+        assert stays.pop(0) >= settings.settled_s
+    assert len(stays) >= 3
+    assert all(settings.stay_s <= stay <= settings.stay_s + 16 for stay in stays)
 
 
 # How many
 
 
 async def test_dials_up_to_the_target_and_no_further() -> None:
-    host = fake_host()
-    host.up = {full(peer(n)) for n in range(20)}
+    host = Net(*map(peer, range(20)))
     settings = DiscoverySettings(target_peers=5)
     boot = peer(1).peer_id
     async with discovering(host, peer(1), settings=settings) as discovery:
@@ -314,8 +230,7 @@ async def test_dials_up_to_the_target_and_no_further() -> None:
 
 
 async def test_dials_a_few_at_a_time() -> None:
-    host = fake_host()
-    host.dial_s = 3.0
+    host = Net(dial_s=3.0)
     settings = DiscoverySettings(target_peers=100, max_dials=4)
     async with discovering(host, *map(peer, range(1, 4)), settings=settings) as discovery:
         for n in range(4, 60):
@@ -326,7 +241,7 @@ async def test_dials_a_few_at_a_time() -> None:
 
 
 async def test_targets_are_bounded_and_hearsay_is_forgotten() -> None:
-    host = fake_host()
+    host = Net()
     settings = DiscoverySettings(max_targets=10, give_up_after=3)
     async with discovering(host, peer(1), settings=settings) as discovery:
         for n in range(2, 500):
@@ -340,12 +255,11 @@ async def test_targets_are_bounded_and_hearsay_is_forgotten() -> None:
 
 
 async def test_learns_peers_from_peers() -> None:
-    host = fake_host()
     chain = [peer(n) for n in range(1, 6)]
-    host.up = set(map(full, chain))
-    answers = {a.peer_id: [b] for a, b in pairwise(chain)}
-    answers[chain[-1].peer_id] = [PeerAddresses(peer_id=ME, addresses=chain[0].addresses)]
-    async with discovering(host, chain[0], fetch=asking(answers)) as discovery:
+    host = Net(*chain)
+    host.lists = {a.peer_id: [b] for a, b in pairwise(chain)}
+    host.lists[chain[-1].peer_id] = [said(ME, *chain[0].addresses)]
+    async with discovering(host, chain[0]) as discovery:
         await trio.sleep(30)
         assert host.peers.keys() == {p.peer_id for p in chain}
         kinds = [info.kind for info in discovery.snapshot()]
@@ -353,25 +267,19 @@ async def test_learns_peers_from_peers() -> None:
 
 
 async def test_who_comes_while_peers_are_missing_is_asked_at_once() -> None:
-    host, asked = fake_host(), list[float]()
-
-    async def fetch(_peer_id: PeerId) -> list[PeerAddresses]:
-        await trio.lowlevel.checkpoint()
-        asked.append(trio.current_time())
-        return []
-
-    async with discovering(host, fetch=fetch):
+    host = Net()
+    async with discovering(host):
         host.connect(peer(1).peer_id)
         await trio.sleep(600)
         host.connect(peer(2).peer_id)
         at = trio.current_time()
         await trio.sleep(1.0)
-        assert asked[-1] >= at
+        assert host.asked[-1][0] >= at
 
 
 async def test_who_says_late_where_it_listens_is_found_again() -> None:
-    host, other = fake_host(), peer(2)
-    host.up = {full(other)}
+    other = peer(2)
+    host = Net(other)
     async with discovering(host):
         await trio.sleep(60)
         host.connect(other.peer_id, address=other.addresses[0])
@@ -384,44 +292,38 @@ async def test_who_says_late_where_it_listens_is_found_again() -> None:
 
 
 async def test_peer_exchange_that_fails_is_survived() -> None:
-    host, boot, other = fake_host(), peer(1), peer(2)
-    host.up = {full(boot), full(other)}
-    calls: list[float] = []
+    boot, other = peer(1), peer(2)
+    host = Net(boot, other)
 
-    async def fetch(peer_id: PeerId) -> list[PeerAddresses]:
-        calls.append(trio.current_time())
-        if len(calls) == 1:
+    async def fetch(_peer_id: PeerId) -> list[PeerAddresses]:
+        host.asked.append((0.0, boot.peer_id))
+        if len(host.asked) == 1:
             raise RuntimeError("junk from the peer")
         return [other]
 
-    async with discovering(host, boot, fetch=fetch):
+    host.fetch = fetch  # type: ignore[method-assign]
+    async with discovering(host, boot):
         await trio.sleep(90)
         assert other.peer_id in host.peers
 
 
 async def test_addresses_from_others_are_checked() -> None:
-    host = fake_host()
+    host = Net()
     bad = ("", "/ip4/0.0.0.0/tcp/1", "/ip4/1.2.3.4/udp/1", "/ip6/::/tcp/1", "junk", "/unix/x")
     async with discovering(host) as discovery:
-        discovery.add_peer(
-            PeerAddresses(peer_id=peer(1).peer_id, addresses=bad), TargetKind.EXCHANGE
-        )
         many = tuple(f"/ip4/10.0.0.1/tcp/{port}" for port in range(1, 101))
-        discovery.add_peer(
-            PeerAddresses(peer_id=peer(2).peer_id, addresses=many), TargetKind.EXCHANGE
-        )
-        discovery.add_peer(PeerAddresses(peer_id=ME, addresses=many), TargetKind.EXCHANGE)
+        for name, told in ((peer(1).peer_id, bad), (peer(2).peer_id, many), (ME, many)):
+            discovery.add_peer(said(name, *told), TargetKind.EXCHANGE)
         await trio.sleep(4)
         assert {dial.address.rpartition("/")[2] for dial in host.dials} == {peer(2).peer_id}
         assert len({dial.address for dial in host.dials}) == 8
 
 
 async def test_second_address_is_tried_soon() -> None:
-    host = fake_host()
-    host.dial_s = 5.0
+    host = Net(dial_s=5.0)
     addresses = ("/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.2/tcp/1")
-    both = PeerAddresses(peer_id=peer(1).peer_id, addresses=addresses)
-    host.up = {f"{addresses[1]}/p2p/{both.peer_id}"}
+    both = said(peer(1).peer_id, *addresses)
+    host.up = {full(said(both.peer_id, addresses[1]))}
     async with discovering(host) as discovery:
         discovery.add_peer(both, TargetKind.MDNS)
         await trio.sleep(5.6)
@@ -433,17 +335,15 @@ async def test_second_address_is_tried_soon() -> None:
 
 async def test_saved_peers_bring_a_node_back_without_bootstrap(tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
-    host = fake_host()
-    host.up = {full(peer(1)), full(peer(2))}
-    answers = {peer(1).peer_id: [peer(2)], peer(2).peer_id: []}
-    async with discovering(host, peer(1), fetch=asking(answers), book_path=path):
+    host = Net(peer(1), peer(2))
+    host.lists = {peer(1).peer_id: [peer(2)]}
+    async with discovering(host, peer(1), book_path=path):
         await trio.sleep(60)
     assert {e.peer_id for e in PeerBook.from_json(path.read_text()).ranked()} == {
         peer(1).peer_id,
         peer(2).peer_id,
     }
-    again = fake_host()
-    again.up = {full(peer(2))}
+    again = Net(peer(2))
     async with discovering(again, book_path=path) as discovery:
         await trio.sleep(5)
         assert again.peers.keys() == {peer(2).peer_id}
@@ -452,8 +352,7 @@ async def test_saved_peers_bring_a_node_back_without_bootstrap(tmp_path: Path) -
 
 
 async def test_unwritable_book_stops_nobody(tmp_path: Path) -> None:
-    host = fake_host()
-    host.up = {full(peer(1))}
+    host = Net(peer(1))
     path = tmp_path / "gone" / "peers.json"
     async with discovering(host, peer(1), book_path=path):
         await trio.sleep(100)
@@ -466,4 +365,4 @@ def test_bootstrap_without_a_peer_id_is_refused_in_one_line(text: str) -> None:
         parse_bootstrap((text,))
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="/p2p/"):
-        Discovery(host=fake_host(), hearsay=Hearsay(fake_host()), bootstrap=(text,))
+        Discovery(host=Net(), hearsay=Hearsay(Net()), bootstrap=(text,))

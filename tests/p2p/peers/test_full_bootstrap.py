@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import trio
-import trio.testing
 
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_ipc.answers.doctor import Finding
@@ -15,7 +14,7 @@ from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.refusals import DialError
 from shoal_p2p.node import Node
 from shoal_p2p.peers.discovery import DiscoverySettings
-from tests.p2p.peers.test_discovery import discovering, fake_host, full, peer
+from tests.p2p.peers.bench import Net, discovering, full, peer
 from tests.support.nodes import until
 from tests.support.peers import INSTANT, address_of, open_peer
 
@@ -26,15 +25,12 @@ def has_company(node: LiveNode, meeting: MeetingPoint) -> bool:
     return node.manifest == meeting.member.manifest and bool(others)
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(("has_company", "is_there"), [(True, True), (True, False), (False, True)])
 async def test_a_full_bootstrap_is_left_alone_by_who_has_company(
-    has_company: bool,
-    is_there: bool,
-    autojump_clock: trio.testing.MockClock,
-    caplog: pytest.LogCaptureFixture,
+    has_company: bool, is_there: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host, boot = fake_host(), peer(1)
-    host.dial_error = DialError("it may be full", is_cut_off=is_there)
+    host, boot = Net(dial_error=DialError("it may be full", is_cut_off=is_there)), peer(1)
     async with discovering(host, boot, settings=DiscoverySettings(target_peers=4)):
         if has_company:
             host.connect(peer(2).peer_id)

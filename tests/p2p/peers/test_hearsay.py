@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,75 +13,36 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.homes import home_of
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers import hearsay as hearsay_file
-from shoal_p2p.peers.discovery import Discovery, DiscoverySettings, TargetKind
+from shoal_p2p.peers.discovery import DiscoverySettings, TargetKind
 from shoal_p2p.peers.hearsay import Hearsay, Speaker
 from shoal_p2p.peers.peer_book import MAX_OF_NETWORK, PeerBook
 from shoal_p2p.peers.targets import Targets
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
-from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
+from tests.p2p.peers.bench import Net, discovering, said
 from tests.support.doubles.host import FakeHost
 from tests.support.doubles.network import in_virtual_time
 
 pytestmark = pytest.mark.virtual_time
 
-IDENTITY = identity_from_seed(bytes([1]) * 32)
 HONEST, *LIARS = (identity_from_seed(bytes([n]) * 32).peer_id for n in range(2, 8))
 NAMES = [identity_from_seed(n.to_bytes(32, "big")).peer_id for n in range(1000, 1256)]
 TRUE = "/ip4/198.51.100.7/tcp/4001"
 THIRD = "/ip4/203.0.113.5/tcp/22"
 
 
-class Net(FakeHost):
-    """A host whose peers answer at their true addresses only, and tell it of others."""
-
-    def __init__(self) -> None:
-        super().__init__(identity=IDENTITY, dial_s=0.1)
-        self.lists: dict[PeerId, list[PeerAddresses]] = {}
-
-    async def fetch(self, peer_id: PeerId) -> list[PeerAddresses]:
-        await trio.lowlevel.checkpoint()
-        return self.lists.get(peer_id, [])
-
-    def dialled(self) -> list[str]:
-        """Return the transport addresses dialled, in order."""
-        return [dial.address.rpartition("/p2p/")[0] for dial in self.dials]
-
-
-@asynccontextmanager
-async def discovering(net: Net, book: Path | None = None) -> AsyncIterator[Discovery]:
-    discovery = Discovery(
-        host=net,
-        hearsay=Hearsay(net),
-        file=KeptFile(book) if book is not None else None,
-        fetch_peers=net.fetch,
-        rng=random.Random(5),
-        wall_ms=lambda: 1_700_000_000_000,
-    )
-    async with trio.open_nursery() as nursery:
-        await nursery.start(discovery.run)
-        yield discovery
-        nursery.cancel_scope.cancel()
-
-
-def said(peer_id: PeerId, *addresses: str) -> PeerAddresses:
-    return PeerAddresses(peer_id=peer_id, addresses=addresses)
-
-
 async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_party(
     tmp_path: Path,
 ) -> None:
-    net = Net()
-    net.up.add(f"{TRUE}/p2p/{HONEST}")
+    net = Net(said(HONEST, TRUE))
     false = [f"/ip4/203.0.113.5/tcp/{port}" for port in range(22, 30)]
     names = iter(NAMES)
     for liar in LIARS[:4]:
         net.lists[liar] = [said(HONEST, *false), *(said(next(names), *false) for _ in range(63))]
-    async with discovering(net, tmp_path / "peers.json") as discovery:
+    async with discovering(net, book_path=tmp_path / "peers.json") as discovery:
         discovery.add_peer(said(HONEST, TRUE), TargetKind.SAVED)
         await trio.sleep(1)
         for number, liar in enumerate(LIARS[:4]):
@@ -104,27 +63,8 @@ async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_par
     assert entry.addresses == (TRUE,), "hearsay is not written down"
 
 
-async def test_an_address_that_a_peer_has_answered_at_stays_first_while_it_is_away() -> None:
-    net = Net()
-    net.up.add(f"{TRUE}/p2p/{HONEST}")
-    async with discovering(net) as discovery:
-        discovery.add_peer(said(HONEST, TRUE), TargetKind.EXCHANGE)
-        await trio.sleep(1)
-        net.up.clear()
-        net.lose(HONEST)
-        await trio.sleep(1)
-        for number in range(20):
-            address = f"/ip4/203.0.{number}.5/tcp/22"
-            discovery.add_peer(said(HONEST, address), TargetKind.MDNS)
-            target = discovery._targets.get(HONEST)
-            assert target is not None
-            assert target.addresses[0] == TRUE
-            assert len(target.addresses) <= MAX_ADDRS_PER_PEER
-
-
 async def test_a_name_that_is_forgotten_and_heard_of_again_is_where_the_book_has_it() -> None:
-    net = Net()
-    net.up.add(f"{TRUE}/p2p/{HONEST}")
+    net = Net(said(HONEST, TRUE))
     async with discovering(net) as discovery:
         discovery.add_peer(said(HONEST, TRUE), TargetKind.EXCHANGE)
         await trio.sleep(1)
@@ -195,11 +135,9 @@ async def test_who_is_in_no_private_network_tells_of_none(
 
 
 async def test_what_one_peer_says_is_dialled_in_measure_and_another_is_heard_beside_it() -> None:
-    net = Net()
-    liar, honest = LIARS[0], LIARS[1]
+    net, liar, honest = Net(said(HONEST, TRUE)), LIARS[0], LIARS[1]
     net.lists[liar] = [said(name, f"/ip4/45.{n}.0.1/tcp/1") for n, name in enumerate(NAMES[:64])]
     net.lists[honest] = [said(HONEST, TRUE)]
-    net.up.add(f"{TRUE}/p2p/{HONEST}")
     async with discovering(net):
         net.connect(liar, address="/ip4/45.1.1.1/tcp/1")
         await trio.sleep(30)
