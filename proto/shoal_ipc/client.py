@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from shoal_base.waits import POLL_S, RETRY_S
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_wire.errors import WireError
@@ -34,8 +35,6 @@ READ_BYTES = 1 << 18
 """Most bytes that either side takes from the socket at once."""
 MAX_UNREAD = 32
 """Requests in a row whose answers are left unread by `post`."""
-_FIRST_BACKOFF_SECONDS = 0.1
-_MAX_BACKOFF_SECONDS = 2.0
 
 Reply = TypeVar("Reply", bound=m.Body)
 
@@ -318,7 +317,7 @@ class NodeClient:
         return NodeUnavailable(f"connection to the node broke: {error}")
 
     def _wait_longer(self) -> None:
-        self._backoff = min(_MAX_BACKOFF_SECONDS, max(_FIRST_BACKOFF_SECONDS, self._backoff * 2))
+        self._backoff = min(RETRY_S, max(POLL_S, self._backoff * 2))
         self._retry_at = time.monotonic() + self._backoff
 
 

@@ -23,12 +23,11 @@ from shoal_wire.types import (
 
 IPC_VERSION: Final = 1
 """Version of this contract; both sides state it in the handshake."""
-_MAX_PEER_ID_CHARS: Final = 256
-_PeerText = Annotated[
-    str, holding(lambda text: len(text) <= _MAX_PEER_ID_CHARS, "control names no peer")
-]
 MAX_LABEL_CHARS: Final = 256
-"""A longer label of a sampled group is refused."""
+"""A longer label of a sampled group, or name of a peer, is refused."""
+_PeerText = Annotated[
+    str, holding(lambda text: len(text) <= MAX_LABEL_CHARS, "control names no peer")
+]
 
 
 class Role(StrEnum):

@@ -11,21 +11,15 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 import psutil
 import trio
 
+from shoal_base.bounded import MANY
+from shoal_base.waits import MINUTE_S, RETRY_S
 from shoal_ipc.answers.peer import CostView, Process
 from shoal_p2p.net.traffic import Traffic
 from shoal_p2p.threads import InThread
-
-WINDOW_SECONDS: Final = 60.0
-"""Seconds over which a rate is measured, and between two looks at the disk."""
-STEP_SECONDS: Final = 1.0
-"""Two measurements are so far apart at least."""
-MAX_FILES: Final = 10_000
-"""Files of a data directory that are counted."""
 
 
 class GrowthRate:
@@ -39,10 +33,10 @@ class GrowthRate:
         if total < self._seen[-1][1]:
             self._seen = deque([(at, total)])
             return
-        if len(self._seen) > 1 and at - self._seen[-2][0] < STEP_SECONDS:
+        if len(self._seen) > 1 and at - self._seen[-2][0] < RETRY_S:
             self._seen.pop()
         self._seen.append((at, total))
-        while len(self._seen) > 2 and at - self._seen[1][0] >= WINDOW_SECONDS:
+        while len(self._seen) > 2 and at - self._seen[1][0] >= MINUTE_S:
             self._seen.popleft()
 
     @property
@@ -117,14 +111,14 @@ class CostMeter:
             return None
 
     async def _disk_bytes(self, now: float) -> int:
-        if self._disk is None or now - self._disk[0] >= WINDOW_SECONDS:
+        if self._disk is None or now - self._disk[0] >= MINUTE_S:
             self._disk = now, await self._in_thread(bytes_below, self._data_dir)
         return self._disk[1]
 
 
 def bytes_below(folder: Path) -> int:
     """Return what the files below a folder occupy; of a great many, the first. Blocks."""
-    total, waiting, left = 0, [folder], MAX_FILES
+    total, waiting, left = 0, [folder], MANY
     while waiting and left > 0:
         try:
             with os.scandir(waiting.pop()) as found:

@@ -14,6 +14,7 @@ from typing import Final
 
 import trio
 
+from shoal_base.bounded import FEW
 from shoal_ipc.answers.node import TurnRow
 from shoal_p2p.intake.weight import CUT_MARK
 from shoal_p2p.parts import Worker
@@ -24,8 +25,6 @@ from shoal_tasks.types import PlayRequest
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.types import RolloutGroup
 
-MAX_GAMES: Final = 64
-"""Games that are replayed for one answer: about a millisecond each of the shipped ones."""
 MAX_OBSERVED_CHARS: Final = 1 << 20
 """Most characters of environments in one answer; games beyond it show the policy's side alone."""
 WORKER_S: Final = 2.0
@@ -67,8 +66,8 @@ class Dialogues:
         nothing: list[tuple[str, ...]] = [()] * len(asked)
         if not asked:
             return nothing
-        # The latest groups stand last, and are looked at first.
-        first = max(0, len(asked) - MAX_GAMES)
+        # The latest groups stand last, and are looked at first. A shipped game takes a millisecond.
+        first = max(0, len(asked) - FEW)
         with trio.move_on_after(WORKER_S):
             try:
                 plays = await self._worker.play(asked[first:])

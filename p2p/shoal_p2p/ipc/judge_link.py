@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_base.waits import MINUTE_S, RETRY_S, SHORT_DEADLINE_S
 from shoal_ipc import messages as m
 from shoal_ipc.answers.node import WINDOW, JudgedView
 from shoal_p2p.net.address import parse_peer_address
@@ -50,13 +51,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_DIAL_SECONDS = 5.0
 _REPLY_SECONDS = 25.0
+"""Deadline for a reply, in seconds: a judge gives itself 20."""
 _TRIES = 3
-_MAX_WAIT_SECONDS = 5.0
-"""A judge that is busy for longer is asked another time."""
-_FIRST_PAUSE_SECONDS = 2.0
-_MAX_PAUSE_SECONDS = 120.0
 
 
 class JudgePhase(StrEnum):
@@ -169,7 +166,7 @@ class JudgeLink:
         if self._error is None:
             log.warning("no score from the judge: %s; going on without", why)
         self._error = why
-        pause = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**self._failures)
+        pause = min(MINUTE_S, RETRY_S * 2.0**self._failures)
         self._failures = min(self._failures + 1, 16)
         self._retry_at = trio.current_time() + pause
         self._phase = JudgePhase.IDLE
@@ -225,7 +222,7 @@ class JudgeLink:
         """Connect, ask, and wait where it is busy for a moment. Raises JudgeLinkError."""
         for _ in range(_TRIES):
             try:
-                await self._host.dial(self._address, timeout=_DIAL_SECONDS)
+                await self._host.dial(self._address, timeout=SHORT_DEADLINE_S)
                 raw = await self._host.request(
                     self._judge,
                     JUDGE_PROTOCOL,
@@ -239,7 +236,7 @@ class JudgeLink:
             wait = reply.retry_after_ms / 1000 if isinstance(reply, JudgeRefusal) else 0.0
             if not isinstance(reply, JudgeRefusal) or reply.reason is not JudgeRefusalReason.BUSY:
                 return reply
-            if wait > _MAX_WAIT_SECONDS:
+            if wait > SHORT_DEADLINE_S:  # it is asked another time
                 break
             await trio.sleep(wait)
         raise JudgeLinkError("it is busy")

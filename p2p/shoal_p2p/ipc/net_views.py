@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import trio
 
+from shoal_base.waits import REPLY_S
 from shoal_ipc.answers.doctor import (
     GRAVITY,
     BootstrapSeen,
@@ -42,8 +43,8 @@ from shoal_wire.types import PeerId
 
 _MAX_ASKED = 8
 """Peers that are asked how this one looks: enough for a median of clocks."""
-_DIAL_SECONDS = 4.0
-"""Deadline of a dial, in seconds: two in a row fit in the 10 s that a reader waits."""
+_DIAL_SECONDS = 0.4 * REPLY_S
+"""Deadline of a dial, in seconds: two in a row fit in what a reader waits."""
 _FULL_SECONDS = 600.0
 """Seconds for which the doctor reports a lack of room: newcomers come again within minutes."""
 

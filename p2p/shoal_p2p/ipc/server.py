@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_base.waits import MINUTE_S, REPLY_S, RETRY_S, SHORT_DEADLINE_S
 from shoal_ipc import messages as m
 from shoal_ipc.client import READ_BYTES
 from shoal_ipc.codec import decode_ipc, encode_ipc
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 32
-_WRITE_SECONDS = 10.0
-_HELLO_SECONDS = 5.0
-_IDLE_SECONDS = 60.0
-"""Seconds without a request after which an inspector may lose its place to another."""
 _MAX_SOCKET_PATH = 100
 """sun_path holds 108 bytes on Linux and 104 on macOS, the closing NUL included."""
 
@@ -73,7 +70,7 @@ class IpcServer:
                         stream, _ = await listener.accept()
                     except OSError as error:  # out of file descriptors: wait, do not die
                         log.warning("socket does not accept: %s", error)
-                        await trio.sleep(0.5)
+                        await trio.sleep(RETRY_S)
                         continue
                     if not _same_user(stream) or not self._has_place():
                         stream.close()
@@ -93,7 +90,7 @@ class IpcServer:
         if len(self._open) < MAX_CONNECTIONS:
             return True
         silent = (one for one in self._open if one.role is None)
-        idle = (one for one in self._open if one.may_go(trio.current_time() - _IDLE_SECONDS))
+        idle = (one for one in self._open if one.may_go(trio.current_time() - MINUTE_S))
         for connection in (*silent, *idle):
             log.debug("%s makes room for another", connection.holder)
             connection.scope.cancel()
@@ -138,7 +135,7 @@ class IpcServer:
                 self._open.remove(connection)
             connection.close()
             if connection.role is not None:
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + SHORT_DEADLINE_S):
                     await self._service.goodbye(connection.holder, connection.role)
 
 
@@ -166,7 +163,7 @@ class _ClientConnection:
 
     async def serve(self, service: InspectorService, in_turn: Callable[[m.Role], bool]) -> None:
         """Answer requests in order until the other side closes."""
-        with trio.fail_after(_HELLO_SECONDS):
+        with trio.fail_after(SHORT_DEADLINE_S):
             first = await self._receive()
         if first is None:
             return
@@ -204,7 +201,7 @@ class _ClientConnection:
         return decode_ipc(self._frames.pop(0))
 
     async def _send(self, frame: m.IpcFrame) -> None:
-        with trio.fail_after(_WRITE_SECONDS):
+        with trio.fail_after(REPLY_S):
             await self._stream.send_all(encode_frame(encode_ipc(frame)))
 
 

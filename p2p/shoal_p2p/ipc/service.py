@@ -9,6 +9,8 @@ from typing import Any
 
 import trio
 
+from shoal_base.bounded import MANY
+from shoal_base.waits import HOUR_S
 from shoal_ipc import messages as m
 from shoal_p2p.buffer.pool import path_of
 from shoal_p2p.buffer.types import BufferEntry
@@ -19,19 +21,18 @@ from shoal_p2p.rollouts.outbox import MAX_PACED_GROUPS, Outbox, OutboxFullError,
 from shoal_p2p.rollouts.pool import RolloutPool
 from shoal_p2p.rollouts.recent import RecentRollouts
 from shoal_p2p.store.store import StoreError, StoreFault
+from shoal_wire.framing import MAX_IPC_FRAME_BYTES
 from shoal_wire.manifest import Manifest
 from shoal_wire.rules import check_completion, is_reserved
 from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
 
-_MAX_LEASE_SECONDS = 86_400.0
+_MAX_LEASE_SECONDS = 24 * HOUR_S
 """Longest lease; one that a trainer holds at its hello is as long."""
-_MAX_SAMPLE = 4096
 _STRATEGIES = ("", "uniform_publishers")
 """Names of the one way in which groups are drawn."""
-_MAX_SAMPLE_BYTES = 16 * 1024 * 1024
-"""Half of what an IPC frame holds."""
+_MAX_SAMPLE_BYTES = MAX_IPC_FRAME_BYTES // 2
 
 
 class TrainerLink:
@@ -191,7 +192,7 @@ class Service(InspectorService):
             return m.Failure(reason="a sample cannot leave out groups by id")
         entries = self._pool.lease(
             holder,
-            min(body.num_external, _MAX_SAMPLE),
+            min(body.num_external, MANY),
             lease_seconds=_lease_seconds(body.lease_seconds),
         )
         entries = self._within_a_frame(holder, entries)

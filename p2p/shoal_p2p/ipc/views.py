@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import trio
 
+from shoal_base.bounded import REMEMBERED
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import (
     Connection,
@@ -28,9 +29,6 @@ from shoal_p2p.ipc.which_peer import which_peer
 from shoal_p2p.member import Member
 from shoal_p2p.net.address import is_circuit
 from shoal_wire.types import PeerId
-
-_MAX_SCORES: Final = 1024
-"""Peers whose scores are told: those with the worst, which are what one looks for."""
 
 
 class CoreViews:
@@ -133,7 +131,7 @@ class CoreViews:
         return Scores(
             scores=tuple(
                 replace(row, connected=member.host.is_connected(PeerId(row.peer_id)))
-                for row in rows[:_MAX_SCORES]
+                for row in rows[:REMEMBERED]  # the worst, which are what one looks for
             ),
             refused=member.host.refused_connections(),
             made_room=member.guard.room.num_let_go,

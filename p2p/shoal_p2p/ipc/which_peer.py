@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from shoal_base.visible import visible
+from shoal_ipc.messages import MAX_LABEL_CHARS
 from shoal_p2p.net.address import parse_peer_id
 from shoal_wire.types import PeerId
 
 _MOST_CANDIDATES: Final = 8
-_SHOWN_CHARS: Final = 80
 _COMMON_START: Final = "12D3KooW"
 """Beginning of every ed25519 key's id: it tells no two apart."""
 
@@ -35,7 +35,7 @@ def which_peer(text: str, known: Iterable[PeerId]) -> PeerId:
     except ValueError:
         part = text.strip().strip("….")
     everybody = sorted(set(known))
-    shown = f"'{visible(text[:_SHOWN_CHARS])}'"
+    shown = f"'{visible(text[:MAX_LABEL_CHARS])}'"
     if not part or not part.isascii() or not part.isalnum():
         raise WhichPeerError(f"{shown} is not a peer id; {_listed('known here', everybody)}")
     if _COMMON_START.startswith(part):

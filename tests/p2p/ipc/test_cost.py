@@ -9,7 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from shoal_p2p.ipc.cost import WINDOW_SECONDS, CostMeter, GrowthRate, bytes_below
+from shoal_base.waits import MINUTE_S
+from shoal_p2p.ipc.cost import CostMeter, GrowthRate, bytes_below
 from shoal_p2p.net.traffic import Traffic
 
 GONE = 2**22 + 1
@@ -25,8 +26,8 @@ def test_a_rate_is_that_of_the_last_minute() -> None:
     for second in range(101, 200):
         rate.add(second, 1000.0)
     assert rate.per_second == 0.0
-    assert rate.seconds == WINDOW_SECONDS
-    assert len(rate._seen) <= WINDOW_SECONDS + 2
+    assert rate.seconds == MINUTE_S
+    assert len(rate._seen) <= MINUTE_S + 2
 
 
 @pytest.mark.parametrize("apart", [0.001, 0.02, 0.34, 0.51, 0.99])
@@ -36,7 +37,7 @@ def test_asked_all_the_time_it_keeps_no_more_than_a_minute(apart: float) -> None
         rate.add(step * apart, step)
         most = max(most, len(rate._seen))
     assert rate.per_second == pytest.approx(1 / apart, rel=0.02)
-    assert most <= 2 * WINDOW_SECONDS + 3
+    assert most <= 2 * MINUTE_S + 3
 
 
 def test_asked_seldom_it_is_that_since_the_question_before() -> None:

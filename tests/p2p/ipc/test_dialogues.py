@@ -10,6 +10,7 @@ import pytest
 import trio.testing
 
 from shoal.__main__ import main
+from shoal_base.bounded import FEW
 from shoal_ipc import messages as m
 from shoal_p2p.ipc import dialogues
 from shoal_p2p.ipc.dialogues import Dialogues
@@ -113,8 +114,8 @@ async def test_a_worker_that_fails_or_takes_too_long_leaves_the_policys_side(
 async def test_the_bounds_hold_and_what_is_newest_is_replayed(
     spec: FamilySpec, worker_double: InstantWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = await said(worker_double, spec, *["1"] * (dialogues.MAX_GAMES + 3))
-    assert [len(one) for one in many] == [1] * 3 + [2] * dialogues.MAX_GAMES
+    many = await said(worker_double, spec, *["1"] * (FEW + 3))
+    assert [len(one) for one in many] == [1] * 3 + [2] * FEW
     monkeypatch.setattr(dialogues, "MAX_OBSERVED_CHARS", 5)
     assert [len(one) for one in await said(worker_double, spec, "abc", "de", "fgh")] == [1, 2, 2]
     (flood,) = await said(worker_double, spec, SEPARATOR * 32_000)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 
+from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, Leases, NodeRefused, NodeUnavailable
 from shoal_ipc.codec import decode_ipc, encode_ipc
@@ -141,7 +142,7 @@ async def test_who_breaks_the_contract_is_cut_off_alone(tmp_path: Path, greeted:
 async def test_a_silent_connection_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ipc_server, "_HELLO_SECONDS", 0.05)
+    monkeypatch.setattr(ipc_server, "SHORT_DEADLINE_S", 0.05)
     async with open_local_node(tmp_path) as node:
         wire = await connect(node)
         assert await wire.receive() is None
@@ -151,7 +152,7 @@ async def test_a_silent_connection_is_closed(
 async def test_a_reader_that_does_not_read_is_closed_and_gives_back_its_leases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ipc_server, "_WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(ipc_server, "REPLY_S", 0.2)
 
     async def large(_options: Mapping[str, Any]) -> dict[str, Any]:
         return {"text": "x" * (4 << 20)}
@@ -288,7 +289,7 @@ async def test_who_says_nothing_keeps_nobody_out(tmp_path: Path) -> None:
         silent = [await connect(node) for _ in range(2 * ipc_server.MAX_CONNECTIONS)]
         for wire in silent[-ipc_server.MAX_CONNECTIONS + 1 :]:
             await wire.stream.send_all(b"\0\0")
-        with trio.fail_after(ipc_server._HELLO_SECONDS / 2):
+        with trio.fail_after(SHORT_DEADLINE_S / 2):
             await still_serves(node)
         assert node.link.connected
         assert isinstance(await trainer.ask(m.Settle()), m.Done)
@@ -297,7 +298,7 @@ async def test_who_says_nothing_keeps_nobody_out(tmp_path: Path) -> None:
 async def test_an_inspector_that_asks_nothing_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ipc_server, "_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(ipc_server, "MINUTE_S", 0.05)
     async with open_local_node(tmp_path) as node:
         trainer = await greet(node)
         idle = [await greet(node, m.Role.INSPECTOR) for _ in range(ipc_server.MAX_CONNECTIONS - 1)]

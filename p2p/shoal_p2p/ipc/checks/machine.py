@@ -10,11 +10,11 @@ from shoal_p2p.ipc.checks.seen import Seen, found
 
 DISK_WARN_BYTES: Final = 2 * 1024**3
 """Space below which two checkpoints of a small model do not fit beside the database."""
-DISK_BAD_BYTES: Final = 200 * 1024**2
+DISK_BAD_BYTES: Final = DISK_WARN_BYTES // 10
 """Space below which the database and the logs cannot grow as they may."""
 FILES_WANTED: Final = 1024
 """A lower limit does not hold the connections that a node has by default, and its files."""
-FILES_SPARE: Final = 64
+FILES_SPARE: Final = FILES_WANTED // 16
 """File descriptors below which the next peers that come take all."""
 
 
