@@ -2,135 +2,161 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
+from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.validation import Source
+from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.node import Node
 from shoal_p2p.parts import wall_ms
 from shoal_p2p.shards.keeper import ShardTraffic
 from shoal_wire.shard_tree import first_of
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
-from tests.support.node_swarm import SwarmNode, open_node_swarm
+from tests.support.exchange_nodes import ExchangeNode
 from tests.support.nodes import join, open_test_swarm, until
+from tests.support.peers import INSTANT, address_of, open_peer
 
-PATIENCE_S = 60.0
-
-
-def expected_of(listener: SwarmNode, nodes: list[SwarmNode]) -> set[int]:
-    return {
-        number
-        for other in nodes
-        if other is not listener and other.shard in listener.shards
-        for number in other.published
-    }
+long_until = partial(until, patience_s=60.0)
 
 
-def knows_its_listeners(node: SwarmNode, nodes: list[SwarmNode]) -> bool:
-    member = node.node.member
-    listeners = {o.node.member.peer_id for o in nodes if o is not node and node.shard in o.shards}
-    return listeners <= set(member.gossip.topic_peers(member.manifest.topic(node.shard)))
+class ShardNode(ExchangeNode):
+    """A node of a swarm of shards, and the tasks whose groups it has published."""
+
+    def __init__(self, live: LiveNode) -> None:
+        super().__init__(live)
+        self.published: set[int] = set()
+
+    @property
+    def shard(self) -> int:
+        """The shard on which it publishes."""
+        shard = self.live.member.shards.own_shard
+        assert shard is not None
+        return shard
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards it listens to."""
+        return self.live.member.shards.shards
+
+    async def publish(self, number: int) -> None:
+        await self.share(number)
+        self.published.add(number)
+
+    def expected(self, nodes: list[ShardNode]) -> set[int]:
+        """Return what it is to hear of these nodes: all on its shards, and nothing else."""
+        heard = [one for one in nodes if one is not self and one.shard in self.shards]
+        return {number for one in heard for number in one.published}
+
+    def knows_its_listeners(self, nodes: list[ShardNode]) -> bool:
+        listeners = {o.peer_id for o in nodes if o is not self and self.shard in o.shards}
+        return listeners <= set(self.gossip.topic_peers(self.manifest.topic(self.shard)))
+
+
+@asynccontextmanager
+async def open_swarm(
+    folder: Path, count: int, *, of_bootstrap: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[tuple[MeetingPoint, list[ShardNode]]]:
+    """Run a bootstrap peer and nodes that know its address.
+
+    `settings` are everybody's, but for `subscribe_shards`, which is the nodes', and for those of
+    `of_bootstrap`.
+    """
+    shared = {key: value for key, value in settings.items() if key != "subscribe_shards"}
+    async with AsyncExitStack() as stack:
+        open_one = partial(open_peer, parts=INSTANT)
+        met = await stack.enter_async_context(
+            open_one(BootstrapPeer, folder / "b", **{**shared, **(of_bootstrap or {})})
+        )
+        at = (address_of(met),)
+        yield (
+            met,
+            [
+                ShardNode(
+                    await stack.enter_async_context(
+                        open_one(Node, folder / f"n{number}", bootstrap=at, **settings)
+                    )
+                )
+                for number in range(count)
+            ],
+        )
 
 
 @pytest.mark.slow
 async def test_each_node_hears_all_of_its_shards_and_nothing_else(tmp_path: Path) -> None:
-    async with open_node_swarm(tmp_path, 6, shards=3, subscribe_shards="1") as swarm:
-        nodes = swarm.nodes
-        assert swarm.bootstrap.member.shards.shards == ()
-        await until(
-            lambda: all(len(n.node.member.host.connected_peers()) == len(nodes) for n in nodes),
-            patience_s=PATIENCE_S,
-        )
+    async with open_swarm(tmp_path, 6, shards=3, subscribe_shards="1") as (bootstrap, nodes):
+        assert bootstrap.member.shards.shards == ()
+        await long_until(lambda: all(len(n.host.connected_peers()) == len(nodes) for n in nodes))
         # A connection comes before the word of what its peer listens to.
-        await until(
-            lambda: all(knows_its_listeners(node, nodes) for node in nodes), patience_s=PATIENCE_S
-        )
+        await long_until(lambda: all(node.knows_its_listeners(nodes) for node in nodes))
         for index, node in enumerate(nodes):
             await node.publish(index)
-        await until(
-            lambda: all(node.heard() >= expected_of(node, nodes) for node in nodes),
-            patience_s=PATIENCE_S,
-        )
+        await long_until(lambda: all(node.heard() >= node.expected(nodes) for node in nodes))
         for node in nodes:
-            assert node.heard() == expected_of(node, nodes)
+            assert node.heard() == node.expected(nodes)
             # No copy of another shard came over the wire at all.
-            assert not node.node.member.gossip.stats().pubsub.get("unknown_topic")
-        assert swarm.bootstrap.groups_relayed == 0
-        assert not swarm.bootstrap.member.gossip.stats().pubsub.get("received")
+            assert not node.gossip.stats().pubsub.get("unknown_topic")
+        assert bootstrap.groups_relayed == 0
+        assert not bootstrap.member.gossip.stats().pubsub.get("received")
         # It is on nobody's shards, and publishes all the same.
         served = {shard for node in nodes for shard in node.shards}
         unheard = [n for n in nodes if n.shard not in n.shards and n.shard in served]
-        await until(
-            lambda: not any(n.node.outbox.num_unsent for n in unheard), patience_s=PATIENCE_S
-        )
+        await long_until(lambda: not any(n.outbox.num_unsent for n in unheard))
 
 
 @pytest.mark.slow
 async def test_peers_of_a_shard_are_found_through_others(tmp_path: Path) -> None:
     """Discovery is content with one connection: whoever else serves the shard is asked for."""
-    async with open_node_swarm(
-        tmp_path, 6, shards=2, subscribe_shards="2", target_peers=1, bootstrap={"target_peers": 64}
-    ) as swarm:
-        nodes = swarm.nodes
+    of_all: dict[str, Any] = {"shards": 2, "subscribe_shards": "2", "target_peers": 1}
+    many = {"target_peers": 64}
+    async with open_swarm(tmp_path, 6, of_bootstrap=many, **of_all) as (_, nodes):
         for index, node in enumerate(nodes):
             await node.publish(index)
         numbers = set(range(len(nodes)))
-        await until(
-            lambda: all(node.heard() == numbers - node.published for node in nodes),
-            patience_s=PATIENCE_S,
-        )
-        await until(
-            lambda: all(len(node.node.member.host.connected_peers()) >= 5 for node in nodes),
-            patience_s=PATIENCE_S,
-        )
+        await long_until(lambda: all(node.heard() == numbers - node.published for node in nodes))
+        await long_until(lambda: all(len(n.host.connected_peers()) >= 5 for n in nodes))
 
 
 async def test_a_batch_on_a_shard_not_its_publishers_is_rejected(tmp_path: Path) -> None:
-    async with open_node_swarm(tmp_path, 2, shards=2, subscribe_shards="2") as swarm:
-        liar, victim = swarm.nodes
-        member = victim.node.member
-        await until(
-            lambda: liar.node.member.peer_id in member.host.connected_peers(), patience_s=PATIENCE_S
-        )
-        manifest = member.manifest
-        author = make.Author(manifest, identity=liar.node.member.host.identity, now_ms=wall_ms())
-        wrong = manifest.topic(1 - liar.shard)
-        await until(
-            lambda: victim.node.member.peer_id in liar.node.member.gossip.topic_peers(wrong),
-            patience_s=PATIENCE_S,
-        )
-        await liar.node.member.gossip.publish(wrong, author.envelope())
-        await until(
-            lambda: member.guard.score(liar.node.member.peer_id) < 0,
-            patience_s=PATIENCE_S,
-        )
-        assert member.guard.verdicts.totals().reject == {Reason.WRONG_SWARM: 1}
+    async with open_swarm(tmp_path, 2, shards=2, subscribe_shards="2") as (_, (liar, victim)):
+        await long_until(lambda: victim.host.is_connected(liar.peer_id))
+        author = make.Author(victim.manifest, identity=liar.identity, now_ms=wall_ms())
+        wrong = victim.manifest.topic(1 - liar.shard)
+        await long_until(lambda: victim.peer_id in liar.gossip.topic_peers(wrong))
+        await liar.gossip.publish(wrong, author.envelope())
+        guard = victim.live.member.guard
+        await long_until(lambda: guard.score(liar.peer_id) < 0)
+        assert guard.verdicts.totals().reject == {Reason.WRONG_SWARM: 1}
         assert victim.heard() == set()
 
 
 async def test_nodes_of_different_depths_hear_each_other(tmp_path: Path) -> None:
-    async with open_node_swarm(tmp_path, 2) as swarm:
-        deep, shallow = swarm.nodes
-        keeper = deep.node.member.shards
+    async with open_swarm(tmp_path, 2) as (_, nodes):
+        deep, shallow = nodes
+        keeper = deep.live.member.shards
         keeper._division.depth = 2
         keeper._plan._renumber(4, [0, 1, 2, 3], trio.current_time())
-        await until(lambda: keeper.shards == (3, 4, 5, 6), patience_s=PATIENCE_S)
-        topics = {keeper._manifest.topic(shard) for shard in range(7)}
-        await until(lambda: topics <= set(deep.node.member.gossip.topics()), patience_s=PATIENCE_S)
-        await until(lambda: knows_its_listeners(deep, swarm.nodes), patience_s=PATIENCE_S)
+        await long_until(lambda: deep.shards == (3, 4, 5, 6))
+        topics = {deep.manifest.topic(shard) for shard in range(7)}
+        await long_until(lambda: topics <= set(deep.gossip.topics()))
+        await long_until(lambda: deep.knows_its_listeners(nodes))
         for number in range(3):
             await shallow.publish(number)
             await deep.publish(10 + number)
-        await until(lambda: deep.heard() == {0, 1, 2}, patience_s=PATIENCE_S)
-        await until(lambda: shallow.heard() == {10, 11, 12}, patience_s=PATIENCE_S)
-        assert shallow.node.member.shards.shards == (0,)
-        assert keeper.shards == (3, 4, 5, 6)
+        await long_until(lambda: deep.heard() == {0, 1, 2})
+        await long_until(lambda: shallow.heard() == {10, 11, 12})
+        assert (shallow.shards, deep.shards) == ((0,), (3, 4, 5, 6))
 
 
 TOPIC = "/shoal/test"
