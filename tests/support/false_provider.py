@@ -1,12 +1,19 @@
-"""A peer that answers `/shoal/rollouts/1` with whatever a test likes."""
+"""A peer that answers `/shoal/rollouts/1` with whatever a test likes.
+
+async with open_three(tmp_path) as (victim, honest, false):
+    false.gives([envelope], listed)
+    await false.host.dial(victim.address)
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import trio
 
+from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.gossip.gossip import Libp2pGossip
 from shoal_p2p.net.host import HostSettings, Libp2pHost
 from shoal_wire.digests import batch_id
@@ -31,6 +38,7 @@ from shoal_wire.types import BatchId, PeerId, SignedBatch
 from shoal_wire.verdict import ACCEPT, Verdict
 from tests.support import factories as make
 from tests.support.doubles.gossip import RecordingWatch
+from tests.support.exchange_nodes import NO_BACKFILL, ExchangeNode, open_node
 from tests.support.local_node import wall_ms
 from tests.support.nodes import LOOPBACK, until
 
@@ -151,3 +159,17 @@ async def open_false_provider(manifest: Manifest) -> AsyncIterator[FalseProvider
         finally:
             with trio.CancelScope(shield=True):
                 await provider.host.close()
+
+
+@asynccontextmanager
+async def open_three(
+    folder: Path, settings: ExchangeSettings = NO_BACKFILL
+) -> AsyncIterator[tuple[ExchangeNode, ExchangeNode, FalseProvider]]:
+    """Run a node under test, an honest node and a false provider; nobody is connected yet."""
+    manifest = make.swarm(max_batch_bytes=4 << 20)
+    async with (
+        open_node(folder / "victim", manifest, settings=settings) as victim,
+        open_node(folder / "honest", manifest, settings=NO_BACKFILL) as honest,
+        open_false_provider(manifest) as false,
+    ):
+        yield victim, honest, false

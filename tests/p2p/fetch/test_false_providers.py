@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.fetch.pull import PullLimits
 from shoal_p2p.fetch.pull_queue import QueueLimits
 from shoal_wire.limits import MAX_CHUNK_BYTES
@@ -39,6 +40,7 @@ from tests.support.false_provider import (
     FalseProvider,
     answer_from,
     open_false_provider,
+    open_three,
     ref_of,
 )
 from tests.support.nodes import until
@@ -48,16 +50,10 @@ HASTY = replace(NO_BACKFILL, answer_seconds=0.4)
 
 @asynccontextmanager
 async def opened(
-    tmp_path: Path, **options: Any
+    tmp_path: Path, settings: ExchangeSettings = NO_BACKFILL
 ) -> AsyncIterator[tuple[ExchangeNode, ExchangeNode, FalseProvider]]:
-    """A node under test that is connected to an honest holder and to a false provider."""
-    manifest = make.swarm(max_batch_bytes=4 << 20)
-    settings: dict[str, Any] = {"settings": NO_BACKFILL, **options}
-    async with (
-        open_node(tmp_path / "victim", manifest, **settings) as victim,
-        open_node(tmp_path / "honest", manifest, settings=NO_BACKFILL) as honest,
-        open_false_provider(manifest) as false,
-    ):
+    """A node under test, an honest one, and a false provider that the first has met."""
+    async with open_three(tmp_path, settings) as (victim, honest, false):
         false.gives([])
         await false.meet(victim.address, victim.peer_id)
         yield victim, honest, false
@@ -111,7 +107,7 @@ async def test_a_lying_provider_is_blamed_and_another_one_asked(tmp_path: Path) 
 
 
 async def test_a_stalling_provider_is_left_for_another(tmp_path: Path) -> None:
-    async with opened(tmp_path, settings=HASTY) as (victim, honest, false):
+    async with opened(tmp_path, HASTY) as (victim, honest, false):
         await victim.host.dial(honest.address)
         batch = big_batch(false)
         false.answer(lambda _query: None)
@@ -163,7 +159,7 @@ async def test_who_announces_what_it_does_not_have_loses_a_little(tmp_path: Path
 
 async def test_who_announces_and_is_gone_is_not_blamed(tmp_path: Path) -> None:
     settings = replace(NO_BACKFILL, pull=PullLimits(max_pause_seconds=0.2))
-    async with opened(tmp_path, settings=settings) as (victim, honest, false):
+    async with opened(tmp_path, settings) as (victim, honest, false):
         await victim.meet(honest)
         false.answer(lambda _query: PENDING)
         await false.announce(bytes(100_000))
@@ -199,7 +195,7 @@ async def test_an_announcement_of_something_else_is_its_signers_fault(
 async def test_a_flood_of_announcements_stays_within_its_bounds(tmp_path: Path) -> None:
     limits = QueueLimits(max_jobs_per_publisher=4)
     settings = replace(NO_BACKFILL, queue=limits)
-    async with opened(tmp_path, settings=settings) as (victim, honest, false):
+    async with opened(tmp_path, settings) as (victim, honest, false):
         await victim.meet(honest)
         false.answer(lambda _query: PENDING)
         for number in range(60):

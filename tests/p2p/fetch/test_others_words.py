@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +17,8 @@ from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery, SinceQue
 from shoal_wire.types import BatchId, SignedBatch
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
-from tests.support.exchange_nodes import NO_BACKFILL, QUICK, ExchangeNode, big_groups, open_node
-from tests.support.false_provider import FalseProvider, open_false_provider, ref_of
+from tests.support.exchange_nodes import NO_BACKFILL, QUICK, ExchangeNode, big_groups
+from tests.support.false_provider import open_three, ref_of
 from tests.support.nodes import until
 from tests.wire import envelope_mutations as mutations
 from tests.wire.small_order import small_order_encodings
@@ -31,20 +29,6 @@ EAGER = replace(
     answer_seconds=20.0,
 )
 CALM = replace(NO_BACKFILL, answer_seconds=20.0)
-
-
-@asynccontextmanager
-async def opened(
-    tmp_path: Path, settings: object = EAGER
-) -> AsyncIterator[tuple[ExchangeNode, ExchangeNode, FalseProvider]]:
-    """A node under test, an honest publisher, and a stranger; nobody is connected yet."""
-    manifest = make.swarm(max_batch_bytes=4 << 20)
-    async with (
-        open_node(tmp_path / "victim", manifest, settings=settings) as victim,  # type: ignore[arg-type]
-        open_node(tmp_path / "honest", manifest, settings=NO_BACKFILL) as honest,
-        open_false_provider(manifest) as stranger,
-    ):
-        yield victim, honest, stranger
 
 
 def copies_of(signed: SignedBatch) -> tuple[list[bytes], list[BatchRef]]:
@@ -62,7 +46,7 @@ def has(node: ExchangeNode, signed: SignedBatch) -> bool:
 
 
 async def test_copies_that_anybody_could_make_cost_their_publisher_nothing(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (victim, honest, stranger):
+    async with open_three(tmp_path, EAGER) as (victim, honest, stranger):
         await victim.meet(honest)
         signed = await honest.share(1)
         await until(lambda: has(victim, signed))
@@ -79,7 +63,7 @@ async def test_copies_that_anybody_could_make_cost_their_publisher_nothing(tmp_p
 async def test_a_changed_copy_that_comes_first_is_not_kept_and_the_true_one_is_fetched(
     tmp_path: Path,
 ) -> None:
-    async with opened(tmp_path) as (victim, honest, stranger):
+    async with open_three(tmp_path, EAGER) as (victim, honest, stranger):
         victim.deaf = True
         signed = await honest.share(1)
         copies, refs = copies_of(signed)
@@ -97,7 +81,7 @@ async def test_a_changed_copy_that_comes_first_is_not_kept_and_the_true_one_is_f
 async def test_who_lists_batches_of_a_weak_key_is_neither_asked_for_them_nor_blamed(
     tmp_path: Path,
 ) -> None:
-    async with opened(tmp_path) as (victim, honest, stranger):
+    async with open_three(tmp_path, EAGER) as (victim, honest, stranger):
         victim.deaf = True
         signed = await honest.share(1)
         ref = ref_of(signed)
@@ -114,7 +98,7 @@ async def test_who_lists_batches_of_a_weak_key_is_neither_asked_for_them_nor_bla
 async def test_changed_copies_of_the_nodes_own_batches_are_no_twin(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with opened(tmp_path) as (victim, _honest, stranger):
+    async with open_three(tmp_path, EAGER) as (victim, _honest, stranger):
         own = await victim.share(1)
         copies, refs = copies_of(own)
         stranger.gives(copies, refs)
@@ -128,7 +112,7 @@ async def test_changed_copies_of_the_nodes_own_batches_are_no_twin(
 async def test_a_batch_of_the_nodes_own_key_that_it_did_not_make_is_a_twin(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with opened(tmp_path) as (victim, _honest, stranger):
+    async with open_three(tmp_path, EAGER) as (victim, _honest, stranger):
         twin = make.Author(victim.manifest, identity=victim.identity, now_ms=stranger.author.now_ms)
         theirs = twin.signed()
         stranger.gives([theirs.envelope], [ref_of(theirs)])
@@ -144,7 +128,7 @@ async def test_own_batches_that_this_node_has_forgotten_are_no_twins(
     """A listing begins with the oldest, and a node knows its latest ten thousand alone."""
     few = partial(StoreLimits, max_client_keys=2)
     monkeypatch.setattr(statements, "StoreLimits", few)
-    async with opened(tmp_path, CALM) as (victim, _honest, stranger):
+    async with open_three(tmp_path, CALM) as (victim, _honest, stranger):
         own = [await victim.share(number) for number in range(4)]
         assert not await victim.live.store.is_own(own[0].batch_id)
         stranger.gives([signed.envelope for signed in own], list(map(ref_of, own)))
@@ -156,7 +140,7 @@ async def test_own_batches_that_this_node_has_forgotten_are_no_twins(
 
 
 async def test_the_nodes_own_batch_listed_as_anothers_costs_who_listed_it(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (victim, honest, stranger):
+    async with open_three(tmp_path, EAGER) as (victim, honest, stranger):
         own = await victim.share(1)
         ref = replace(ref_of(own), publisher=honest.peer_id)
         stranger.gives([own.envelope], [ref])
@@ -170,7 +154,7 @@ async def test_the_nodes_own_batch_listed_as_anothers_costs_who_listed_it(tmp_pa
 async def test_a_batch_listed_under_a_false_number_is_taken_under_its_own(
     tmp_path: Path, size: int
 ) -> None:
-    async with opened(tmp_path) as (victim, honest, stranger):
+    async with open_three(tmp_path, EAGER) as (victim, honest, stranger):
         victim.deaf = True
         signed = await honest.share(*big_groups(0, size))
         false = replace(ref_of(signed), sequence=signed.batch.sequence + 1)
@@ -186,7 +170,7 @@ async def test_who_lists_fewer_groups_than_there_are_pays_and_the_batch_comes_as
     tmp_path: Path,
 ) -> None:
     """By what is listed a node decides how much it asks for."""
-    async with opened(tmp_path) as (victim, honest, stranger):
+    async with open_three(tmp_path, EAGER) as (victim, honest, stranger):
         victim.deaf = True
         signed = await honest.share(1, 2, 3)
         stranger.gives([signed.envelope], [replace(ref_of(signed), num_groups=1)])
@@ -199,7 +183,7 @@ async def test_who_lists_fewer_groups_than_there_are_pays_and_the_batch_comes_as
 
 
 async def test_an_announcement_of_anothers_batch_does_not_shut_out_its_own(tmp_path: Path) -> None:
-    async with opened(tmp_path, NO_BACKFILL) as (victim, honest, stranger):
+    async with open_three(tmp_path) as (victim, honest, stranger):
         await victim.host.dial(honest.address)
         stranger.gives([])
         await stranger.meet(victim.address, victim.peer_id)
@@ -218,7 +202,7 @@ async def test_an_announcement_of_anothers_batch_does_not_shut_out_its_own(tmp_p
 
 
 async def test_false_listings_take_nothing_of_a_publishers_share_of_pulls(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (victim, honest, stranger):
+    async with open_three(tmp_path, EAGER) as (victim, honest, stranger):
         victim.deaf = True
         signed = await honest.share(*big_groups(0, 100_000))
         ref = ref_of(signed)
