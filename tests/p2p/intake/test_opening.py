@@ -28,7 +28,7 @@ from shoal_p2p.intake.opening import (
 )
 from shoal_p2p.intake.validation import Rejected
 from shoal_p2p.intake.weight import weight_of, work_of
-from shoal_p2p.rollouts.outbox import new_pace
+from shoal_p2p.rollouts.outbox import new_pace, wait_s_of
 from shoal_wire.codec import batch_to_bytes
 from shoal_wire.limits import MAX_COMPLETIONS_PER_BATCH
 from shoal_wire.types import PeerId, RolloutGroup
@@ -232,8 +232,8 @@ def test_an_honest_publisher_at_its_full_quota_never_waits(completions: int) -> 
     batch = make.Author().batch([make.group(1, texts=[f"{n}" for n in range(completions)])] * count)
     work_s = work_of(batch.groups)
     while now < 600.0:
-        now += pace.wait_s(0, now)
+        now += wait_s_of(pace, count, now)
         assert flow.wait_s(now) == 0.0
-        pace.owe(count, now)
+        pace.take(count, now)
         flow.worked(work_s, now, own_message=True)
         now += 1e-6

@@ -40,15 +40,3 @@ def test_who_contributes_and_who_is_silent() -> None:
     assert [p.weight for p in made.publishers] == [1.0, 0.25, 1.0]
     assert made.publishers[0].useful == pytest.approx(0.5, abs=0.01)
     assert made.publishers[1].useful is None
-
-
-def test_before_anything_has_happened() -> None:
-    nothing = account(
-        Buffer(),
-        {},
-        connected=(),
-        weight_of=lambda _: 1.0,
-        standings=SamplingStandings(),
-        now=0.0,
-    )
-    assert nothing == Buffer()

@@ -194,27 +194,10 @@ def test_of_an_older_ledger_it_has_to_be_known_whose_it_is(tmp_path: Path) -> No
     assert left_in(tmp_path, ME) is None
 
 
-async def kept(path: Path, ledger: LearningLedger, *, take: bool = False) -> None:
-    """Run the file over one life."""
-    async with trio.open_nursery() as nursery:
-        await nursery.start(keep_ledger, ledger, KeptFile(path))
-        if take:
-            ledger.take(7, [group()], now_ms=NOW_MS)
-        nursery.cancel_scope.cancel()
-
-
-async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
-    path = tmp_path / LEDGER_FILE
-    await kept(path, LearningLedger(ME), take=True)
-    again = LearningLedger(ME)
-    await kept(path, again)
-    assert (again.round, row(again, ANN).trained) == (7, 1)
-
-
-async def test_a_round_is_on_disk_within_twenty_seconds(
+async def test_a_round_is_on_disk_within_twenty_seconds_and_there_after_a_restart(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    ledger = LearningLedger(ME)
+    ledger, again = LearningLedger(ME), LearningLedger(ME)
     async with trio.open_nursery() as nursery:
         file = KeptFile(tmp_path / LEDGER_FILE, in_thread=at_once)
         await nursery.start(keep_ledger, ledger, file)
@@ -224,4 +207,9 @@ async def test_a_round_is_on_disk_within_twenty_seconds(
         kept = LearningLedger(ME)
         kept.restore((tmp_path / LEDGER_FILE).read_text())
         assert kept.round == 1
+        ledger.take(2, [group()], now_ms=NOW_MS)
         nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(keep_ledger, again, KeptFile(tmp_path / LEDGER_FILE, in_thread=at_once))
+        nursery.cancel_scope.cancel()
+    assert (again.round, row(again, ANN).trained) == (2, 2)
