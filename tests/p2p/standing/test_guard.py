@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_ipc.messages import ControlAction
-from shoal_lab.simulation.host import SimulatedHost
-from shoal_lab.simulation.network import SimulatedNetwork
+from shoal_lab.simulation.parts import at_once
 from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.host import DialError, Libp2pHost
 from shoal_p2p.net.identity import Identity
@@ -26,7 +24,7 @@ from shoal_p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard
 from shoal_p2p.standing.room import least_useful
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
-from tests.support.doubles.host import connection_of
+from tests.support.doubles.host import FakeHost, connection_of
 from tests.support.nodes import fresh_identity, open_test_host, until
 
 HEAVY = verdict(Reason.BAD_SIGNATURE)
@@ -244,17 +242,14 @@ def test_no_course_of_arrivals_puts_an_idle_newcomer_in_the_place_of_merit(
 async def test_a_new_ban_is_on_disk_within_twenty_seconds_and_points_within_a_minute(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    network = SimulatedNetwork(random.Random(1))
-    host = SimulatedHost(network, fresh_identity(), "/ip4/10.0.0.1/tcp/4001")
     writes: list[float] = []
 
     async def told(call: Callable[..., Any], *args: Any, **_: Any) -> Any:
         writes.append(trio.current_time())
-        await trio.lowlevel.checkpoint()
-        return call(*args)
+        return await at_once(call, *args)
 
     guard = PeerGuard(
-        host=host,
+        host=FakeHost(),
         data_dir=tmp_path,
         protected=(),
         max_peers=10,
@@ -263,8 +258,6 @@ async def test_a_new_ban_is_on_disk_within_twenty_seconds_and_points_within_a_mi
     )
     good, bad = (fresh_identity().peer_id for _ in range(2))
     async with trio.open_nursery() as nursery:
-        await nursery.start(network.run)
-        await nursery.start(host.run)
         await nursery.start(guard.run)
         for _ in range(610):
             await trio.sleep(1)
