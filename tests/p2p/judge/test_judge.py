@@ -86,10 +86,13 @@ class Bench:
         assert isinstance(reply, Challenge), reply
         return reply
 
-    async def record(self, text: str = "?", peer: PeerId = ALICE) -> JudgeRecord:
-        reply = await self.say(answer_to(await self.challenge(peer), text), peer)
+    async def record_of(self, answer: ChallengeAnswer, peer: PeerId = ALICE) -> JudgeRecord:
+        reply = await self.say(answer, peer)
         assert isinstance(reply, SealedRecord), reply
         return open_record(reply.envelope, judge=ME.peer_id)
+
+    async def record(self, text: str = "?", peer: PeerId = ALICE) -> JudgeRecord:
+        return await self.record_of(answer_to(await self.challenge(peer), text), peer)
 
 
 def answer_to(challenge: Challenge, text: str = "?", **changes: Any) -> ChallengeAnswer:
@@ -108,9 +111,7 @@ async def test_the_right_answer_earns_all_and_a_wrong_one_nothing(tmp_path: Path
     [item] = make.real_worker().items([task])
     assert challenge.question == item.question
     assert challenge.family == task.family
-    reply = await bench.say(answer_to(challenge, item.answer or "", mode=Mode.SILO))
-    assert isinstance(reply, SealedRecord)
-    record = open_record(reply.envelope, judge=ME.peer_id)
+    record = await bench.record_of(answer_to(challenge, item.answer or "", mode=Mode.SILO))
     assert record == JudgeRecord(
         number=1,
         peer_id=ALICE,
@@ -136,9 +137,7 @@ async def test_the_right_answer_earns_all_and_a_wrong_one_nothing(tmp_path: Path
     task = bench.judge.desk.open_for(ALICE, 0.0).task  # type: ignore[union-attr]
     [item] = make.real_worker().items([task])
     late = answer_to(cut, item.answer or "", finish_reason=FinishReason.LENGTH)
-    reply = await bench.say(late)
-    assert isinstance(reply, SealedRecord)
-    assert open_record(reply.envelope, judge=ME.peer_id).score == 0.0  # it never ended
+    assert (await bench.record_of(late)).score == 0.0  # it never ended
 
 
 async def test_nobody_chooses_among_questions(tmp_path: Path) -> None:
