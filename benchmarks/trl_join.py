@@ -38,7 +38,7 @@ import psutil
 
 import shoal
 from benchmarks.harness import Goal, Options, Report, at_least, at_most, main, note
-from shoal.api.started_node import StartedNode
+from shoal.api.started_node import start_node
 from shoal.trl import Rollouts
 from shoal_policy.evaluate import evaluate
 from shoal_policy.model.loading import Policy, load_policy
@@ -128,9 +128,9 @@ def neighbour(folder: Path, *, seed: int = 7, pace_s: float = 0.0) -> Iterator[t
     """A node that trains; an invitation to its swarm, and its address."""
     flags = [*LOOPBACK, *TRAINS, f"--data-dir={folder}", f"--seed={seed}"]
     flags += [f"--round-seconds={pace_s}"]
-    node = StartedNode("", flags, trains=True)
+    node = start_node("", flags)
     try:
-        with shoal.connect(node.data_dir) as swarm:
+        with shoal.connect(folder) as swarm:
             status = swarm.status()
             while status["groups_published"] < 10 * GROUPS:
                 time.sleep(0.5)

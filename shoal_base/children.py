@@ -16,6 +16,8 @@ from typing import Final
 
 SAFE_PATH: Final = "PYTHONSAFEPATH"
 PROGRAM: Final = "shoal"
+LINE_BYTES: Final = 1 << 16
+"""Longest line that is read at once of what a process of ours says. A guess: far more than any."""
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _OURS: Final = frozenset(
     {_ROOT, *(_ROOT / name for name in ("p2p", "policy", "bootstrap", "proto", "lab"))}

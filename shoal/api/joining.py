@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from shoal.api.groups import SwarmError
-from shoal.api.started_node import StartedNode
+from shoal.api.started_node import start_node
 from shoal.api.swarm import Swarm
 from shoal.nearby import answers_at, running_node
+from shoal.started_peer import StartedPeer
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_p2p.data_dir import noted_task_files
@@ -18,7 +19,6 @@ from shoal_wire.errors import ManifestError
 from shoal_wire.invite import LOOKS_LIKE, InviteError, decode_invite
 from shoal_wire.manifest import Manifest, decode_manifest
 
-_TIMEOUT_SECONDS: Final = 30.0
 _NO_TRAINER: Final = "disabled"
 """The state of the trainer of a node that has none."""
 
@@ -58,9 +58,9 @@ def connect(
     flags = [f"--task-file={one}" for one in task_files]
     if folder is not None:
         flags.append(f"--data-dir={folder}")
-    node = StartedNode(invitation, [*flags, *node_flags])
+    node = start_node(invitation, ["--no-trainer", *flags, *node_flags])
     try:
-        return _attach(node.data_dir, swarm_digest, task_files, node)
+        return _attach(Path(node.ready()["data_dir"]), swarm_digest, task_files, node)
     except BaseException:
         node.stop()
         raise
@@ -82,7 +82,7 @@ def _attach(
     folder: Path,
     swarm_digest: bytes,
     task_files: Sequence[str],
-    node: StartedNode | None,
+    node: StartedPeer | None,
 ) -> Swarm:
     manifest, why_no_draw = _look(folder)
     if swarm_digest and manifest.digest != swarm_digest:
@@ -92,7 +92,7 @@ def _attach(
     except ManifestError as error:
         raise SwarmError(str(error)) from None
     role = m.Role.PUBLISHER if why_no_draw else m.Role.TRAINER
-    client = NodeClient(folder / SOCKET_NAME, role=role, timeout_seconds=_TIMEOUT_SECONDS)
+    client = NodeClient(folder / SOCKET_NAME, role=role)
     swarm = Swarm(
         client=client,
         manifest=manifest,
@@ -111,7 +111,7 @@ def _look(folder: Path) -> tuple[Manifest, str]:
     A node has one trainer: a second one on its socket would end the leases of the first.
     """
     path = folder / SOCKET_NAME
-    client = NodeClient(path, role=m.Role.INSPECTOR, timeout_seconds=_TIMEOUT_SECONDS)
+    client = NodeClient(path, role=m.Role.INSPECTOR)
     try:
         trainer = client.inspect("status").get("trainer") or {}
         manifest = decode_manifest(client.manifest or b"")

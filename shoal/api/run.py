@@ -16,7 +16,8 @@ from typing import Any, Final, Self
 
 from shoal.api.curve import curve_svg
 from shoal.api.groups import SwarmError
-from shoal.api.started_node import StartedNode
+from shoal.api.started_node import start_node
+from shoal.started_peer import StartedPeer
 from shoal.view.asking import inspector
 from shoal.view.run import RunReader, events
 from shoal_base.node_folders import METRICS_FILE
@@ -63,16 +64,16 @@ def start(
         flags.append(f"--tasks={tasks}")
     if data_dir is not None:
         flags.append(f"--data-dir={Path(data_dir)}")
-    return Run(StartedNode(invitation, [*flags, *node_flags], trains=True))
+    return Run(start_node(invitation, [*flags, *node_flags]))
 
 
 class Run:
     """A node that trains. `shoal.start` makes it; a context manager, and a picture in a cell."""
 
-    def __init__(self, node: StartedNode) -> None:
+    def __init__(self, node: StartedPeer) -> None:
         """Hold a node that is ready."""
         self._node = node
-        self.data_dir = node.data_dir
+        self.data_dir = Path(node.ready()["data_dir"])
         """The node's folder: `shoal.connect` and every command of shoal take it."""
         self._client = inspector(self.data_dir)
 

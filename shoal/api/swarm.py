@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from shoal.api.groups import Group, LeasedGroup, SwarmError, own_group
-from shoal.api.started_node import StartedNode
+from shoal.started_peer import StartedPeer
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_policy.node.link import NodeLink
@@ -47,7 +47,7 @@ class Swarm:
         families: Sequence[FamilySpec],
         data_dir: Path,
         why_no_draw: str,
-        node: StartedNode | None = None,
+        node: StartedPeer | None = None,
     ) -> None:
         """`why_no_draw` is empty where this program may lease groups as the node's trainer."""
         self._client, self._manifest, self._node = client, manifest, node

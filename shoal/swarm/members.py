@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.table import Table
 
 from shoal.layout import number
 from shoal.printed import MemberRow
-from shoal.swarm.local_process import LocalProcess
+from shoal.started_peer import StartedPeer
+from shoal.view.asking import inspector
+from shoal_ipc.answers.form import read
 from shoal_ipc.answers.node import Status, TrainerView
+from shoal_ipc.client import NodeRefused, NodeUnavailable
+from shoal_p2p.data_dir import LAST_STATUS_FILE
 
 
-@dataclass(slots=True)
 class ChildNode:
     """One node of the swarm and its latest status."""
 
-    name: str
-    process: LocalProcess
-    status: Status = field(default_factory=Status)
+    def __init__(self, folder: Path, process: StartedPeer) -> None:
+        self.name = folder.name
+        self.process = process
+        self.status = Status()
+        self._left = folder / LAST_STATUS_FILE
+        self._client = inspector(folder)
+        self._started = time.time()
+
+    def ask(self) -> None:
+        """Take the node's status, if it answers now. Blocks."""
+        if self.process.exit_code is None:
+            with contextlib.suppress(NodeUnavailable, NodeRefused, ValueError):
+                self.status = read(Status, self._client.inspect("status"))
+
+    def stop(self) -> None:
+        """End the node, and take the status that it leaves if it ends in order. Blocks."""
+        self.process.stop()
+        with contextlib.suppress(OSError, ValueError):
+            if self._left.stat().st_mtime >= self._started:
+                self.status = read(Status, json.loads(self._left.read_text()))
 
     @property
     def finished(self) -> bool:

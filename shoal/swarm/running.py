@@ -6,6 +6,7 @@ bootstrap process ─address─▶ node processes ─their sockets─▶ table, 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -13,12 +14,12 @@ import trio
 from rich.live import Live
 from rich.table import Table
 
+from shoal.started_peer import PeerEndedError, StartedPeer
 from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
-from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import ChildNode, members_table, progress_line
-from shoal_base.children import python
 from shoal_base.extras import missing_for_trainer
 from shoal_base.lines import say, say_json
+from shoal_base.log_file import CHILD_LOG
 from shoal_base.output import outlive_the_terminal
 from shoal_base.terminal import Terminal
 from shoal_base.waits import RETRY_S
@@ -35,9 +36,7 @@ from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.loader import said_of_defaults, to_flags
 from shoal_settings.schema import Settings
 
-_READY_SECONDS = 60.0  # a start takes some five; a guess for a busy machine
 _PROGRESS_SECONDS = 5.0  # a log stays readable; a guess
-_STOP_SECONDS = 30.0  # a last checkpoint of a small model; a guess
 
 
 def run(given: Given) -> int:
@@ -68,11 +67,11 @@ async def _run(settings: Settings, key: str) -> int:
                 settings.http,
                 swarm.say_page,
             )
-            await swarm.run(nursery)
+            await swarm.run()
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         error = root_error(group)
-        if isinstance(error, ChildDied):
+        if isinstance(error, PeerEndedError):
             return fail("swarm", str(error), EXIT_FAILED).code
         raise
     return EXIT_OK
@@ -96,37 +95,35 @@ class _Swarm:
         else:
             self._console.print(f"web page: {url}", soft_wrap=True)
 
-    async def run(self, nursery: trio.Nursery) -> None:
-        processes: list[LocalProcess] = []
+    async def run(self) -> None:
+        processes: list[StartedPeer] = []
         try:
             own = bootstrap_settings(self._settings, self._key)
-            bootstrap = await self._start(nursery, processes, "bootstrap", own)
-            address = (await bootstrap.ready(_READY_SECONDS))["addresses"][0]
+            bootstrap = await self._start(processes, "bootstrap", own)
+            ready = await trio.to_thread.run_sync(bootstrap.ready)
             for index in range(1, self._settings.nodes + 1):
-                own = node_settings(self._settings, self._key, index, address)
-                process = await self._start(nursery, processes, "node", own)
-                self._members.append(ChildNode(node_name(index), process))
+                own = node_settings(self._settings, self._key, index, ready["addresses"][0])
+                process = await self._start(processes, "node", own)
+                self._members.append(ChildNode(own.data_dir, process))
             await self._watch()
-            await self._end_nodes()
+            await self._of_each(ChildNode.stop)
             self._show_end()
             self._raise_if_one_failed()
         finally:
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as stopping:
                     for process in reversed(processes):
-                        stopping.start_soon(process.stop, _STOP_SECONDS)
+                        stopping.start_soon(trio.to_thread.run_sync, process.stop)
 
     async def _start(
         self,
-        nursery: trio.Nursery,
-        processes: list[LocalProcess],
+        processes: list[StartedPeer],
         command: Literal["bootstrap", "node"],
         settings: Settings,
-    ) -> LocalProcess:
+    ) -> StartedPeer:
         await trio.Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
-        program = python("-m", "shoal", command, "--supervised")
-        process = LocalProcess([*program, *to_flags(settings, command)], settings.data_dir)
-        await nursery.start(process.run)
+        words, log = [command, *to_flags(settings, command)], settings.data_dir / CHILD_LOG
+        process = await trio.to_thread.run_sync(partial(StartedPeer, words, log=log))
         processes.append(process)
         return process
 
@@ -139,7 +136,7 @@ class _Swarm:
         try:
             next_line = trio.current_time() + _PROGRESS_SECONDS
             while not self._done():
-                await self._poll()
+                await self._of_each(ChildNode.ask)
                 if live is not None:
                     live.update(self._table(), refresh=True)
                 elif trio.current_time() >= next_line:
@@ -147,22 +144,11 @@ class _Swarm:
                     self._print_progress()
                 with trio.move_on_after(RETRY_S):
                     await self._stop.wait()
-            await self._poll()
+            await self._of_each(ChildNode.ask)
         finally:
             if live is not None:
                 live.stop()
                 self._console.print("stopping: the nodes write their last checkpoints")
-
-    async def _end_nodes(self) -> None:
-        """Stop the nodes, and take the numbers that each left: the same that `--last` shows."""
-
-        async def stop(member: ChildNode) -> None:
-            await member.process.stop(_STOP_SECONDS)
-            member.status = await member.process.last_status() or member.status
-
-        async with trio.open_nursery() as nursery:
-            for member in self._members:
-                nursery.start_soon(stop, member)
 
     def _done(self) -> bool:
         if self._stop.is_set():
@@ -170,15 +156,11 @@ class _Swarm:
         alive = [member for member in self._members if member.process.exit_code is None]
         return all(member.finished for member in alive)
 
-    async def _poll(self) -> None:
+    async def _of_each(self, call: Callable[[ChildNode], None]) -> None:
+        """Make a call that blocks for every node at once."""
         async with trio.open_nursery() as nursery:
             for member in self._members:
-                nursery.start_soon(self._poll_member, member)
-
-    async def _poll_member(self, member: ChildNode) -> None:
-        status = await member.process.status()
-        if status is not None:
-            member.status = status
+                nursery.start_soon(trio.to_thread.run_sync, call, member)
 
     def _table(self) -> Table:
         return members_table(self._members, self._settings.data_dir)
@@ -194,13 +176,11 @@ class _Swarm:
         say_json({"event": name, "schema_version": 1, "nodes": rows})
 
     def _raise_if_one_failed(self) -> None:
-        """Raise ChildDied where a node ended by itself."""
+        """Raise PeerEndedError where a node ended by itself."""
         for member in self._members:
-            if member.process.exit_code:
-                raise ChildDied(
-                    f"{member.name} ended with code {member.process.exit_code}: "
-                    f"{member.process.last_log_line()}"
-                )
+            if code := member.process.exit_code:
+                why = f"{member.name} ended with code {code}: {member.process.why_ended}"
+                raise PeerEndedError(why)
 
     def _show_end(self) -> None:
         if self._settings.json_output:

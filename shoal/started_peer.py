@@ -1,0 +1,121 @@
+"""A peer that this program starts as a process of the real command, and that ends with it.
+
+its standard input    a pipe of ours: however this program ends, the peer hears of it and stops
+its output            the line `ready`; all but events is kept, for who asks why it ended
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from shoal_base.children import LINE_BYTES, environment, python
+from shoal_base.log_file import LOG_BYTES, BoundedFile
+from shoal_base.waits import SHORT_DEADLINE_S
+from shoal_p2p.last_words import LastWords
+
+_READY_S: Final = 90.0
+"""Deadline for a start, which takes some two seconds: a slow, busy machine. A guess."""
+_STOP_S: Final = 30.0
+"""Deadline for an end in order: a trainer writes its last checkpoint. A guess."""
+
+
+class PeerEndedError(Exception):
+    """A peer ended, or was not ready in time; the text is one line and says why."""
+
+
+class StartedPeer:
+    """A running `shoal node`, `shoal join` or `shoal bootstrap`. Its methods block."""
+
+    def __init__(self, command: Sequence[str], *, told: str = "", log: Path | None = None) -> None:
+        """Start it. `told` is what it reads from its standard input, `log` keeps what it says."""
+        self._process = subprocess.Popen(
+            python("-m", "shoal", *command, "--supervised", "--json"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment(),
+            start_new_session=True,
+        )
+        self._log = log
+        self._words = LastWords()
+        self._is_known = threading.Event()
+        """Set when the peer is ready, and when its output has ended."""
+        self._ready_line: dict[str, Any] = {}
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        assert self._process.stdin is not None, "opened with a pipe"
+        self._stdin = self._process.stdin
+        with contextlib.suppress(OSError):  # it ended: `ready` says why
+            self._stdin.write(told.encode())
+            self._stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._process.poll()
+
+    @property
+    def why_ended(self) -> str | None:
+        """The last error that it said, if it has ended; None while it runs."""
+        return None if self.exit_code is None else self._why()
+
+    def ready(self) -> dict[str, Any]:
+        """Wait until it is ready; return the event that says so.
+
+        Raises:
+            PeerEndedError: it ended, or was not ready in time.
+        """
+        self._is_known.wait(_READY_S)
+        if not self._ready_line:
+            raise PeerEndedError(f"the peer did not start: {self._why()}")
+        return self._ready_line
+
+    def stop(self) -> None:
+        """End it in order, after some time by force."""
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(SHORT_DEADLINE_S)
+
+    def _why(self) -> str:
+        where = "" if self._log is None else f" ({self._log})"
+        return f"{self._words.cause() or 'it said nothing'}{where}"
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None, "opened with a pipe"
+        log = None if self._log is None else BoundedFile(self._log, LOG_BYTES)
+        with self._process.stdout as output:
+            while line := output.readline(LINE_BYTES):
+                event = _event(line)
+                if event is None:
+                    self._words.feed(line)
+                    if log is not None:
+                        log.append(line)
+                elif event["event"] == "ready":
+                    self._ready_line = event
+                    self._is_known.set()
+        self._is_known.set()
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """Return the event that a line tells; None for a line of a log."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(line)
+        if isinstance(found, dict) and "event" in found:
+            return found
+    return None
