@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 import trio.testing
 
-from shoal.__main__ import main
 from shoal_base.bounded import FEW
-from shoal_ipc import messages as m
 from shoal_p2p.ipc import dialogues
 from shoal_p2p.ipc.dialogues import Dialogues
 from shoal_p2p.parts import wall_ms
@@ -20,10 +18,10 @@ from shoal_tasks.families import EASY, TRAIN_SEED_MIN
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import MAX_TURNS, SEPARATOR, join_messages
 from shoal_wire.types import Completion, FinishReason, RolloutGroup
+from tests.p2p.ipc.conftest import Debug
 from tests.support import factories as make
 from tests.support.doubles.worker import InstantWorker
 from tests.support.running_node import RunningNode
-from tests.support.schemas import check
 from tests.tasks.games import game_family, game_file
 
 FIRST = "Guess a number from 1 to 6."
@@ -52,20 +50,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
         yield running
 
 
-def test_a_game_is_shown_with_both_sides(
-    node: RunningNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_game_is_shown_with_both_sides(node: RunningNode, tmp_path: Path, debug: Debug) -> None:
     spec = game_family(tmp_path)
     secret = next(n for n in range(1, 7) if _heard(node, spec, str(n))[0].startswith("Right"))
     right, wrong = str(secret), str(secret % 6 + 1)
     author = make.Author(node.node.member.manifest, now_ms=wall_ms())
     group = games(spec, join_messages([wrong, "what?", right]), join_messages([wrong, ""]))
     node.call(node.node.pool.keep_all, [author.sign(group)])
-    client = node.client(m.Role.INSPECTOR)
-    answer = client.inspect("rollouts", limit=1)
-    client.close()
-    check("debug rollouts", answer)
-    (row,) = answer["rollouts"]
+    (row,) = debug.shown(node, "rollouts", "--limit", "1")["rollouts"]
     assert row["question"] == FIRST
     first, second = (one["turns"] for one in row["completions"])
     side = "higher" if secret % 6 + 1 < secret else "lower"
@@ -78,8 +70,7 @@ def test_a_game_is_shown_with_both_sides(
         ("environment", "Right!"),
     ]
     assert [one["text"] for one in second if one["by"] == "policy"] == [wrong, ""]
-    assert main(["debug", "rollouts", "--limit", "1", "--data-dir", str(node.data_dir)]) == 0
-    text = capsys.readouterr().out
+    text = debug.text(node, "rollouts", "--limit", "1")
     assert f"1. > {wrong}\n" in text and f"It is {side}.\n" in text
     assert "\\x1e" not in text
 

@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import trio
 
-from shoal.__main__ import main
 from shoal_p2p.standing.guard import REPUTATION_FILE
-from tests.support.nodes import fresh_identity
+from tests.p2p.ipc.conftest import Debug
+from tests.support.nodes import fresh_identity, until
 from tests.support.running_node import RunningNode
 
 
@@ -28,31 +27,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningNode
 
 
 async def _meshed(node: RunningNode) -> None:
-    with trio.fail_after(30):
-        while not any(node.node.member.gossip.mesh().values()):  # noqa: ASYNC110 - no event
-            await trio.sleep(0.05)
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    capsys.readouterr()
-    code = main(["debug", *arguments])
-    return code, capsys.readouterr().out
-
-
-def as_json(
-    capsys: pytest.CaptureFixture[str], node: RunningNode, *arguments: str
-) -> tuple[int, dict[str, Any]]:
-    code, text = run(capsys, *arguments, "--data-dir", str(node.data_dir), "--json")
-    answer: dict[str, Any] = json.loads(text)
-    assert answer["schema_version"] == 1
-    return code, answer
+    await until(lambda: any(node.node.member.gossip.mesh().values()))
 
 
 def test_the_doctor_finds_two_nodes_well(
-    pair: tuple[RunningNode, RunningNode], capsys: pytest.CaptureFixture[str]
+    pair: tuple[RunningNode, RunningNode], debug: Debug
 ) -> None:
     one, two = pair
-    code, answer = as_json(capsys, two, "doctor")
+    code, answer = debug.json(two, "doctor")
     found = {finding["check"]: finding for finding in answer["findings"]}
     assert code == 0
     for check in ("peers", "bootstrap", "reachable", "observed", "clock", "mesh", "trainer"):
@@ -60,8 +42,7 @@ def test_the_doctor_finds_two_nodes_well(
     assert one.address in found["bootstrap"]["says"]
     assert "127.0.0.1" in found["observed"]["says"]
     assert answer["facts"]["outside"][0]["reached"]
-    code, text = run(capsys, "doctor", "--data-dir", str(two.data_dir))
-    assert code == 0
+    text = debug.text(two, "doctor")
     assert "listens on /ip4/127.0.0.1/tcp/" in text
     assert "0 errors" in text
 
@@ -88,20 +69,20 @@ def test_who_asks_the_doctor_all_the_time_spares_the_peers(
 
 def test_the_doctor_finds_the_end_of_the_disk_and_says_so_by_its_exit_code(
     pair: tuple[RunningNode, RunningNode],
-    capsys: pytest.CaptureFixture[str],
+    debug: Debug,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shoal_p2p.ipc.checks.machine.DISK_BAD_BYTES", 1 << 62)
     monkeypatch.setattr("shoal_p2p.ipc.checks.machine.DISK_WARN_BYTES", 1 << 62)
-    code, answer = as_json(capsys, pair[1], "doctor")
+    code, answer = debug.json(pair[1], "doctor")
     assert (code, answer["state"]) == (1, "bad")
-    code, text = run(capsys, "doctor", "--data-dir", str(pair[1].data_dir))
+    code, text, _ = debug.run(pair[1], "doctor")
     assert code == 1
     assert "make room" in text
 
 
 def test_orders_about_a_peer_take_the_end_that_tables_print(
-    pair: tuple[RunningNode, RunningNode], capsys: pytest.CaptureFixture[str]
+    pair: tuple[RunningNode, RunningNode], debug: Debug
 ) -> None:
     one, two = pair
     peer, stranger = one.node.member.peer_id, fresh_identity().peer_id
@@ -113,14 +94,13 @@ def test_orders_about_a_peer_take_the_end_that_tables_print(
         (["unblock"], "unblock", False, False),
     ):
         for name, peer_id in ((f"…{peer[-10:]}", peer), (stranger, stranger)):
-            code, answer = as_json(capsys, two, *order, name)
+            code, answer = debug.json(two, *order, name)
             row = answer["peer"]
             found = code, answer["action"], row["peer_id"], row["blocked"]
             assert found == (0, action, peer_id, is_blocked)
         assert row["protected"] is is_protected, "a bootstrap always is"
         kept = json.loads((two.data_dir / REPUTATION_FILE).read_text())
         assert kept["blocked"] == sorted([peer, stranger]) * is_blocked
-    at = ["--data-dir", str(two.data_dir)]
-    assert main(["debug", "block", "zzzz", *at]) == 1
-    said = capsys.readouterr().err
+    code, _, said = debug.run(two, "block", "zzzz")
+    assert code == 1
     assert said.count("\n") == 1 and peer[-10:] in said

@@ -23,9 +23,9 @@ from shoal_p2p.parts import wall_ms
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_wire.types import RolloutGroup
 from shoal_wire.verdict import Reason, verdict
+from tests.p2p.ipc.conftest import Debug
 from tests.support import factories as make
 from tests.support.running_node import RunningNode
-from tests.support.schemas import check
 
 GCD = next(spec for spec in PRESETS["easy"] if spec.generator == "gcd")
 QUESTIONS = 3
@@ -71,27 +71,8 @@ def group(number: int) -> RolloutGroup:
     return make.group(of=make.task(number, question=question), texts=("7", "[bold]8"))
 
 
-def shown(node: RunningNode, capsys: pytest.CaptureFixture[str], *view: str) -> dict[str, Any]:
-    capsys.readouterr()
-    assert main(["debug", *view, "--data-dir", str(node.data_dir), "--json"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1
-    answer: dict[str, Any] = json.loads(lines[0])
-    check(f"debug {view[0]}", answer)
-    assert answer["schema_version"] == 1
-    return answer
-
-
-def text(node: RunningNode, capsys: pytest.CaptureFixture[str], *view: str) -> str:
-    capsys.readouterr()
-    assert main(["debug", *view, "--data-dir", str(node.data_dir)]) == 0
-    return capsys.readouterr().out
-
-
-def test_status_has_every_key_that_programs_count_on(
-    node: RunningNode, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status = shown(node, capsys, "status")
+def test_status_has_every_key_that_programs_count_on(node: RunningNode, debug: Debug) -> None:
+    status = debug.shown(node, "status")
     assert status["peer_id"] == node.node.member.peer_id
     assert status["addresses"] == list(node.node.member.host.listen_addrs())
     assert status["uptime_s"] > 0
@@ -122,10 +103,8 @@ def test_status_has_every_key_that_programs_count_on(
     assert cost["disk_bytes"] > 0
 
 
-def test_status_tells_a_person_that_it_is_alone(
-    node: RunningNode, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = text(node, capsys, "status")
+def test_status_tells_a_person_that_it_is_alone(node: RunningNode, debug: Debug) -> None:
+    said = debug.text(node, "status")
     assert node.node.member.peer_id in said
     assert "alone" in said
     assert "training" in said
@@ -135,16 +114,16 @@ def test_status_tells_a_person_that_it_is_alone(
 
 
 def test_the_buffer_by_publisher_and_draws_against_contributions(
-    node: RunningNode, capsys: pytest.CaptureFixture[str]
+    node: RunningNode, debug: Debug
 ) -> None:
-    view = shown(node, capsys, "buffer")
+    view = debug.shown(node, "buffer")
     rows = {row["own"]: row for row in view["publishers"]}
     own, peer = rows[True], rows[False]
     assert own["groups"] == view["own_groups"] == QUESTIONS
     assert own["oldest_s"] >= own["newest_s"] >= 0
     assert peer["groups"] == view["leased"] == 1
     assert (peer["received"], peer["draws"], peer["useful"]) == (1, 1, 1.0)
-    assert "this node" in text(node, capsys, "buffer")
+    assert "this node" in debug.text(node, "buffer")
 
 
 def test_rollouts_without_their_texts(node: RunningNode) -> None:
@@ -154,48 +133,44 @@ def test_rollouts_without_their_texts(node: RunningNode) -> None:
     assert "text" not in to_json(answer)["rollouts"][0]["completions"][0]
 
 
-def test_what_was_refused_and_what_to_do(
-    node: RunningNode, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_refused_and_what_to_do(node: RunningNode, debug: Debug) -> None:
     guard = node.node.member.guard
     eve, ann = make.fresh_identity().peer_id, make.fresh_identity().peer_id
     old = replace(verdict(Reason.TOO_OLD), family="gcd_easy")
     for _ in range(3):
         guard.refusals.note(old, signer=eve, forwarder=ann, at_ms=wall_ms() - 5000)
-    (row,) = shown(node, capsys, "refusals")["ring"]
+    (row,) = debug.shown(node, "refusals")["ring"]
     assert (row["reason"], row["kind"], row["times"]) == ("too_old", "ignore", 3)
     assert (row["signer"], row["forwarder"], row["family"]) == (eve, ann, "gcd_easy")
-    said = text(node, capsys, "refusals")
+    said = debug.text(node, "refusals")
     assert "3 times: older than the swarm keeps (gcd_easy)" in said
     assert f"of {eve}, brought by {ann}" in said
     assert "→ nothing, if it is rare" in said
 
 
-def test_who_it_is(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
-    identity = shown(node, capsys, "status")
+def test_who_it_is(node: RunningNode, debug: Debug) -> None:
+    identity = debug.shown(node, "status")
     assert bytes.fromhex(identity["public_key"]) == node.node.member.host.identity.public_key_bytes
     assert identity["swarm"]["digest"] == node.node.member.manifest.digest.hex()
-    assert identity["public_key"] in text(node, capsys, "status")
+    assert identity["public_key"] in debug.text(node, "status")
 
 
 @pytest.mark.parametrize("view", MOVED)
 def test_a_view_that_became_part_of_another_says_which(
-    view: str, node: RunningNode, capsys: pytest.CaptureFixture[str]
+    view: str, node: RunningNode, debug: Debug
 ) -> None:
-    assert main(["debug", view, "--data-dir", str(node.data_dir)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    code, _, line = debug.run(node, view)
+    assert (code, line.count("\n")) == (2, 1)
     assert f"shoal debug {MOVED[view]}" in line
 
 
-def test_peers_of_a_node_alone(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(node, capsys, "peers")["peers"] == []
-    assert "peers: none" in text(node, capsys, "peers")
+def test_peers_of_a_node_alone(node: RunningNode, debug: Debug) -> None:
+    assert debug.shown(node, "peers")["peers"] == []
+    assert "peers: none" in debug.text(node, "peers")
 
 
-def test_rollouts_show_question_answers_sender_and_reward(
-    node: RunningNode, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = shown(node, capsys, "rollouts")["rollouts"]
+def test_rollouts_show_question_answers_sender_and_reward(node: RunningNode, debug: Debug) -> None:
+    rows = debug.shown(node, "rollouts")["rollouts"]
     assert [row["own"] for row in rows] == [True] * QUESTIONS + [False]
     theirs = rows[-1]
     at = coordinates(GCD, TRAIN_SEED_MIN + 99)
@@ -206,20 +181,18 @@ def test_rollouts_show_question_answers_sender_and_reward(
         ("[bold]8", 1.0),
     ]
     assert rows[0]["reward"] is None
-    assert len(shown(node, capsys, "rollouts", "--limit", "2")["rollouts"]) == 2
-    said = text(node, capsys, "rollouts")
+    assert len(debug.shown(node, "rollouts", "--limit", "2")["rollouts"]) == 2
+    said = debug.text(node, "rollouts")
     assert "this node" in said
     # A completion's text is data, not markup.
     assert "[bold]8" in said
 
 
-def test_views_work_while_the_trainer_is_away(
-    node: RunningNode, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert shown(node, capsys, "status")["trainer"]["connected"]
+def test_views_work_while_the_trainer_is_away(node: RunningNode, debug: Debug) -> None:
+    assert debug.shown(node, "status")["trainer"]["connected"]
     node.trainer.close()  # type: ignore[attr-defined]
     for _ in range(200):
-        trainer = shown(node, capsys, "status")["trainer"]
+        trainer = debug.shown(node, "status")["trainer"]
         if not trainer["connected"]:
             break
     assert trainer["state"] == "disabled"
@@ -229,11 +202,11 @@ def test_views_work_while_the_trainer_is_away(
 
 
 def test_a_view_that_a_node_does_not_have_is_exit_code_1(
-    node: RunningNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    node: RunningNode, debug: Debug, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(VIEWS, "dreams", View(Status))
-    assert main(["debug", "dreams", "--data-dir", str(node.data_dir)]) == 1
-    assert "no view 'dreams'" in capsys.readouterr().err
+    code, _, said = debug.run(node, "dreams")
+    assert (code, "no view 'dreams'" in said) == (1, True)
 
 
 def test_no_node_is_exit_code_3_and_a_hint_where_one_is(

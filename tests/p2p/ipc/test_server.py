@@ -86,28 +86,15 @@ async def fill(node: LocalNode, count: int) -> list[GroupId]:
     return [entry.group.group_id for entry in node.buffer.residents()]
 
 
-async def test_the_handshake_says_who_the_node_is(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        reply = await (await connect(node)).ask(hello(), request_id=77)
-        assert reply == m.HelloReply(
-            ipc_version=m.IPC_VERSION,
-            peer_id=node.identity.peer_id,
-            manifest=node.manifest.raw,
-        )
-        assert node.link.connected
-        assert node.link.pid == 4242
-
-
-async def test_another_version_is_told_both_and_let_go(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        wire = await connect(node)
-        reply = await wire.ask(hello(version=99))
-        assert isinstance(reply, m.Failure)
-        assert "99" in reply.reason
-        assert str(m.IPC_VERSION) in reply.reason
-        assert not reply.retryable
-        assert await wire.receive() is None
-        assert not node.link.connected
+async def test_another_version_is_told_both_and_let_go(node: LocalNode) -> None:
+    wire = await connect(node)
+    reply = await wire.ask(hello(version=99))
+    assert isinstance(reply, m.Failure)
+    assert "99" in reply.reason
+    assert str(m.IPC_VERSION) in reply.reason
+    assert not reply.retryable
+    assert await wire.receive() is None
+    assert not node.link.connected
 
 
 JUNK = [
@@ -123,63 +110,59 @@ JUNK = [
 
 
 @pytest.mark.parametrize("greeted", [False, True])
-async def test_who_breaks_the_contract_is_cut_off_alone(tmp_path: Path, greeted: bool) -> None:
-    async with open_local_node(tmp_path) as node:
-        other = await greet(node, m.Role.INSPECTOR)
-        for junk in JUNK:
-            wire = await greet(node) if greeted else await connect(node)
-            await wire.stream.send_all(junk)
-            # Random bytes may be the start of a long frame: then nothing is wrong with them yet.
-            await wire.stream.send_eof()
-            reply = await wire.receive()
-            if reply is not None:  # a request after a hello is no breach
-                assert greeted, junk[:20]
-                assert await wire.receive() is None
-            assert isinstance(await other.ask(m.Inspect(view="echo")), m.InspectReply)
-            await until(lambda: not node.link.connected)
+async def test_who_breaks_the_contract_is_cut_off_alone(node: LocalNode, greeted: bool) -> None:
+    other = await greet(node, m.Role.INSPECTOR)
+    for junk in JUNK:
+        wire = await greet(node) if greeted else await connect(node)
+        await wire.stream.send_all(junk)
+        # Random bytes may be the start of a long frame: then nothing is wrong with them yet.
+        await wire.stream.send_eof()
+        reply = await wire.receive()
+        if reply is not None:  # a request after a hello is no breach
+            assert greeted, junk[:20]
+            assert await wire.receive() is None
+        assert isinstance(await other.ask(m.Inspect(view="echo")), m.InspectReply)
+        await until(lambda: not node.link.connected)
 
 
 async def test_a_silent_connection_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ipc_server, "SHORT_DEADLINE_S", 0.05)
-    async with open_local_node(tmp_path) as node:
-        wire = await connect(node)
-        assert await wire.receive() is None
-        await still_serves(node)
+    wire = await connect(node)
+    assert await wire.receive() is None
+    await still_serves(node)
 
 
 async def test_a_reader_that_does_not_read_is_closed_and_gives_back_its_leases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ipc_server, "REPLY_S", 0.2)
 
     async def large(_options: Mapping[str, Any]) -> dict[str, Any]:
         return {"text": "x" * (4 << 20)}
 
-    async with open_local_node(tmp_path) as node:
-        node.views["large"] = large
-        await fill(node, 3)
-        wire = await greet(node)
-        assert isinstance(await wire.ask(m.Sample(num_external=3)), m.SampleReply)
-        assert node.buffer.ready() == 0
-        await wire.send(m.Inspect(view="large"))
-        await until(lambda: not node.link.connected)
-        assert node.buffer.ready() == 3
-        await still_serves(node)
+    node.views["large"] = large
+    await fill(node, 3)
+    wire = await greet(node)
+    assert isinstance(await wire.ask(m.Sample(num_external=3)), m.SampleReply)
+    assert node.buffer.ready() == 0
+    await wire.send(m.Inspect(view="large"))
+    await until(lambda: not node.link.connected)
+    assert node.buffer.ready() == 3
+    await still_serves(node)
 
 
-async def test_requests_sent_at_once_are_answered_in_order(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        wire = await greet(node, m.Role.INSPECTOR)
-        for number in range(2, 40):
-            await wire.send(m.Inspect(view="echo", options_json=json.dumps({"n": number})), number)
-        for number in range(2, 40):
-            reply = await wire.receive()
-            assert reply is not None
-            assert reply.request_id == number
-            assert isinstance(reply.body, m.InspectReply)
-            assert json.loads(reply.body.json) == {"options": {"n": number}}
+async def test_requests_sent_at_once_are_answered_in_order(node: LocalNode) -> None:
+    wire = await greet(node, m.Role.INSPECTOR)
+    for number in range(2, 40):
+        await wire.send(m.Inspect(view="echo", options_json=json.dumps({"n": number})), number)
+    for number in range(2, 40):
+        reply = await wire.receive()
+        assert reply is not None
+        assert reply.request_id == number
+        assert isinstance(reply.body, m.InspectReply)
+        assert json.loads(reply.body.json) == {"options": {"n": number}}
 
 
 @pytest.mark.parametrize(
@@ -193,120 +176,112 @@ async def test_requests_sent_at_once_are_answered_in_order(tmp_path: Path) -> No
     ],
     ids=lambda body: type(body).__name__,
 )
-async def test_an_inspector_may_only_look(tmp_path: Path, body: m.Body) -> None:
-    async with open_local_node(tmp_path) as node:
-        ids = tuple(await fill(node, 1))
-        wire = await greet(node, m.Role.INSPECTOR, held_ids=ids, consumed_ids=ids)
-        reply = await wire.ask(body)
-        assert isinstance(reply, m.Failure)
-        assert type(body).__name__ in reply.reason
-        assert node.buffer.ready() == 1
-        assert node.outbox.num_unsent == 0
-        assert not node.link.connected
+async def test_an_inspector_may_only_look(node: LocalNode, body: m.Body) -> None:
+    ids = tuple(await fill(node, 1))
+    wire = await greet(node, m.Role.INSPECTOR, held_ids=ids, consumed_ids=ids)
+    reply = await wire.ask(body)
+    assert isinstance(reply, m.Failure)
+    assert type(body).__name__ in reply.reason
+    assert node.buffer.ready() == 1
+    assert node.outbox.num_unsent == 0
+    assert not node.link.connected
 
 
-async def test_a_reconnect_consumes_and_holds_what_the_trainer_says(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        ids = await fill(node, 4)
-        wire = await greet(node, consumed_ids=(ids[0],), held_ids=(ids[1], ids[2]))
-        reply = await wire.ask(m.Sample(num_external=4))
-        assert isinstance(reply, m.SampleReply)
-        assert [item.published.group_id for item in reply.groups] == [ids[3]]
-        assert reply.ready_external == 0
-        # Held and leased ones come back when the trainer goes, the consumed one never.
-        await wire.stream.aclose()
-        await until(lambda: node.buffer.ready() == 3)
-        assert not node.link.connected
+async def test_a_reconnect_consumes_and_holds_what_the_trainer_says(node: LocalNode) -> None:
+    ids = await fill(node, 4)
+    wire = await greet(node, consumed_ids=(ids[0],), held_ids=(ids[1], ids[2]))
+    reply = await wire.ask(m.Sample(num_external=4))
+    assert isinstance(reply, m.SampleReply)
+    assert [item.published.group_id for item in reply.groups] == [ids[3]]
+    assert reply.ready_external == 0
+    # Held and leased ones come back when the trainer goes, the consumed one never.
+    await wire.stream.aclose()
+    await until(lambda: node.buffer.ready() == 3)
+    assert not node.link.connected
 
 
-async def test_a_newer_trainer_takes_the_place_of_the_older(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        await fill(node, 2)
-        old = await greet(node)
-        await old.ask(m.Sample(num_external=2))
-        new = await greet(node)
-        assert node.buffer.ready() == 2
-        refused = await old.ask(m.Sample(num_external=1))
-        assert isinstance(refused, m.Failure)
-        assert not refused.retryable
-        sampled = await new.ask(m.Sample(num_external=2))
-        assert isinstance(sampled, m.SampleReply)
-        assert len(sampled.groups) == 2
-        # The older one's end does not touch what is the newer one's.
-        await old.stream.aclose()
-        await still_serves(node)
-        assert node.link.connected
-        assert node.buffer.ready() == 0
+async def test_a_newer_trainer_takes_the_place_of_the_older(node: LocalNode) -> None:
+    await fill(node, 2)
+    old = await greet(node)
+    await old.ask(m.Sample(num_external=2))
+    new = await greet(node)
+    assert node.buffer.ready() == 2
+    refused = await old.ask(m.Sample(num_external=1))
+    assert isinstance(refused, m.Failure)
+    assert not refused.retryable
+    sampled = await new.ask(m.Sample(num_external=2))
+    assert isinstance(sampled, m.SampleReply)
+    assert len(sampled.groups) == 2
+    # The older one's end does not touch what is the newer one's.
+    await old.stream.aclose()
+    await still_serves(node)
+    assert (node.link.connected, node.link.pid) == (True, 4242)
+    assert node.buffer.ready() == 0
 
 
 async def test_a_disk_that_fails_in_the_handshake_is_an_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_local_node(tmp_path) as node:
-        (group_id,) = await fill(node, 1)
-        monkeypatch.setattr(node.store, "consume", full_disk)
-        reply = await (await connect(node)).ask(hello(consumed_ids=(group_id,)))
-        assert isinstance(reply, m.Failure)
-        assert reply.retryable
-        assert "disk full" in reply.reason
-        assert node.buffer.ready() == 1
-        await until(lambda: not node.link.connected)
+    (group_id,) = await fill(node, 1)
+    monkeypatch.setattr(node.store, "consume", full_disk)
+    reply = await (await connect(node)).ask(hello(consumed_ids=(group_id,)))
+    assert isinstance(reply, m.Failure)
+    assert reply.retryable
+    assert "disk full" in reply.reason
+    assert node.buffer.ready() == 1
+    await until(lambda: not node.link.connected)
 
 
 async def test_a_fault_of_ours_ends_one_connection_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    node: LocalNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(_options: Mapping[str, Any]) -> dict[str, Any]:
         raise RuntimeError("a bug in a view")
 
-    async with open_local_node(tmp_path) as node:
-        node.views["broken"] = broken
-        wire = await greet(node, m.Role.INSPECTOR)
-        await wire.send(m.Inspect(view="broken"))
-        assert await wire.receive() is None
-        assert "a bug in a view" in caplog.text
-        await still_serves(node)
+    node.views["broken"] = broken
+    wire = await greet(node, m.Role.INSPECTOR)
+    await wire.send(m.Inspect(view="broken"))
+    assert await wire.receive() is None
+    assert "a bug in a view" in caplog.text
+    await still_serves(node)
 
 
 async def test_connections_beyond_the_bound_are_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ipc_server, "MAX_CONNECTIONS", 2)
-    async with open_local_node(tmp_path) as node:
-        first, second = await greet(node), await greet(node, m.Role.INSPECTOR)
-        third = await connect(node)
-        assert await third.receive() is None
-        await first.stream.aclose()
-        await until(lambda: not node.link.connected)
-        await greet(node)
-        await second.stream.aclose()
+    first, second = await greet(node), await greet(node, m.Role.INSPECTOR)
+    third = await connect(node)
+    assert await third.receive() is None
+    await first.stream.aclose()
+    await until(lambda: not node.link.connected)
+    await greet(node)
+    await second.stream.aclose()
 
 
-async def test_who_says_nothing_keeps_nobody_out(tmp_path: Path) -> None:
+async def test_who_says_nothing_keeps_nobody_out(node: LocalNode) -> None:
     """Half a frame on every connection there may be, and `shoal debug` is answered at once."""
-    async with open_local_node(tmp_path) as node:
-        trainer = await greet(node)
-        silent = [await connect(node) for _ in range(2 * ipc_server.MAX_CONNECTIONS)]
-        for wire in silent[-ipc_server.MAX_CONNECTIONS + 1 :]:
-            await wire.stream.send_all(b"\0\0")
-        with trio.fail_after(SHORT_DEADLINE_S / 2):
-            await still_serves(node)
-        assert node.link.connected
-        assert isinstance(await trainer.ask(m.Settle()), m.Done)
+    trainer = await greet(node)
+    silent = [await connect(node) for _ in range(2 * ipc_server.MAX_CONNECTIONS)]
+    for wire in silent[-ipc_server.MAX_CONNECTIONS + 1 :]:
+        await wire.stream.send_all(b"\0\0")
+    with trio.fail_after(SHORT_DEADLINE_S / 2):
+        await still_serves(node)
+    assert node.link.connected
+    assert isinstance(await trainer.ask(m.Settle()), m.Done)
 
 
 async def test_an_inspector_that_asks_nothing_makes_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ipc_server, "MINUTE_S", 0.05)
-    async with open_local_node(tmp_path) as node:
-        trainer = await greet(node)
-        idle = [await greet(node, m.Role.INSPECTOR) for _ in range(ipc_server.MAX_CONNECTIONS - 1)]
-        await trio.sleep(0.1)
-        await still_serves(node)
-        assert await idle[0].receive() is None, "the one that was there longest"
-        assert isinstance(await idle[1].ask(m.Inspect(view="echo")), m.InspectReply)
-        assert isinstance(await trainer.ask(m.Settle()), m.Done), "never the trainer"
+    trainer = await greet(node)
+    idle = [await greet(node, m.Role.INSPECTOR) for _ in range(ipc_server.MAX_CONNECTIONS - 1)]
+    await trio.sleep(0.1)
+    await still_serves(node)
+    assert await idle[0].receive() is None, "the one that was there longest"
+    assert isinstance(await idle[1].ask(m.Inspect(view="echo")), m.InspectReply)
+    assert isinstance(await trainer.ask(m.Settle()), m.Done), "never the trainer"
 
 
 async def test_the_socket_is_the_owners_alone_and_replaces_a_dead_nodes(tmp_path: Path) -> None:
@@ -344,16 +319,15 @@ async def test_the_client_waits_out_a_node_that_is_away(tmp_path: Path) -> None:
         client.close()
 
 
-async def test_the_client_gives_up_on_a_node_that_does_not_answer(tmp_path: Path) -> None:
+async def test_the_client_gives_up_on_a_node_that_does_not_answer(node: LocalNode) -> None:
     async def never(_options: Mapping[str, Any]) -> dict[str, Any]:
         await trio.sleep_forever()
         return {}
 
-    async with open_local_node(tmp_path) as node:
-        node.views["never"] = never
-        client = node.client(m.Role.INSPECTOR, timeout_seconds=0.2)
-        client.leases = Leases
-        with pytest.raises(NodeUnavailable, match=r"no answer in time|timed out"):
-            await trio.to_thread.run_sync(client.call, m.Inspect(view="never"), m.InspectReply)
-        assert await trio.to_thread.run_sync(client.wait, 20.0)
-        client.close()
+    node.views["never"] = never
+    client = node.client(m.Role.INSPECTOR, timeout_seconds=0.2)
+    client.leases = Leases
+    with pytest.raises(NodeUnavailable, match=r"no answer in time|timed out"):
+        await trio.to_thread.run_sync(client.call, m.Inspect(view="never"), m.InspectReply)
+    assert await trio.to_thread.run_sync(client.wait, 20.0)
+    client.close()

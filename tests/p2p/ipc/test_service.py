@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -13,7 +12,7 @@ from shoal_ipc.client import NodeClient, NodeRefused
 from shoal_wire.types import GroupId, RolloutGroup
 from tests.support import factories as make
 from tests.support.doubles.store import full_disk
-from tests.support.local_node import open_local_node
+from tests.support.local_node import LocalNode
 
 Reply = TypeVar("Reply", bound=m.Body)
 
@@ -48,63 +47,59 @@ BAD_BATCHES: dict[str, tuple[m.Publish, str]] = {
 }
 
 
-async def test_what_peers_would_reject_is_refused_here(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        client = node.client()
-        for case, (request, said) in BAD_BATCHES.items():
-            failure = await refused(client, request)
-            assert said in str(failure), case
-            assert "\n" not in str(failure)
-            assert not failure.retryable
-        assert node.outbox.num_unsent == 0
-        assert node.buffer.stats(trio.current_time()).own_groups == 0
-        # The connection is as good as before.
-        assert (await ask(client, make.publish(), m.PublishReply)).sequence == 1
-        client.close()
+async def test_what_peers_would_reject_is_refused_here(node: LocalNode) -> None:
+    client = node.client()
+    for case, (request, said) in BAD_BATCHES.items():
+        failure = await refused(client, request)
+        assert said in str(failure), case
+        assert "\n" not in str(failure)
+        assert not failure.retryable
+    assert node.outbox.num_unsent == 0
+    assert node.buffer.stats(trio.current_time()).own_groups == 0
+    # The connection is as good as before.
+    assert (await ask(client, make.publish(), m.PublishReply)).sequence == 1
+    client.close()
 
 
 async def test_a_disk_that_fails_is_worth_another_try(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_local_node(tmp_path) as node:
-        await node.receive_groups(1)
-        client = node.client()
-        sampled = await ask(client, m.Sample(num_external=1), m.SampleReply)
-        settle = m.Settle(consumed_ids=(sampled.groups[0].published.group_id,))
-        with monkeypatch.context() as patch:
-            patch.setattr(node.store, "reserve_own", full_disk)
-            patch.setattr(node.store, "consume", full_disk)
-            for request in (make.publish(), settle):
-                failure = await refused(client, request)
-                assert failure.retryable
-                assert "disk full" in str(failure)
-        assert node.buffer.stats(0.0).consumed_total == 0
-        assert (await ask(client, settle, m.Done)).count == 1
-        assert node.buffer.stats(0.0).consumed_total == 1
-        client.close()
+    await node.receive_groups(1)
+    client = node.client()
+    sampled = await ask(client, m.Sample(num_external=1), m.SampleReply)
+    settle = m.Settle(consumed_ids=(sampled.groups[0].published.group_id,))
+    with monkeypatch.context() as patch:
+        patch.setattr(node.store, "reserve_own", full_disk)
+        patch.setattr(node.store, "consume", full_disk)
+        for request in (make.publish(), settle):
+            failure = await refused(client, request)
+            assert failure.retryable
+            assert "disk full" in str(failure)
+    assert node.buffer.stats(0.0).consumed_total == 0
+    assert (await ask(client, settle, m.Done)).count == 1
+    assert node.buffer.stats(0.0).consumed_total == 1
+    client.close()
 
 
-async def test_external_groups_come_with_their_provenance(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        await node.receive_groups(1, 2, 3)
-        client = node.client()
-        where = {
-            e.group.group_id: (e.network, f"signed by {e.connection}")
-            for e in node.buffer.residents()
-        }
-        reply = await ask(client, m.Sample(num_external=2), m.SampleReply)
-        assert (reply.ready_local, reply.ready_external) == (0, 1)
-        for item in reply.groups:
-            assert not item.own
-            assert item.published.policy == make.POLICY
-            assert isinstance(item.published.group, RolloutGroup)
-            assert (item.network, item.connection) == where[item.published.group_id]
-        released = tuple(item.published.group_id for item in reply.groups)
-        await ask(client, m.Settle(released_ids=released), m.Done)
-        again = await ask(client, m.Sample(num_external=9), m.SampleReply)
-        assert len(again.groups) == 3
-        assert again.ready_external == 0
-        client.close()
+async def test_external_groups_come_with_their_provenance(node: LocalNode) -> None:
+    await node.receive_groups(1, 2, 3)
+    client = node.client()
+    where = {
+        e.group.group_id: (e.network, f"signed by {e.connection}") for e in node.buffer.residents()
+    }
+    reply = await ask(client, m.Sample(num_external=2), m.SampleReply)
+    assert (reply.ready_local, reply.ready_external) == (0, 1)
+    for item in reply.groups:
+        assert not item.own
+        assert item.published.policy == make.POLICY
+        assert isinstance(item.published.group, RolloutGroup)
+        assert (item.network, item.connection) == where[item.published.group_id]
+    released = tuple(item.published.group_id for item in reply.groups)
+    await ask(client, m.Settle(released_ids=released), m.Done)
+    again = await ask(client, m.Sample(num_external=9), m.SampleReply)
+    assert len(again.groups) == 3
+    assert again.ready_external == 0
+    client.close()
 
 
 BAD_REQUESTS: list[tuple[m.Body, str]] = [
@@ -120,10 +115,9 @@ BAD_REQUESTS: list[tuple[m.Body, str]] = [
 ]
 
 
-async def test_a_bad_request_is_a_refusal(tmp_path: Path) -> None:
-    async with open_local_node(tmp_path) as node:
-        client = node.client()
-        for body, said in BAD_REQUESTS:
-            assert said in str(await refused(client, body))
-            assert (await ask(client, m.Report(groups=()), m.Done)).count == 0
-        client.close()
+async def test_a_bad_request_is_a_refusal(node: LocalNode) -> None:
+    client = node.client()
+    for body, said in BAD_REQUESTS:
+        assert said in str(await refused(client, body))
+        assert (await ask(client, m.Report(groups=()), m.Done)).count == 0
+    client.close()
