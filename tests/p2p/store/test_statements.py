@@ -25,6 +25,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "node.db"
 
 
+@pytest.fixture
+def core(path: Path) -> StoreCore:
+    return opened(path)
+
+
 def opened(path: Path, **kwargs: Any) -> StoreCore:
     return StoreCore(path, peer_id=ME, **kwargs)
 
@@ -80,8 +85,7 @@ class TestOwnBatches:
         assert waiting.batch_id == batch_id(second.envelope)
         assert set(stored(core)) == {first.batch_id, second.batch_id}
 
-    def test_a_key_outlives_its_batch(self, path: Path) -> None:
-        core = opened(path)
+    def test_a_key_outlives_its_batch(self, core: StoreCore) -> None:
         first = reserve(core, b"a")
         forget_all(core)
         assert stored(core) == []
@@ -104,8 +108,7 @@ class TestOwnBatches:
         assert reserve(core, b"c").sequence == 43
         assert reserve(core, b"the next").sequence == 44
 
-    def test_an_envelope_that_cannot_be_made_leaves_nothing(self, path: Path) -> None:
-        core = opened(path)
+    def test_an_envelope_that_cannot_be_made_leaves_nothing(self, core: StoreCore) -> None:
 
         def fail(_sequence: int, _previous: int) -> bytes:
             raise LookupError("no key")
@@ -137,8 +140,7 @@ class TestOwnBatches:
 
 
 class TestCommit:
-    def test_a_failing_call_has_no_effect(self, path: Path) -> None:
-        core = opened(path)
+    def test_a_failing_call_has_no_effect(self, core: StoreCore) -> None:
 
         def broken(opened: StoreCore) -> None:
             opened.reserve_own(b"a", sealed)
@@ -164,9 +166,8 @@ class TestCommit:
 
     @pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
     def test_only_a_durable_transaction_flushes_the_disk(
-        self, path: Path, durable: bool, level: int
+        self, core: StoreCore, durable: bool, level: int
     ) -> None:
-        core = opened(path)
 
         def level_of(c: StoreCore) -> int:
             return int(c._db.execute("PRAGMA synchronous").fetchone()[0])
@@ -177,8 +178,7 @@ class TestCommit:
 
 
 class TestFullDisk:
-    def test_what_does_not_fit_is_not_stored_and_what_fits_is_later(self, path: Path) -> None:
-        core = opened(path)
+    def test_what_does_not_fit_is_not_stored_and_what_fits_is_later(self, core: StoreCore) -> None:
         (pages,) = core._db.execute("PRAGMA page_count").fetchone()
         core._db.execute(f"PRAGMA max_page_count = {pages + 8}")
         with pytest.raises(StoreError) as full:
@@ -189,8 +189,7 @@ class TestFullDisk:
 
 
 class TestExternalBatches:
-    def test_a_second_copy_is_known(self, path: Path) -> None:
-        core = opened(path)
+    def test_a_second_copy_is_known(self, core: StoreCore) -> None:
         name = receive(core, 3)
         assert not run(core, lambda c: c.add_external(name, OTHER, 3, b"again", NOW))
         (batch,) = run(core, lambda c: c.batches([name]))
@@ -269,8 +268,7 @@ class TestExternalBatches:
         assert pairs[0].first is not None
         assert pairs[0].first.startswith(b"external 1")
 
-    def test_equivocation_whose_first_is_gone_is_kept_all_the_same(self, path: Path) -> None:
-        core = opened(path)
+    def test_equivocation_whose_first_is_gone_is_kept_all_the_same(self, core: StoreCore) -> None:
         run(core, lambda c: c.add_equivocation(OTHER, 5, BatchId(bytes(32)), b"second"))
         (pair,) = run(core, StoreCore.evidence)
         assert (pair.first, pair.second) == (None, b"second")
@@ -310,15 +308,13 @@ class TestConsumed:
 
 
 class TestPrune:
-    def test_too_old_goes_even_unsent(self, path: Path) -> None:
-        core = opened(path)
+    def test_too_old_goes_even_unsent(self, core: StoreCore) -> None:
         reserve(core, b"a", now_ms=NOW - 50)
         kept = reserve(core, b"b")
         assert run(core, lambda c: c.prune(max_age_ms=40, max_bytes=1 << 20)) == 1
         assert stored(core) == [kept.batch_id]
 
-    def test_what_is_not_kept_goes_unless_unsent_or_just_come(self, path: Path) -> None:
-        core = opened(path)
+    def test_what_is_not_kept_goes_unless_unsent_or_just_come(self, core: StoreCore) -> None:
         kept = receive(core, 1, at_ms=NOW - 100)
         receive(core, 2, at_ms=NOW - 100)
         fresh = receive(core, 3, at_ms=NOW - 10)
@@ -338,8 +334,7 @@ class TestPrune:
         )
         assert set(stored(core)) == {fresh, unsent.batch_id}
 
-    def test_bytes_are_bounded_by_deleting_the_oldest_that_may_go(self, path: Path) -> None:
-        core = opened(path)
+    def test_bytes_are_bounded_by_deleting_the_oldest_that_may_go(self, core: StoreCore) -> None:
         unsent = reserve(core, b"a", now_ms=NOW - 9)
         names = [receive(core, number, at_ms=NOW + number) for number in range(4)]
         run(core, lambda c: c.prune(max_age_ms=1000, max_bytes=250))
