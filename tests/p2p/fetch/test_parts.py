@@ -42,6 +42,11 @@ def offer(queue: PullQueue, one: PullJob, now: float = 0.0) -> Reason | None:
     return reason
 
 
+def started(queue: PullQueue, count: int) -> list[PullJob | None]:
+    """Start as many jobs as may run, up to `count`; None in the place of each that may not."""
+    return [queue.start_next() for _ in range(count)]
+
+
 # The queue
 
 
@@ -51,12 +56,9 @@ def test_one_publisher_has_few_jobs_and_few_of_them_run() -> None:
     assert [offer(queue, job(n)) for n in range(4)] == [None, None, None, Reason.OVER_QUOTA]
     assert offer(queue, job(0)) is Reason.DUPLICATE
     assert offer(queue, job(9, BOB)) is None
-    started = [queue.start_next() for _ in range(4)]
-    assert [one and one.sequence for one in started] == [0, 9, 1, None]
+    assert started(queue, 4) == [job(0), job(9, BOB), job(1), None]
     queue.finish(job(0))
-    third = queue.start_next()
-    assert third is not None
-    assert third.sequence == 2
+    assert started(queue, 1) == [job(2)]
     assert offer(queue, job(0)) is None
 
 
@@ -76,14 +78,13 @@ def test_claimed_bytes_are_their_publishers_and_flown_ones_everybodys() -> None:
 
 def test_running_bytes_are_bounded_but_one_always_runs() -> None:
     queue = PullQueue(QueueLimits(max_running_bytes=150), 0.0)
-    for number, publisher, size in ((1, ANN, 400), (2, BOB, 100), (3, EVE, 60), (4, EVE, 40)):
-        assert offer(queue, job(number, publisher, size)) is None
-    first = queue.start_next()
-    assert first is not None
-    assert first.sequence == 1
-    assert queue.start_next() is None
+    first, second, _, fourth = jobs = [
+        *(job(1, ANN, 400), job(2, BOB, 100), job(3, EVE, 60), job(4, EVE, 40))
+    ]
+    assert [offer(queue, one) for one in jobs] == [None] * 4
+    assert started(queue, 2) == [first, None]
     queue.finish(first)
-    assert [one and one.sequence for one in (queue.start_next() for _ in range(3))] == [2, 4, None]
+    assert started(queue, 3) == [second, fourth, None]
 
 
 def test_a_full_queue_makes_room_for_whoever_has_less_in_it() -> None:
@@ -103,15 +104,12 @@ def test_who_announced_in_vain_comes_last() -> None:
     queue.note(job(0, EVE), was_had=False)
     offer(queue, job(1, EVE))
     offer(queue, job(2, BOB))
-    first, second = queue.start_next(), queue.start_next()
-    assert [one and one.publisher for one in (first, second)] == [BOB, EVE]
+    assert started(queue, 2) == [job(2, BOB), job(1, EVE)]
     queue.note(job(0, EVE), was_had=True)
     queue.finish(job(1, EVE))
     offer(queue, job(3, EVE))
     offer(queue, job(4, ANN))
-    third = queue.start_next()
-    assert third is not None
-    assert third.publisher == EVE
+    assert started(queue, 1) == [job(3, EVE)]
 
 
 def names(count: int, start: int, lane: Lane) -> list[PullJob]:
@@ -123,11 +121,11 @@ def test_a_thousand_names_of_one_connection_neither_fill_the_queue_nor_all_that_
     queue = PullQueue(QueueLimits(), 0.0)
     taken = [offer(queue, one) for one in names(1000, 1, ("liar", SIGNED))]
     assert taken.count(None) == 256
-    running = [queue.start_next() for _ in range(12)]
+    running = started(queue, 12)
     assert running.count(None) == 4, "all that may run"
     honest = [job(2000 + n, PeerId(f"honest {n}"), lane=(f"home {n}", SIGNED)) for n in range(3)]
     assert [offer(queue, one) for one in honest] == [None] * 3
-    assert [queue.start_next() for _ in range(4)] == [*honest, None]
+    assert started(queue, 4) == [*honest, None]
     for one in running[:8]:
         assert one is not None
         queue.note(one, was_had=False)
@@ -143,7 +141,7 @@ def test_who_has_claimed_in_vain_gets_nothing_beyond_what_may_run() -> None:
     for number, lane in enumerate(lanes):
         queue.note(job(0, PeerId("gone"), lane=lane), was_had=False)
         offer(queue, job(number, PeerId(f"name {number}"), lane=lane))
-    running = [queue.start_next() for _ in range(12)]
+    running = started(queue, 12)
     assert running.count(None) == 4
 
 
