@@ -144,7 +144,7 @@ def _share(texts: Sequence[str], holds: Callable[[str], bool]) -> float:
 def _column(
     records: Sequence[Record], names: Sequence[str], key: str, data: str, *, besides: str = ""
 ) -> str:
-    """The column of that meaning: by its name, else the only one that holds texts."""
+    """Return the column named so, in capitals or not. Raises UsageExit where there is none."""
     columns = [name for name in records[0] if all(name in record for record in records)]
     for name in names:
         for column in columns:
