@@ -17,7 +17,7 @@ from shoal_base.visible import visible
 MAX_CELL_CHARS = 60
 """Longest sentence in a cell, or line of an answer: what is longer makes every row of a table tall,
 and `--json` has the whole."""
-_PIPE_CELLS = 10_000
+PIPE_CELLS = 10_000
 """Width of a line into a pipe: more than any value has."""
 _WIDE = 140
 """Columns from which tables show whole peer ids and topics."""
@@ -43,7 +43,7 @@ def print_pairs(console: Console, table: Table) -> None:
     """Print a table of names and values. In a pipe no value is broken: grep has it whole."""
     width = console.width
     if not console.is_terminal:
-        console.width = _PIPE_CELLS
+        console.width = PIPE_CELLS
     console.print(table)
     console.width = width
 

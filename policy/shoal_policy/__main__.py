@@ -345,7 +345,7 @@ def _with_tasks(
     from shoal_ipc.client import SOCKET_NAME, NodeClient
     from shoal_policy.node.link import NodeLink
     from shoal_policy.record.earlier_runs import note_started_over
-    from shoal_policy.record.narrator import Narrator, PeerCount
+    from shoal_policy.record.narrator import Narrator, num_peers
     from shoal_policy.surroundings import Surroundings
     from shoal_policy.tasks import TaskSource
     from shoal_tasks.swarm import specs_of
@@ -357,7 +357,7 @@ def _with_tasks(
     if manifest is None:
         return EXIT_OK
     families = specs_of(manifest, settings.task_file)
-    narrator = Narrator(settings, peers=PeerCount(client))
+    narrator = Narrator(settings, peers=partial(num_peers, client))
     phases.listen(narrator.hear)
     worker = SyncTaskWorker(families)  # started by its first question
     runner = make(

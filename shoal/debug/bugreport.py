@@ -32,6 +32,7 @@ from shoal.log_lines import LOG_FILES, tail
 from shoal.nearby import need_folder
 from shoal.printed import BugReport, ReportFile
 from shoal.view.node import Answer, RunningNode, Tell
+from shoal_base.bounded import REMEMBERED
 from shoal_base.node_folders import METRICS_FILE
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.views import VIEWS
@@ -44,7 +45,6 @@ from shoal_settings.trainer_settings import API_KEY_VARIABLE
 NOT_ASKED: Final = ("rollouts",)
 """Views that are left out: what was answered."""
 _END_BYTES: Final = 256 << 10  # some 2,000 lines of each log; a guess
-_MAX_FILES: Final = 500  # a guess: bounds the list
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:
@@ -165,7 +165,7 @@ def _process(folder: Path) -> dict[str, Any]:
 def _files(folder: Path) -> list[dict[str, Any]]:
     """List the files of the folder: names, sizes, permissions."""
     rows = []
-    for file in sorted(islice(folder.rglob("*"), _MAX_FILES)):
+    for file in sorted(islice(folder.rglob("*"), REMEMBERED)):
         try:
             seen = file.lstat()
         except OSError:

@@ -20,13 +20,13 @@ from shoal.view.node import Answer, RunningNode, Tell
 from shoal_base.terminal import styled
 from shoal_base.waits import RETRY_S
 from shoal_ipc.answers.doctor import Doctor
+from shoal_ipc.answers.form import MAX_NAME_CHARS
 from shoal_ipc.answers.node import MAX_ROLLOUTS, CompletionRow, RolloutsView, TurnRow
 from shoal_ipc.answers.peer import Refusals
 from shoal_ipc.answers.words import duration
 from shoal_settings.parser import whole
 
 _COLOURS: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
-_QUESTION_CHARS: Final = 2000  # a screen of text; a guess
 _MAX_TURNS_SHOWN: Final = 24
 """Messages of both sides that are printed of a game."""
 
@@ -92,7 +92,7 @@ def rollouts(console: Console, view: RolloutsView) -> None:
         head = styled((f"#{row.number}", "bold"), told)
         console.print(head, soft_wrap=not console.is_terminal)
         question = (row.question or "(question not available)").strip().replace("\n", " ")
-        print_wrapped(console, cut(question, _QUESTION_CHARS))
+        print_wrapped(console, cut(question, MAX_NAME_CHARS))
         best = max(row.completions, key=lambda one: one.reward or 0.0, default=None)
         for completion in row.completions:
             _completion(console, completion)

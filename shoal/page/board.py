@@ -10,15 +10,13 @@ import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from shoal.page.folders import peer_folders
+from shoal.view.asking import SELDOM_S
 from shoal.view.live import LivePeer
-
-SCHEMA_VERSION: Final = 1
-_LOOK_S: Final = 3.0  # a new peer is shown within as long; a guess
-_LOOKED_AT_S: Final = 10.0
-"""Seconds after a request for which a peer is asked often."""
+from shoal_base.waits import MINUTE_S
+from shoal_ipc.answers.form import Versioned
 
 
 class Board:
@@ -39,7 +37,7 @@ class Board:
     def _run(self) -> None:
         while True:
             self._find()
-            time.sleep(_LOOK_S)
+            time.sleep(SELDOM_S)
 
     def note_request(self) -> None:
         """Note that a reader looks."""
@@ -48,7 +46,7 @@ class Board:
     def state(self) -> dict[str, Any]:
         """Return everything at once."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": Versioned.schema_version,
             "version": version("shoal"),
             "peers": [peer.shown for peer in self.peers.values() if peer.shown],
         }
@@ -59,7 +57,7 @@ class Board:
         return max((peer.answered_at for peer in self.peers.values()), default=float("-inf"))
 
     def _is_looked_at(self) -> bool:
-        return time.monotonic() - self._asked_at < _LOOKED_AT_S
+        return time.monotonic() - self._asked_at < MINUTE_S
 
     def _find(self) -> None:
         """Take up peers that are new; one whose folder is gone stays as down."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
+from shoal_base.bounded import FEW
 from shoal_ipc.client import SOCKET_NAME
 from shoal_p2p.data_dir import IDENTITY_FILE
-
-MAX_PEERS: Final = 64
-"""Shown by one page."""
 
 
 def peer_folders(named: Sequence[Path]) -> dict[str, Path]:
@@ -22,7 +19,7 @@ def peer_folders(named: Sequence[Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for folder in named:
         for one in _inside(folder) or [folder]:
-            if len(found) < MAX_PEERS and one not in found.values():
+            if len(found) < FEW and one not in found.values():
                 found[_free_name(one.name or str(one), found)] = one
     return found
 
@@ -31,7 +28,7 @@ def _inside(folder: Path) -> list[Path]:
     if is_peer(folder):
         return []
     try:
-        return sorted((one for one in folder.iterdir() if is_peer(one)), key=_order)[:MAX_PEERS]
+        return sorted((one for one in folder.iterdir() if is_peer(one)), key=_order)[:FEW]
     except OSError:
         return []
 
@@ -50,4 +47,4 @@ def _order(folder: Path) -> tuple[str, int, str]:
 def _free_name(name: str, taken: dict[str, Path]) -> str:
     if name not in taken:
         return name
-    return next(one for n in range(2, MAX_PEERS + 2) if (one := f"{name} ({n})") not in taken)
+    return next(one for n in range(2, FEW + 2) if (one := f"{name} ({n})") not in taken)

@@ -27,6 +27,8 @@ from typing import Any, BinaryIO, Final
 from shoal.page.answers import PageReply, Pages
 from shoal.page.board import Board
 from shoal.page.guard import HEADERS, PageRequest, Rules, refusal
+from shoal_base.bounded import FEW
+from shoal_base.waits import POLL_S, REPLY_S
 from shoal_settings.web_address import WebAddress, WebName
 
 log = logging.getLogger(__name__)
@@ -34,14 +36,9 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS: Final = 256  # descriptors that a page may take; a guess
 MAX_OF_ONE: Final = 96
 """Connections of one address: eight browsers' worth of six each, twice."""
-MAX_REQUESTS: Final = 64  # answered at the same time; a guess
-WAIT_S: Final = 30.0
-"""Within so long a connection says something, and a reader takes one answer. A page asks each
-second."""
 _MAX_HEAD_BYTES: Final = 16 * 1024  # a browser sends one or two KiB
-_STUCK_MS: Final = 10_000
+_STUCK_MS: Final = int(1000 * REPLY_S)
 """Milliseconds after which the kernel ends a connection whose other end takes nothing."""
-_NO_FILES_S: Final = 0.1  # before the next try where no descriptor is left; a guess
 
 
 class BindError(Exception):
@@ -121,7 +118,7 @@ class PageServer(ThreadingHTTPServer):
             super().__init__((address.host, 0), _Handler)
         self.pages = Pages(board)
         self.room = ConnectionRoom()
-        self.places = threading.BoundedSemaphore(MAX_REQUESTS)
+        self.places = threading.BoundedSemaphore(FEW)
         # Each process makes its own token: to the port's next owner a browser still sends the
         # cookie, which is worth nothing then.
         self.rules = Rules(
@@ -154,9 +151,10 @@ class PageServer(ThreadingHTTPServer):
         try:
             connection, address = self.socket.accept()
         except OSError:
-            time.sleep(_NO_FILES_S)
+            time.sleep(POLL_S)
             raise
-        connection.settimeout(WAIT_S)
+        # A page asks each second, and a reader takes what it asked for.
+        connection.settimeout(REPLY_S)
         return connection, address
 
     def verify_request(self, request: Any, client_address: Any) -> bool:

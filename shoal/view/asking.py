@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.view.run import RunFile, RunReader
-from shoal_base.files import read_at_most
+from shoal_base.files import SMALL_FILE_BYTES, read_at_most
 from shoal_base.node_folders import METRICS_FILE
+from shoal_base.waits import MINUTE_S, REPLY_S
 from shoal_ipc import messages as m
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.form import read, to_json
@@ -29,12 +30,8 @@ from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailab
 from shoal_p2p.data_dir import LAST_STATUS_FILE
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, left_in
 
-DOCTOR_SECONDS: Final = 5.0
-"""Seconds between two answers of doctor."""
-WITHIN_SECONDS: Final = 60.0
-"""Greatest age of others' reports about the node: an open page asks them once a minute."""
-_TIMEOUT_SECONDS: Final = 10.0  # a guess: a busy node answers within
-_LAST_STATUS_BYTES: Final = 1 << 20  # a guess: far more than a status has
+SELDOM_S: Final = 5.0
+"""Interval between two looks at what costs more, or at what nobody sees, in seconds; a guess."""
 _ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     "status": {},
     "peers": {},
@@ -156,7 +153,7 @@ class _Doctor:
 
     def ask_if_due(self) -> None:
         is_asking = self._thread is not None and self._thread.is_alive()
-        if is_asking or time.monotonic() - self._asked < DOCTOR_SECONDS:
+        if is_asking or time.monotonic() - self._asked < SELDOM_S:
             return
         self._asked = time.monotonic()
         self._thread = threading.Thread(target=self._ask, daemon=True, name="doctor")
@@ -165,7 +162,8 @@ class _Doctor:
     def _ask(self) -> None:
         client = inspector(self._data_dir)
         try:
-            self.latest = read(Doctor, client.inspect("doctor", within_s=WITHIN_SECONDS))
+            # Others are asked about the node once a minute.
+            self.latest = read(Doctor, client.inspect("doctor", within_s=MINUTE_S))
         except (NodeUnavailable, NodeRefused, ValueError):
             pass  # the other connection says that it is down
         finally:
@@ -188,7 +186,7 @@ def left_behind(data_dir: Path) -> Left:
     """Return what is left in a folder."""
     status = None
     try:
-        last = json.loads(read_at_most(data_dir / LAST_STATUS_FILE, _LAST_STATUS_BYTES))
+        last = json.loads(read_at_most(data_dir / LAST_STATUS_FILE, SMALL_FILE_BYTES))
         status = last if isinstance(last, dict) else None
     except (OSError, ValueError, RecursionError):
         pass
@@ -207,6 +205,6 @@ def _written(path: Path) -> float:
         return 0.0
 
 
-def inspector(data_dir: Path, timeout_s: float = _TIMEOUT_SECONDS) -> NodeClient:
+def inspector(data_dir: Path, timeout_s: float = REPLY_S) -> NodeClient:
     """Return a client that asks the node of a folder for views."""
     return NodeClient(data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=timeout_s)

@@ -10,8 +10,8 @@ from shoal_ipc.answers.peer import Way
 from shoal_wire.invite import MAX_ADDRESSES, Invite, InviteError, encode_invite
 from shoal_wire.types import Digest
 
-_MAX_PUBLIC: Final = 4  # IPv4 and IPv6, TCP alone, with a spare; a guess
-_MAX_PRIVATE: Final = 2  # two networks of one machine; a guess
+_MAX_PUBLIC: Final = MAX_ADDRESSES // 2  # IPv4 and IPv6, TCP alone, with a spare; a guess
+_MAX_PRIVATE: Final = MAX_ADDRESSES // 4  # two networks of one machine; a guess
 
 
 def chosen(ways: Sequence[Way]) -> list[Way]:

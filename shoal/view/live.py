@@ -15,17 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.view.asking import FolderFollower, LatestAnswers, inspector
+from shoal.view.asking import SELDOM_S, FolderFollower, LatestAnswers, inspector
 from shoal.view.build import build
 from shoal.view.model import ShownPeer
+from shoal_base.bounded import FEW, BoundedDict
+from shoal_base.waits import RETRY_S
 from shoal_ipc.answers.form import read, to_json
 from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 
-LOOKED_AT_S: Final = 1.0  # the trainer tells its node as often
-UNSEEN_S: Final = 5.0  # a guess: a scrape of Prometheus comes each 15 s
-_GROUP_S: Final = 5.0  # a guess: the task worker makes a question again
-_KEPT_GROUPS: Final = 64  # groups that a person has opened; a guess
 _AT_WORK: Final = ("training", "connected", "generating", "finished", "disabled")
 
 
@@ -46,9 +44,9 @@ class LivePeer:
         self._program = program
         self._is_looked_at = is_looked_at
         self.asking = FolderFollower(folder)
-        self._opened: dict[str, Any] = {}
+        self._opened = BoundedDict[str, Any](FEW)
         self._opening = threading.Lock()
-        self._opener = inspector(folder, _GROUP_S)
+        self._opener = inspector(folder)
         self.known: tuple[ShownPeer, LatestAnswers] | None = None
         """Its latest view, and the answers behind that; None before the first."""
         self._ended = threading.Event()
@@ -68,7 +66,7 @@ class LivePeer:
     def _run(self) -> None:
         while not self._ended.is_set():
             self.turn()
-            self._ended.wait(LOOKED_AT_S if self._is_looked_at() else UNSEEN_S)
+            self._ended.wait(RETRY_S if self._is_looked_at() else SELDOM_S)
         self.asking.close()
 
     def turn(self) -> tuple[ShownPeer, LatestAnswers]:
@@ -91,8 +89,6 @@ class LivePeer:
             answer = self._opener.inspect("rollouts", group=group_id)
             for found in read(RolloutsView, answer).rollouts:
                 self._opened[group_id] = to_json(found)
-            for old in list(self._opened)[:-_KEPT_GROUPS]:
-                del self._opened[old]
         return self._opened.get(group_id)
 
     def health(self, *, at_work: bool = False) -> tuple[bool, str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,14 +22,13 @@ from statistics import fmean
 from typing import Any, Final
 
 from shoal.view.measured import interval_of_share, is_it_learning, within_of
+from shoal_base.files import SMALL_FILE_BYTES
 from shoal_base.visible import visible_name
 from shoal_ipc.answers.node import WINDOW
 from shoal_p2p.rollouts.learning_ledger import MAX_FAMILIES
 
 MAX_POINTS: Final = 2_000  # about the pixels of a wide chart
 _READ_BYTES: Final = 4 << 20  # a guess: memory of a reading thread
-_MAX_LINE_BYTES: Final = 1 << 20  # a round has some 1.6 KB
-_MOST: Final = 1e15  # the sum of a file's numbers is finite
 _PASSED: Final = "pass@1"
 _OWN: Final = "reward_local"
 _OTHERS: Final = "reward_external"
@@ -117,7 +117,7 @@ class RunReader:
             if not math.isnan(at) and kind in ("round", "held_out"):
                 (self._add if kind == "round" else self._add_held_out)(at, event)
                 self.version += 1
-        if len(self._pending) > _MAX_LINE_BYTES:
+        if len(self._pending) > SMALL_FILE_BYTES:  # a round has some 1.6 KB
             self._pending = b""
 
     def _add(self, at: float, event: Mapping[str, Any]) -> None:
@@ -203,4 +203,5 @@ def _shown(value: float) -> float | None:
 def _number(value: Any) -> float:
     """Return a value as a number, NaN where it is none that a round or a reward may have."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) <= _MOST else math.nan
+    # The sum of a file's numbers is finite.
+    return float(value) if is_number and abs(value) <= sys.maxsize else math.nan

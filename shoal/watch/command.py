@@ -24,6 +24,7 @@ from shoal_base.lines import say_json
 from shoal_base.node_folders import NODE_FOLDER
 from shoal_base.output import NoReader
 from shoal_base.terminal import Terminal
+from shoal_base.waits import POLL_S, REPLY_S, SHORT_DEADLINE_S
 from shoal_ipc.answers.form import to_json
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK
@@ -42,9 +43,6 @@ object, with schema_version.
 Exit codes: 0 ok, 2 usage, 3 no node there (of one frame)."""
 
 DRAW_SECONDS = 0.25  # a key is heard so soon; a guess
-DOCTOR_SECONDS = 6.0  # a frame that is printed waits so long for it
-OLD_SECONDS = 3.0
-"""An answer so old is told to be."""
 
 
 class Stopped(Exception):  # noqa: N818 - an order, not a fault
@@ -68,10 +66,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _once(console: Terminal, peer: LivePeer, *, as_json: bool) -> int:
     """Show one frame: once doctor has answered too, or for as long as that may take."""
-    deadline = time.monotonic() + DOCTOR_SECONDS
+    deadline = time.monotonic() + REPLY_S
     shown, answers = peer.turn()
     while answers.down_since_unix is None and not answers.doctor and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(POLL_S)
         shown, answers = peer.turn()
     peer.asking.close()
     if as_json:
@@ -125,7 +123,7 @@ class _Pauses:
 
 
 def _foot(age_s: float) -> str:
-    old = f"it has not answered for {age_s:.0f} s. " if age_s >= OLD_SECONDS else ""
+    old = f"it has not answered for {age_s:.0f} s. " if age_s >= SHORT_DEADLINE_S else ""
     return f"{old}q or Ctrl-C ends this; the node goes on"
 
 

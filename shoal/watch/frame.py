@@ -15,6 +15,7 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from shoal.layout import PIPE_CELLS
 from shoal.view.model import ShownPeer
 from shoal.watch import blocks
 from shoal_base.terminal import Terminal, styled
@@ -22,8 +23,6 @@ from shoal_ipc.answers.words import duration
 
 FULL_COLUMNS: Final = 72
 """Width in columns from which questions stand in full."""
-_ENDLESS: Final = 1 << 16
-"""Columns of a line that nobody breaks: into a pipe."""
 _SPACE: Final = 2
 _WRAPPER: Final = Terminal(file=None, force_terminal=False, width=80)
 _QUESTIONS: Final = (
@@ -48,7 +47,7 @@ def frame(shown: ShownPeer, *, width: int, height: int | None, foot: str = "") -
     width = max(10, width)
     asked = [asks if width >= FULL_COLUMNS else word for asks, word, _ in _QUESTIONS]
     indent = max(map(cell_len, asked)) + _SPACE
-    room = _ENDLESS if height is None else width - indent
+    room = PIPE_CELLS if height is None else width - indent
     found = [list(_wrapped(make(shown, room), room)) or [Text("-")] for *_, make in _QUESTIONS]
     lines = [_title(shown, width)]
     most = None if height is None else max(0, height - 1 - bool(foot))

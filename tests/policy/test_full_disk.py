@@ -33,7 +33,7 @@ ROUNDS = 3
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pause, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(pause, "RETRY_S", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,6 @@ def told(of: Trainer) -> list[str]:
     whys: list[str] = []
     tell = of._pause._tell
     of._pause._tell = lambda why: (whys.append(why), tell(why))[1]  # type: ignore[func-returns-value]
-    of._pause._retry_seconds = 0.0
     return whys
 
 
@@ -136,7 +135,6 @@ def test_on_a_real_disk_that_grows_bit_by_bit(disk: Path, model: str, undisturbe
         return why
 
     made._pause._lack = lack
-    made._pause._retry_seconds = 0.0
     made.run()
     assert pauses >= 3
     assert_lost_nothing(made, disk, undisturbed)
@@ -194,7 +192,6 @@ def test_a_node_that_only_generates_pauses_too(tmp_path: Path) -> None:
     write = os.fsync
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", fails_a_few_times(write, 3))
-        made._pause._retry_seconds = 0.0
         made.run()
     assert asked == [1, 2, 3, 4]
     assert json.loads((tmp_path / STATE_FILE).read_text())["round"] == 4

@@ -25,9 +25,9 @@ ROUNDS: Final = 30
 ANSWERS: Final = 500
 """Least own answers that are judged together: of a policy that is right once in a hundred, none of
 them earns anything once in 150 times."""
-CUT_ROUNDS: Final = 10
+CUT_ROUNDS: Final = ROUNDS // 3
 """Rounds for answers cut by the token limit: it shows at once, and costs every round until then."""
-CUT_ANSWERS: Final = 100  # enough to tell 90 % from 75 % of them
+CUT_ANSWERS: Final = ANSWERS // 5  # enough to tell 90 % from 75 % of them
 NOTHING: Final = (0.001, 0.004)
 """Mean own reward below which the finding begins, and at which it ends."""
 CUT: Final = (0.9, 0.75)
@@ -41,8 +41,8 @@ FELL: Final = (0.7, 0.85)
 ERRORS: Final = 4.0
 """Smallest fall of own reward that counts, in standard errors of as many questions: the best of a
 long course is the luckiest of it."""
-DRAWN: Final = 60
-"""Number of external groups that must be verified before they are judged."""
+DRAWN: Final = 2 * ROUNDS
+"""Number of external groups that must be verified before they are judged: two a round."""
 USED: Final = (0.01, 0.03)
 """Share of them trained on at which the finding begins, and above which it ends."""
 

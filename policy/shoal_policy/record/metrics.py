@@ -18,6 +18,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from shoal_base.bounded import MANY
 from shoal_base.files import append_whole, is_full, write_atomically
 from shoal_policy.record.progress import RoundRecord, RunCounters
 
@@ -51,8 +52,6 @@ JUDGE_NAMES = ("judge/score", "judge/mean_score", "judge/number")
 
 MAX_BYTES = 64 << 20
 """Bound of the file: some 40,000 rounds of 1.6 KB; beyond it older rounds are thinned."""
-MAX_WAITING_LINES = 10_000
-"""Lines kept for a disk that is full; beyond it the oldest is dropped and said so."""
 
 
 def metric_name(field: str) -> str:
@@ -133,8 +132,8 @@ class MetricsFile:
     def append(self, event: Mapping[str, Any]) -> None:
         """Write one object, after those that still wait."""
         self._waiting.append(json.dumps(event).encode() + b"\n")
-        if len(self._waiting) > MAX_WAITING_LINES:
-            log.warning("a line of metrics is dropped: %d wait for the disk", MAX_WAITING_LINES)
+        if len(self._waiting) > MANY:
+            log.warning("a line of metrics is dropped: %d wait for the disk", MANY)
             del self._waiting[0]
         self.flush()
 

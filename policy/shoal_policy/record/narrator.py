@@ -18,6 +18,7 @@ from rich.text import Text
 from shoal_base.lines import say_json
 from shoal_base.log_file import IN_FILE_ALONE
 from shoal_base.terminal import Terminal
+from shoal_base.waits import MINUTE_S
 from shoal_ipc.answers.node import WINDOW
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_policy.record.metrics import held_out_metrics, round_metrics
@@ -30,12 +31,7 @@ log = logging.getLogger(__name__)
 SAY_EVERY_SECONDS = 2.0  # a log stays readable; a guess
 SPARE = ("start", "pace", "external reward", "share")
 """Parts that a line goes without, one after the other, until it fits the terminal."""
-KEEP_EVERY_SECONDS = 60.0
-"""Interval of lines in the trainer's log, which is there when the terminal is not."""
-PEERS_EVERY_SECONDS = 5.0  # peers come and go more slowly; a guess
-PHASE_AFTER_SECONDS = 5.0
-"""Phases longer than this are logged, in seconds."""
-PHASE_EVERY_SECONDS = 15.0  # a guess: a log of a slow model stays short
+PHASE_EVERY_SECONDS = 10.0  # a guess: nobody waits longer for a word, and a log stays short
 
 
 class Narrator:
@@ -73,7 +69,8 @@ class Narrator:
         self._groups.append((record.groups_external, record.groups_external + record.groups_local))
         is_last = record.round == self._settings.rounds
         if self._clock() >= self._next_kept or is_last:
-            self._next_kept = self._clock() + KEEP_EVERY_SECONDS
+            # The trainer's log, which is there when the terminal is not.
+            self._next_kept = self._clock() + MINUTE_S
             log.info("%s", self._line(record, progress), extra=IN_FILE_ALONE)
         if self._clock() < self._next and not is_last:
             return
@@ -83,7 +80,7 @@ class Narrator:
     def hear(self, doing: Doing) -> None:
         """Tell of a phase that takes long, if it is time to."""
         seconds = doing.progress.seconds or 0.0
-        if self._settings.json_output or seconds < PHASE_AFTER_SECONDS:
+        if self._settings.json_output or seconds < PHASE_EVERY_SECONDS:
             return
         if self._clock() < self._next_phase:
             return
@@ -149,21 +146,9 @@ def _show(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-class PeerCount:
-    """The node's number of peers, asked for at most every few seconds."""
-
-    def __init__(self, client: NodeClient | None) -> None:
-        self._client = client
-        self._count: int | None = None
-        self._next = float("-inf")
-
-    def __call__(self) -> int | None:
-        """Return the latest count; None while no node answers."""
-        if self._client is None or time.monotonic() < self._next:
-            return self._count
-        self._next = time.monotonic() + PEERS_EVERY_SECONDS
-        try:
-            self._count = int(self._client.inspect("status")["peers"])
-        except (NodeUnavailable, NodeRefused, ValueError, KeyError, TypeError):
-            self._count = None
-        return self._count
+def num_peers(client: NodeClient | None) -> int | None:
+    """Return how many peers the client's node has; None while no node answers."""
+    try:
+        return None if client is None else int(client.inspect("status")["peers"])
+    except (NodeUnavailable, NodeRefused, ValueError, KeyError, TypeError):
+        return None

@@ -11,10 +11,9 @@ import logging
 import time
 from collections.abc import Callable
 
-log = logging.getLogger(__name__)
+from shoal_base.waits import POLL_S, RETRY_S
 
-RETRY_SECONDS = 2.0  # a guess: a full disk is looked at so often
-_STEP_SECONDS = 0.05  # a stop is heard so soon; a guess
+log = logging.getLogger(__name__)
 
 
 class RunPause:
@@ -26,12 +25,10 @@ class RunPause:
         lack: Callable[[], str],
         should_stop: Callable[[], bool],
         tell: Callable[[str], None],
-        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         """`lack` tries again what failed, and says why it still fails; `tell` hears that, and an
         empty text once it is over."""
         self._lack, self._should_stop, self._tell = lack, should_stop, tell
-        self._retry_seconds = retry_seconds
 
     def hold(self) -> bool:
         """Return at once if nothing lacks, else once nothing does; False if told to stop before."""
@@ -50,6 +47,6 @@ class RunPause:
         return True
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + self._retry_seconds
+        deadline = time.monotonic() + RETRY_S
         while not self._should_stop() and time.monotonic() < deadline:
-            time.sleep(_STEP_SECONDS)
+            time.sleep(POLL_S)

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shoal_base.waits import RETRY_S
 from shoal_ipc.answers.node import Progress
 from shoal_ipc.answers.words import doing
-
-TELL_EVERY_SECONDS = 1.0  # a page asks its node as often
 
 
 class Phase(StrEnum):
@@ -88,7 +87,7 @@ class Phases:
     def enter(self, phase: Phase, *, round: int | None = None, of: int = 0) -> None:
         """Begin a phase; `of` is how many answers it is to bring, where it brings any."""
         now = self._clock()
-        was_long = now - self._since >= TELL_EVERY_SECONDS
+        was_long = now - self._since >= RETRY_S
         self.has_answered |= self._phase is Phase.ANSWERING and phase is Phase.SCORING
         self._phase, self._round, self._of = phase, round, of
         self._done, self._fraction, self._since = 0, 0.0, now
@@ -100,7 +99,7 @@ class Phases:
         self._tell(self._clock(), at_once=False)
 
     def _tell(self, now: float, *, at_once: bool) -> None:
-        if not at_once and now - self._told < TELL_EVERY_SECONDS:
+        if not at_once and now - self._told < RETRY_S:
             return
         self._told = now
         doing = self.doing

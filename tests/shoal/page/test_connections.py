@@ -189,7 +189,7 @@ async def test_whoever_comes_and_goes_a_browser_gets_in(
 
 async def test_who_takes_nothing_of_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_OF_ONE", 1)
-    monkeypatch.setattr(server, "WAIT_S", 0.2)
+    monkeypatch.setattr(server, "REPLY_S", 0.2)
     monkeypatch.setattr(server, "_STUCK_MS", 600_000)  # not the kernel ends it
     with served(monkeypatch) as port:
         async with await trio.open_tcp_stream("127.0.0.1", port) as stuck:
@@ -238,7 +238,7 @@ async def test_every_answer_says_what_may_be_done_with_it(monkeypatch: pytest.Mo
 
 
 async def test_requests_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MAX_REQUESTS", 1)
+    monkeypatch.setattr(server, "FEW", 1)
     with served(monkeypatch) as port:
         async with await trio.open_tcp_stream("127.0.0.1", port) as stuck:
             await stuck.send_all(HUGE)

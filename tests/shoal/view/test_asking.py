@@ -116,7 +116,7 @@ def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
         return real(client, view, **options)
 
     monkeypatch.setattr(NodeClient, "inspect", slowly)
-    monkeypatch.setattr(view_asking, "DOCTOR_SECONDS", 0.0)
+    monkeypatch.setattr(view_asking, "SELDOM_S", 0.0)
     asking = FolderFollower(folder)
     with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
         answering(asking, up=True)
