@@ -106,10 +106,12 @@ class Parser(argparse.ArgumentParser):
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
-            if isinstance(error.__context__, argparse.ArgumentTypeError):
+            cause = error.__context__
+            if isinstance(cause, argparse.ArgumentTypeError):
                 raise
-            kind = "a number" if action.type is float else "a whole number"
-            raise argparse.ArgumentError(action, f"{arg_string!r} is not {kind}") from None
+            kind = {int: "a whole number", float: "a number"}.get(action.type)  # type: ignore[call-overload]
+            says = f"{arg_string!r} is not {kind}" if kind else str(cause)
+            raise argparse.ArgumentError(action, says) from None
 
 
 def _commands_with(flag: str) -> str:

@@ -9,10 +9,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from shoal.nearby import need_folder, running_node
 from shoal_base.lines import guard_process, say, say_json
@@ -24,8 +24,6 @@ from shoal_settings.web_address import AUTO, WebAddress, parse_web_address, pars
 
 if TYPE_CHECKING:
     from shoal.page.board import Board
-
-T = TypeVar("T")
 
 DESCRIPTION = """\
 Serve a web page of the node in a folder: whether it is all right, whether it learns, from whom, at
@@ -139,18 +137,6 @@ def _say_url(url: str, as_json: bool) -> None:
         say(f"page: {url}")
 
 
-def _read_by(read: Callable[[str], T]) -> Callable[[str], T]:
-    """Return a flag's reader whose errors the parser says."""
-
-    def reader(text: str) -> T:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return reader
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="shoal page", description=DESCRIPTION)
     parser.add_argument(
@@ -164,14 +150,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
-        type=_read_by(parse_web_address),
+        type=parse_web_address,
         default=AUTO,
         help="where to serve (default: auto, which is 127.0.0.1:7462 or a free port)",
     )
     parser.add_argument(
         "--http-name",
         metavar="NAME",
-        type=_read_by(parse_web_name),
+        type=parse_web_name,
         default=None,
         help="name by which browsers reach it, or https://NAME of a proxy before it",
     )
