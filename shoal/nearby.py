@@ -26,7 +26,7 @@ def running_node(named: Path = NODE_FOLDER) -> Path:
     default = NODE_FOLDER
     if named is not default or answers_at(default / SOCKET_NAME):
         return named
-    running = [one for one in beside(default, SOCKET_NAME)[:_MAX_ASKED] if _runs(one)]
+    running = answering(beside(default, SOCKET_NAME))
     if not running and not default.exists():
         return _only(beside(default, _LEFT))
     return _only(running)
@@ -56,8 +56,9 @@ def answers_at(path: Path) -> bool:
         client.close()
 
 
-def _runs(folder: Path) -> bool:
-    return answers_at(folder / SOCKET_NAME)
+def answering(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders whose node answers, of the first few."""
+    return [one for one in folders[:_MAX_ASKED] if answers_at(one / SOCKET_NAME)]
 
 
 def _only(found: Sequence[Path]) -> Path:

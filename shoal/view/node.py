@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.layout import local_time
-from shoal.nearby import answers_at
+from shoal.nearby import answering
 from shoal.view.asking import inspector, left_behind
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
@@ -22,8 +22,6 @@ Answer = dict[str, Any]
 """A node's answer: JSON values."""
 Tell = Callable[[str], None]
 """Tells people of something on the way; programs hear answers only."""
-
-_MAX_HINTS = 16  # more folders are not read by a person
 
 
 class RunningNode:
@@ -78,9 +76,9 @@ class RunningNode:
         if self._client.ensure():
             return
         root, hint = self.data_dir.parent, "start one with `shoal node`, or name its --data-dir"
-        found = sorted([*root.glob(f"*/{SOCKET_NAME}"), *root.glob(f"*/*/{SOCKET_NAME}")])
-        if running := [str(one.parent) for one in found[:_MAX_HINTS] if answers_at(one)]:
-            hint = f"running: {', '.join(running)} (--data-dir)"
+        found = [one.parent for deep in ("*", "*/*") for one in root.glob(f"{deep}/{SOCKET_NAME}")]
+        if running := answering(sorted(found)):
+            hint = f"running: {', '.join(map(str, running))} (--data-dir)"
         elif os.path.exists(self.data_dir / LAST_STATUS_FILE):  # noqa: PTH110 - a name may be too long
             word = "ledger" if view == "ledger" else "status"
             folder = shlex.quote(str(self.data_dir))
