@@ -10,9 +10,9 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
-from types import FrameType
 
 from rich.live import Live
 
@@ -45,10 +45,6 @@ Exit codes: 0 ok, 2 usage, 3 no node there (of one frame)."""
 DRAW_SECONDS = 0.25  # a key is heard so soon; a guess
 
 
-class Stopped(Exception):  # noqa: N818 - an order, not a fault
-    """The program was told to end."""
-
-
 def main(argv: Sequence[str]) -> int:
     """Run `shoal watch`; return the exit code."""
     arguments = _parser().parse_args(argv)
@@ -60,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
         if arguments.json or not (console.is_terminal and sys.stdin.isatty()):
             return _once(console, peer, as_json=arguments.json)
         return _live(console, peer)
-    except (KeyboardInterrupt, EOFError, Stopped):
+    except (KeyboardInterrupt, EOFError):
         return EXIT_OK
 
 
@@ -80,23 +76,25 @@ def _once(console: Terminal, peer: LivePeer, *, as_json: bool) -> int:
 
 
 def _live(console: Terminal, peer: LivePeer) -> int:
-    pauses = _Pauses()
+    pause = threading.Event()
+    signal.signal(signal.SIGTSTP, lambda *_: pause.set())
     peer.start()
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(NoReader):  # the terminal was gone before a key was waited for
-        while _shown_until_left(console, peer, pauses):
-            pauses.begin()
+        while _shown_until_left(console, peer, pause):
+            pause.clear()
+            os.kill(os.getpid(), signal.SIGSTOP)  # the terminal is the shell's until `fg`
     return EXIT_OK
 
 
-def _shown_until_left(console: Terminal, peer: LivePeer, pauses: _Pauses) -> bool:
+def _shown_until_left(console: Terminal, peer: LivePeer, pause: threading.Event) -> bool:
     """Show it until a key ends it, or until Ctrl-Z: True if it is to be gone on with."""
     with (
         Keys(sys.stdin) as keys,
         Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
     ):
         while "q" not in keys.pressed(DRAW_SECONDS):
-            if pauses.wanted:
+            if pause.is_set():
                 return True
             if peer.known is not None:
                 (shown, _), (width, height) = peer.known, console.size
@@ -106,29 +104,9 @@ def _shown_until_left(console: Terminal, peer: LivePeer, pauses: _Pauses) -> boo
     return False
 
 
-class _Pauses:
-    """Ctrl-Z: the terminal is the shell's until it brings this program back."""
-
-    def __init__(self) -> None:
-        self.wanted = False
-        signal.signal(signal.SIGTSTP, self._note)
-
-    def begin(self) -> None:
-        """Stop here until `fg`."""
-        self.wanted = False
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
-        self.wanted = True
-
-
 def _foot(age_s: float) -> str:
     old = f"it has not answered for {age_s:.0f} s. " if age_s >= SHORT_DEADLINE_S else ""
     return f"{old}q or Ctrl-C ends this; the node goes on"
-
-
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    raise Stopped
 
 
 def _parser() -> Parser:
