@@ -1,7 +1,7 @@
 """Asks a node for what is shown of it, over its socket and from its folder. Blocks.
 
-Asking.now() ─▶ views, once ─┬─▶ Answers
-    doctor, beside it ───────┘   (it takes seconds: of it there is the latest)
+FolderFollower.now() ─▶ views, once ─┬─▶ LatestAnswers
+    doctor, beside them ─────────────┘   (it takes seconds: of it there is the latest)
 metrics.jsonl: what is new in it
 """
 
@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +27,7 @@ from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Buffer, RolloutsView, Status
 from shoal_ipc.answers.peer import Peers, Refusals, Scores
 from shoal_ipc.answers.views import VIEWS
-from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable, Ticket
 from shoal_p2p.data_dir import LAST_STATUS_FILE
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, left_in
 
@@ -74,14 +75,13 @@ class FolderFollower:
         self._doctor = _Doctor(data_dir)
         self._run = RunReader(data_dir / METRICS_FILE)
         self._run_lock = threading.Lock()
-        self._curves: tuple[int, dict[str, Any]] = (-1, {})
 
     def now(self) -> LatestAnswers:
         """Return the latest of everything; of a node that is down what it answered last."""
         try:
             self._ask_all()
+            self._doctor.look(anew=self._down_since is not None)
             self._down_since = None
-            self._doctor.ask_if_due()
         except (NodeUnavailable, ValueError):
             self._note_down()
         with self._run_lock:
@@ -100,13 +100,12 @@ class FolderFollower:
     def curves(self) -> dict[str, Any]:
         """Return the run's curves as they were at the latest `now`. For any thread."""
         with self._run_lock:
-            if self._curves[0] != self.rows:
-                self._curves = (self.rows, self._run.curves())
-            return self._curves[1]
+            return self._run.curves()
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+        self._doctor.close()
 
     def _ask_all(self) -> None:
         if not self._client.ensure():
@@ -122,8 +121,6 @@ class FolderFollower:
             except NodeRefused:
                 missing.add(view)
         self._known, self._missing = known, missing
-        if was_down:
-            self._doctor.forget()
 
     def _note_down(self) -> None:
         if self._down_since is not None:
@@ -140,34 +137,34 @@ class FolderFollower:
 
 
 class _Doctor:
-    """Asks doctor in a thread of its own, one at a time."""
+    """Asks doctor, one at a time, and never waits for its answer."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self._thread: threading.Thread | None = None
+        self._client = inspector(data_dir)
+        self._ticket: Ticket | None = None
         self._asked = float("-inf")
         self.latest: Doctor | None = None
 
-    def forget(self) -> None:
-        self.latest, self._asked = None, float("-inf")
+    def look(self, *, anew: bool) -> None:
+        """Take the answer that has come, and ask again if it is time to; `anew`, forget all."""
+        if anew:
+            self.close()
+        with suppress(NodeUnavailable, NodeRefused, ValueError):  # the other connection says so
+            ticket = self._ticket
+            if ticket is not None and self._client.answered(ticket):
+                self._ticket = None
+                reply = self._client.answer(ticket, m.InspectReply)
+                self.latest = read(Doctor, json.loads(reply.json))
+            elif ticket is None and time.monotonic() - self._asked >= SELDOM_S:
+                self._asked = time.monotonic()
+                # Others are asked about the node once a minute.
+                within = json.dumps({"within_s": MINUTE_S})
+                self._ticket = self._client.send(m.Inspect(view="doctor", options_json=within))
 
-    def ask_if_due(self) -> None:
-        is_asking = self._thread is not None and self._thread.is_alive()
-        if is_asking or time.monotonic() - self._asked < SELDOM_S:
-            return
-        self._asked = time.monotonic()
-        self._thread = threading.Thread(target=self._ask, daemon=True, name="doctor")
-        self._thread.start()
-
-    def _ask(self) -> None:
-        client = inspector(self._data_dir)
-        try:
-            # Others are asked about the node once a minute.
-            self.latest = read(Doctor, client.inspect("doctor", within_s=MINUTE_S))
-        except (NodeUnavailable, NodeRefused, ValueError):
-            pass  # the other connection says that it is down
-        finally:
-            client.close()
+    def close(self) -> None:
+        """Forget what was asked and answered, and close the connection."""
+        self._client.close()
+        self._ticket, self._asked, self.latest = None, float("-inf"), None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,13 @@ import pytest
 from shoal.view import asking as view_asking
 from shoal.view.asking import FolderFollower
 from shoal.view.run import RunFile
+from shoal_ipc import messages as m
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.form import read
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import Peers
-from shoal_ipc.client import NodeClient
+from shoal_ipc.client import NodeClient, Ticket
 from tests.shoal.view.node_answers import DOCTOR, LEDGER, PEERS, STATUS
 from tests.support.answering_node import answering_node
 
@@ -107,18 +108,21 @@ def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
 ) -> None:
     """It takes seconds, and asks other peers."""
     told, answered = list[dict[str, Any]](), threading.Event()
-    real = NodeClient.inspect
+    real = NodeClient.send
 
-    def slowly(client: NodeClient, view: str, **options: Any) -> Any:
-        if view == "doctor":
-            told.append(options)
-            assert answered.wait(30)
-        return real(client, view, **options)
+    class Slow(dict[str, Any]):
+        def __getitem__(self, view: str) -> Any:
+            assert view != "doctor" or answered.wait(30)
+            return super().__getitem__(view)
 
-    monkeypatch.setattr(NodeClient, "inspect", slowly)
+    def noted(client: NodeClient, body: m.Inspect) -> Ticket:
+        told.append(json.loads(body.options_json))
+        return real(client, body)
+
+    monkeypatch.setattr(NodeClient, "send", noted)
     monkeypatch.setattr(view_asking, "SELDOM_S", 0.0)
     asking = FolderFollower(folder)
-    with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
+    with answering_node(folder, Slow(status=STATUS, doctor=DOCTOR)):
         answering(asking, up=True)
         until(lambda: bool(told))
         for _ in range(3):
