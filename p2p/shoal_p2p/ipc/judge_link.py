@@ -81,7 +81,8 @@ class JudgeLink:
         self._tagged = {f.name: f.answer_format == "tagged" for f in manifest.families}
         self._wake = trio.Event()
         self._phase = JudgePhase.IDLE
-        self._challenge: Challenge | None = None
+        self._question: m.JudgeChallenge | None = None
+        """The question that waits for an answer."""
         self._expires_at = 0.0
         self._answer: m.JudgeAnswer | None = None
         self._score: m.JudgeScore | None = None
@@ -112,17 +113,8 @@ class JudgeLink:
         now = trio.current_time()
         if self._phase in (JudgePhase.ASKING, JudgePhase.SCORING):
             return m.Failure(reason=f"the judge is {self._phase}", retryable=True)
-        if (
-            self._phase is JudgePhase.ASKED
-            and self._challenge is not None
-            and now < self._expires_at
-        ):
-            return m.JudgeChallenge(
-                challenge_id=self._challenge.challenge_id,
-                family=self._challenge.family,
-                question=self._challenge.question,
-                tagged=self._tagged[self._challenge.family],
-            )
+        if self._question is not None and now < self._expires_at:
+            return self._question
         if now < self._retry_at:
             return m.Failure(reason=self._error or "the judge is left alone for a while")
         self._begin(JudgePhase.ASKING)
@@ -130,19 +122,14 @@ class JudgeLink:
 
     def answer(self, body: m.JudgeAnswer) -> m.JudgeScore | m.Failure:
         """Take an answer over, or return the score of one that was."""
-        known = self._answer is not None and self._answer.challenge_id == body.challenge_id
-        if self._phase is JudgePhase.SCORED and known and self._score is not None:
-            return self._score
-        if self._phase is JudgePhase.SCORING and known:
-            return m.Failure(reason="the judge is scoring", retryable=True)
-        if (
-            self._phase is JudgePhase.ASKED
-            and self._challenge is not None
-            and self._challenge.challenge_id == body.challenge_id
-        ):
+        if self._question is not None and self._question.challenge_id == body.challenge_id:
             self._answer = body
             self._begin(JudgePhase.SCORING)
-            return m.Failure(reason="the judge is scoring", retryable=True)
+        if self._answer is not None and self._answer.challenge_id == body.challenge_id:
+            if self._phase is JudgePhase.SCORED and self._score is not None:
+                return self._score
+            if self._phase is JudgePhase.SCORING:
+                return m.Failure(reason="the judge is scoring", retryable=True)
         return m.Failure(reason=self._error or "the judge waits for no such answer")
 
     def view(self) -> JudgedView:
@@ -159,7 +146,7 @@ class JudgeLink:
         )
 
     def _begin(self, phase: JudgePhase) -> None:
-        self._phase = phase
+        self._phase, self._question = phase, None
         self._wake.set()
 
     def _fail(self, why: str) -> None:
@@ -180,7 +167,12 @@ class JudgeLink:
         reply = await self._say(ChallengeRequest(swarm_digest=self._manifest.digest))
         if not isinstance(reply, Challenge) or reply.family not in self._tagged:
             raise JudgeLinkError(f"it answered with {_named(reply)}")
-        self._challenge = reply
+        self._question = m.JudgeChallenge(
+            challenge_id=reply.challenge_id,
+            family=reply.family,
+            question=reply.question,
+            tagged=self._tagged[reply.family],
+        )
         self._expires_at = trio.current_time() + reply.answer_within_ms / 1000
         self._phase = JudgePhase.ASKED
 
