@@ -14,7 +14,7 @@ import logging
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +38,6 @@ TRL_NAMES: Mapping[str, str] = {
 }
 """Field of RoundRecord to metric, where the two differ."""
 
-HELD_OUT_NAMES = (
-    "held_out/pass@1",
-    "held_out/reward",
-    "held_out/num_items",
-    "held_out/seconds",
-    "held_out/<family>",
-)
-"""Metrics of a held-out evaluation; the last stands for one metric a family."""
-
-JUDGE_NAMES = ("judge/score", "judge/mean_score", "judge/number")
-"""Metrics of a judge's score."""
-
 MAX_BYTES = 64 << 20
 """Bound of the file: some 40,000 rounds of 1.6 KB; beyond it older rounds are thinned."""
 
@@ -57,12 +45,6 @@ MAX_BYTES = 64 << 20
 def metric_name(field: str) -> str:
     """Return the metric that a field of RoundRecord is written as."""
     return TRL_NAMES.get(field, field)
-
-
-def metric_names() -> list[str]:
-    """Return every metric, `round` included, in the order of the documented table."""
-    of_rounds = [metric_name(field.name) for field in fields(RoundRecord)]
-    return [*of_rounds, "num_tokens", *HELD_OUT_NAMES, *JUDGE_NAMES]
 
 
 def round_metrics(record: RoundRecord, progress: RunCounters) -> dict[str, Any]:
