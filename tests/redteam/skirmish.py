@@ -82,7 +82,7 @@ def skirmish_of(seed: int, *, num_steps: int | None = None) -> Skirmish:
 class _Faults(logging.Handler):
     """What the victim's thread logs with a traceback, as failed, or of a fault of its own."""
 
-    def __init__(self, thread: int | None) -> None:
+    def __init__(self, thread: int) -> None:
         super().__init__(logging.DEBUG)
         self._thread = thread
         self.found: list[str] = []
@@ -101,7 +101,7 @@ class _Faults(logging.Handler):
 @contextmanager
 def faults_of(victim: Victim) -> Iterator[_Faults]:
     """Listen to a victim's log, all levels of it, and keep the terminal quiet."""
-    handler, log = _Faults(victim._thread.ident), logging.getLogger("shoal_p2p")
+    handler, log = _Faults(victim.thread_id), logging.getLogger("shoal_p2p")
     before = log.level, log.propagate
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)

@@ -28,7 +28,7 @@ from shoal_settings.schema import Settings
 from shoal_wire.invite import Invite, encode_invite
 from shoal_wire.types import Digest
 from tests.support.nodes import fresh_identity
-from tests.support.running_node import quiet_settings
+from tests.support.peers import quiet_settings
 
 KEY = b"k" * 32
 ADDRESS = "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"

@@ -10,14 +10,13 @@ async with open_local_node(tmp_path) as node:
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import trio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
@@ -41,13 +40,11 @@ from shoal_wire.types import RolloutGroup, SignedBatch
 from tests.support import factories as make
 from tests.support.doubles.gossip import FakeGossip
 from tests.support.doubles.worker import InstantWorker
-from tests.support.running_node import quiet_settings
+from tests.support.peers import quiet_settings, run_peer
 
 __all__ = ["LocalNode", "NodeThread", "open_local_node", "wall_ms"]
 
 T = TypeVar("T")
-
-_START_SECONDS = 30.0
 
 
 class _End(SimulatedEnd):
@@ -124,34 +121,6 @@ class LocalNode:
         """Return a blocking client of its socket."""
         return NodeClient(self.socket_path, role=role, timeout_seconds=timeout_seconds)
 
-    async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled."""
-        save_manifest(self.data_dir, self.manifest)
-        settings = quiet_settings(
-            self.data_dir,
-            listen=("/ip4/127.0.0.1/tcp/4001",),
-            buffer_bytes=1 << 31,  # room for 16,384 groups of one publisher
-            archive_bytes=0,
-            seed=1,
-        )
-
-        def on_ready(live: LiveNode) -> None:
-            self.live = live
-            self.views["echo"] = _echo
-            task_status.started()
-
-        await Node(
-            identity=self.identity,
-            settings=settings,
-            on_ready=on_ready,
-            parts=Parts(
-                network=lambda identity, how: _End(identity, how, self.gossip),
-                worker=lambda _families, _patience_s: InstantWorker(),
-                # So that tests know the numbers.
-                store=lambda path, **how: Store(path, **{**how, "first_sequence": 1}),
-            ),
-        ).run()
-
     async def receive(self, signed: SignedBatch) -> None:
         """Take in a batch of another node, which is on disk then, as if it had been validated."""
         # By a connection of its own, as publishers do: strangers share by connection.
@@ -189,10 +158,24 @@ async def open_local_node(
         manifest=manifest or make.swarm(),
         gossip=gossip,
     )
-    async with trio.open_nursery() as nursery:
-        await nursery.start(node.run)
+    save_manifest(data_dir, node.manifest)
+    settings = quiet_settings(
+        data_dir,
+        listen=("/ip4/127.0.0.1/tcp/4001",),
+        buffer_bytes=1 << 31,  # room for 16,384 groups of one publisher
+        archive_bytes=0,
+        seed=1,
+    )
+    parts = Parts(
+        network=lambda identity, how: _End(identity, how, node.gossip),
+        worker=lambda _families, _patience_s: InstantWorker(),
+        # So that tests know the numbers.
+        store=lambda path, **how: Store(path, **{**how, "first_sequence": 1}),
+    )
+    async with run_peer(Node, settings, identity=node.identity, parts=parts, kill=True) as live:
+        node.live = live
+        node.views["echo"] = _echo
         yield node
-        nursery.cancel_scope.cancel()
 
 
 class NodeThread:
@@ -202,9 +185,8 @@ class NodeThread:
         self._data_dir = data_dir
         self._manifest = manifest or make.swarm()
         self._identity = make.fresh_identity()
-        self._thread: threading.Thread | None = None
-        self._token: trio.lowlevel.TrioToken
-        self._scope: trio.CancelScope
+        self._life = ExitStack()
+        self._portal: BlockingPortal
         self.node: LocalNode
         self.published: list[bytes] = []
         """Envelopes that went out, over all starts."""
@@ -220,34 +202,24 @@ class NodeThread:
 
     def start(self) -> None:
         """Start a node over the same directory and wait until it serves."""
-        ready = threading.Event()
-        self._thread = threading.Thread(target=trio.run, args=(self._main, ready), daemon=True)
-        self._thread.start()
-        if not ready.wait(_START_SECONDS):
-            raise AssertionError("the node did not start")
+        with ExitStack() as life:
+            self._portal = life.enter_context(start_blocking_portal("trio"))
+            opened = open_local_node(
+                self._data_dir, identity=self._identity, manifest=self._manifest
+            )
+            self.node = life.enter_context(self._portal.wrap_async_context_manager(opened))
+            life.callback(lambda: self.published.extend(d for _, d in self.node.gossip.published))
+            self._life = life.pop_all()
 
     def kill(self) -> None:
-        """End the node; what was only in memory is lost."""
-        if self._thread is not None:
-            self._token.run_sync_soon(self._scope.cancel)
-            self._thread.join(_START_SECONDS)
-            self._thread = None
-            self.published += [data for _, data in self.node.gossip.published]
+        """End the node, if it runs; what was only in memory is lost."""
+        self._life.close()
 
     def restart(self) -> None:
         """Kill and start."""
         self.kill()
         self.start()
 
-    def call(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """Run an async function in the node's loop and return its result."""
-        return trio.from_thread.run(function, *arguments, trio_token=self._token)
-
-    async def _main(self, ready: threading.Event) -> None:
-        node = LocalNode(self._data_dir, identity=self._identity, manifest=self._manifest)
-        with trio.CancelScope() as self._scope:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(node.run)
-                self._token = trio.lowlevel.current_trio_token()
-                self.node = node
-                ready.set()
+    def call(self, function: Callable[..., Awaitable[T] | T], *arguments: Any) -> T:
+        """Run a function in the node's loop and return its result."""
+        return self._portal.call(function, *arguments)

@@ -21,8 +21,8 @@ from shoal_p2p.parts import Parts, Tuning
 from shoal_settings.schema import Settings
 from tests.support import factories as make
 from tests.support.doubles.worker import InstantWorker
-from tests.support.running_node import quiet_settings
 
+LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 PATIENCE_S = 60.0
 _lives: dict[int, Any] = {}
 
@@ -30,6 +30,12 @@ SHARED = Parts(worker=lambda _families, _patience_s: make.SharedWorker())
 """The session's task worker in the place of each peer's own, which takes seconds to start."""
 INSTANT = Parts(worker=lambda _families, _patience_s: InstantWorker())
 """A task worker that answers at once, `factories.fake_question` of each task."""
+
+
+def quiet_settings(data_dir: Path, **changes: Any) -> Settings:
+    """Return the settings of a node that reaches nothing but loopback and trains nothing."""
+    alone: dict[str, Any] = {"listen": (LOOPBACK,), "no_trainer": True, "mdns": False}
+    return Settings(data_dir=data_dir, **{**alone, **changes})
 
 
 @asynccontextmanager

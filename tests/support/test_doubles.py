@@ -80,7 +80,7 @@ async def test_requests_fail_as_they_do_on_a_network(
 
 def test_an_hour_of_a_whole_node_passes_at_once(tmp_path: Path) -> None:
     from shoal_p2p.node import Node
-    from tests.support.running_node import quiet_settings
+    from tests.support.peers import quiet_settings
 
     async def main() -> float:
         async with memory_network(seed=1) as network, trio.open_nursery() as nursery:

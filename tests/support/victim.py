@@ -9,6 +9,7 @@ Only the task worker is replaced, by one that answers at once: attacks are on th
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,6 +41,7 @@ class Victim(RunningNode):
 
     def __init__(self, data_dir: Path, **changes: Any) -> None:
         super().__init__(data_dir, parts=INSTANT, **changes)
+        self.thread_id: int
         self.longest_pause_s = 0.0
         self.ticks = 0
         self.now = 0.0
@@ -77,11 +79,12 @@ class Victim(RunningNode):
         """Resident memory of the process: the test's own included, so an upper bound."""
         return int(psutil.Process().memory_info().rss)
 
-    async def _main(self) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._probe)
-            await super()._main()
-            nursery.cancel_scope.cancel()
+    def __enter__(self) -> Victim:
+        """Start the node, and the probe beside it."""
+        super().__enter__()
+        self.thread_id = self.call(threading.get_ident)
+        self._life.callback(self._portal.start_task_soon(self._probe).cancel)
+        return self
 
     async def _probe(self) -> None:
         while True:

@@ -27,8 +27,7 @@ from shoal_p2p.parts import Tuning
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support.nodes import until
-from tests.support.peers import address_of, open_peer
-from tests.support.running_node import quiet_settings
+from tests.support.peers import address_of, open_peer, quiet_settings
 
 PATIENCE_S = 40.0
 CASES = [

@@ -30,8 +30,8 @@ from shoal_wire.types import PeerId
 from tests.p2p.peers.test_relay import Hidden, open_hidden, open_relay_host
 from tests.support.doubles.network import in_virtual_time
 from tests.support.nodes import fresh_identity, until
+from tests.support.peers import quiet_settings
 from tests.support.routed_host import Partner, RoutedHost
-from tests.support.running_node import quiet_settings
 from tests.support.talks import open_talk
 
 FRIEND, OTHER = fresh_identity().peer_id, fresh_identity().peer_id

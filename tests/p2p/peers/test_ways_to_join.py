@@ -23,8 +23,7 @@ from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_mdns import LOOPBACK, needs_multicast
 from tests.support.nodes import fresh_identity, until
-from tests.support.peers import address_of, open_peer, stop
-from tests.support.running_node import quiet_settings
+from tests.support.peers import address_of, open_peer, quiet_settings, stop
 
 PATIENCE_S = 40.0
 
