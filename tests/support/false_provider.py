@@ -40,7 +40,7 @@ from tests.support import factories as make
 from tests.support.doubles.gossip import RecordingWatch
 from tests.support.exchange_nodes import NO_BACKFILL, ExchangeNode, open_node
 from tests.support.local_node import wall_ms
-from tests.support.nodes import LOOPBACK, until
+from tests.support.nodes import LOOPBACK, running, until
 
 Answerer = Callable[[Query], Answer | bytes | None]
 """Returns the answer to a request: bytes go out as they are, None never comes."""
@@ -151,14 +151,9 @@ def ref_of(signed: SignedBatch) -> BatchRef:
 async def open_false_provider(manifest: Manifest) -> AsyncIterator[FalseProvider]:
     """Run one."""
     provider = FalseProvider(manifest)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(provider.host.run)
+    async with running(provider.host):
         await provider.listen()
-        try:
-            yield provider
-        finally:
-            with trio.CancelScope(shield=True):
-                await provider.host.close()
+        yield provider
 
 
 @asynccontextmanager

@@ -103,6 +103,18 @@ class TestNode:
 
 
 @asynccontextmanager
+async def running(host: Libp2pHost) -> AsyncIterator[Libp2pHost]:
+    """Run a host; on leaving it closes in order."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(host.run)
+        try:
+            yield host
+        finally:
+            with trio.CancelScope(shield=True):
+                await host.close()
+
+
+@asynccontextmanager
 async def open_test_host(
     tmp_path: Path | None = None,
     *,
@@ -117,14 +129,8 @@ async def open_test_host(
             load_or_create_identity(tmp_path / "identity.key") if tmp_path else fresh_identity()
         )
     settings = HostSettings(listen=(listen,), swarm=swarm or SwarmSettings(), agent=agent)
-    host = Libp2pHost(identity=identity, settings=settings)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(host.run)
-        try:
-            yield host
-        finally:
-            with trio.CancelScope(shield=True):
-                await host.close()
+    async with running(Libp2pHost(identity=identity, settings=settings)) as host:
+        yield host
 
 
 @asynccontextmanager
@@ -142,14 +148,8 @@ async def open_test_node(
     )
     watch = RecordingWatch()
     gossip = Libp2pGossip(host=host, settings=settings, watch=watch)
-    node = TestNode(host=host, gossip=gossip, watch=watch)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(host.run)
-        try:
-            yield node
-        finally:
-            with trio.CancelScope(shield=True):
-                await host.close()
+    async with running(host):
+        yield TestNode(host=host, gossip=gossip, watch=watch)
 
 
 @asynccontextmanager
