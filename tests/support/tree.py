@@ -19,24 +19,28 @@ from tests.support.rooms import python_path
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def copy_tree(folder: Path) -> None:
+    """Copy all that git knows or would take into a folder."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode != 0:
+        pytest.skip(f"git does not say what is in the tree: {listed.stderr.decode()}")
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
 class Tree:
     """All that git knows or would take, copied into a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT,
-            capture_output=True,
-            check=False,
-        )
-        if listed.returncode != 0:
-            pytest.skip(f"git does not say what is in the tree: {listed.stderr.decode()}")
-        names = listed.stdout.decode().rstrip("\0").split("\0")
-        for name in names:
-            if (ROOT / name).is_file():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / name, folder / name)
+        copy_tree(folder)
         self._times = itertools.count(1)
 
     def read(self, name: str) -> str:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.rooms import python_path
+from tests.support.tree import ROOT, copy_tree
 from tests.tutorials.blocks import Own, Step, find, steps
 from tests.tutorials.terminal import Terminal
 
-ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
 _PATIENCE_S = 240.0
 _DONE = "@@done"
@@ -22,14 +20,7 @@ _DONE = "@@done"
 def clone(folder: Path) -> Path:
     """Clone this tree, uncommitted changes included, with the packages that are there already."""
     found = folder / "shoal"
-    names = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, check=True,
-    )  # fmt: skip
-    for name in filter(None, names.stdout.decode().split("\0")):
-        if (ROOT / name).is_file():
-            (found / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, found / name)
+    copy_tree(found)
     environment = Path(sys.prefix)
     (found / ".venv").symlink_to(environment)
     stamp = environment / ".installed"
