@@ -1,11 +1,11 @@
 """Runs `shoal` commands from standard input, each in a fork, which saves them the imports.
 
-    python -m tests.support.forked_commands
+    python -m tests.support.forked_commands SECONDS MODULE…
         {"argv", "env", "files": {name: hex}, "torchless"} a line ─▶ {"code", "out", "err"} a line
 
-A command has a folder of its own, no standard input and `SECONDS`; then it is killed, and its code
-is null. With `torchless`, one that imports torch ends with `TORCH`. One that starts a process of
-its own would outlive that, so ask for none that does.
+A command has a folder of its own, no standard input and SECONDS; then it is killed, and its code is
+null. The forks have the modules besides. With `torchless`, one that imports torch ends with
+`TORCH`. One that starts a process of its own would outlive that, so ask for none that does.
 Surrogates in words stand for bytes that are no text, as in what a shell hands over.
 """
 
@@ -46,10 +46,12 @@ Run = Callable[..., dict[str, Any]]
 
 
 @contextmanager
-def open_forks(environment: Mapping[str, str] | None = None) -> Iterator[Run]:
+def open_forks(
+    environment: Mapping[str, str] | None = None, *modules: str, seconds: float = SECONDS
+) -> Iterator[Run]:
     """Start such a process; yield what runs a command there: ``run(argv, env={}, files={})``."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.forked_commands"],
+        [sys.executable, "-m", "tests.support.forked_commands", str(seconds), *modules],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -76,22 +78,22 @@ def open_forks(environment: Mapping[str, str] | None = None) -> Iterator[Run]:
         lines.close()
 
 
-def run_all() -> None:
+def run_all(seconds: float, modules: Sequence[str]) -> None:
     """Answer line by line."""
     named = (one for each in COMMANDS.values() for one in (each.module, *each.parts.values()))
-    for module in (*filter(is_installed, named), *_LATE):
+    for module in (*filter(is_installed, named), *_LATE, *modules):
         importlib.import_module(module)
     root = Path(tempfile.mkdtemp())
     try:
         for number, line in enumerate(sys.stdin):
             folder = root / str(number)
-            print(json.dumps(_run(folder, json.loads(line))), flush=True)
+            print(json.dumps(_run(folder, json.loads(line), seconds)), flush=True)
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _run(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
+def _run(folder: Path, case: dict[str, Any], seconds: float) -> dict[str, Any]:
     work = folder / "work"
     work.mkdir(parents=True)
     for name, content in case["files"].items():
@@ -102,7 +104,7 @@ def _run(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
         if case.get("torchless"):
             sys.meta_path.insert(0, _NoTorch())
         _become(work, folder, case["argv"], case["env"])
-    code = _wait(child)
+    code = _wait(child, seconds)
     return {"code": code, "out": _read(folder / "out"), "err": _read(folder / "err")}
 
 
@@ -149,8 +151,8 @@ class _NoTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         os._exit(TORCH)
 
 
-def _wait(child: int) -> int | None:
-    until = time.monotonic() + SECONDS
+def _wait(child: int, seconds: float) -> int | None:
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
@@ -167,4 +169,4 @@ def _read(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    run_all()
+    run_all(float(sys.argv[1]), sys.argv[2:])
