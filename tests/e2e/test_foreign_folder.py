@@ -26,15 +26,20 @@ raise ImportError("not yours")
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def build_wheel(tree: Path, wheels: Path) -> None:
+    """Build a tree's wheel into a folder."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
+    subprocess.run(build, cwd=tree, check=True, capture_output=True, timeout=PATIENCE_S)
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the programs' folder of an environment with shoal and its lab from wheels."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, with_pip=False, symlinks=True)
     wheels = tmp_path_factory.mktemp("wheels")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
     for tree in (ROOT, ROOT / "lab"):
-        subprocess.run(build, cwd=tree, check=True, capture_output=True, timeout=PATIENCE_S)
+        build_wheel(tree, wheels)
     into = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install"]
     alone = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
     subprocess.run(
@@ -64,19 +69,26 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def run(project: Path, *command: object, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the project; fail if anything of the project was imported."""
+def run_in(
+    folder: Path, *command: object, patience_s: float = PATIENCE_S, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, with none of the settings of who runs the tests."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "PYTHON"))}
-    done = subprocess.run(
+    return subprocess.run(
         [str(part) for part in command],
-        cwd=project,
+        cwd=folder,
         env={**kept, "OMP_NUM_THREADS": "1", **more},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=patience_s,
         check=False,
     )
+
+
+def run(project: Path, *command: object, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the project; fail if anything of the project was imported."""
+    done = run_in(project, *command, **more)
     marks = sorted(path.name for path in (project.parent / "marks").iterdir())
     assert marks == [], done.stderr[-2000:]
     return done

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import venv
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_foreign_folder import LOOPBACK, ROOT, SHORT, installed
+from tests.e2e.test_foreign_folder import LOOPBACK, ROOT, SHORT, build_wheel, installed, run_in
 
 __all__ = ["installed"]
 
@@ -42,8 +40,7 @@ NODE = f"node --no-trainer --no-mdns {LOOPBACK} --print-config"
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the program of an environment with the wheel and what it depends on, no extra."""
     home, wheels = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("wheels")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE_S)
+    build_wheel(ROOT, wheels)
     (wheel,) = wheels.iterdir()
     venv.create(home, with_pip=True, symlinks=True)
     into = [str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
@@ -56,17 +53,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(program: Path, line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "PYTHON"))}
-    return subprocess.run(
-        [str(program), *line.split()],
-        cwd=folder,
-        env={**kept, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return run_in(folder, program, *line.split(), patience_s=PATIENCE_S)
 
 
 def test_without_extras_a_command_works_or_says_what_is_missing(
