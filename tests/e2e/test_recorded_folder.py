@@ -16,7 +16,6 @@ import pytest
 import trio
 
 from shoal.__main__ import main
-from shoal_ipc import messages as m
 from shoal_p2p.intake.validation import reopen_batch
 from shoal_p2p.peers.peer_book import PeerBook
 from shoal_p2p.standing.guard import REPUTATION_FILE
@@ -39,7 +38,6 @@ from tests.support.running_node import RunningNode
 FOLDER = Path(__file__).parents[1] / "fixtures/old_folder"
 OLD = FOLDER / "node"
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
-WALL_MS = 1_800_000_000_000
 GONE = {"balance", "reward_sum", "steps_no_signal"}
 """Counters of earlier versions that no version reads any more."""
 SERVED = {
@@ -199,9 +197,7 @@ def test_a_node_opens_it_and_is_who_it_was(tmp_path: Path) -> None:
     node_dir = _copy("node", tmp_path)
     before, told = read_folder(node_dir), read_json(node_dir / "last-status.json")
     with RunningNode(node_dir, inline_tasks=True) as running:
-        client = running.client(m.Role.INSPECTOR)
-        status = json.loads(client.call(m.Inspect(view="status"), m.InspectReply).json)
-        client.close()
+        status = running.view("status")
         assert trio.run(protocols_of, running.address) >= SERVED
     assert (status["peer_id"], status["swarm"]) == (told["peer_id"], told["swarm"])
     after = read_folder(node_dir)

@@ -93,13 +93,6 @@ def test_the_shell_takes_the_script(shell: str, scripts: dict[str, Path]) -> Non
     assert not done
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_has_every_command_view_and_preset(shell: str, scripts: dict[str, Path]) -> None:
-    text = scripts[shell].read_text()
-    for word in (*VIEWS, "bootstrap", "easy-paper", "gcd_easy", "poison"):
-        assert word in text
-
-
 def test_what_a_command_does_is_a_line_of_a_list(scripts: dict[str, Path]) -> None:
     text = scripts["zsh"].read_text()
     for name, command in COMMANDS.items():

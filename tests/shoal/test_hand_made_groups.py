@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from shoal.__main__ import main
 from shoal_ipc import messages as m
-from shoal_ipc.client import NodeClient
+from shoal_ipc.client import NodeRefused
 from tests.support.running_node import RunningNode
 from tests.support.schemas import check
 
@@ -30,14 +30,6 @@ def rows(node: RunningNode) -> list[dict[str, object]]:
     with redirect_stdout(printed):
         assert main(["publish", "--draw", "2", "--data-dir", str(node.data_dir)]) == 0
     return [json.loads(line) for line in printed.getvalue().splitlines()]
-
-
-def _rollouts(node: RunningNode) -> list[dict[str, object]]:
-    client = node.client(m.Role.INSPECTOR)
-    reply = client.call(m.Inspect(view="rollouts", options_json='{"limit": 200}'), m.InspectReply)
-    client.close()
-    found: list[dict[str, object]] = json.loads(reply.json)["rollouts"]
-    return found
 
 
 def _publish(node: RunningNode, path: Path, *flags: str) -> int:
@@ -62,7 +54,7 @@ def test_a_file_is_published_once(
     printed = json.loads(capsys.readouterr().out)
     check("publish", printed)
     assert printed == {"schema_version": 1, "groups": 3, "new": 3}
-    shown = {str(row["question"]) for row in _rollouts(node)}
+    shown = {str(row["question"]) for row in node.view("rollouts", limit=200)["rollouts"]}
     assert {str(row["question"]) for row in [*rows, own]} <= shown
     assert _publish(node, file, "--json") == 0
     assert json.loads(capsys.readouterr().out)["new"] == 0
@@ -81,7 +73,7 @@ def test_a_bad_row_is_named_and_nothing_is_published(
     error = capsys.readouterr().err
     assert "line 2 is not JSON; nothing was published" in error
     assert error.count("\n") == 1
-    assert "unheard" not in json.dumps(_rollouts(node))
+    assert "unheard" not in json.dumps(node.view("rollouts", limit=200))
 
 
 def test_no_node_and_no_file_are_one_line_each(
@@ -97,18 +89,11 @@ def test_no_node_and_no_file_are_one_line_each(
 
 
 def test_a_publisher_may_not_do_what_a_trainer_does(node: RunningNode) -> None:
-    client = node.client(m.Role.PUBLISHER)
-    failure = _refusal(client, m.Sample(num_local=1, num_external=1))
-    assert "publisher may not ask for Sample" in failure
-    client.close()
-
-
-def _refusal(client: NodeClient, body: m.Body) -> str:
-    from shoal_ipc.client import NodeRefused
-
-    with pytest.raises(NodeRefused) as refused:
-        client.call(body, m.Done)
-    return str(refused.value)
+    with (
+        closing(node.client(m.Role.PUBLISHER)) as client,
+        pytest.raises(NodeRefused, match="publisher may not ask for Sample"),
+    ):
+        client.call(m.Sample(num_local=1, num_external=1), m.Done)
 
 
 def test_a_person_answers_at_the_terminal(
@@ -122,7 +107,9 @@ def test_a_person_answers_at_the_terminal(
     check("answer", answer)
     assert answer["completions"] == ["alpha", "beta"]
     assert answer["rewards"] == [0.0, 0.0]
-    assert answer["question"] in {row["question"] for row in _rollouts(node)}
+    assert answer["question"] in {
+        row["question"] for row in node.view("rollouts", limit=200)["rollouts"]
+    }
 
 
 def test_the_end_of_input_ends_the_session(

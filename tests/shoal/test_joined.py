@@ -16,8 +16,8 @@ import pytest
 
 from shoal.__main__ import main
 from shoal_p2p.net.swarm_key import format_swarm_key, load_swarm_key
-from shoal_wire.invite import Invite, decode_invite, encode_invite
-from shoal_wire.types import Digest
+from shoal_wire.invite import decode_invite, encode_invite
+from tests.shoal.test_invitations import SAMPLE
 from tests.support.processes import LOOPBACK, Stage, wait_for
 
 pytestmark = [
@@ -93,9 +93,6 @@ def test_no_process_of_a_joined_node_has_the_key_in_its_arguments_or_environment
 
 
 def test_at_a_terminal_the_line_is_asked_for(tmp_path: Path) -> None:
-    swarm = Digest(bytes(32))
-    peer = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
-    line = encode_invite(Invite(swarm=swarm, addresses=(f"/ip4/127.0.0.1/tcp/9/p2p/{peer}",)))
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "shoal", "join", "-", "--print-config"]
     with subprocess.Popen(
@@ -104,7 +101,7 @@ def test_at_a_terminal_the_line_is_asked_for(tmp_path: Path) -> None:
         os.close(theirs)
         assert process.stderr is not None
         assert b"paste the invitation" in process.stderr.readline()
-        os.write(ours, f"{line}\n".encode())
+        os.write(ours, f"{encode_invite(SAMPLE)}\n".encode())
         said, _ = process.communicate(timeout=60)
     os.close(ours)
     assert process.returncode == 0

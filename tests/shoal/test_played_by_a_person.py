@@ -6,12 +6,10 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from shoal.__main__ import main
-from shoal_ipc import messages as m
 from shoal_policy.node.link import NodeLink
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.task_file import load_task_file
@@ -71,9 +69,7 @@ def test_a_game_is_asked_turn_by_turn(
     assert told["rewards"] == [1.0, 0.5, 0.0]
     assert printed.err.count("say a") == 4 and printed.err.count("0 left") == 2
     assert "the game ends unfinished" in printed.err
-    client = node.client(m.Role.INSPECTOR)
-    row = client.inspect("rollouts", limit=1)["rollouts"][0]
-    client.close()
+    row = node.view("rollouts", limit=1)["rollouts"][0]
     finished = [one["finish_reason"] for one in row["completions"]]
     assert finished == ["stop", "stop", "length"]
     assert [turn["text"] for turn in row["completions"][0]["turns"]] == [
@@ -110,7 +106,7 @@ def test_another_nodes_policy_learns_from_it(node: RunningNode, file: Path) -> N
     other = RunningNode(file.parent / "learner", task_file=(str(file),), bootstrap=(node.address,))
     spec = load_task_file(file)
     with other, SyncTaskWorker([spec]) as worker:
-        wait_for(lambda: peers(other), 30.0, "the person's node")
+        wait_for(lambda: other.view("peers")["peers"], 30.0, "the person's node")
         assert answered(node, TYPED) == 0
         wait_for(lambda: other.node.recent.after(0, limit=1), 60.0, "the games of the person")
         policy = fresh_policy(seed=1)
@@ -122,10 +118,3 @@ def test_another_nodes_policy_learns_from_it(node: RunningNode, file: Path) -> N
     assert outcome.record.reward_external == pytest.approx(0.5)
     assert outcome.stats.num_steps == 1
     assert not case.same_weights(before, case.weights(policy))
-
-
-def peers(node: RunningNode) -> Any:
-    client = node.client(m.Role.INSPECTOR)
-    found = client.inspect("peers")["peers"]
-    client.close()
-    return found

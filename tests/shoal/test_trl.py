@@ -44,8 +44,9 @@ def test_of_a_larger_group_rows_are_taken_that_teach(rewards: list[float]) -> No
     assert len({reading.ids for reading, _ in chosen}) == len(chosen)
 
 
-def test_the_page_s_example_is_short() -> None:
-    example = re.search(r"```python\n(import shoal.trl.*?)```", PAGE.read_text(), re.S)
+@pytest.mark.parametrize("module", ["trl", "trl_async"])
+def test_the_page_s_example_is_short(module: str) -> None:
+    example = re.search(rf"```python\n(import shoal\.{module}\b.*?)```", PAGE.read_text(), re.S)
     assert example is not None
     assert len([line for line in example[1].splitlines() if line.strip()]) <= 15
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,13 +29,6 @@ from shoal_policy.tiny import embedded_folder
 from tests.support.processes import LOOPBACK, Stage, wait_for
 
 STEPS, SIZE = 6, 4
-PAGE = Path(__file__).resolve().parents[2] / "docs/python-api.md"
-
-
-def test_the_page_s_example_is_short() -> None:
-    example = re.search(r"```python\n(import shoal.trl_async.*?)```", PAGE.read_text(), re.S)
-    assert example is not None
-    assert len([line for line in example[1].splitlines() if line.strip()]) <= 15
 
 
 def varlen(

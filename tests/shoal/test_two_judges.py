@@ -18,8 +18,10 @@ from tests.support import factories as make
 from tests.support.running_node import RunningNode
 from tests.support.task_files import task_file
 
-LONG = "def reward(completions):\n    return [len(completions[0]) / 10]\n"
-SHORT = "def reward(completions):\n    return [1 - len(completions[0]) / 10]\n"
+JUDGES = {
+    "a": "def reward(completions):\n    return [len(completions[0]) / 10]\n",
+    "b": "def reward(completions):\n    return [1 - len(completions[0]) / 10]\n",
+}
 TEXTS = ("aa", "bbbbb", "cccccccc")
 
 
@@ -30,12 +32,17 @@ def with_judge(folder: Path, judge: str) -> Path:
     return path
 
 
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """Return the task files of two judges, by name."""
+    return {name: with_judge(tmp_path / name, judge) for name, judge in JUDGES.items()}
+
+
 @pytest.mark.slow
-def test_what_a_node_shares_reaches_another_with_another_judge(tmp_path: Path) -> None:
+def test_what_a_node_shares_reaches_another_with_another_judge(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
     """Before both have met, and afterwards."""
-    files = {
-        name: with_judge(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))
-    }
     spec = load_task_file(files["a"])
     tasks = [
         make.task_of(spec, seed, f"Write about {seed % 9}")
@@ -62,10 +69,9 @@ def test_what_a_node_shares_reaches_another_with_another_judge(tmp_path: Path) -
         sharing.close()
 
 
-def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(tmp_path: Path) -> None:
-    files = {
-        name: with_judge(tmp_path / name, judge) for name, judge in (("a", LONG), ("b", SHORT))
-    }
+def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
     spec = load_task_file(files["a"])
     task = make.task_of(spec, TRAIN_SEED_MIN, f"Write about {TRAIN_SEED_MIN % 9}")
     own = RunningNode(tmp_path / "own", tasks="games-1", task_file=(str(files["b"]),))

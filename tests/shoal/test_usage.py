@@ -310,20 +310,6 @@ def test_a_second_swarm_in_the_same_folder_is_refused(capsys: pytest.CaptureFixt
     assert "in use by process" in one_line(capsys)
 
 
-def test_the_installed_command_is_this_one() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "shoal", "nope"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 2
-    assert "no command 'nope'" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 HEAVY = ("torch", "transformers", "libp2p", "reasoning_gym")
 
 

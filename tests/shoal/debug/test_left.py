@@ -9,29 +9,14 @@ import pytest
 
 from shoal.__main__ import main
 from shoal.layout import local_time
-from shoal_ipc import messages as m
 from shoal_p2p.parts import wall_ms
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
-from shoal_wire.types import GroupId, PeerId
+from tests.shoal.view.node_answers import FRIEND, outcome
 from tests.support.peers import INSTANT
 from tests.support.running_node import RunningNode
 from tests.support.schemas import check
 
-OTHER = PeerId("12D3KooWPwiG4QHTQCEKvGPLsNd61R9gj4hoGjLNEz4TP6TsHYo5")
 ROUNDS = 833
-
-
-def outcome(publisher: str, signal: float) -> m.GroupOutcome:
-    return m.GroupOutcome(
-        group_id=GroupId(b"g"),
-        publisher=PeerId(publisher),
-        signal=signal,
-        why_unused="",
-        model="tiny",
-        family="gcd",
-        reward=0.5,
-        tokens=10,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +27,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
 
         async def learn() -> int:
             for number in range(1, ROUNDS + 1):
-                learnt = [outcome(OTHER, 1.0), outcome("", 3.0)]
+                learnt = [outcome(FRIEND, 1.0), outcome("", 3.0)]
                 at_ms = wall_ms()
                 node.node.learning.take(number, learnt, now_ms=at_ms)
             return at_ms

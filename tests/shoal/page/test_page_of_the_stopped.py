@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from shoal.layout import local_time
-from shoal_ipc import messages as m
 from shoal_p2p.parts import wall_ms
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
-from shoal_wire.types import GroupId, PeerId
+from shoal_wire.types import PeerId
 from tests.shoal.page.browser import open_browser, page_of
-from tests.shoal.view.node_answers import FRIEND, ME, STATUS
+from tests.shoal.view.node_answers import FRIEND, ME, STATUS, outcome
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -22,24 +21,11 @@ GROUPS = 833
 PATIENCE_MS = 30_000
 
 
-def learnt(by: str) -> m.GroupOutcome:
-    return m.GroupOutcome(
-        group_id=GroupId(b"g"),
-        publisher=PeerId(by),
-        signal=1.0,
-        why_unused="",
-        model="tiny",
-        family="gcd",
-        reward=0.5,
-        tokens=10,
-    )
-
-
 def test_what_was_so_when_it_stopped(tmp_path: Path) -> None:
     (folder := tmp_path / "node").mkdir()
     ledger, at_ms = LearningLedger(PeerId(ME)), wall_ms() - 3 * 86_400_000
     for number in range(1, GROUPS + 1):
-        ledger.take(number, [learnt(FRIEND), learnt("")], now_ms=at_ms)
+        ledger.take(number, [outcome(FRIEND), outcome("")], now_ms=at_ms)
     (folder / LEDGER_FILE).write_text(ledger.to_json())
     (folder / "last-status.json").write_text(json.dumps({**STATUS, "round": GROUPS}))
     with open_browser() as browser, page_of(folder, log=tmp_path / "page.txt") as process:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.view.asking import LatestAnswers
+from shoal.view.build import build
+from shoal.view.model import ShownPeer
 from shoal.view.run import RunFile
+from shoal_ipc import messages as m
 from shoal_ipc.answers.form import read
 from shoal_ipc.answers.views import VIEWS
+from shoal_wire.types import GroupId, PeerId
 
 ME = "12D3KooWJvLVS1xjT31deqxHxz4bhhnYacJUn2USvGKognpgREoz"
 FRIEND = "12D3KooWPwiG4QHTQCEKvGPLsNd61R9gj4hoGjLNEz4TP6TsHYo5"
@@ -150,6 +154,20 @@ GIVEN: dict[str, Any] = {
 """By the view: what the node answers, as JSON values."""
 
 
+def outcome(publisher: str, signal: float = 1.0) -> m.GroupOutcome:
+    """Return what a trainer reports of a group that it has learnt from; "" is the node's own."""
+    return m.GroupOutcome(
+        group_id=GroupId(b"g"),
+        publisher=PeerId(publisher),
+        signal=signal,
+        why_unused="",
+        model="tiny",
+        family="gcd",
+        reward=0.5,
+        tokens=10,
+    )
+
+
 def typed(**given: Any) -> LatestAnswers:
     """Return JSON answers as they are read; what is no view's stays."""
     return LatestAnswers(
@@ -163,3 +181,8 @@ def typed(**given: Any) -> LatestAnswers:
 def answers(**other: Any) -> LatestAnswers:
     """Return the answers of a node that is up, with others where they are given."""
     return typed(**{"run": RUN, **GIVEN, **other})
+
+
+def shown(**other: Any) -> ShownPeer:
+    """Return what is shown of them."""
+    return build(answers(**other), data_dir="/somewhere/node", at_unix=AT_UNIX)

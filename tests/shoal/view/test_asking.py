@@ -7,14 +7,13 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.view import asking as view_asking
-from shoal.view.asking import FolderFollower
+from shoal.view.asking import FolderFollower, LatestAnswers
 from shoal.view.run import RunFile
 from shoal_ipc import messages as m
 from shoal_ipc.answers.doctor import Doctor
@@ -25,6 +24,7 @@ from shoal_ipc.answers.peer import Peers
 from shoal_ipc.client import NodeClient, Ticket
 from tests.shoal.view.node_answers import DOCTOR, LEDGER, PEERS, STATUS
 from tests.support.answering_node import answering_node
+from tests.support.processes import wait_for
 
 
 @pytest.fixture
@@ -36,20 +36,16 @@ def folder(tmp_path: Path) -> Path:
 
 def answering(asking: FolderFollower, *, up: bool) -> Any:
     """Ask until it is there, or is not."""
-    deadline = time.monotonic() + 30
-    while True:
+
+    def found() -> LatestAnswers | None:
         answers = asking.now()
-        if (answers.down_since_unix is None) is up:
-            return answers
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+        return answers if (answers.down_since_unix is None) is up else None
+
+    return wait_for(found, 30.0, "the node")
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def until_doctor_has_answered(asking: FolderFollower) -> None:
+    wait_for(lambda: asking.now().doctor == read(Doctor, DOCTOR), 30.0, "the doctor")
 
 
 def test_a_node_that_goes_away_is_down_since_then_and_found_again(folder: Path) -> None:
@@ -75,7 +71,7 @@ def test_who_comes_back_is_asked_everything_anew(folder: Path) -> None:
     asking = FolderFollower(folder)
     with answering_node(folder, {"status": STATUS, "ledger": LEDGER, "doctor": DOCTOR}):
         assert answering(asking, up=True).ledger == read(Ledger, LEDGER)
-        until(lambda: asking.now().doctor == read(Doctor, DOCTOR))
+        until_doctor_has_answered(asking)
     assert answering(asking, up=False).doctor is None
     with answering_node(folder, {"status": STATUS, "peers": PEERS}):
         answers = answering(asking, up=True)
@@ -94,7 +90,7 @@ def test_a_view_that_it_has_not_is_asked_for_once_and_doctor_now_and_then(folder
     asking = FolderFollower(folder)
     with answering_node(folder, Counted(status=STATUS, doctor=DOCTOR)):
         answering(asking, up=True)
-        until(lambda: asking.now().doctor == read(Doctor, DOCTOR))
+        until_doctor_has_answered(asking)
         before = asked["status"]
         for _ in range(10):
             asking.now()
@@ -124,12 +120,12 @@ def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
     asking = FolderFollower(folder)
     with answering_node(folder, Slow(status=STATUS, doctor=DOCTOR)):
         answering(asking, up=True)
-        until(lambda: bool(told))
+        wait_for(lambda: told, 30.0, "its question")
         for _ in range(3):
             assert asking.now().doctor is None
         assert told == [{"within_s": 60.0}]
         answered.set()
-        until(lambda: asking.now().doctor == read(Doctor, DOCTOR))
+        until_doctor_has_answered(asking)
     asking.close()
 
 

@@ -25,15 +25,11 @@ from tests.shoal.view.node_answers import (
     LEDGER,
     ME,
     STATUS,
-    answers,
+    shown,
     typed,
 )
 
 HOSTILE = "\x1b[2J\u202eevil\u200b\n"
-
-
-def shown(**other: Any) -> ShownPeer:
-    return build(answers(**other), data_dir="/somewhere/node", at_unix=AT_UNIX)
 
 
 def test_a_node_that_learns() -> None:

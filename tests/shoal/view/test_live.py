@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from shoal.view.live import LivePeer
 from tests.shoal.view.node_answers import FRIEND, LEDGER, ME, PEERS, ROLLOUTS, STATUS
 from tests.support.answering_node import answering_node
+from tests.support.processes import wait_for
 
 ANSWERS = {"status": STATUS, "peers": PEERS, "ledger": LEDGER, "rollouts": ROLLOUTS}
 
@@ -30,12 +30,12 @@ class Odd(dict[str, Any]):
 
 def asked(peer: LivePeer, *, state: str) -> Any:
     """Ask until its state is that."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+
+    def found() -> Any:
         peer.turn()
-        if (peer.shown["right"]["state"] == "down") is (state == "down"):
-            return peer.shown
-    raise AssertionError(peer.shown)
+        return peer.shown if (peer.shown["right"]["state"] == "down") is (state == "down") else None
+
+    return wait_for(found, 30.0, f"a peer that is {state}")
 
 
 def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
@@ -51,10 +51,7 @@ def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
     assert "shoal node" in down["now"][0]["command"]
     odd = Odd()
     with answering_node(tmp_path, odd):
-        deadline = time.monotonic() + 30
-        while not odd.num_asked and time.monotonic() < deadline:
-            peer.turn()
-        assert odd.num_asked
+        wait_for(lambda: peer.turn() or odd.num_asked, 30.0, "a question")
         assert peer.shown["right"]["state"] == "down"
         assert [peer.shown[key] for key in kept] == [up[key] for key in kept]
     with answering_node(tmp_path, {**ANSWERS, "rollouts": {"rollouts": []}}):

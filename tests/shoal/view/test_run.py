@@ -23,6 +23,15 @@ def line(number: int, **changes: Any) -> str:
     return json.dumps({**row, "reward_external": None, **changes}) + "\n"
 
 
+def read(folder: Path, text: str) -> RunReader:
+    """Read a run whose file has this text."""
+    path = folder / "metrics.jsonl"
+    path.write_text(text)
+    run = RunReader(path)
+    run.refresh()
+    return run
+
+
 def num_rows(run: RunReader) -> Any:
     """Return the rounds that are held, once what is new has been read."""
     run.refresh()
@@ -58,19 +67,14 @@ def test_the_trainers_own_file_is_read(tmp_path: Path) -> None:
 
 
 def test_how_sure_a_share_of_held_out_questions_is(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
     event = {"event": "held_out", "round": 0, "held_out/pass@1": 0.5, "held_out/num_items": 96}
-    path.write_text(json.dumps(event) + "\n")
-    run = RunReader(path)
-    run.refresh()
+    run = read(tmp_path, json.dumps(event) + "\n")
     assert run.curves()["points"][-2:] == [[pytest.approx(0.402)], [pytest.approx(0.598)]]
 
 
 def test_a_file_in_its_place_is_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(line(number) for number in range(10)))
-    run = RunReader(path)
-    run.refresh()
+    run = read(tmp_path, "".join(line(number) for number in range(10)))
     version = run.version
     other = tmp_path / "other"
     other.write_text(line(0) + line(2))
@@ -81,13 +85,10 @@ def test_a_file_in_its_place_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_many_rounds_fit_a_screen_from_the_first_to_the_last(tmp_path: Path) -> None:
-    dice, path = random.Random(SEED), tmp_path / "metrics.jsonl"
+    dice = random.Random(SEED)
     rewards = [dice.random() * 0.5 + 0.2 for _ in range(NUM_ROWS)]
-    with path.open("w") as file:
-        file.writelines(line(place, reward_local=reward) for place, reward in enumerate(rewards))
-    run = RunReader(path)
-    run.refresh()
-    shown = run.curves()
+    lines = (line(place, reward_local=reward) for place, reward in enumerate(rewards))
+    shown = read(tmp_path, "".join(lines)).curves()
     rounds = shown["points"][0]
     assert shown["rows"] == NUM_ROWS and len(rounds) == MAX_POINTS + 1
     assert {len(values) for values in shown["points"]} == {len(rounds)}
@@ -96,20 +97,14 @@ def test_many_rounds_fit_a_screen_from_the_first_to_the_last(tmp_path: Path) -> 
 
 
 def test_the_mean_is_of_the_latest_rounds(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(line(n, reward_local=float(n)) for n in range(WINDOW + 5)))
-    run = RunReader(path)
-    run.refresh()
+    run = read(tmp_path, "".join(line(n, reward_local=float(n)) for n in range(WINDOW + 5)))
     means = run.curves()["points"][4]
     assert means[0] == 0 and means[-1] == sum(range(5, WINDOW + 5)) / WINDOW
 
 
 def test_a_reward_that_none_can_be_is_left_out(tmp_path: Path) -> None:
     """The sum of two of them is beyond every float."""
-    path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(line(n, reward_local=[1e308, 0.5][n > 2]) for n in range(6)))
-    run = RunReader(path)
-    run.refresh()
+    run = read(tmp_path, "".join(line(n, reward_local=[1e308, 0.5][n > 2]) for n in range(6)))
     assert run.facts().reward_own == 0.5
 
 
@@ -127,9 +122,6 @@ def test_a_reward_that_none_can_be_is_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_none_costs_itself_alone(tmp_path: Path, bad: str) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(line(0) + bad + "\n" + line(1))
-    run = RunReader(path)
-    run.refresh()
+    run = read(tmp_path, line(0) + bad + "\n" + line(1))
     assert [x for x in run.curves()["points"][0] if x < 2] == [0, 1]
     json.dumps(run.curves(), allow_nan=True)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
-from shoal.view.build import build
 from shoal.view.model import ShownPeer
 from shoal.watch.frame import frame
-from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ROLLOUTS, answers
+from tests.shoal.view.node_answers import FRIEND, ROLLOUTS, shown
 
 FOOT = "q or Ctrl-C ends this"
 QUESTIONS = (
@@ -19,10 +17,6 @@ QUESTIONS = (
     *("What was said?", "What was refused?", "What now?"),
 )
 WORDS = ("right", "learning", "from", "worth", "said", "refused", "now")
-
-
-def shown(**other: Any) -> ShownPeer:
-    return build(answers(**other), data_dir="/somewhere/node", at_unix=AT_UNIX)
 
 
 def lines(of: ShownPeer, width: int, height: int) -> list[str]:
