@@ -17,6 +17,13 @@ FEW = 64
 MANY = 4 * REMEMBERED
 """The same where forgetting one would set somebody free, so that throwaway names push out few."""
 
+PIECE_BYTES = 64 * 1024
+"""Bytes that are read or sent at once, before anybody else has a turn; a line has fewer."""
+QUEUE_BYTES = 32 * 1024 * 1024
+"""Bytes that one queue or cache may hold, of messages of any size."""
+LINE_CHARS = 300
+"""Characters that are shown of one line that somebody else has written."""
+
 
 class BoundedDict(OrderedDict[K, V]):
     """A dict of at most `limit` entries, from the oldest to the newest.

@@ -10,6 +10,9 @@ for the change: soon for a person, little for a CPU."""
 RETRY_S: Final = 1.0
 """Pause before another try, or another look that nobody waits for, in seconds: what failed just now
 fails again at once, and a second more is not noticed."""
+LEAST_PAUSE_S: Final = 0.01
+"""Shortest pause of somebody over a rate, in seconds: a debt of almost nothing would be waited for
+again and again."""
 AT_ONCE_S: Final = 1.0
 """Deadline for what only has to be let go, in seconds: a stream that is reset, the last words of a
 process that is over. Nobody waits longer for it than for a failure."""
@@ -18,6 +21,10 @@ SHORT_DEADLINE_S: Final = 5.0
 from this machine, the end of a process, the last bytes to a disk or a peer."""
 REPLY_S: Final = 10.0
 """Deadline for an answer that takes work at a busy peer or process, in seconds."""
+LONG_DEADLINE_S: Final = 30.0
+"""Deadline for what takes seconds where a machine is slow, or a way narrow, in seconds."""
+LOOK_S: Final = 10.0
+"""Interval between two looks that cost something, at what changes now and then, in seconds."""
 MINUTE_S: Final = 60.0
 """Interval between two lines about one thing, and between two looks at what changes slowly, in
 seconds."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import trio
 
-TRIM_SECONDS = 10.0
+from shoal_base.waits import LOOK_S
 
 
 def malloc_trim() -> Callable[[], object]:
@@ -24,8 +24,8 @@ def malloc_trim() -> Callable[[], object]:
 
 
 async def give_memory_back() -> None:
-    """Trim every `TRIM_SECONDS` until cancelled."""
+    """Trim every `LOOK_S` until cancelled."""
     trim = malloc_trim()
     while True:
-        await trio.sleep(TRIM_SECONDS)
+        await trio.sleep(LOOK_S)
         trim()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from shoal_base.bounded import FEW
+from shoal_base.bounded import FEW, LINE_CHARS
 from shoal_base.visible import visible
-
-MAX_LINE_CHARS = 300
 
 _CAUSE = re.compile(
     r"shoal \w+: "  # one of our own refusals
@@ -30,7 +28,7 @@ class LastWords:
     def feed(self, data: bytes) -> None:
         """Take what was said next, cut anywhere."""
         *whole, rest = (self._open + data).split(b"\n")
-        self._open = rest[: 4 * MAX_LINE_CHARS]
+        self._open = rest[: 4 * LINE_CHARS]
         for line in whole[-FEW:]:
             self._keep(line)
 
@@ -54,5 +52,5 @@ class LastWords:
 
 def _printable(line: bytes) -> str:
     """A line without what would act on a terminal."""
-    text = line[: 4 * MAX_LINE_CHARS].decode("utf-8", "backslashreplace").rstrip()
-    return visible(text)[:MAX_LINE_CHARS]
+    text = line[: 4 * LINE_CHARS].decode("utf-8", "backslashreplace").rstrip()
+    return visible(text)[:LINE_CHARS]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from shoal_base.bounded import PIECE_BYTES
 from shoal_base.children import environment, python
 from shoal_base.page_file import served_page
 from shoal_base.waits import AT_ONCE_S, SHORT_DEADLINE_S
@@ -36,7 +37,6 @@ log = logging.getLogger(__name__)
 
 _START_S: Final = 120.0
 """Deadline for the page's start on a busy machine, in seconds."""
-_LINE_BYTES: Final = 1 << 16
 _PIPE: Final = subprocess.PIPE
 
 
@@ -120,7 +120,7 @@ async def _pass_over(stream: Any) -> None:
 
 async def _first_line(stream: Any) -> bytes:
     line = b""
-    while b"\n" not in line and len(line) < _LINE_BYTES:
+    while b"\n" not in line and len(line) < PIECE_BYTES:
         part = await stream.receive_some(4096)
         if not part:
             break

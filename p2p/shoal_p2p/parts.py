@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,6 +29,7 @@ from shoal_p2p.net.relay_server import RelayLimits, RelayServer
 from shoal_p2p.peers.discovery import DiscoverySettings
 from shoal_p2p.peers.hearsay import Hearsay
 from shoal_p2p.peers.hole_punch import HolePunch
+from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.peers.port_mapping import MappingState, PortMapping
 from shoal_p2p.peers.relay_client import RelayClient, RelayUse
 from shoal_p2p.shards.keeper import ShardSettings
@@ -53,11 +53,6 @@ from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
-
-
-def wall_ms() -> int:
-    """Return the wall clock in milliseconds since the epoch."""
-    return int(time.time() * 1000)
 
 
 class Running(Protocol):

@@ -27,7 +27,7 @@ from shoal_base.visible import visible, visible_name
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_p2p.gossip.messages import sign_message
 from shoal_p2p.net.host import Libp2pHost
-from shoal_p2p.parts import wall_ms
+from shoal_p2p.peers.outside import wall_ms
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import Manifest, decode_manifest
 from shoal_wire.types import InlineTask, PeerId

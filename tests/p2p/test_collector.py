@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 STORM = """
 import os, psutil, sys, trio, trio.testing
-from shoal_p2p.collector import TRIM_SECONDS, give_memory_back
+from shoal_base.waits import LOOK_S
+from shoal_p2p.collector import give_memory_back
 
 SIZES = [int(word) for word in sys.argv[1:]]
 
@@ -30,7 +31,7 @@ async def main():
     held = rss()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(give_memory_back)
-        await trio.sleep(1.5 * TRIM_SECONDS)
+        await trio.sleep(1.5 * LOOK_S)
         nursery.cancel_scope.cancel()
     print(before, most, held, rss())
 

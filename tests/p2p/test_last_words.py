@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_base.bounded import FEW
-from shoal_p2p.last_words import MAX_LINE_CHARS, LastWords
+from shoal_base.bounded import FEW, LINE_CHARS
+from shoal_p2p.last_words import LastWords
 
 TRACEBACK = """\
 INFO trainer: resumed at round 3
@@ -54,11 +54,11 @@ def test_what_acts_on_a_terminal_is_shown() -> None:
 def test_it_is_bounded_and_printable_however_it_is_cut(parts: list[bytes]) -> None:
     words = heard(*parts)
     assert len(words.lines) <= FEW + 1
-    assert all(len(line) <= MAX_LINE_CHARS and line.isprintable() for line in words.lines)
+    assert all(len(line) <= LINE_CHARS and line.isprintable() for line in words.lines)
     assert "\n" not in words.cause()
 
 
 def test_a_line_without_an_end_is_bounded() -> None:
     words = heard(*[b"x" * 100_000] * 100)
-    assert sum(map(len, words.lines)) <= MAX_LINE_CHARS
+    assert sum(map(len, words.lines)) <= LINE_CHARS
     assert heard(b"Value", b"Error: od", b"d\n").cause() == "ValueError: odd"

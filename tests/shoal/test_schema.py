@@ -12,7 +12,7 @@ from shoal.__main__ import COMMANDS, main
 from shoal.debug.views import VIEWS
 from shoal.schema import SHAPES
 from shoal_ipc import messages as m
-from shoal_p2p.parts import wall_ms
+from shoal_p2p.peers.outside import wall_ms
 from shoal_settings.exits import say_error
 from tests.policy.training_cases import external_group
 from tests.support import factories as make

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal_ipc import messages as m
-from shoal_p2p.parts import wall_ms
+from shoal_p2p.peers.outside import wall_ms
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_tasks.task_file import load_task_file

@@ -31,7 +31,8 @@ from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.host import HostSettings
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.node import Node
-from shoal_p2p.parts import Parts, wall_ms
+from shoal_p2p.parts import Parts
+from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.rollouts.outbox import Accepted
 from shoal_p2p.standing.reputation import Reputation
 from shoal_p2p.store.store import Store

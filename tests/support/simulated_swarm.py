@@ -54,7 +54,7 @@ _PURE = (
     (address, "_canonical"),
     (address, "_peer_id"),
     (homes, "_home"),
-    (inbound_gate, "_ip"),
+    (inbound_gate, "ip_of"),
     (inbound_gate, "_network"),
     (peers, "_entry"),
     (peers, "_kept_peer"),

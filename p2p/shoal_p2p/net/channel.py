@@ -15,7 +15,11 @@ from typing import Any
 from libp2p.abc import IRawConnection, ISecureConn
 from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
-from libp2p.security.noise.io import MAX_PLAINTEXT_LENGTH, NoiseTransportReadWriter
+from libp2p.security.noise.io import (
+    MAX_PLAINTEXT_LENGTH,
+    SIZE_NOISE_MESSAGE_LEN,
+    NoiseTransportReadWriter,
+)
 from libp2p.security.noise.patterns import IPattern
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.security.secure_session import SecureSession
@@ -23,8 +27,6 @@ from libp2p.security.secure_session import SecureSession
 from shoal_p2p.net.handshake import StrictXX
 from shoal_p2p.net.pipes import SocketPipe, StreamPipe, pipe_below
 from shoal_p2p.net.traffic import Traffic
-
-_LENGTH_BYTES = 2
 
 
 class Channel(SecureSession):
@@ -70,8 +72,8 @@ class Channel(SecureSession):
         opened: list[bytes] = []
         start = 0
         with memoryview(sealed) as view:
-            while len(sealed) - start >= _LENGTH_BYTES:
-                body = start + _LENGTH_BYTES
+            while len(sealed) - start >= SIZE_NOISE_MESSAGE_LEN:
+                body = start + SIZE_NOISE_MESSAGE_LEN
                 end = body + int.from_bytes(view[start:body], "big")
                 if end > len(sealed):
                     break
@@ -89,7 +91,7 @@ class Channel(SecureSession):
         sealed: list[bytes] = []
         for start in range(0, len(data), MAX_PLAINTEXT_LENGTH):
             message = self._noise.encrypt(bytes(data[start : start + MAX_PLAINTEXT_LENGTH]))
-            sealed += len(message).to_bytes(_LENGTH_BYTES, "big"), message
+            sealed += len(message).to_bytes(SIZE_NOISE_MESSAGE_LEN, "big"), message
         whole = b"".join(sealed)
         self.traffic.bytes_out += len(whole)
         return self._pipe.begin(whole)

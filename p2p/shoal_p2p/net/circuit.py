@@ -24,8 +24,9 @@ from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from shoal_base.waits import REPLY_S
 from shoal_p2p.net.address import is_circuit, parse_peer_address, texts_of
-from shoal_p2p.net.streams import ANSWER_SECONDS, read_message, reset_stream, write_message
+from shoal_p2p.net.streams import read_message, reset_stream, write_message
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 
@@ -106,7 +107,7 @@ async def answer_relay(stream: INetStream, *, is_ours: bool) -> bool:
     It is only where `is_ours`: the relay holds a place of this peer's. Raises what the other side's
     bytes or silence deserve.
     """
-    with trio.fail_after(ANSWER_SECONDS):
+    with trio.fail_after(REPLY_S):
         request = await read_stop(stream)
         is_taken = is_ours and request.type == pb.StopMessage.CONNECT
         status = pb.Status.OK if is_taken else pb.Status.PERMISSION_DENIED
@@ -185,7 +186,7 @@ class CircuitTransport(ITransport):
         except (IOException, ValueError) as error:
             raise OpenConnectionError(str(error)) from error
         try:
-            with trio.fail_after(ANSWER_SECONDS):
+            with trio.fail_after(REPLY_S):
                 peer = pb.PeerId(id=ID.from_base58(target).to_bytes())
                 await write_message(stream, pb.HopMessage(type=pb.HopMessage.CONNECT, peer=peer))
                 answer = await read_hop(stream)

@@ -18,8 +18,10 @@ from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.yamux.yamux import Yamux
 
+from shoal_base.bounded import PIECE_BYTES
+from shoal_base.waits import LONG_DEADLINE_S
 from shoal_p2p.net.channel import Channel
-from shoal_p2p.net.streams import FRAMES_A_TURN, PIECE_BYTES
+from shoal_p2p.net.streams import FRAMES_A_TURN
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +29,6 @@ BYTES_A_TURN = 2 * PIECE_BYTES
 """Written at once, before other tasks have a turn."""
 _FRAME_COST_BYTES = BYTES_A_TURN // FRAMES_A_TURN
 """Least that a frame counts in bytes: a small one is work too."""
-_BODY_DEADLINE_S = 60.0
-"""Deadline for the rest of a frame once its first bytes have come, in seconds."""
 
 
 class Baton:
@@ -88,7 +88,7 @@ class FramedYamux(Yamux):
     async def _read_data_body(self, length: int) -> bytes:
         """Return a frame's body. Raises TooSlowError where its rest is held back."""
         if len(self._come) < length:
-            with trio.fail_after(_BODY_DEADLINE_S):
+            with trio.fail_after(LONG_DEADLINE_S):
                 while len(self._come) < length:
                     await self._receive()
                     self._check_unread()

@@ -27,7 +27,7 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.tools.anyio_service import Service, background_trio_service
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from shoal_base.waits import SHORT_DEADLINE_S
+from shoal_base.waits import REPLY_S, SHORT_DEADLINE_S
 from shoal_p2p.net.address import (
     PeerAddress,
     from_libp2p_id,
@@ -54,7 +54,7 @@ from shoal_p2p.net.request import (
     ping,
     root_cause,
 )
-from shoal_p2p.net.streams import ANSWER_SECONDS, Stream
+from shoal_p2p.net.streams import Stream
 from shoal_p2p.net.swarm import SwarmSettings, build_host
 from shoal_p2p.net.yamux import abort, close_connection
 from shoal_wire.types import PeerId
@@ -72,8 +72,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
-
-_CIRCUIT_GRACE_S = 2.0  # a guess: by then what is on its way has arrived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,7 +354,7 @@ class Libp2pHost(Host):
             self._tell(self._disconnected, peer_id)
 
     async def _identify(self, peer_id: PeerId, connection: INetConn) -> None:
-        with trio.move_on_after(ANSWER_SECONDS):
+        with trio.move_on_after(REPLY_S):
             about = await identify(self._host, connection)
             if about is not None:
                 self._table.set_identity(peer_id, about)
@@ -364,5 +362,5 @@ class Libp2pHost(Host):
 
 async def _let_go(circuit: INetConn) -> None:
     """End a circuit that its peers need no longer, once what is on its way has had its time."""
-    await trio.sleep(_CIRCUIT_GRACE_S)
+    await trio.sleep(SHORT_DEADLINE_S)
     abort(circuit)

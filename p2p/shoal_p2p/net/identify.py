@@ -18,8 +18,9 @@ from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicat
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from multiaddr.protocols import P_P2P  # type: ignore[import-untyped]
 
+from shoal_base.waits import REPLY_S
 from shoal_p2p.net.address import dialable, texts_of
-from shoal_p2p.net.streams import ANSWER_SECONDS, read_message, reset_stream, write_message
+from shoal_p2p.net.streams import read_message, reset_stream, write_message
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ def identify_answer(host: BasicHost, agent: str) -> Callable[[INetStream], Await
             protocols=[str(name) for name in host.get_mux().get_protocols() if name is not None],
             signedPeerRecord=record,
         )
-        with trio.fail_after(ANSWER_SECONDS):
+        with trio.fail_after(REPLY_S):
             await write_message(stream, message)
             await stream.close()
 

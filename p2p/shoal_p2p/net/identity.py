@@ -18,11 +18,10 @@ from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.keys import KeyPair
 from libp2p.crypto.pb import crypto_pb2
 
-from shoal_base.files import create_atomically
+from shoal_base.files import SMALL_FILE_BYTES, create_atomically
 from shoal_wire.envelope import peer_id_of
 from shoal_wire.types import PeerId
 
-_MAX_KEY_FILE_BYTES = 4096
 _SEED_BYTES = 32
 _PEER_ID_PREFIX = bytes((0x00, 0x24))
 """Multihash *identity*, 36 bytes long: an ed25519 public key is its own peer id."""
@@ -120,7 +119,7 @@ def _load(path: Path) -> Identity:
                 f"the identity file {path} can be read or changed by other users; "
                 f"run: chmod 600 {path}"
             )
-        content = file.read(_MAX_KEY_FILE_BYTES + 1)
+        content = file.read(SMALL_FILE_BYTES + 1)
     return identity_from_seed(_decode(content, path))
 
 
@@ -130,7 +129,7 @@ def _decode(content: bytes, path: Path) -> bytes:
     corrupt = IdentityError(f"the identity file {path} is corrupt; {advice}")
     message = crypto_pb2.PrivateKey()
     try:
-        if len(content) > _MAX_KEY_FILE_BYTES:
+        if len(content) > SMALL_FILE_BYTES:
             raise corrupt
         message.ParseFromString(content)
     except DecodeError:

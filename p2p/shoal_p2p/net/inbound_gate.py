@@ -16,8 +16,6 @@ from shoal_base.bounded import MANY, REMEMBERED
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 
 _IPV4_BITS, _IPV6_BITS = 24, 48
-_MAX_CHARS = 64
-"""Longer texts are no address, also with a zone."""
 
 
 class GateRefusal(StrEnum):
@@ -45,13 +43,12 @@ class GateLimits:
     limit_loopback: bool = False
 
 
-def ip_of(host: str) -> IpAddress | None:
-    """Return a text address as a number, an IPv4 one in IPv6's clothes as what it is; else None."""
-    return _ip(host) if len(host) <= _MAX_CHARS else None
-
-
 @lru_cache(maxsize=REMEMBERED)
-def _ip(host: str) -> IpAddress | None:
+def ip_of(host: str) -> IpAddress | None:
+    """Return a text address as a number, an IPv4 one in IPv6's clothes as what it is; else None.
+
+    Texts are no longer than those that `parse_transport` lets through.
+    """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -105,13 +102,9 @@ class InboundGate:
 
     def prefix(self, host: str) -> str | None:
         """Return the network that a connection from `host` is counted with; None for none."""
-        prefix = prefix_of(host)
-        if prefix is None and self._limits.limit_loopback:
-            try:
-                return _network(ipaddress.ip_address(host.partition("%")[0]))
-            except ValueError:
-                return None
-        return prefix
+        if self._limits.limit_loopback and (address := ip_of(host)) is not None:
+            return _network(address)
+        return prefix_of(host)
 
     def _refusal(self, prefix: str | None, now: float) -> GateRefusal | None:
         limits = self._limits

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import trio
 
+from shoal_base.bounded import FEW
 from shoal_p2p.net.circuit import CircuitStream
 from shoal_p2p.net.inbound_gate import prefix_of
 
 LAYERS = ("muxed_conn", "secured_conn", "conn", "read_writer", "read_write_closer", "stream")
-_MAX_LAYERS = 10
-"""Bound of the walk: more than a connection through a relay in a private swarm has."""
 
 
 def find_socket(connection: object) -> trio.SocketStream | None:
@@ -21,7 +20,7 @@ def find_socket(connection: object) -> trio.SocketStream | None:
 def lowest_layer(connection: object) -> object:
     """Return what a connection's bytes go through at last: a socket, or a circuit's stream."""
     layer = connection
-    for _ in range(_MAX_LAYERS):
+    for _ in range(FEW):
         if isinstance(layer, trio.SocketStream | CircuitStream):
             return layer
         below = next((inner for n in LAYERS if (inner := getattr(layer, n, None))), None)

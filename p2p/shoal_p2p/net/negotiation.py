@@ -22,8 +22,8 @@ from libp2p.security.security_multistream import SecurityMultistream
 from libp2p.stream_muxer.muxer_multistream import MuxerMultistream
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
-MAX_LINE_BYTES = 1024
-"""A greeting or the name of a protocol, with its end; those spoken here have fifty."""
+from shoal_p2p.net.streams import SHORT_BYTES
+
 MAX_LINES = 16
 """The greeting, and proposals: who speaks all versions of gossipsub makes five."""
 
@@ -39,7 +39,7 @@ class BoundedCommunicator(MultiselectCommunicator):
         if self._num_read > MAX_LINES:
             raise MultiselectCommunicatorError(f"more than {MAX_LINES} lines")
         try:
-            line = await read_varint_prefixed_bytes_limited(self.read_writer, MAX_LINE_BYTES)
+            line = await read_varint_prefixed_bytes_limited(self.read_writer, SHORT_BYTES)
             if not line.endswith(b"\n"):
                 raise MultiselectCommunicatorError("a line without its end")
             return line[:-1].decode()

@@ -17,8 +17,8 @@ from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.io.trio import TrioTCPStream
 from libp2p.network.connection.raw_connection import RawConnection
 
+from shoal_base.bounded import PIECE_BYTES
 from shoal_p2p.net.private import ClearStream, PrivateStream
-from shoal_p2p.net.streams import PIECE_BYTES
 from shoal_p2p.net.traffic import Traffic
 
 

@@ -19,6 +19,8 @@ from libp2p.peer.id import ID
 from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from shoal_base.bounded import PIECE_BYTES
+from shoal_base.waits import LONG_DEADLINE_S, REPLY_S
 from shoal_p2p.net.address import from_libp2p_id, is_circuit, to_libp2p_id
 from shoal_p2p.net.circuit import (
     CIRCUIT,
@@ -30,14 +32,11 @@ from shoal_p2p.net.circuit import (
 )
 from shoal_p2p.net.connections import network_of
 from shoal_p2p.net.host import Libp2pHost
-from shoal_p2p.net.streams import ANSWER_SECONDS, PIECE_BYTES, reset_stream, write_message
+from shoal_p2p.net.streams import reset_stream, write_message
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 
 logger = logging.getLogger(__name__)
-
-_WRITE_SECONDS = 30.0
-"""Deadline for one end to read before its circuit ends, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +110,7 @@ class RelayServer:
     async def _handle(self, stream: INetStream) -> None:
         """Serve one stream; what a peer's bytes raise resets it (see the swarm)."""
         peer_id = from_libp2p_id(stream.muxed_conn.peer_id)
-        with trio.fail_after(ANSWER_SECONDS):
+        with trio.fail_after(REPLY_S):
             message = await read_hop(stream)
         if not self._host.is_connected(peer_id):
             # Said on a connection that is only coming or is over: of no network, it would be free.
@@ -131,7 +130,7 @@ class RelayServer:
         await stream.close()
 
     async def _answer(self, stream: INetStream, message: pb.HopMessage) -> None:
-        with trio.fail_after(ANSWER_SECONDS):
+        with trio.fail_after(REPLY_S):
             await write_message(stream, message)
 
     async def _reserve(self, stream: INetStream, peer_id: PeerId) -> None:
@@ -201,7 +200,7 @@ class RelayServer:
         other: INetStream | None = None
         try:
             try:
-                with trio.fail_after(ANSWER_SECONDS):
+                with trio.fail_after(REPLY_S):
                     other = await self._inner.new_stream(to_libp2p_id(target), [STOP])
                     peer = pb.PeerId(id=to_libp2p_id(source).to_bytes())
                     request = pb.StopMessage(
@@ -237,7 +236,7 @@ class RelayServer:
                     if budget.left < 0:
                         raise _OverLimitError
                     self.bytes_relayed += len(data)
-                    with trio.fail_after(_WRITE_SECONDS):
+                    with trio.fail_after(LONG_DEADLINE_S):
                         await sink.write(data)
             except Exception as error:  # noqa: BLE001 - either end may break it in any way
                 logger.debug("a circuit ends: %r", error)

@@ -19,19 +19,20 @@ from libp2p.custom_types import TProtocol
 from libp2p.host.basic_host import BasicHost
 from libp2p.host.exceptions import HostException
 from libp2p.host.ping import ID as PING_ID
+from libp2p.host.ping import PING_LENGTH
 from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 
+from shoal_base.bounded import PIECE_BYTES
 from shoal_p2p.net.address import from_libp2p_id, to_libp2p_id
 from shoal_p2p.net.layers import source_of
 from shoal_p2p.net.seats import Seat, Seats
-from shoal_p2p.net.streams import PIECE_BYTES, reset_stream
+from shoal_p2p.net.streams import reset_stream
 from shoal_wire.types import PeerId
 
 RequestHandler = Callable[[PeerId, bytes], Awaitable[bytes]]
 CHUNK_BYTES = 16 * PIECE_BYTES
 """Piece in which a message is read and written."""
-PING_BYTES = 32
 _LENGTH = struct.Struct(">I")
 
 
@@ -136,10 +137,10 @@ async def ping(host: BasicHost, peer_id: PeerId) -> float:
     """
     stream = await _open(host, peer_id, PING_ID)
     try:
-        sent_at, sent, heard = trio.current_time(), secrets.token_bytes(PING_BYTES), b""
+        sent_at, sent, heard = trio.current_time(), secrets.token_bytes(PING_LENGTH), b""
         await stream.write(sent)
-        while len(heard) < PING_BYTES:
-            piece = await stream.read(PING_BYTES - len(heard))
+        while len(heard) < PING_LENGTH:
+            piece = await stream.read(PING_LENGTH - len(heard))
             if not piece:
                 raise RequestError(RequestFailure.RESET, f"{peer_id} ended the stream")
             heard += piece

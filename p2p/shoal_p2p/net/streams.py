@@ -17,6 +17,9 @@ from libp2p.network.stream.net_stream import NetStream
 from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 from libp2p.utils.varint import encode_varint_prefixed, read_varint_prefixed_bytes_limited
 
+from shoal_base.bounded import PIECE_BYTES
+from shoal_base.waits import AT_ONCE_S
+
 logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Message)
@@ -27,15 +30,11 @@ Stream = INetStream
 AnyStreamError = BaseLibp2pError
 """Error of py-libp2p where a stream ends or a peer breaks the rules of a layer below."""
 
-PIECE_BYTES = 64 * 1024
-"""Read at once; what a connection may say before other tasks have a turn."""
+SHORT_BYTES = 1024
+"""Longest name of a protocol, and longest request that asks for something there is one of."""
 _MAX_VARINT_BYTES = 5
 FRAMES_A_TURN = 64
 """Taken from what has come, before other tasks have a turn."""
-RESET_DEADLINE_S = 1.0
-ANSWER_SECONDS = 10.0
-"""Deadline for one message of identify's or of a relay's, in seconds. Most of it is the wait for
-the other side's turn."""
 
 
 _GONE = (
@@ -150,7 +149,7 @@ def log_failure(doing: str, peer_id: object, error: Exception) -> None:
 
 async def reset_stream(stream: INetStream | IMuxedStream) -> None:
     """Reset `stream`, whatever its state, within a second."""
-    with trio.move_on_after(RESET_DEADLINE_S) as scope:
+    with trio.move_on_after(AT_ONCE_S) as scope:
         scope.shield = True
         try:
             await stream.reset()

@@ -47,6 +47,7 @@ from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
 from libp2p.transport.exceptions import SecurityUpgradeFailure
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from shoal_base.waits import AT_ONCE_S
 from shoal_p2p.net.address import from_libp2p_id, host_and_port
 from shoal_p2p.net.admission import Admission
 from shoal_p2p.net.announced import AnnouncedAddresses
@@ -60,7 +61,7 @@ from shoal_p2p.net.negotiation import BoundedMultiselect, BoundedMultiselectClie
 from shoal_p2p.net.own_port import Source, is_seen_through_a_router, open_from, source_for
 from shoal_p2p.net.private import ClearStream, KeyedTCP, PrivateStream
 from shoal_p2p.net.refusals import NotListedError, RefusalCounts
-from shoal_p2p.net.streams import RESET_DEADLINE_S, log_failure, reset_stream
+from shoal_p2p.net.streams import log_failure, reset_stream
 from shoal_p2p.net.yamux import KeepaliveSettings, KeepaliveUpgrader, KeepaliveYamux, abort
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class GuardedSwarm(Swarm):
             try:
                 await self._serve_inbound(raw, maddr, host, ticket.settled)
             finally:
-                with trio.move_on_after(RESET_DEADLINE_S) as scope:
+                with trio.move_on_after(AT_ONCE_S) as scope:
                     scope.shield = True
                     await raw.close()
         finally:

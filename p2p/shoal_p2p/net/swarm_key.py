@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from shoal_base.files import create_atomically
+from shoal_base.files import SMALL_FILE_BYTES, create_atomically
 from shoal_settings.schema import Settings
 
 KEY_BYTES = 32
 _HEADER = "/key/swarm/psk/1.0.0/"
 _ENCODING = "/base16/"
-_MAX_FILE_BYTES = 1024
 
 
 class SwarmKeyError(Exception):
@@ -51,8 +50,8 @@ def load_swarm_key(path: Path) -> bytes:
     """Read a key file; blocks. Raises SwarmKeyError, one line that names the file."""
     try:
         with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-        return parse_swarm_key(content[:_MAX_FILE_BYTES].decode("ascii"))
+            content = file.read(SMALL_FILE_BYTES + 1)
+        return parse_swarm_key(content[:SMALL_FILE_BYTES].decode("ascii"))
     except OSError as error:
         raise SwarmKeyError(f"cannot read the swarm key {path}: {error.strerror}") from None
     except UnicodeDecodeError:

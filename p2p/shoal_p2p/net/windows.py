@@ -44,9 +44,11 @@ from libp2p.stream_muxer.yamux.yamux import (
     YamuxStream,
 )
 
+from shoal_base.bounded import PIECE_BYTES
+from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_p2p.net.channel import Channel
 from shoal_p2p.net.frames import FramedYamux
-from shoal_p2p.net.streams import PIECE_BYTES, reset_stream
+from shoal_p2p.net.streams import reset_stream
 
 logger = logging.getLogger(__name__)
 
@@ -56,10 +58,8 @@ MAX_UNREAD_BYTES = 8 * 1024 * 1024
 """Bound of one connection: 32 full windows, where an honest one has some few half full."""
 MAX_UNREAD_OF_ALL_BYTES = 8 * MAX_UNREAD_BYTES
 """Bound of all connections together: eight at their own bound, so that memory stays small."""
-_MAX_BODY_BYTES = MAX_PLAINTEXT_LENGTH - HEADER_SIZE
+MAX_BODY_BYTES = MAX_PLAINTEXT_LENGTH - HEADER_SIZE
 """Body of a frame that is exactly one message of noise."""
-_WINDOW_DEADLINE_S = 5.0
-"""Longest wait of a writer for a peer that reads nothing, in seconds."""
 
 
 class OverrunError(Exception):
@@ -186,7 +186,7 @@ class WindowedStream(YamuxStream):
                 await self._wait_for_room()
             if self.closed or self.send_closed:
                 raise MuxedStreamError("the stream is closed")
-            size = min(self.send_window, _MAX_BODY_BYTES, len(data) - start)
+            size = min(self.send_window, MAX_BODY_BYTES, len(data) - start)
             self.send_window -= size
             header = _header(TYPE_DATA, 0, self.stream_id, size)
             await self.conn._write_frame(header + data[start : start + size])
@@ -198,7 +198,7 @@ class WindowedStream(YamuxStream):
         Raises:
             ConnectionClosedError: the connection is gone.
         """
-        if self.closed or self.send_closed or len(data) > min(self.send_window, _MAX_BODY_BYTES):
+        if self.closed or self.send_closed or len(data) > min(self.send_window, MAX_BODY_BYTES):
             return False
         header = _header(TYPE_DATA, 0, self.stream_id, len(data))
         if not self.conn.write_frame_now(header + data):
@@ -207,11 +207,11 @@ class WindowedStream(YamuxStream):
         return True
 
     async def _wait_for_room(self) -> None:
-        with trio.move_on_after(_WINDOW_DEADLINE_S):
+        with trio.move_on_after(SHORT_DEADLINE_S):
             while self.send_window <= 0 and not self.closed:
                 await self._grown.wait()
             return
-        raise MuxedStreamError(f"no room in the stream's window for {_WINDOW_DEADLINE_S:g} s")
+        raise MuxedStreamError(f"no room in the stream's window for {SHORT_DEADLINE_S:g} s")
 
     def wake_writers(self) -> None:
         """The window has grown, or the stream has ended."""

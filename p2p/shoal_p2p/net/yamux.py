@@ -28,6 +28,7 @@ from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 
 from shoal_base.bounded import MANY
+from shoal_base.waits import AT_ONCE_S, LEAST_PAUSE_S
 from shoal_p2p.fair.buckets import Buckets, PathBuckets, Rate
 from shoal_p2p.net.channel import Channel
 from shoal_p2p.net.circuit import CircuitStream
@@ -40,16 +41,12 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PING_S = 0.2
 """Delay of the first ping, which tells the latency of a new connection."""
-_CLOSE_DEADLINE_S = 2.0
-"""Deadline for a polite goodbye before the socket is closed, in seconds."""
 OF_CONNECTION = Rate(burst=400.0, per_second=100.0)
 """Streams that a connection may open. One costs a frame of some bytes, and whoever serves it a
 millisecond of its loop. Honest peers ask some twenty times a second at most (`fetch.asker`)."""
 OF_SOURCE = Rate(burst=2 * OF_CONNECTION.burst, per_second=2 * OF_CONNECTION.per_second)
 """Shared by all connections from one network, or through one relay, so that another connection does
 not grant another burst."""
-_LEAST_PAUSE_S = 0.001
-"""A debt of almost nothing is waited for again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +92,7 @@ async def close_connection(connection: INetConn, nursery: trio.Nursery) -> None:
         closed.set()
 
     nursery.start_soon(close)
-    with trio.move_on_after(_CLOSE_DEADLINE_S):
+    with trio.move_on_after(AT_ONCE_S):
         await closed.wait()
     if not closed.is_set():
         abort(connection)
@@ -150,7 +147,7 @@ class KeepaliveYamux(WindowedYamux):
             if not self._is_held_back:
                 self._is_held_back = True
                 logger.info("%s opens streams too fast: they are accepted later", self.peer_id)
-            with trio.move_on_after(max(wait_s, _LEAST_PAUSE_S)):
+            with trio.move_on_after(max(wait_s, LEAST_PAUSE_S)):
                 await self.event_shutting_down.wait()
                 return
 

@@ -13,15 +13,13 @@ from collections.abc import Callable
 
 import trio
 
+from shoal_base.waits import LOOK_S
 from shoal_p2p.net.interface import Host
 from shoal_p2p.peers.outside import AGAIN_S, ask_each
 from shoal_p2p.peers.skew import Skew, skew_of
 from shoal_p2p.peers.witnesses import witnesses
 
 log = logging.getLogger(__name__)
-
-_NOBODY_SECONDS = 10.0
-"""Pause before the first look, and while nobody answers: the first peers are connected by then."""
 
 
 class ClockWatch:
@@ -35,14 +33,14 @@ class ClockWatch:
 
     async def run(self) -> None:
         """Watch for ever."""
-        await trio.sleep(_NOBODY_SECONDS)
+        await trio.sleep(LOOK_S)  # the first peers are connected by then
         while True:
             asked = witnesses(self._host.connections(), self._rng)
             answers = await ask_each(self._host, asked, wall_ms=self._wall_ms)
             skew = skew_of([seen.clock_ahead_ms for seen in answers])
             if skew is not None:
                 self._say(skew)
-            await trio.sleep(_NOBODY_SECONDS if skew is None else AGAIN_S)
+            await trio.sleep(LOOK_S if skew is None else AGAIN_S)
 
     def _say(self, skew: Skew) -> None:
         if skew.is_wrong:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_base.waits import REPLY_S
 from shoal_ipc.answers.peer import Target
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.host import DialError
@@ -32,6 +32,7 @@ from shoal_p2p.net.interface import Host
 from shoal_p2p.peers.asking import PeerAsking
 from shoal_p2p.peers.hearsay import Hearsay, Speaker
 from shoal_p2p.peers.news import BarNews, BootstrapNews
+from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.peers.peer_book import PeerBook
 from shoal_p2p.peers.targets import (
     DialTarget,
@@ -61,8 +62,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_SAID_S = 20.0
-"""Most have said by then of which swarm they are; others are looked at less often."""
+_SAID_S = 2 * REPLY_S
+"""Most have said by then who they are, and of which swarm; others are looked at less often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ class Discovery:
         settings: DiscoverySettings | None = None,
         preferences: Preferences | None = None,
         rng: random.Random | None = None,
-        wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        wall_ms: Callable[[], int] = wall_ms,
     ) -> None:
         """`file` keeps peers across restarts; `fetch_peers` asks a connected one whom it knows."""
         self._settings = settings or DiscoverySettings()

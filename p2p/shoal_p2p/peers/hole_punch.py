@@ -4,7 +4,7 @@
                                      │ not
                                      ▼
                   agree on a moment (`net.dcutr`), both dial ─▶ the same, or again: 3 times,
-                                                                    then not for 15 minutes
+                                                                    then not for ten minutes
 
 What the other side says of its addresses is hearsay: only of networks it may tell of, and each
 dial is taken from the same few that hearsay has (`shoal_p2p.peers.hearsay`).
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.waits import LOOK_S, POLL_S, REPLY_S, RETRY_S, SHORT_DEADLINE_S
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.dcutr import DCUTR, MAX_TOLD, Agreed, answer, propose
@@ -30,7 +31,7 @@ from shoal_p2p.net.refusals import KnockFailedError
 from shoal_p2p.net.streams import Stream, reset_stream
 from shoal_p2p.peers.doors import Sighting, doors_of, has_many_doors
 from shoal_p2p.peers.hearsay import Hearsay
-from shoal_p2p.peers.outside import tcp_ports
+from shoal_p2p.peers.outside import AGAIN_S, tcp_ports
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -42,20 +43,6 @@ _PAUSES_S = (1.0, 3.0)
 """Pauses between two tries."""
 TRIES = len(_PAUSES_S) + 1
 """Tries per circuit, as DCUtR's specification has it."""
-_REST_S = 900.0
-"""Pause after the last try: networks change."""
-_LOST_S = 10.0
-"""Pause after a circuit that ended meanwhile."""
-_POLL_S = 1.0
-_IDLE_S = 15.0
-"""Pause while there is no circuit and nobody connects. A circuit may be what is left of two
-connections, of which nobody tells."""
-_LOOK_S = 0.05
-"""Interval between two looks for a direct connection that came by any way, in seconds."""
-_TALK_S = 8.0
-"""Deadline of one talk, in seconds."""
-_WINDOW_S = 5.0
-"""Deadline for the dials of one try, in seconds."""
 _KNOCKS_S = (0.1, 0.3, 0.8)
 """Pauses between dials where a router refuses and does not just drop."""
 
@@ -113,9 +100,10 @@ class HolePunch:
                     self._leading.add(peer_id)
                     nursery.start_soon(self._lead, peer_id)
                 if circuits:
-                    await trio.sleep(_POLL_S)
+                    await trio.sleep(RETRY_S)
                     continue
-                with trio.move_on_after(_IDLE_S):
+                # Also while nobody comes: a circuit may be what is left of two connections.
+                with trio.move_on_after(LOOK_S):
                     await self._come.wait()
                 self._come = trio.Event()
 
@@ -125,7 +113,7 @@ class HolePunch:
             c.peer_id
             for c in circuits
             # A poll's time is enough for both to have told each other who they are.
-            if c.opened_s >= _POLL_S
+            if c.opened_s >= RETRY_S
             and c.peer_id not in self._leading
             and self._rests_until.get(c.peer_id, 0.0) <= now
         ]
@@ -135,7 +123,7 @@ class HolePunch:
 
     async def _lead(self, peer_id: PeerId) -> None:
         started = trio.current_time()
-        self._rests_until[peer_id] = started + _REST_S
+        self._rests_until[peer_id] = started + AGAIN_S
         try:
             for number in range(TRIES):
                 if number:
@@ -146,12 +134,12 @@ class HolePunch:
             self._leading.discard(peer_id)
         if not self._is_relayed(peer_id):
             if not self._note_direct(peer_id, started):
-                self._rests_until[peer_id] = trio.current_time() + _LOST_S
+                self._rests_until[peer_id] = trio.current_time() + LOOK_S
             return
         self._ended[peer_id] = False
         hint = ", this node's router shows each another port" * self.has_many_doors
         said = "%s stays behind its relay: not reached directly in %d tries%s; next in %.0f min"
-        logger.info(said, peer_id, TRIES, hint, _REST_S / 60)
+        logger.info(said, peer_id, TRIES, hint, AGAIN_S / 60)
 
     async def _try(self, peer_id: PeerId, number: int) -> bool:
         try:
@@ -166,7 +154,7 @@ class HolePunch:
         return not self._is_relayed(peer_id)
 
     async def _talk(self, peer_id: PeerId) -> Agreed:
-        with trio.fail_after(_TALK_S):
+        with trio.fail_after(REPLY_S):
             stream = await self._host.open_stream(peer_id, DCUTR)
             try:
                 agreed = await propose(stream, self._doors())
@@ -187,7 +175,7 @@ class HolePunch:
         self._following.add(peer_id)
         started = trio.current_time()
         try:
-            with trio.fail_after(_TALK_S):
+            with trio.fail_after(REPLY_S):
                 agreed = await answer(stream, self._doors())
             await self._knock_at(peer_id, agreed.addresses, as_client=True)
         finally:
@@ -205,14 +193,14 @@ class HolePunch:
         told = [a for a in addresses if not is_circuit(a) and speaker.may_tell(a)][:MAX_TOLD]
         if not told:
             return
-        with trio.move_on_after(_WINDOW_S):
+        with trio.move_on_after(SHORT_DEADLINE_S):
             async with trio.open_nursery() as nursery:
                 for address in told:
                     nursery.start_soon(
                         partial(self._knock, address, peer_id, speaker.source, as_client=as_client)
                     )
                 while self._is_relayed(peer_id):  # noqa: ASYNC110 - it comes in by any way
-                    await trio.sleep(_LOOK_S)
+                    await trio.sleep(POLL_S)
                 nursery.cancel_scope.cancel()
 
     async def _knock(self, address: str, peer_id: PeerId, source: str, *, as_client: bool) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import trio
 
 from shoal_base.visible import visible_name
+from shoal_base.waits import AT_ONCE_S, POLL_S, RETRY_S
 from shoal_p2p.data_dir import load_manifest, save_manifest
 from shoal_p2p.disk import Refused, say_refused
 from shoal_p2p.net.address import parse_peer_address
@@ -31,11 +32,6 @@ from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
 from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
-
-_POLL_SECONDS = 0.1
-_KEPT_WAIT_SECONDS = 0.5
-"""Wait for a bootstrap's manifest at a start with an own one, in seconds."""
-_WATCH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +136,7 @@ class ManifestSource:
         return FoundManifest(manifest=await self._adopt(await self._ask()), confirmed=True)
 
     async def _asked_in_time(self, saved: Manifest | None) -> Manifest | None:
-        wait_s = self._wait_s if saved is None else min(self._wait_s, _KEPT_WAIT_SECONDS)
+        wait_s = self._wait_s if saved is None else min(self._wait_s, AT_ONCE_S)
         with trio.move_on_after(wait_s):
             try:
                 return await self._ask()
@@ -191,7 +187,7 @@ class ManifestSource:
         Raises:
             ManifestError: every bootstrap is of another swarm than the one wanted.
         """
-        pause = _POLL_SECONDS
+        pause = POLL_S
         while True:
             connected = self._host.connected_peers()
             for peer_id in self._bootstraps:
@@ -205,7 +201,7 @@ class ManifestSource:
             if self._strangers.keys() >= set(self._bootstraps):
                 raise ManifestError(self._other_swarm())
             await trio.sleep(pause)
-            pause = min(_WATCH_SECONDS, pause * 1.2)
+            pause = min(RETRY_S, pause * 1.2)
 
     def _other_swarm(self) -> str:
         peer_id, swarm = next(iter(self._strangers.items()))

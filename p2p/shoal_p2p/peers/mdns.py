@@ -22,6 +22,8 @@ import trio
 import zeroconf
 from zeroconf.asyncio import AsyncServiceInfo
 
+from shoal_base.bounded import FEW
+from shoal_base.waits import AT_ONCE_S
 from shoal_p2p.net.address import dialable, host_and_port, parse_peer_id
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
@@ -34,9 +36,7 @@ logger = logging.getLogger(__name__)
 
 SERVICE_TYPE = "_shoal._tcp.local."
 SWARM_CHARS = 16
-_MAX_PENDING = 64
-"""Finds that wait for the node; mDNS repeats those that are dropped."""
-_LOOKUP_MS = 2000
+_LOOKUP_MS = int(1000 * AT_ONCE_S)
 _MAX_ASKED = 16
 """Names that are asked about at once."""
 
@@ -72,7 +72,7 @@ class Mdns:
         Started at once; being announced takes zeroconf two seconds more (see `running`).
         """
         task_status.started()
-        sender, finds = trio.open_memory_channel[PeerAddresses](_MAX_PENDING)
+        sender, finds = trio.open_memory_channel[PeerAddresses](FEW)
         token = trio.lowlevel.current_trio_token()
 
         def report(peer: PeerAddresses) -> None:

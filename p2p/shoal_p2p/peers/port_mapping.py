@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_base.waits import HOUR_S, MINUTE_S, SHORT_DEADLINE_S
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.homes import LOOPBACK, home_of
@@ -34,15 +35,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MISSING = "pip install 'shoal[reach]'"
-LEASE_S = 3600.0
-"""Lease of a forwarded port, in seconds. After a crash the router forgets the port within it."""
 _ROUTER_S = ANSWER_S + 1.0
 """Deadline of one question to all that may answer as a router, in seconds."""
-_FORGET_S = 5.0
-"""Longest wait for the router at the node's end, in seconds: UPnP takes two to find it."""
 _TRY_S = DIAL_PAUSE_S + 2.0
 """Pause between two looks from outside."""
-_MAX_TRIES = 10
+_MAX_TRIES = int(2 * MINUTE_S / _TRY_S)
 """Looks from outside after one answer of the router: two minutes, in which peers connect."""
 
 
@@ -120,14 +117,14 @@ class PortMapping:
         return next(iter(tcp_ports(behind)), None)
 
     def _next_s(self) -> float:
-        lasts_s = LEASE_S if self.forwarded is None else self.forwarded.lease_s
+        lasts_s = HOUR_S if self.forwarded is None else self.forwarded.lease_s
         return min(AGAIN_S, lasts_s / 2)
 
     async def _ask(self, port: int) -> None:
         found: Forwarded | None = None
         try:
             with trio.fail_after(_ROUTER_S):
-                found = await self._router.forward(port, LEASE_S)
+                found = await self._router.forward(port, HOUR_S)
             self.error = ""
         except (RouterError, trio.TooSlowError) as error:
             self.error = str(error) or f"no answer in {_ROUTER_S:g} s"
@@ -178,7 +175,7 @@ class PortMapping:
         if self.forwarded is None:
             return
         self._become(MappingState.NONE)
-        with trio.move_on_after(_FORGET_S) as scope:
+        with trio.move_on_after(SHORT_DEADLINE_S) as scope:
             scope.shield = True
             try:
                 await self._router.forget()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_base.waits import HOUR_S, MINUTE_S, REPLY_S, RETRY_S
 from shoal_p2p.net.address import is_circuit
 from shoal_p2p.net.circuit import (
     CIRCUIT,
@@ -29,9 +30,10 @@ from shoal_p2p.net.circuit import (
 )
 from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.host import Direction, Libp2pHost
-from shoal_p2p.net.streams import ANSWER_SECONDS, Stream
+from shoal_p2p.net.streams import Stream
 from shoal_p2p.peers.outside import AGAIN_S, Outside, ask_each, tcp_ports
 from shoal_p2p.peers.witnesses import MOST_ASKED, most_say_so, outsiders, witnesses
+from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -41,11 +43,7 @@ logger = logging.getLogger(__name__)
 
 MAX_RELAYS = 2
 """Places that a hidden node holds: one relay may go at any time."""
-_POLL_SECONDS = 1.0
-"""Interval at which a hidden node looks for a relay, in seconds."""
-_REFUSED_SECONDS = 60.0
-"""Seconds for which a peer that gave no place is not asked for one again."""
-_MAX_ADDRESSES = 3
+_MAX_ADDRESSES = MAX_ADDRS_PER_PEER // MAX_RELAYS
 """Addresses through one relay that are told to others."""
 
 
@@ -131,8 +129,8 @@ class RelayClient:
 
     def _pause_s(self) -> float:
         if self._use is RelayUse.ON or self.reachable is False:
-            return _POLL_SECONDS
-        return max(_POLL_SECONDS, self._ask_at - trio.current_time())
+            return RETRY_S
+        return max(RETRY_S, self._ask_at - trio.current_time())
 
     # Reachable?
 
@@ -181,14 +179,14 @@ class RelayClient:
 
     async def _reserve(self, peer_id: PeerId) -> None:
         try:
-            with trio.fail_after(ANSWER_SECONDS):
+            with trio.fail_after(REPLY_S):
                 stream = await self._host.open_stream(peer_id, HOP)
                 place = await reserve(stream, peer_id)
         except Exception as error:  # noqa: BLE001 - not a relay, or gone, or talking nonsense
             logger.debug("no reservation at %s: %r", peer_id, error)
             self._forget(peer_id)
             return
-        seconds = max(30.0, min(3600.0, place.seconds))
+        seconds = max(MINUTE_S, min(HOUR_S, place.seconds))
         first = peer_id not in self._reservations
         self._reservations[peer_id] = Reservation(
             renew_at=trio.current_time() + seconds / 2,
@@ -209,7 +207,7 @@ class RelayClient:
         return tuple(f"{address}/p2p/{relay}{CIRCUIT}" for address in at)[:_MAX_ADDRESSES]
 
     def _forget(self, peer_id: PeerId) -> None:
-        self._not_before[peer_id] = trio.current_time() + _REFUSED_SECONDS
+        self._not_before[peer_id] = trio.current_time() + MINUTE_S
         if self._reservations.pop(peer_id, None):
             self._announce()
 

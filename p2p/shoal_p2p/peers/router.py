@@ -21,12 +21,11 @@ from typing import Any, Final
 import trio
 
 from shoal_base.children import environment, python
+from shoal_base.waits import AT_ONCE_S
 from shoal_p2p.peers.upnp import Forwarded, RouterError
 
 MAX_ANSWER_BYTES: Final = 1 << 12
 """The child's one line has some hundred bytes."""
-_END_S: Final = 1.0
-"""Longest wait for a killed child, in seconds: a kernel that is busy with it may take longer."""
 
 
 def can_ask() -> bool:
@@ -109,7 +108,7 @@ class Router:
         finally:
             with suppress(ProcessLookupError):
                 child.kill()
-            with trio.move_on_after(_END_S) as scope:
+            with trio.move_on_after(AT_ONCE_S) as scope:
                 scope.shield = True
                 await child.wait()
                 await child.stdout.aclose()

@@ -10,9 +10,12 @@ from functools import lru_cache
 
 import trio
 
+from shoal_base.bounded import REMEMBERED
+from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_p2p.net.address import parse_peer_address
 from shoal_p2p.net.host import RequestError
 from shoal_p2p.net.interface import Host
+from shoal_p2p.net.streams import SHORT_BYTES
 from shoal_p2p.peers.peer_book import PeerBook
 from shoal_p2p.shards.directory import ShardDirectory
 from shoal_wire.errors import RemoteError
@@ -37,14 +40,9 @@ from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
 
-_MAX_REQUEST_BYTES = 1024
-_KEPT_PEERS = 512
-"""Peer list entries that are cached, since lists repeat the same peers. None is over nine kilobytes
-(`decode_peer_list`), most have 150 bytes."""
 _MAX_RELAYED = 2
 _MAX_DIRECT = MAX_ADDRS_PER_PEER - _MAX_RELAYED
 """Addresses of a peer told to others, direct and through this node as a relay."""
-_TIMEOUT_SECONDS = 5.0
 
 
 OnSent = Callable[[PeerId, bytes], None]
@@ -59,7 +57,7 @@ def serve_manifest(
         return manifest.raw
 
     host.set_request_handler(
-        MANIFEST_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES, on_sent=on_sent
+        MANIFEST_PROTOCOL, answer, max_request_bytes=SHORT_BYTES, on_sent=on_sent
     )
 
 
@@ -93,9 +91,7 @@ def serve_peers(
         known = [peer for peer in others if peer.peer_id not in first]
         return encode_peer_list([*on_shards, *known])
 
-    host.set_request_handler(
-        PEERS_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES, on_sent=on_sent
-    )
+    host.set_request_handler(PEERS_PROTOCOL, answer, max_request_bytes=SHORT_BYTES, on_sent=on_sent)
 
 
 def serve_full(host: Host, told: Callable[[PeerId], None]) -> None:
@@ -106,7 +102,7 @@ def serve_full(host: Host, told: Callable[[PeerId], None]) -> None:
         told(peer_id)
         return b""
 
-    host.set_request_handler(FULL_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
+    host.set_request_handler(FULL_PROTOCOL, answer, max_request_bytes=SHORT_BYTES)
 
 
 async def fetch_manifest(host: Host, peer_id: PeerId) -> Manifest:
@@ -121,7 +117,7 @@ async def fetch_manifest(host: Host, peer_id: PeerId) -> Manifest:
         MANIFEST_PROTOCOL,
         b"",
         max_response_bytes=MAX_MANIFEST_BYTES,
-        timeout=_TIMEOUT_SECONDS,
+        timeout=SHORT_DEADLINE_S,
     )
     return decode_manifest(raw)
 
@@ -139,7 +135,7 @@ async def fetch_peers(
             PEERS_PROTOCOL,
             encode_peer_query(shards),
             max_response_bytes=MAX_PEER_LIST_BYTES,
-            timeout=_TIMEOUT_SECONDS,
+            timeout=SHORT_DEADLINE_S,
         )
         return [_canonical(peer) for peer in decode_peer_list(raw)]
     except (RequestError, RemoteError, ValueError) as error:
@@ -147,7 +143,7 @@ async def fetch_peers(
         return []
 
 
-@lru_cache(maxsize=_KEPT_PEERS)
+@lru_cache(maxsize=REMEMBERED)
 def _canonical(peer: PeerAddresses) -> PeerAddresses:
     full = (f"{address}/p2p/{peer.peer_id}" for address in peer.addresses)
     return replace(peer, addresses=tuple(parse_peer_address(text).transport for text in full))
@@ -182,6 +178,6 @@ def _known_peers(
     return list(known.values())
 
 
-@lru_cache(maxsize=_KEPT_PEERS)
+@lru_cache(maxsize=REMEMBERED)
 def _told(peer_id: PeerId, addresses: tuple[str, ...]) -> PeerAddresses:
     return PeerAddresses(peer_id=peer_id, addresses=addresses)

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Collection
 from dataclasses import dataclass
 
-_ENOUGH_TO_TELL = 3
-"""Peers from which on the median says whose clock is wrong."""
+ENOUGH_VOICES = 3
+"""Peers, or networks, from which on a liar among them is outvoted."""
 SKEW_WARN_MS = 5_000
 """Skew up to which nothing is said, in milliseconds: answers are on their way for a while."""
 
@@ -34,7 +34,7 @@ class Skew:
 
     def advice(self) -> str:
         """Return what to do. Of two clocks that differ, either may be the wrong one."""
-        if self.num_peers < _ENOUGH_TO_TELL:
+        if self.num_peers < ENOUGH_VOICES:
             return "one of them is wrong: compare this machine's with NTP"
         return "set it (NTP)"
 

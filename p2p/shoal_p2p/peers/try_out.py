@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from shoal_base.waits import LONG_DEADLINE_S
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import PRESETS
 from shoal_tasks.spec import FamilySpec
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 _SEEDS = (1, 2, 3)
 """Seeds of the questions that are tried: a search may end at one and not at the next."""
-_PATIENCE_SECONDS = 30.0
-"""Deadline of one family's questions (a guess)."""
 
 
 class TaskMaker(Protocol):
@@ -57,7 +56,7 @@ async def try_families(
     """
     for family in families:
         if not _is_known(family):
-            await _try(family, make_worker([family], _PATIENCE_SECONDS))
+            await _try(family, make_worker([family], LONG_DEADLINE_S))
 
 
 async def _try(family: FamilySpec, worker: TaskMaker) -> None:

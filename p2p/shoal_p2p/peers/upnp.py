@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from shoal_base.bounded import LINE_CHARS
 from shoal_base.lines import say_json
 
 MEMORY_BYTES: Final = 128 << 20
@@ -34,7 +35,6 @@ _MAX_TRIES = 4
 """Other ports that are tried where the first is taken."""
 _TAKEN = "conflict"
 _FOR_EVER_ONLY = "permanent"
-_MAX_ERROR_CHARS = 200
 
 
 class RouterError(Exception):
@@ -133,7 +133,7 @@ def _ask(question: Callable[[], Any]) -> Any:
         return question()
     except Exception as error:  # noqa: BLE001 - as below
         # The library raises bare `Exception` with the router's own words.
-        said = " ".join(str(error).split())[:_MAX_ERROR_CHARS]
+        said = " ".join(str(error).split())[:LINE_CHARS]
         raise RouterError(said or repr(error)) from None
 
 

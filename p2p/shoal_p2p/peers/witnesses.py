@@ -14,12 +14,11 @@ from collections.abc import Iterable, Mapping
 from shoal_p2p.net.address import host_and_port
 from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.homes import home_of
+from shoal_p2p.peers.skew import ENOUGH_VOICES
 from shoal_wire.types import PeerId
 
 MOST_ASKED = 5
 """Peers asked each time: one liar has no majority."""
-ENOUGH_NETWORKS = 3
-"""Networks from which on liars in one are outvoted."""
 
 
 def witnesses(
@@ -34,7 +33,7 @@ def witnesses(
     for peers in networks:
         rng.shuffle(peers)
     rng.shuffle(networks)
-    turns = 1 if len(networks) >= ENOUGH_NETWORKS else most
+    turns = 1 if len(networks) >= ENOUGH_VOICES else most
     found = [peers[turn] for turn in range(turns) for peers in networks if turn < len(peers)]
     return found[:most]
 

@@ -12,7 +12,7 @@ import trio.testing
 from shoal_base.bounded import FEW
 from shoal_p2p.ipc import dialogues
 from shoal_p2p.ipc.dialogues import Dialogues
-from shoal_p2p.parts import wall_ms
+from shoal_p2p.peers.outside import wall_ms
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN
 from shoal_tasks.spec import FamilySpec

@@ -19,7 +19,7 @@ from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.views import MOVED
 from shoal_ipc.client import NodeRefused
-from shoal_p2p.parts import wall_ms
+from shoal_p2p.peers.outside import wall_ms
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_wire.types import RolloutGroup
 from shoal_wire.verdict import Reason, verdict

@@ -16,11 +16,11 @@ from libp2p.protocol_muxer.exceptions import MultiselectClientError, Multiselect
 from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
 
 from shoal_p2p.net.negotiation import (
-    MAX_LINE_BYTES,
     MAX_LINES,
     BoundedMultiselect,
     BoundedMultiselectClient,
 )
+from shoal_p2p.net.streams import SHORT_BYTES
 from tests.p2p.net.test_receive_windows import open_attack
 from tests.support.network import port_of
 from tests.support.nodes import open_test_host, until
@@ -103,7 +103,7 @@ def test_whatever_is_said_ends_in_an_agreement_or_an_error_of_its_own(
             said = _Said(GREETING * greets + words, again=words)
             with suppress(error, IOException):
                 await side(said)
-            assert said.taken <= MAX_LINES * (MAX_LINE_BYTES + 10)
+            assert said.taken <= MAX_LINES * (SHORT_BYTES + 10)
 
     trio.run(talk)
 

@@ -304,8 +304,8 @@ async def test_two_relayed_hosts_become_direct_and_let_the_circuit_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     key = b"k" * 32
-    monkeypatch.setattr(hole_punch, "_POLL_S", 0.05)
-    monkeypatch.setattr("shoal_p2p.net.host._CIRCUIT_GRACE_S", 0.1)
+    monkeypatch.setattr(hole_punch, "RETRY_S", 0.05)
+    monkeypatch.setattr("shoal_p2p.net.host.SHORT_DEADLINE_S", 0.1)
     async with (
         open_relay_host(key=key) as (relay, server),
         open_hidden(relay, key=key) as one,

@@ -30,8 +30,8 @@ THEIRS = make.swarm("theirs")
 
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
-    monkeypatch.setattr(module, "_WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(module, "POLL_S", 0.01)
+    monkeypatch.setattr(module, "RETRY_S", 0.02)
 
 
 def future_manifest() -> Manifest:

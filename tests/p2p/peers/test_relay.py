@@ -42,7 +42,7 @@ ECHO = "/test/echo/1"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_client, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(relay_client, "RETRY_S", 0.02)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from shoal_p2p.intake.validation import Source
 from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.node import Node
-from shoal_p2p.parts import wall_ms
+from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.shards.keeper import ShardTraffic
 from shoal_wire.shard_tree import first_of
 from shoal_wire.types import PeerId

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.__main__ import main
 from shoal.layout import local_time
-from shoal_p2p.parts import wall_ms
+from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
 from tests.shoal.view.node_answers import FRIEND, outcome
 from tests.support.peers import INSTANT

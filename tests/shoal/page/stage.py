@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from shoal_p2p.parts import wall_ms
+from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
 from shoal_tasks.families import TRAIN_SEED_MIN, coordinates

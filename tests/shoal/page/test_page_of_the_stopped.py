@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.layout import local_time
-from shoal_p2p.parts import wall_ms
+from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
 from shoal_wire.types import PeerId

@@ -27,7 +27,7 @@ from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
 from shoal_lab.simulation.parts import simulated_parts
 from shoal_p2p.parts import Parts, Worker
-from shoal_p2p.parts import wall_ms as real_wall_ms
+from shoal_p2p.peers.outside import wall_ms as real_wall_ms
 from shoal_tasks.spec import FamilySpec
 from tests.support.doubles.identities import fresh_identity
 from tests.support.doubles.worker import InstantWorker

@@ -13,7 +13,7 @@ from pathlib import Path
 import trio
 
 from shoal_lab.simulation.parts import UnflushedStore, at_once
-from shoal_p2p.parts import wall_ms as real_wall_ms
+from shoal_p2p.peers.outside import wall_ms as real_wall_ms
 from shoal_p2p.store.store import Store
 from shoal_p2p.store.types import StoreError, StoreFault, StoreLimits
 from shoal_wire.types import PeerId
