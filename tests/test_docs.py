@@ -207,12 +207,18 @@ def test_the_plans_bounds_and_deadlines_are_those_of_the_code() -> None:
         for name, value in re.findall(r"`(\w+)` = ([\d.]+)", values):
             found = re.search(rf"^\s*{name}\b[^=\n]*= ([\w. *<]+?),?(?:  #.*)?$", source, re.M)
             assert found is not None, f"{name} is not in {path}"
-            assert _number(found[1]) == float(value), f"{name} of {path} is {found[1]}"
+            assert _number(found[1], source) == float(value), f"{name} of {path} is {found[1]}"
 
 
-def _number(text: str) -> float:
-    """Return what a product of numbers is."""
-    return math.prod(float(factor.replace("_", "")) for factor in text.split("*"))
+def _number(text: str, source: str) -> float:
+    """Return what a product of numbers, and of constants of the same file, is."""
+    factors = map(str.strip, text.split("*"))
+    return math.prod(
+        _number(re.findall(rf"^{factor} = (.+)$", source, re.M)[0], source)
+        if factor.isidentifier()
+        else float(factor.replace("_", ""))
+        for factor in factors
+    )
 
 
 @pytest.mark.parametrize("top", ["shoal_p2p", "shoal_policy", "shoal"])

@@ -11,6 +11,7 @@ from typing import TypeVar
 import trio
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.waits import POLL_S, REPLY_S
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate
 from shoal_p2p.fetch.server import ServeLimits
 from shoal_p2p.fetch.stats import FetchStats
@@ -33,10 +34,7 @@ from shoal_wire.verdict import Reason, verdict
 
 A = TypeVar("A", Listing, Envelopes, Chunk)
 
-ANSWER_SECONDS = 10.0
-"""Deadline for a whole exchange: 1 MiB at 100 KiB a second."""
 
-_LEAST_BUSY_SECONDS = 0.1
 _UNDER = 7 / 8
 """Part of what peers serve for nothing (`ServeLimits`) that one is asked for, so that our requests,
 whoever causes them, are never a flood there."""
@@ -47,7 +45,6 @@ _SHUN_SECONDS = {
     RequestFailure.OVERSIZE: 300.0,
     RequestFailure.NOT_CONNECTED: 0.0,
 }
-_OFFENCE_SECONDS = 300.0
 
 
 def _under(quota: Rate) -> Rate:
@@ -71,7 +68,7 @@ class RolloutAsker:
         host: Host,
         report: Report,
         stats: FetchStats,
-        answer_seconds: float = ANSWER_SECONDS,
+        answer_seconds: float = REPLY_S,
     ) -> None:
         self._host = host
         self._report = report
@@ -133,7 +130,7 @@ class RolloutAsker:
         if isinstance(answer, Refusal):
             if answer.reason is BatchRefusalReason.BUSY:
                 # A peer that asks again sooner is taken for a flood.
-                seconds = max(_LEAST_BUSY_SECONDS, answer.retry_after_ms / 1000)
+                seconds = max(POLL_S, answer.retry_after_ms / 1000)
                 self._busy[peer_id] = trio.current_time() + seconds
             raise self._failed(answer.reason.value)
         if not isinstance(answer, kind):
@@ -144,7 +141,7 @@ class RolloutAsker:
     def offend(self, peer_id: PeerId, reason: Reason) -> None:
         """Note that a peer answered with something that no honest software sends."""
         self._report(peer_id, peer_id, verdict(reason))
-        self._shun(peer_id, _OFFENCE_SECONDS)
+        self._shun(peer_id, _SHUN_SECONDS[RequestFailure.OVERSIZE])
 
     def _failed(self, cause: str) -> NoAnswerError:
         self._stats.failures[cause] += 1

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.waits import MINUTE_S
 from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.fetch.asker import NoAnswerError
 from shoal_p2p.fetch.batches import BatchFetch
@@ -32,10 +33,6 @@ from shoal_wire.verdict import Reason
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
-
-
-_OVERLAP_SECONDS = 60
-"""Asked for again: the one who answered last time may have been the one who missed something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,8 +221,9 @@ class Backfill:
         limit = self._manifest.rules.max_age_seconds
         if full:
             return limit
+        # A minute again: who answered last time may have been the one who missed something.
         since = min(self._heard_at, self._left_at.get(peer_id, math.inf))
-        return min(limit, math.ceil(trio.current_time() - since) + _OVERLAP_SECONDS)
+        return min(limit, math.ceil(trio.current_time() - since + MINUTE_S))
 
     def _keeps_to(self, query: RecentQuery, refs: Sequence[BatchRef]) -> bool:
         return (

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_base.waits import REPLY_S
 from shoal_ipc.answers.node import Fetch
-from shoal_p2p.fetch.asker import ANSWER_SECONDS
 from shoal_p2p.fetch.backfill import Backfill, BackfillSettings
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.chase import ChaseLimits
@@ -53,7 +53,7 @@ class ExchangeSettings:
     gaps: GapLimits = field(default_factory=GapLimits)
     chase: ChaseLimits = field(default_factory=ChaseLimits)
     backfill: BackfillSettings = field(default_factory=BackfillSettings)
-    answer_seconds: float = ANSWER_SECONDS
+    answer_seconds: float = REPLY_S
     streams: RequestLimits = SERVE_LIMITS
 
 

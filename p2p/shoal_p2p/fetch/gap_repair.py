@@ -3,6 +3,7 @@ predecessors and that never came (see `gaps`)."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_base.bounded import FEW
+from shoal_base.waits import POLL_S
 from shoal_p2p.fetch.asker import NoAnswerError
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.chase import ChaseLimits, ChaseRights
 from shoal_p2p.fetch.gaps import Gap, GapLimits, GapTracker
 from shoal_p2p.fetch.means import FetchMeans
 from shoal_p2p.fetch.stats import FetchStats
-from shoal_p2p.fetch.twins import MAX_LISTED
 from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.intake.validation import Source
@@ -31,8 +33,6 @@ _MAX_ASKED = 3
 """Peers asked in one try, the publisher among them; one less for who is not proven."""
 _MAX_AT_ONCE = 4
 _MAX_STRANGERS_AT_ONCE = _MAX_AT_ONCE // 2
-_LOOK_SECONDS = 0.25
-"""Pause before a gap is taken up that came while all workers were busy, in seconds."""
 _JITTER_SECONDS = 0.5
 
 
@@ -91,7 +91,7 @@ class GapWatch:
     async def until_due(self) -> None:
         """Wait until a gap is opened, or one that is open is to be asked for."""
         next_due = self.gaps.next_due()
-        with trio.move_on_at(trio.current_time() + 3600 if next_due is None else next_due):
+        with trio.move_on_at(math.inf if next_due is None else next_due):
             await self._opened.wait()
         self._opened = trio.Event()
 
@@ -127,7 +127,7 @@ class GapRepair:
                 if all(taken):
                     await self._watch.until_due()
                     continue
-                with trio.move_on_after(_LOOK_SECONDS):
+                with trio.move_on_after(POLL_S):
                     await self._freed.wait()
 
     def _take_up(self, gap: Gap, nursery: trio.Nursery) -> bool:
@@ -178,16 +178,14 @@ class GapRepair:
     async def _ask(self, peer_id: PeerId, gap: Gap) -> bool | None:
         """Fetch what a peer has of the publisher; return whether the gap is closed, or will be;
         None without an answer."""
-        query = SinceQuery(
-            publisher=gap.publisher, after_sequence=gap.after, max_batches=MAX_LISTED
-        )
+        query = SinceQuery(publisher=gap.publisher, after_sequence=gap.after, max_batches=FEW)
         try:
             listing = await self._asker.ask(peer_id, query, Listing)
             good = all(
                 ref.publisher == gap.publisher and ref.sequence > gap.after
                 for ref in listing.batches
             )
-            if not good or len(listing.batches) > MAX_LISTED:
+            if not good or len(listing.batches) > FEW:
                 self._asker.offend(peer_id, Reason.MALFORMED_ANSWER)
                 return False
             await self._fetch.fetch_listed(peer_id, listing.batches, Source.GAP)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import math
 
+from shoal_base.bounded import FEW
 from shoal_p2p.fetch.asker import RolloutAsker
 from shoal_p2p.store.store import Store
 from shoal_wire.codec import PayloadError, decode_batch
@@ -23,9 +24,6 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
 
 log = logging.getLogger(__name__)
-
-MAX_LISTED = 64
-"""Batches of one publisher that a peer is asked to list."""
 
 
 class TwinWatch:
@@ -49,10 +47,10 @@ class TwinWatch:
             return
         forgotten, latest = await self._own.own_numbers()
         after = latest if self._asked else forgotten
-        query = SinceQuery(publisher=self._me, after_sequence=after, max_batches=MAX_LISTED)
+        query = SinceQuery(publisher=self._me, after_sequence=after, max_batches=FEW)
         listing = await self._asker.ask(peer_id, query, Listing)
         self._asked = True
-        for ref in listing.batches[:MAX_LISTED]:
+        for ref in listing.batches[:FEW]:
             if ref.num_bytes <= WHOLE_MESSAGE_BYTES and not await self._own.is_own(ref.batch_id):
                 # A listing is not signed: only the batch itself is proof. One will do.
                 await self._prove(peer_id, ref, forgotten)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import MANY, BoundedDict
 from shoal_p2p.gossip.interface import OVERLOAD
 from shoal_p2p.standing.scoring import is_mild, is_seen_by_forwarder
 from shoal_wire.types import PeerId
@@ -26,7 +26,7 @@ SECOND_MESSAGE = 5.0
 """A batch under another number of pubsub. A publisher that comes back after a power cut sends
 again, at its pace, what it does not know to be sent: that stays below what a peer may waste."""
 
-_MAX_CONTENTS = 16_384
+_MAX_CONTENTS = 4 * MANY
 _MAX_KEYS = 8
 
 

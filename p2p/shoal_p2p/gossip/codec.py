@@ -13,13 +13,11 @@ from shoal_p2p.gossip.settings import GossipLimits
 from shoal_p2p.net.address import peer_id_of_bytes
 from shoal_p2p.net.identity import public_key_from_id_bytes
 from shoal_p2p.net.pubsub_pb import rpc_pb2
-from shoal_p2p.net.streams import framed
+from shoal_p2p.net.streams import FRAMES_A_TURN, framed
 from shoal_wire.types import PeerId
 
 MAX_RPC_BYTES = 1024 * 1024
 """Largest pubsub RPC that other libp2p implementations accept, in bytes."""
-_MESSAGES_A_PART = 64
-"""Messages taken from one RPC before everybody else has a turn."""
 _MAX_ENTRIES = SPAM_ENTRIES + 1
 """Control entries of a kind that are decoded: so many are spam already."""
 
@@ -91,9 +89,9 @@ def decode(raw: bytes, limits: GossipLimits) -> Iterator[Rpc]:
         num_bytes=len(raw),
         num_left_out=len(rpc.publish) - len(taken),
     )
-    while len(taken) > _MESSAGES_A_PART:
-        yield part._replace(messages=[message_of(each) for each in taken[:_MESSAGES_A_PART]])
-        part, taken = Rpc(), taken[_MESSAGES_A_PART:]
+    while len(taken) > FRAMES_A_TURN:
+        yield part._replace(messages=[message_of(each) for each in taken[:FRAMES_A_TURN]])
+        part, taken = Rpc(), taken[FRAMES_A_TURN:]
     part = part._replace(messages=[message_of(each) for each in taken])
     yield part._replace(**_control(rpc.control)) if rpc.HasField("control") else part
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable
 
+from shoal_base.bounded import MANY
 from shoal_p2p.gossip.rpc import Rpc
 from shoal_wire.types import PeerId
 
-MAX_ENTRIES = 64
-"""Entries of one kind heeded in one RPC."""
-MAX_IDS = 4096
+MAX_IDS = MANY
 """Message ids heeded from one peer between two heartbeats."""
 _MAX_ID_BYTES = 256
 """A longer message id is none of ours: those have some 46 bytes."""
-SPAM_ENTRIES = 2048
+SPAM_ENTRIES = MAX_IDS // 2
 SPAM_IDS = 4 * MAX_IDS
 """Control entries, and ids, of one peer between two heartbeats from which on it is spam. Other
 implementations offer up to 5,000 ids at a time, so not all that goes unheeded is an offence."""

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import PIECE_BYTES, BoundedDict
 from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_wire.types import PeerId
 
-_MAX_PEERS = 1024
 _FORGIVE = 0.1
 """Seconds of holding back forgotten in each second."""
-_BYTES_A_UNIT = 64 * 1024
 _NETWORK_SCALE = 2.0
 
 K = TypeVar("K", bound=str)
@@ -85,7 +83,7 @@ class PeerFlow:
     def arrived(self, num_messages: int, num_bytes: int, now: float) -> None:
         """Count what was read."""
         for flow in self._flows:
-            flow._pace.owe(num_messages + num_bytes / _BYTES_A_UNIT, now)
+            flow._pace.owe(num_messages + num_bytes / PIECE_BYTES, now)
 
     def wasted(self, units: float, now: float) -> None:
         """Count what brought nothing; a first copy from each peer is no waste."""
@@ -134,10 +132,10 @@ class FloodGate:
 
     def __init__(self, limits: FloodLimits) -> None:
         self._limits = limits
-        self._flows: BoundedDict[PeerId, PeerFlow] = BoundedDict(_MAX_PEERS)
-        self._authors: BoundedDict[PeerId, PeerFlow] = BoundedDict(_MAX_PEERS)
+        self._flows: BoundedDict[PeerId, PeerFlow] = BoundedDict()
+        self._authors: BoundedDict[PeerId, PeerFlow] = BoundedDict()
         """Buckets of authors that have not been connected; no peer is in both."""
-        self._networks: BoundedDict[str, PeerFlow] = BoundedDict(_MAX_PEERS)
+        self._networks: BoundedDict[str, PeerFlow] = BoundedDict()
         self._latest: tuple[PeerId, str | None, PeerFlow] | None = None
         """The flow asked for last: of one RPC it is some three times."""
 

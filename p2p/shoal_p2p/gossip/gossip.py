@@ -26,10 +26,13 @@ from typing import Any
 import trio
 from google.protobuf.message import DecodeError
 
+from shoal_base.waits import RETRY_S
 from shoal_p2p.gossip.codec import MAX_RPC_BYTES, decode, encode, message_of, pack
 from shoal_p2p.gossip.driver import MeshGossip
 from shoal_p2p.gossip.interface import PeerJudge
+from shoal_p2p.gossip.mesh import MESSAGE_BYTES
 from shoal_p2p.gossip.messages import fault_of, sign_message
+from shoal_p2p.gossip.offers import BEHIND_S
 from shoal_p2p.gossip.outbound import OutboundQueue
 from shoal_p2p.gossip.rpc import Arrived, Rpc
 from shoal_p2p.gossip.settings import GossipSettings
@@ -47,6 +50,7 @@ from shoal_p2p.net.streams import (
     reset_stream,
     wait_for_end,
 )
+from shoal_p2p.net.windows import MAX_BODY_BYTES
 from shoal_p2p.net.yamux import abort
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
@@ -57,18 +61,8 @@ _WITH_IDONTWANT = "/meshsub/1.2.0"
 PROTOCOLS = (_WITH_IDONTWANT, "/meshsub/1.1.0", "/meshsub/1.0.0")
 """Versions of gossipsub, the preferred one first."""
 
-_GRAYLISTED_PAUSE_S = 1.0
-"""Pause between two RPCs of a peer whose RPCs are thrown away unread."""
-_WRITTEN_AT_ONCE_BYTES = 60_000
-"""Frames that wait together are written together up to this: a message of noise, and of yamux,
-holds it."""
-_SLOT_PAUSE_S = 0.5
-"""Waited for a slot before it is noted that a peer is not read, again and again."""
-_FIRST_BEAT_S = 0.1
 _RETRY_S, _LONGEST_RETRY_S = 0.25, 5.0
 """Waits between tries to open a stream to a peer that is connected: doubled each time."""
-_FRAME_BYTES = 512
-"""A frame has at most so many bytes beside the message's data."""
 
 
 class Libp2pGossip(MeshGossip):
@@ -110,7 +104,6 @@ class Libp2pGossip(MeshGossip):
         """Beat until cancelled; `ready` is set once peers may come."""
         async with trio.open_nursery() as self._nursery:
             ready.set()
-            await trio.sleep(_FIRST_BEAT_S)
             while True:
                 self._beat(peer for peer, queue in self._queues.items() if queue.num_data_bytes)
                 await trio.sleep(self._settings.mesh.heartbeat_s)
@@ -121,7 +114,7 @@ class Libp2pGossip(MeshGossip):
         """
         self._refuse_oversize(data)
         await trio.lowlevel.checkpoint()
-        size = len(data) + _FRAME_BYTES
+        size = len(data) + MESSAGE_BYTES
         queues = [self._queues.get(peer) for peer in self._mesh.targets(topic)]
         full = [queue for queue in queues if queue is not None and not queue.has_room(size)]
         if full:
@@ -195,7 +188,7 @@ class Libp2pGossip(MeshGossip):
             await self._hold_back(peer)
             raw = await frames.read()
             if self._mesh.ignores(peer):
-                await trio.sleep(_GRAYLISTED_PAUSE_S)
+                await trio.sleep(RETRY_S)
                 continue
             is_first = True
             for part in decode(raw, self._limits):
@@ -225,7 +218,7 @@ class Libp2pGossip(MeshGossip):
             return
         while slots.value == 0:
             asked_at = trio.current_time()
-            with trio.move_on_after(_SLOT_PAUSE_S) as pause:
+            with trio.move_on_after(BEHIND_S) as pause:
                 await slots.acquire()
             now = trio.current_time()
             self._mesh.left_unread(peer, now - asked_at, now)
@@ -289,7 +282,7 @@ class Libp2pGossip(MeshGossip):
         """The stream's only writer. A failed write ends the connection it was made on."""
         frames: list[bytes] = []
         try:
-            while frames := await queue.pop(_WRITTEN_AT_ONCE_BYTES):
+            while frames := await queue.pop(MAX_BODY_BYTES):
                 with trio.fail_after(self._limits.write_deadline_s):
                     await below(stream).write(b"".join(frames))
         except Exception as error:  # noqa: BLE001 - whatever a broken stream raises

@@ -15,11 +15,9 @@ import math
 from statistics import median
 from typing import NamedTuple
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import MANY, BoundedDict
 from shoal_wire.types import PeerId
 
-_MAX_AUTHORS = 512
-_MAX_WAITING = 4096
 _LEAST_AUTHORS = 3
 """Least number of authors: with fewer one of them would decide alone."""
 _LATELY_S = 20.0
@@ -42,8 +40,8 @@ class Lateness:
     """Remembers the base of each author, and how late its latest message was."""
 
     def __init__(self) -> None:
-        self._authors: BoundedDict[PeerId, _Author] = BoundedDict(_MAX_AUTHORS)
-        self._waiting: BoundedDict[tuple[PeerId, float], None] = BoundedDict(_MAX_WAITING)
+        self._authors: BoundedDict[PeerId, _Author] = BoundedDict()
+        self._waiting: BoundedDict[tuple[PeerId, float], None] = BoundedDict(MANY)
         """Messages whose verdict is awaited."""
 
     def waits(self, author: PeerId, sent_s: float) -> None:

@@ -24,8 +24,10 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from shoal_base.bounded import FEW
+from shoal_base.waits import LEAST_PAUSE_S, RETRY_S
 from shoal_p2p.gossip.blame import COPY, BlameBook
-from shoal_p2p.gossip.control import MAX_ENTRIES, MAX_IDS, ControlBudget
+from shoal_p2p.gossip.control import MAX_IDS, ControlBudget
 from shoal_p2p.gossip.flood_gate import FloodGate, PeerFlow
 from shoal_p2p.gossip.interface import OVERLOAD
 from shoal_p2p.gossip.lateness import Lateness
@@ -52,12 +54,8 @@ from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 
 _MAX_OFFERED = MAX_IDS // 4
 """Ids offered to one peer for one topic: half of what go-libp2p takes, a quarter of what we do."""
-_MESSAGE_BYTES = 512
+MESSAGE_BYTES = 512
 """Most bytes that a message has beside its data: author, key, number, topic and signature."""
-_LEAST_PAUSE_S = 0.01
-"""Shortest pause of a peer over its rate. A nearly paid debt would be waited for in a busy loop."""
-_LONGEST_PAUSE_S = 1.0
-"""Longest pause in seconds; then the debt is looked at again, and a second of it is charged."""
 
 
 class PauseReading(NamedTuple):
@@ -175,7 +173,7 @@ class Mesh:
         if wait_s <= 0:
             return None
         self.counts["held_back"] += 1
-        seconds = min(max(wait_s, _LEAST_PAUSE_S), _LONGEST_PAUSE_S)
+        seconds = min(max(wait_s, LEAST_PAUSE_S), RETRY_S)  # then the debt is looked at again
         return PauseReading(seconds, flow.is_to_blame(now))
 
     def paused(self, peer: PeerId, pause: PauseReading, now: float) -> list[Event]:
@@ -332,7 +330,7 @@ class Mesh:
 
     def _keep(self, message: Message) -> Any:
         frame = self._pack(message)
-        num_bytes = len(message.data) + _MESSAGE_BYTES
+        num_bytes = len(message.data) + MESSAGE_BYTES
         self._cache.keep(message.id, message.topics[0], frame, num_bytes)
         return frame
 
@@ -373,15 +371,15 @@ class Mesh:
         if self._control.is_spent(peer):
             return []
         events: list[Event] = []
-        for topic, ids in rpc.ihave[:MAX_ENTRIES]:
+        for topic, ids in rpc.ihave[:FEW]:
             events += self._offered(peer, topic, ids, now)
-        for ids in rpc.iwant[:MAX_ENTRIES]:
+        for ids in rpc.iwant[:FEW]:
             events += self._wanted(peer, ids)
-        for topic in rpc.graft[:MAX_ENTRIES]:
+        for topic in rpc.graft[:FEW]:
             events += self._meshes.grafted(topic, peer, now)
-        for topic, seconds in rpc.prune[:MAX_ENTRIES]:
+        for topic, seconds in rpc.prune[:FEW]:
             self._meshes.pruned(topic, peer, seconds, now)
-        for ids in rpc.idontwant[:MAX_ENTRIES]:
+        for ids in rpc.idontwant[:FEW]:
             unwanted = self._unwanted.setdefault(peer, set())
             unwanted.update(self._control.heed(peer, ids))
         return events

@@ -23,6 +23,7 @@ import random
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from shoal_base.waits import LOOK_S
 from shoal_p2p.gossip.peers import PeerTable
 from shoal_p2p.gossip.rpc import Charge, Event, Rpc, SendRpc
 from shoal_p2p.gossip.settings import MeshSettings
@@ -40,8 +41,6 @@ _BACKOFF_SLACK_S = 5.0
 moments, in whole seconds."""
 _CROSSING_S = 3.0
 """A GRAFT so soon after our PRUNE may have crossed it."""
-_TIDY_EVERY_S = 10.0
-"""Seconds between two looks for back-offs that are over: those hold nobody off, and take room."""
 
 MIX_EVERY_S = 10.0
 """Mean time between two newcomers of one mesh."""
@@ -238,7 +237,7 @@ class Meshes:
     def _forget_backoffs(self, now: float) -> None:
         if now < self._tidy_at:
             return
-        self._tidy_at = now + _TIDY_EVERY_S
+        self._tidy_at = now + LOOK_S
         self._backoffs = {key: b for key, b in self._backoffs.items() if b.until > now}
         self._excused &= self._backoffs.keys()
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
+from shoal_base.bounded import QUEUE_BYTES
+
 OFFERED_BEATS = 3
 """Heartbeats for which a message is offered (gossipsub's mcache_gossip)."""
 CACHED_BEATS = 5
 """Heartbeats for which a message can be asked for (gossipsub's mcache_len)."""
-MAX_CACHE_BYTES = 32 * 1024 * 1024
 
 
 class _Cached(NamedTuple):
@@ -25,7 +26,7 @@ class _Cached(NamedTuple):
 class FrameCache:
     """Frames by message id; the oldest go when there are too many bytes."""
 
-    def __init__(self, *, max_bytes: int = MAX_CACHE_BYTES) -> None:
+    def __init__(self, *, max_bytes: int = QUEUE_BYTES) -> None:
         self._frames: dict[bytes, _Cached] = {}
         self._beats: deque[list[bytes]] = deque([[]])
         """Message ids by the heartbeat in which each came, the newest first."""

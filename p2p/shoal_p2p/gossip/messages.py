@@ -6,6 +6,7 @@ peer id that contains its key leaves nothing to parse (pubsub spec, *Message Sig
 
 from __future__ import annotations
 
+from shoal_base.bounded import MANY
 from shoal_p2p.net.identity import Identity, protobuf_public_key, public_key_from_id_bytes
 from shoal_p2p.net.pubsub_pb import rpc_pb2
 from shoal_p2p.net.streams import MalformedFrameError
@@ -15,7 +16,7 @@ from shoal_wire.verdict import Reason
 
 SIGNING_PREFIX = b"libp2p-pubsub:"
 _SEQNO_BYTES = 8
-_MAX_PARTS = 16_384
+_MAX_PARTS = 4 * MANY
 _PART_BYTES = 2
 """The least that a part takes: its tag and its length."""
 

@@ -20,24 +20,23 @@ import random
 from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import MANY, BoundedDict
+from shoal_base.waits import REPLY_S, RETRY_S
+from shoal_p2p.gossip.message_cache import OFFERED_BEATS
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from shoal_p2p.gossip.mesh import Mesh
 
-_ASK_AGAIN_S = 1.0
 _ASKED_OF_ALL = 16
 """Times the ids of a kind: peers offer as many, each."""
-_PROMISE_S = 10.0
-"""An offered message that was asked for must come within so many seconds."""
-_MAX_PROMISES = 4096
-_BEHIND_S = 0.5
-"""A peer left unread for so long has promised nothing; a second of reading makes up for one."""
+BEHIND_S = 0.5
+"""A peer left unread for so long has promised nothing, and that it is unread is noted as often. A
+second of reading makes up for one."""
 _MAX_OTHERS = 4
 """Offers of one message remembered, whose is left to chance: names cost nothing."""
-_OFFER_HOLDS_S = 3.0
-"""A peer that offers a message has it for at most as long."""
+_OFFER_HOLDS_S = float(OFFERED_BEATS)
+"""A peer that offers a message has it for at most as long: a heartbeat is a second."""
 
 
 class OfferBook:
@@ -88,7 +87,7 @@ class WantBook:
         self._promises: dict[PeerId, tuple[bytes, float]] = {}
         """An id asked of each peer, and by when it must have come: one at a time."""
 
-        self._unread = BoundedDict[PeerId, tuple[float, float]](_MAX_PROMISES)
+        self._unread = BoundedDict[PeerId, tuple[float, float]](MANY)
         """Seconds for which each peer was left unread, and the time when that was."""
 
     def __len__(self) -> int:
@@ -105,7 +104,7 @@ class WantBook:
         return wanted
 
     def _is_asked(self, key: bytes, now: float) -> bool:
-        return now - self._asked.get(key, -math.inf) < _ASK_AGAIN_S
+        return now - self._asked.get(key, -math.inf) < RETRY_S
 
     def _remember(self, peer: PeerId, key: bytes, now: float) -> None:
         others = self._others.setdefault(key, {})
@@ -118,10 +117,10 @@ class WantBook:
         self.asked_late(keys, now)
         if (
             peer not in self._promises
-            and len(self._promises) < _MAX_PROMISES
+            and len(self._promises) < MANY
             and not self._is_behind(peer, now)
         ):
-            self._promises[peer] = (self._rng.choice(keys), now + _PROMISE_S)
+            self._promises[peer] = (self._rng.choice(keys), now + REPLY_S)
 
     def asked_late(self, keys: Sequence[bytes], now: float) -> None:
         """Note that a peer was asked for `keys`, and may have them no more."""
@@ -136,7 +135,7 @@ class WantBook:
 
     def _is_behind(self, peer: PeerId, now: float) -> bool:
         unread, at = self._unread.get(peer, (0.0, now))
-        return unread - (now - at) >= _BEHIND_S
+        return unread - (now - at) >= BEHIND_S
 
     def came(self, peer: PeerId, key: bytes) -> None:
         """`peer` has sent a message."""
@@ -175,6 +174,6 @@ class WantBook:
     def forget(self, now: float) -> None:
         """Forget what may be asked for again."""
         for key, at in list(self._asked.items()):
-            if now - at < _ASK_AGAIN_S:
+            if now - at < RETRY_S:
                 return
             del self._asked[key]

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
 
+from shoal_base.bounded import QUEUE_BYTES
+from shoal_base.waits import REPLY_S, RETRY_S
 from shoal_p2p.fair import PASSED_ON, SIGNED, Path
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.intake.opening import Opener
@@ -52,29 +54,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-QUEUE_BATCHES = 256
-"""Validated batches that may wait for the buffer; beyond it new ones are ignored and counted."""
-
-WAITING_BATCHES = 32
-"""Validated batches that wait for the buffer while gossip's messages are opened. Beyond it these
-wait themselves, unopened and unread, until gossip's deadline: so who sends them sees that this node
-is behind. Twice `KEPT_BATCHES`. Where 256 waited unseen, 16 nodes at twice what their cores carry
-validated most batches several times in vain (`benchmarks.delivery`, *overload*)."""
-
-QUEUE_BYTES = 32 * 1024 * 1024
-"""Bound on their weight, before the last of them."""
-
-RESERVE_SHARE = 0.25
-"""Share of a publisher's burst of groups that is left to its gossip when gaps are filled."""
-
 KEPT_BATCHES = 16
 KEPT_BYTES = 1024 * 1024
 """Batches that are kept together, where so many wait, and what they weigh before the last: they
 share a transaction."""
 
+QUEUE_BATCHES = 256
+"""Validated batches that may wait for the buffer; beyond it new ones are ignored and counted."""
+
+WAITING_BATCHES = 2 * KEPT_BATCHES
+"""Validated batches that wait for the buffer while gossip's messages are opened. Beyond it these
+wait themselves, unopened and unread, until gossip's deadline: so who sends them sees that this node
+is behind. Twice `KEPT_BATCHES`. Where 256 waited unseen, 16 nodes at twice what their cores carry
+validated most batches several times in vain (`benchmarks.delivery`, *overload*)."""
+
+
+RESERVE_SHARE = 0.25
+"""Share of a publisher's burst of groups that is left to its gossip when gaps are filled."""
+
+
 _WORKER_TRIES = 3
-_WORKER_PAUSE_SECONDS = 0.5
-_QUEUE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,11 +366,11 @@ class Intake:
             except Rejected as rejected:
                 if rejected.reason is not Reason.WORKER_UNAVAILABLE:
                     raise
-            await trio.sleep(_WORKER_PAUSE_SECONDS)
+            await trio.sleep(RETRY_S)
         return await self._regenerate(tasks, path)
 
     async def _wait_for_room(self) -> None:
-        with trio.move_on_after(_QUEUE_SECONDS):
+        with trio.move_on_after(REPLY_S):
             while not self._has_room():
                 await self._taken.wait()
 

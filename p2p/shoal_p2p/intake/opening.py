@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from shoal_base.bounded import QUEUE_BYTES
 from shoal_p2p.fair import Path
 from shoal_p2p.fair.limiter import FairLimiter
 from shoal_p2p.intake.validation import Rejected
@@ -34,7 +35,7 @@ PARSED_BYTES = 32 * 1024
 """Unpacked; up to that it is parsed to see how much is in it, and opened here if that is little."""
 LIGHT_S = 0.002
 """Work by count, in seconds: some twenty groups of eight. A thread costs as much as five groups."""
-MAX_OPEN_BYTES = 32 * 1024 * 1024
+MAX_OPEN_BYTES = QUEUE_BYTES
 """Unpacked, of all messages that are being judged at once."""
 MAX_OPEN_BYTES_OF_NETWORK = MAX_OPEN_BYTES // 2
 """Bound for one network: whatever its names, the others have as much left."""

@@ -19,7 +19,7 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
 MAX_REFUSALS: Final = 200
-MAX_OF_ONE: Final = 40
+MAX_OF_ONE: Final = MAX_REFUSALS // 5
 """Rows of one forwarder."""
 EVERYDAY: Final = frozenset({Reason.DUPLICATE})
 """Refusals that every peer causes all day: counted, and no row of the ring."""

@@ -28,7 +28,8 @@ from typing import Protocol
 
 import trio
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import FEW, BoundedDict
+from shoal_base.waits import MINUTE_S
 from shoal_p2p.fair import Path
 from shoal_p2p.fair.queue import FairQueue
 from shoal_tasks.errors import WorkerUnavailable
@@ -37,7 +38,6 @@ from shoal_wire.types import Digest
 
 SLICE_S = 0.05
 """Budget of one turn in seconds, by what its tasks usually cost; one task at least."""
-SLICE_TASKS = 64
 AT_ONCE = 2
 """Slices at the worker: while one is read, the other is worked on."""
 MAX_WAITING = 16
@@ -45,18 +45,17 @@ MAX_WAITING = 16
 PATIENCE_S = 8.0
 """Longest wait of a batch for the worker, in seconds: gossip waits ten for a verdict. What is put
 off is judged again with each copy, and may come by gap repair alone."""
-SERVER_PATIENCE_S = 1.8
-"""The same for an own server or judge: what waits for one holds up what its sender sends next."""
 DEAR_S = 1.8
 """The worker's time after which a batch is put off, in seconds, and bound on what the batches of
 one side of a network wait for together, beside the first: with 8 s, eight networks that ask without
 end made an honest batch wait 3.5 s in the median, not 0.5 s. A batch that its signer brought is too
 dear if it alone needs half of that, and was not done."""
+SERVER_PATIENCE_S = DEAR_S
+"""Longest wait of a batch for an own server or judge, in seconds: what waits for one holds up what
+its sender sends next."""
 
-_WASTED_HALF_LIFE_S = 60.0
 _MOST_WASTED_S = 7.0
 """Beyond this turns get no dearer; each is paid 1 + seconds wasted times."""
-_MAX_WASTEFUL = 1024
 OWN_TASK_S = 0.005
 """Charge for a task of an own server or judge to its signer, however long it takes, in seconds: a
 reset took 2 to 5 ms on a server on one loaded machine. So a batch of 180 such tasks is too dear."""
@@ -65,7 +64,6 @@ _FIRST_PRICE_S = 0.001
 _LEAST_PRICE_S = 20e-6
 _RISE, _FALL = 0.5, 0.2
 """A price follows dear slices quickly and cheap ones, which were perhaps remembered, slowly."""
-_MAX_FAMILIES = 1024
 _SIDE = 2
 """Parts of a path that name a side of a network."""
 
@@ -92,7 +90,7 @@ class Prices:
     """Measured cost of a task of each family to the worker, in seconds."""
 
     def __init__(self) -> None:
-        self._prices: BoundedDict[str, float] = BoundedDict(_MAX_FAMILIES)
+        self._prices: BoundedDict[str, float] = BoundedDict()
 
     def of(self, tasks: Sequence[TaskCoordinates]) -> float:
         """Return what tasks will cost, by what theirs have cost so far."""
@@ -195,7 +193,7 @@ class _Lane:
         self._queue: FairQueue[_WaitingBatch] = FairQueue()
         self._jobs: dict[Path, list[_WaitingBatch]] = {}
         """All that wait or are at the worker, by side of a network."""
-        self._wasted: BoundedDict[Path, tuple[float, float]] = BoundedDict(_MAX_WASTEFUL)
+        self._wasted: BoundedDict[Path, tuple[float, float]] = BoundedDict()
         """The worker's seconds that a network's own batches have wasted, and by when."""
         self._num_at_work = 0
         self._at_work: list[_WaitingBatch] = []
@@ -239,7 +237,7 @@ class _Lane:
     def _wasted_s(self, side: Path, now: float) -> float:
         """Return what a side of a network has wasted lately."""
         seconds, at = self._wasted.get(side, (0.0, now))
-        return seconds * 0.5 ** ((now - at) / _WASTED_HALF_LIFE_S)
+        return seconds * 0.5 ** ((now - at) / MINUTE_S)
 
     def _join(self, path: Path, tasks: Sequence[TaskCoordinates]) -> _WaitingBatch:
         side, price_s = path[:_SIDE], self._prices.of(tasks)
@@ -267,7 +265,7 @@ class _Lane:
         """Return the first of `tasks`, as many as one turn is for, and their price."""
         part: list[TaskCoordinates] = []
         price_s = 0.0
-        for task in tasks[:SLICE_TASKS]:
+        for task in tasks[:FEW]:
             of_task = self._prices.of_one(task.family)
             if part and price_s + of_task > SLICE_S:
                 break

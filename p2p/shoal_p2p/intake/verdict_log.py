@@ -9,15 +9,13 @@ from shoal_ipc.answers.peer import RefusedCount, Verdicts
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
-_MAX_PEERS = 1024
-
 
 class VerdictLog:
     """Counters for the debug views and for scoring."""
 
     def __init__(self) -> None:
         self._totals: Counter[Reason] = Counter()
-        self._peers: BoundedDict[PeerId, Counter[Reason]] = BoundedDict(_MAX_PEERS)
+        self._peers: BoundedDict[PeerId, Counter[Reason]] = BoundedDict()
 
     def count(self, verdict: Verdict, *, signer: PeerId | None) -> None:
         """Count one verdict, against `signer` where the signer is known."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from shoal_base.bounded import QUEUE_BYTES
 from shoal_base.files import is_full
 from shoal_base.waits import RETRY_S
 from shoal_p2p.disk import Refused, say_refused
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ARCHIVE_FILE = "archive.db"
-QUEUE_BYTES = 32 * 1024 * 1024
 _COMMIT_SECONDS = 1.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS batches (

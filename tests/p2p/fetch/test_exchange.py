@@ -8,8 +8,8 @@ from typing import Any
 
 import trio
 
+from shoal_base.waits import REPLY_S
 from shoal_p2p.events import BatchWithdrawn
-from shoal_p2p.fetch.asker import ANSWER_SECONDS
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.node import Node
 from shoal_wire.verdict import Reason
@@ -150,7 +150,7 @@ async def test_who_was_away_gets_all_that_was_published_at_the_full_rate_meanwhi
     """And its publisher's quota is whole for what it says now."""
     manifest, away_key = make.swarm(), make.fresh_identity()
     ann = make.Author(manifest, now_ms=wall_ms())
-    limits, patient = LedgerLimits(), replace(QUICK, answer_seconds=ANSWER_SECONDS)
+    limits, patient = LedgerLimits(), replace(QUICK, answer_seconds=REPLY_S)
     away_s, size = 30, 64
     # What a quota allows a publisher in that time, at any peer that was there.
     missed = int(limits.burst_groups + away_s * limits.groups_per_second) // size

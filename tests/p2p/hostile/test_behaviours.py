@@ -184,7 +184,7 @@ async def test_control_spam_is_cut_off(victim: Victim) -> None:
 async def test_offers_that_are_never_kept_cost_points_but_no_ban(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal_p2p.gossip.offers._PROMISE_S", 0.3)
+    monkeypatch.setattr("shoal_p2p.gossip.offers.REPLY_S", 0.3)
     settings = GossipSettings(mesh=MeshSettings(heartbeat_s=0.2))
     async with open_test_node(settings=settings) as victim, open_test_host() as host:
         _never_read(host)

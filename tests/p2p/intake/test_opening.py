@@ -16,8 +16,8 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal_base.bounded import QUEUE_BYTES
 from shoal_p2p.gossip.flood_gate import FloodGate, FloodLimits
-from shoal_p2p.intake.intake import QUEUE_BYTES
 from shoal_p2p.intake.opening import (
     HEAVY_BYTES,
     MAX_OPEN_BYTES,

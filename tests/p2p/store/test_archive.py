@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from shoal_base.bounded import QUEUE_BYTES
 from shoal_p2p.store.archive import (
-    QUEUE_BYTES,
     Archive,
     Archived,
     ArchiveError,
