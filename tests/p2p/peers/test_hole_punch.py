@@ -17,6 +17,7 @@ from libp2p.abc import INetStream
 from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch as Message
 from libp2p.utils.varint import encode_varint_prefixed
 
+from shoal_base.waits import LOOK_S
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.connections import Direction
@@ -26,6 +27,7 @@ from shoal_p2p.peer import ListeningPeer
 from shoal_p2p.peers import hole_punch
 from shoal_p2p.peers.hearsay import DIALS_A_PLACE, Hearsay
 from shoal_p2p.peers.hole_punch import HolePunch
+from shoal_p2p.peers.outside import AGAIN_S
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_relay import Hidden, open_hidden, open_relay_host
 from tests.support.doubles.network import in_virtual_time
@@ -90,7 +92,7 @@ async def test_without_circuits_nothing_is_looked_at_until_somebody_comes() -> N
     host.connect(FRIEND, address=THEIRS)
     async with running(host):
         await trio.sleep(600)
-        assert host.num_looks <= 600 / 15 + 2
+        assert host.num_looks <= 600 / LOOK_S + 2
         host.connect(OTHER, address=CIRCUIT)
         await trio.sleep(5)
         assert [address for _, address, _ in host.knocks] == [THEIRS]
@@ -133,9 +135,9 @@ async def test_it_is_tried_three_times_and_then_not_for_a_while(
         assert (punch.counts, host.num_talks) == ((0, 1), 3)
         assert "stays behind its relay" in caplog.text
         assert "shows each another port" in caplog.text
-        await trio.sleep(600)
+        await trio.sleep(AGAIN_S - 60)
         assert host.num_talks == 3
-        await trio.sleep(600)
+        await trio.sleep(120)
         assert host.num_talks == 6
 
 
