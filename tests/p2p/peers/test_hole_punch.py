@@ -131,7 +131,7 @@ async def test_it_is_tried_three_times_and_then_not_for_a_while(
         host.connect(friend, address=THEIRS, observed=f"/ip4/198.51.100.11/tcp/{port}")
         host.local_ports[friend] = 4001
     async with running(host) as punch:
-        await trio.sleep(30)
+        await trio.sleep(40)
         assert (punch.counts, host.num_talks) == ((0, 1), 3)
         assert "stays behind its relay" in caplog.text
         assert "shows each another port" in caplog.text
