@@ -26,8 +26,8 @@ LONG_DEADLINE_S: Final = 30.0
 LOOK_S: Final = 10.0
 """Interval between two looks that cost something, at what changes now and then, in seconds."""
 MINUTE_S: Final = 60.0
-"""Interval between two lines about one thing, and between two looks at what changes slowly; also how
-long a peer is held to what passes, in seconds."""
+"""Interval between two lines about one thing, or two looks at what changes slowly; also how long a
+peer is held to what passes, in seconds."""
 HOUR_S: Final = 3600.0
 """Time after which what was known is no longer counted on, and the longest interval between two
 lines about one thing, in seconds."""
