@@ -19,6 +19,7 @@ from shoal_p2p.intake.validation import Source
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
+from tests.support.running import running
 
 pytestmark = pytest.mark.virtual_time
 
@@ -95,8 +96,7 @@ def backfill(
 @pytest.mark.parametrize("seed", range(4))
 async def test_who_is_back_is_asked_about_the_time_it_was_away(seed: int, away_s: float) -> None:
     peers = Peers()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(backfill(peers, seed).run)
+    async with running(backfill(peers, seed)):
         await trio.sleep(100)
         left = trio.current_time()
         peers.change(set(FAR_SIDE))
@@ -108,13 +108,11 @@ async def test_who_is_back_is_asked_about_the_time_it_was_away(seed: int, away_s
         _, asked, window_s = peers.asked_since(back)[0]
         assert asked == FAR_SIDE[0]
         assert window_s >= back - left
-        nursery.cancel_scope.cancel()
 
 
 async def test_who_comes_and_goes_causes_no_more_rounds_than_before() -> None:
     peers = Peers()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(backfill(peers, 1).run)
+    async with running(backfill(peers, 1)):
         await trio.sleep(100)
         start = trio.current_time()
         for _ in range(60):
@@ -122,7 +120,6 @@ async def test_who_comes_and_goes_causes_no_more_rounds_than_before() -> None:
             await trio.sleep(1)
         asked = peers.asked_since(start)
         assert 5 <= len(asked) <= 13, "one peer a round, and five seconds between rounds"
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -130,8 +127,7 @@ async def test_those_who_bring_no_news_are_asked_more_rarely_and_with_news_other
     seed: int,
 ) -> None:
     peers = Peers()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(backfill(peers, seed).run)
+    async with running(backfill(peers, seed)):
         await trio.sleep(100)
         start = trio.current_time()
         for number in range(120):
@@ -149,13 +145,11 @@ async def test_those_who_bring_no_news_are_asked_more_rarely_and_with_news_other
         told = [n for n, (_, peer_id, _) in enumerate(rounds[:-1]) if peer_id.startswith("far")]
         assert told
         assert all(rounds[n + 1][0] - rounds[n][0] < 7 for n in told)
-        nursery.cancel_scope.cancel()
 
 
 async def test_rounds_that_bring_news_leave_the_stock_whole() -> None:
     peers = Peers()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(backfill(peers, 1).run)
+    async with running(backfill(peers, 1)):
         await trio.sleep(100)
         peers.news = lambda _peer_id: True
         came: dict[PeerId, float] = {}
@@ -167,14 +161,12 @@ async def test_rounds_that_bring_news_leave_the_stock_whole() -> None:
         asked = {peer_id: at for at, peer_id, _ in reversed(peers.asked)}
         late = [asked.get(peer_id, math.inf) - at for peer_id, at in came.items()]
         assert max(late[:-2]) < 20
-        nursery.cancel_scope.cancel()
 
 
 async def test_another_shard_is_asked_about_without_waiting() -> None:
     peers, shards = Peers(), {0}
     made = backfill(peers, 1, lambda: frozenset(shards))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(made.run)
+    async with running(made):
         for number in range(40):  # until rounds for newcomers have to wait
             peers.change({PeerId(f"new-{number}")})
             await trio.sleep(6)
@@ -183,7 +175,6 @@ async def test_another_shard_is_asked_about_without_waiting() -> None:
         made.note_shards()
         await trio.sleep(7)
         assert {window_s for _, _, window_s in peers.asked_since(joined)} == {3600}
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("room", [0, 100, 4096])
@@ -208,10 +199,8 @@ async def test_however_much_is_listed_a_round_asks_for_no_more_than_there_is_roo
     made = backfill(peers, 1)
     made._wanted_groups = lambda: room
     made._fetch.fetch_listed = fetch  # type: ignore[method-assign,assignment]
-    async with trio.open_nursery() as nursery:
-        await nursery.start(made.run)
+    async with running(made):
         await trio.sleep(600)
-        nursery.cancel_scope.cancel()
     assert len(asked) > 3
     # The last batch that is asked for may go beyond it.
     assert max(asked) < max(room, BackfillSettings().least_groups) + 256
@@ -228,14 +217,12 @@ class Steps(trio.abc.Instrument):
 
 
 async def test_while_nothing_happens_it_hardly_wakes() -> None:
-    async with trio.open_nursery() as nursery:
-        await nursery.start(backfill(Peers(), 1).run)
+    async with running(backfill(Peers(), 1)):
         await trio.sleep(20)
         trio.lowlevel.add_instrument(steps := Steps())
         await trio.sleep(20)
         trio.lowlevel.remove_instrument(steps)
         assert steps.count < 20
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_time_of_which_something_is_missing_is_asked_about_again() -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,9 @@ from shoal_p2p.gossip.settings import GossipSettings, MeshSettings
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.parts import Tuning
 from shoal_settings.schema import Settings
-from shoal_wire.types import PeerId
 from tests.support import factories as make
 from tests.support.doubles.worker import InstantWorker
+from tests.support.nodes import until
 from tests.support.simulated_swarm import EPOCH_MS, _unflushed, memoised
 
 SWARM = make.swarm("door")
@@ -42,159 +41,117 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @dataclass(slots=True)
-class Newcomer:
+class Guest:
     """One peer that comes, and when it had company."""
 
     came_at: float
     met_at: float = math.inf
     peer: MeetingPoint | None = None
 
+    @property
+    def wait_s(self) -> float:
+        """How long it waited for company."""
+        return self.met_at - self.came_at
 
-@dataclass(slots=True)
+
 class Door:
-    """A bootstrap of few slots, and whoever came through it."""
+    """A bootstrap of few slots, and whoever comes through it."""
 
-    folder: Path
-    slots: int
-    rng: random.Random
-    network: SimulatedNetwork
-    nursery: trio.Nursery
-    heartbeat_s: float = 1.0
-    address: str = ""
-    bootstrap: MeetingPoint | None = None
-    newcomers: list[Newcomer] = field(default_factory=list)
+    def __init__(self, folder: Path, seed: int, heartbeat_s: float) -> None:
+        self.rng = random.Random(seed)
+        self.network = SimulatedNetwork(random.Random(f"{seed}/network"))
+        self.bootstrap = Guest(0.0)
+        self.newcomers: list[Guest] = []
+        self._folder, self._heartbeat_s = folder, heartbeat_s
 
-    async def open(self) -> None:
-        """Start the bootstrap."""
-        home = self.folder / "bootstrap"
+    async def run(self, slots: int) -> None:
+        """Run the bootstrap for ever."""
+        home = self._folder / "bootstrap"
         home.mkdir()
         save_manifest(home, SWARM)
-        self.bootstrap = await self._start(0, home, max_connections=self.slots)
-        self.address = self.bootstrap.member.host.listen_addrs()[0]
+        await self._live(self.bootstrap, 0, home, max_connections=slots)
 
-    async def come(self, number: int) -> None:
-        """Start a newcomer that knows the bootstrap's address only, and nothing of the swarm."""
-        newcomer = Newcomer(trio.current_time())
+    async def come(self, number: int, after_s: float) -> None:
+        """Run a newcomer that knows the bootstrap's address only, and nothing of the swarm."""
+        await trio.sleep(after_s)
+        newcomer = Guest(trio.current_time())
         self.newcomers.append(newcomer)
-        home = self.folder / f"newcomer{number}"
+        home = self._folder / f"newcomer{number}"
         home.mkdir()
+        assert self.bootstrap.peer is not None
+        (address,) = self.bootstrap.peer.member.host.listen_addrs()
+        await self._live(newcomer, number, home, bootstrap=(address,))
 
-        def ready(peer: MeetingPoint) -> None:
-            newcomer.peer = peer
-
-        await self._start(number, home, ready, bootstrap=(self.address,))
-
-    async def _start(
-        self,
-        number: int,
-        home: Path,
-        ready: Callable[[MeetingPoint], None] = lambda _peer: None,
-        **changes: Any,
-    ) -> MeetingPoint:
+    async def _live(self, guest: Guest, number: int, home: Path, **changes: Any) -> None:
         settings = Settings(
             data_dir=home,
             listen=(f"/ip4/10.{number >> 8}.{number & 255}.1/tcp/4001",),
             mdns=False,
             **changes,
         )
-        tuning = Tuning.of(settings)
-        gossip = GossipSettings(mesh=MeshSettings(heartbeat_s=self.heartbeat_s))
-        made: list[MeetingPoint] = []
-        is_ready = trio.Event()
+        gossip = GossipSettings(mesh=MeshSettings(heartbeat_s=self._heartbeat_s))
 
-        def on_ready(peer: MeetingPoint) -> None:
-            made.append(peer)
-            ready(peer)
-            is_ready.set()
+        def ready(peer: MeetingPoint) -> None:
+            guest.peer = peer
 
-        async def live() -> None:
-            again = True
-            while (
-                again
-            ):  # as `shoal_bootstrap.__main__`, when its bootstrap turns out to be of another swarm
-                again = await BootstrapPeer(
-                    identity=identity_from_seed(number.to_bytes(32, "big")),
-                    settings=settings,
-                    on_ready=on_ready,
-                    parts=simulated_parts(
-                        self.network,
-                        worker=lambda _families, _patience_s: InstantWorker(),
-                        wall_ms=lambda: EPOCH_MS + int(1000 * trio.current_time()),
-                        rng=random.Random(f"{self.rng.random()}/{number}"),
-                    ),
-                    tuning=replace(tuning, gossip=gossip),
-                    socket=NoSocket,
-                ).run()
+        again = True
+        while again:  # as `shoal_bootstrap.__main__`, when its bootstrap is of another swarm
+            again = await BootstrapPeer(
+                identity=identity_from_seed(number.to_bytes(32, "big")),
+                settings=settings,
+                on_ready=ready,
+                parts=simulated_parts(
+                    self.network,
+                    worker=lambda _families, _patience_s: InstantWorker(),
+                    wall_ms=lambda: EPOCH_MS + int(1000 * trio.current_time()),
+                    rng=random.Random(f"{self.rng.random()}/{number}"),
+                ),
+                tuning=replace(Tuning.of(settings), gossip=gossip),
+                socket=NoSocket,
+            ).run()
 
-        self.nursery.start_soon(live)
-        await is_ready.wait()
-        return made[0]
-
-    async def watch(self) -> None:
-        """Note when each newcomer is in the right swarm with another newcomer, until cancelled."""
-        while True:
+    async def watch(self, count: int) -> None:
+        """Note when each newcomer is in the right swarm with another one, until `count` are."""
+        while sum(one.met_at < math.inf for one in self.newcomers) < count:
             await trio.sleep(0.5)
             for newcomer in self.newcomers:
                 if newcomer.met_at == math.inf and self._has_company(newcomer):
                     newcomer.met_at = trio.current_time()
 
-    def _has_company(self, newcomer: Newcomer) -> bool:
-        peer = newcomer.peer
-        return peer is not None and peer.member.manifest == SWARM and bool(self.others_of(peer))
-
-    def others_of(self, peer: MeetingPoint) -> frozenset[PeerId]:
-        """Return a peer's peers, the bootstrap apart."""
-        assert self.bootstrap is not None
-        return peer.member.host.connected_peers() - {self.bootstrap.member.peer_id}
-
-    def waits(self) -> list[float]:
-        """Return how long each newcomer waited for company, in order."""
-        return sorted(newcomer.met_at - newcomer.came_at for newcomer in self.newcomers)
+    def _has_company(self, newcomer: Guest) -> bool:
+        peer, bootstrap = newcomer.peer, self.bootstrap.peer
+        if peer is None or bootstrap is None or peer.member.manifest != SWARM:
+            return False
+        return bool(peer.member.host.connected_peers() - {bootstrap.member.peer_id})
 
 
-def through_the_door(
-    folder: Path, *, slots: int, seed: int, script: Any, heartbeat_s: float = 1.0
-) -> Door:
-    """Run ``await script(door)`` with a bootstrap that is up; return the door."""
-    doors: list[Door] = []
+def waits_of(
+    count: int, over_s: float, folder: Path, *, slots: int, seed: int, heartbeat_s: float = 1.0
+) -> list[float]:
+    """Let so many come at random times; return how long each waited for company, in order."""
+    door = Door(folder, seed, heartbeat_s)
 
     async def main() -> None:
-        network = SimulatedNetwork(random.Random(f"{seed}/network"))
         async with trio.open_nursery() as nursery:
-            await nursery.start(network.run)
-            rng = random.Random(seed)
-            door = Door(folder, slots, rng, network, nursery, heartbeat_s=heartbeat_s)
-            doors.append(door)
-            await door.open()
-            nursery.start_soon(door.watch)
-            await script(door)
+            await nursery.start(door.network.run)
+            nursery.start_soon(door.run, slots)
+            await until(lambda: door.bootstrap.peer)
+            for number in range(count):
+                nursery.start_soon(door.come, number + 1, door.rng.uniform(0, over_s))
+            with trio.move_on_after(over_s + JOINED_S):
+                await door.watch(count)
             nursery.cancel_scope.cancel()
 
     with deterministic(seed), memoised(), _unflushed():
         trio.run(main, clock=jumping_clock())
-    return doors[0]
-
-
-def arriving(count: int, over_s: float, stay_s: float) -> Any:
-    """Return a script of `count` that come at random times, and `stay_s` more to meet in."""
-
-    async def script(door: Door) -> None:
-        for number, at in enumerate(sorted(door.rng.uniform(0, over_s) for _ in range(count))):
-            await trio.sleep_until(max(at, trio.current_time()))
-            door.nursery.start_soon(door.come, number + 1)
-        with trio.move_on_after(stay_s):
-            while len(door.newcomers) < count or door.waits()[-1] == math.inf:  # noqa: ASYNC110
-                await trio.sleep(0.5)
-
-    return script
+    return sorted(guest.wait_s for guest in door.newcomers)
 
 
 @pytest.mark.parametrize(("slots", "seed"), [(3, 1), (4, 2)])
 def test_ten_newcomers_meet_through_a_bootstrap_of_few_slots(
     slots: int, seed: int, tmp_path: Path
 ) -> None:
-    door = through_the_door(tmp_path, slots=slots, seed=seed, script=arriving(10, 0.1, JOINED_S))
-    waits = door.waits()
+    waits = waits_of(10, 0.1, tmp_path, slots=slots, seed=seed)
     assert len(waits) == 10
     assert waits[-1] <= JOINED_S, waits
 
@@ -202,9 +159,6 @@ def test_ten_newcomers_meet_through_a_bootstrap_of_few_slots(
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_thousand_newcomers_within_a_minute_all_meet(tmp_path: Path) -> None:
-    door = through_the_door(
-        tmp_path, slots=256, seed=7, heartbeat_s=5.0, script=arriving(1000, 60.0, JOINED_S)
-    )
-    waits = door.waits()
+    waits = waits_of(1000, 60.0, tmp_path, slots=256, seed=7, heartbeat_s=5.0)
     assert len(waits) == 1000
     assert waits[-1] <= JOINED_S, waits[-20:]

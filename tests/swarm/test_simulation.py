@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import subprocess
 import sys
 from collections import Counter
@@ -267,11 +266,6 @@ def test_a_seed_is_one_run_and_another_seed_another(
         check=True,
     )
     assert there.stdout.strip() == here
-
-
-def test_whoever_draws_alike_gets_another_address(tmp_path: Path) -> None:
-    world = World(1, Plan(honest=1), tmp_path)
-    assert len({world._free_address(random.Random(5)) for _ in range(3)}) == 3
 
 
 # A hundred nodes that come and go.

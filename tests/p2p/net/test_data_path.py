@@ -40,15 +40,12 @@ from shoal_p2p.net.private import ClearStream, PrivateStream
 from shoal_p2p.net.streams import FRAMES_A_TURN, FrameReader
 from shoal_p2p.net.traffic import Traffic
 from shoal_p2p.net.windows import WINDOW_BYTES, WindowedStream, WindowedYamux
-from tests.support.doubles.channel import FakeChannel
+from tests.support.doubles.channel import FakeChannel, yamux_frame
 from tests.support.nodes import fresh_identity
+from tests.support.running import running
 
 PEER = ID(b"peer")
 HEADER = struct.Struct(YAMUX_HEADER_FORMAT)
-
-
-def header(kind: int, flags: int, stream_id: int, length: int) -> bytes:
-    return HEADER.pack(0, kind, flags, stream_id, length)
 
 
 @asynccontextmanager
@@ -113,7 +110,7 @@ async def _write_and_cancel(writers: list[tuple[int, int, int]], opens_after: in
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_cancel_after, scope, turns)
                     body = bytes([number]) * size
-                    await muxed._write_frame(header(TYPE_DATA, 0, 1, size) + body)
+                    await muxed._write_frame(yamux_frame(TYPE_DATA, 0, 1, body=body))
                     written.append(number)
                     nursery.cancel_scope.cancel()
 
@@ -123,7 +120,7 @@ async def _write_and_cancel(writers: list[tuple[int, int, int]], opens_after: in
             await _turns(opens_after)
             below.room.set()
         with trio.fail_after(5):
-            await muxed._write_frame(header(TYPE_DATA, 0, 1, 3) + b"end")
+            await muxed._write_frame(yamux_frame(TYPE_DATA, 0, 1, body=b"end"))
     bodies = frames_in(bytes(below.out))
     assert bodies[-1] == b"end"
     sizes = {number: size for number, (size, _, _) in enumerate(writers)}
@@ -148,7 +145,7 @@ async def test_after_a_part_of_a_frame_nothing_follows() -> None:
 
         async def write() -> None:
             with pytest.raises(ConnectionClosedError) as caught:
-                await muxed._write_frame(header(TYPE_DATA, 0, 1, 9) + bytes(9))
+                await muxed._write_frame(yamux_frame(TYPE_DATA, 0, 1, body=bytes(9)))
             failed.append(caught.value)
 
         nursery.start_soon(write)
@@ -158,7 +155,7 @@ async def test_after_a_part_of_a_frame_nothing_follows() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert failed
         with pytest.raises(ConnectionClosedError):
-            await muxed._write_frame(header(TYPE_WINDOW_UPDATE, 0, 1, 0))
+            await muxed._write_frame(yamux_frame(TYPE_WINDOW_UPDATE, 0, 1, 0))
     assert len(below.out) == 5
 
 
@@ -188,7 +185,7 @@ async def test_a_frame_is_written_now_or_not_at_all() -> None:
 async def test_what_a_socket_does_not_take_at_once_comes_whole() -> None:
     async with sockets() as (one, other):
         traffic = Traffic()
-        pipe = SocketPipe(one, ClearStream(_Nothing()), traffic)
+        pipe = SocketPipe(one, ClearStream(NOTHING), traffic)
         payload = random.Random(1).randbytes(3_000_000)
         assert not pipe.begin(payload)
         with pytest.raises(ConnectionClosedError):
@@ -196,7 +193,7 @@ async def test_what_a_socket_does_not_take_at_once_comes_whole() -> None:
         come = bytearray()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pipe.finish)
-            reader = SocketPipe(other, ClearStream(_Nothing()), traffic)
+            reader = SocketPipe(other, ClearStream(NOTHING), traffic)
             while len(come) < len(payload):
                 come += await reader.receive()
         assert come == payload
@@ -207,7 +204,7 @@ async def test_what_a_socket_does_not_take_at_once_comes_whole() -> None:
 
 async def test_a_socket_closed_under_its_reader_and_its_writer_ends_both() -> None:
     async with sockets() as (one, _other):
-        pipe = SocketPipe(one, ClearStream(_Nothing()))
+        pipe = SocketPipe(one, ClearStream(NOTHING))
         pipe.begin(bytes(3_000_000))
         async with trio.open_nursery() as nursery:
             for waits in (pipe.receive, pipe.finish):
@@ -223,20 +220,8 @@ async def _raises_closed(waits: Any) -> None:
         await waits()
 
 
-class _Nothing(ReadWriteCloser):
-    """The layer below a key that is asked nothing."""
-
-    async def read(self, n: int | None = None) -> bytes:
-        raise AssertionError
-
-    async def write(self, data: bytes) -> None:
-        raise AssertionError
-
-    async def close(self) -> None:
-        raise AssertionError
-
-    def get_remote_address(self) -> None:
-        return None
+NOTHING: Any = None
+"""The layer below a key, which is asked nothing."""
 
 
 @asynccontextmanager
@@ -266,7 +251,8 @@ class Onlooker:
     def __init__(self) -> None:
         self.turns = 0
 
-    async def look(self) -> None:
+    async def run(self, *, task_status: Any) -> None:
+        task_status.started()
         while True:
             await trio.lowlevel.checkpoint()
             self.turns += 1
@@ -274,27 +260,23 @@ class Onlooker:
 
 async def test_others_run_while_a_connection_says_much() -> None:
     count = 20_000
-    below = FakeChannel(header(TYPE_WINDOW_UPDATE, 0, 9, 0) * count, is_initiator=True)
+    below = FakeChannel(yamux_frame(TYPE_WINDOW_UPDATE, 0, 9, 0) * count, is_initiator=True)
     other = Onlooker()
-    async with trio.open_nursery() as nursery, muxer(below) as muxed:
-        nursery.start_soon(other.look)
+    async with running(other), muxer(below) as muxed:
         while below.incoming or muxed._come:
             await trio.lowlevel.checkpoint()
         assert other.turns >= count // FRAMES_A_TURN // 2
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("size", [1, 3000, WINDOW_BYTES // 8])
 async def test_others_run_while_one_task_writes_much(size: int) -> None:
     count = 400
     other = Onlooker()
-    async with trio.open_nursery() as nursery, muxer(FakeChannel(is_initiator=True)) as muxed:
-        nursery.start_soon(other.look)
+    async with running(other), muxer(FakeChannel(is_initiator=True)) as muxed:
         for _ in range(count):
-            await muxed._write_frame(header(TYPE_DATA, 0, 1, size) + bytes(size))
+            await muxed._write_frame(yamux_frame(TYPE_DATA, 0, 1, body=bytes(size)))
         assert other.turns >= count // FRAMES_A_TURN // 2
         assert other.turns >= count * size // BYTES_A_TURN // 2
-        nursery.cancel_scope.cancel()
 
 
 async def test_what_is_written_now_keeps_nobody_waiting() -> None:
@@ -316,12 +298,10 @@ async def test_others_run_while_a_stream_brings_many_small_messages() -> None:
     other = Onlooker()
     stream: Any = Stream()
     reader = FrameReader(stream, 100)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(other.look)
+    async with running(other):
         for _ in range(count):
             await reader.read()
         assert other.turns >= count // 64 // 2
-        nursery.cancel_scope.cancel()
 
 
 # Noise, in any cutting
@@ -411,7 +391,7 @@ async def full_stream(muxed: WindowedYamux) -> WindowedStream:
 
 
 async def test_room_in_the_window_lets_the_writer_go_on_at_once() -> None:
-    begin = header(TYPE_WINDOW_UPDATE, 0, 1, 5)
+    begin = yamux_frame(TYPE_WINDOW_UPDATE, 0, 1, 5)
     below = FakeChannel(is_initiator=True)
     async with muxer(below) as muxed, trio.open_nursery() as nursery:
         stream = await full_stream(muxed)
@@ -437,7 +417,7 @@ async def test_who_waits_for_room_learns_of_the_end_at_once(end: str) -> None:
         await trio.testing.wait_all_tasks_blocked()
         with trio.fail_after(2):  # less than the five seconds for a window that stays shut
             if end == "rst":
-                muxed._come += header(TYPE_WINDOW_UPDATE, 8, 1, 0)
+                muxed._come += yamux_frame(TYPE_WINDOW_UPDATE, 8, 1, 0)
                 await muxed._take_frame()
             elif end == "reset":
                 await stream.reset()
@@ -446,7 +426,7 @@ async def test_who_waits_for_room_learns_of_the_end_at_once(end: str) -> None:
 
 
 async def test_what_has_come_of_a_frame_counts_as_unread() -> None:
-    body = header(TYPE_DATA, FLAG_SYN, 2, 100_000) + bytes(70_000)
+    body = yamux_frame(TYPE_DATA, FLAG_SYN, 2, 100_000, bytes(70_000))
     async with muxer(FakeChannel(body, is_initiator=True)) as muxed:
         await trio.testing.wait_all_tasks_blocked()
         assert muxed.unread_bytes() == 70_000

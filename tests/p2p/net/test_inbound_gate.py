@@ -99,14 +99,6 @@ def test_useful_messages_are_paced_and_never_an_offence() -> None:
     assert flow.wait_s(1.0) == 0.0
 
 
-def test_waste_holds_back_and_each_second_after_the_first_is_an_offence() -> None:
-    flow = FloodGate(LIMITS).flow(PEER, 0.0)
-    flow.wasted(1e9, 0.0)
-    assert flow.wait_s(0.0) == pytest.approx(2.0), "the debt is bounded"
-    assert flow.is_to_blame(0.0)
-    assert [flow.held(1.0, now) for now in (1.0, 2.0, 3.0, 4.0)] == [0, 1, 1, 1]
-
-
 def test_holding_back_is_forgotten_in_quiet_times() -> None:
     flow = FloodGate(LIMITS).flow(PEER, 0.0)
     assert flow.held(1.0, 1.0) == 0

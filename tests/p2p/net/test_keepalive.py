@@ -7,21 +7,18 @@ from typing import Any
 from unittest import mock
 
 import trio
-import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.yamux.yamux import FLAG_ACK, FLAG_SYN, TYPE_PING, YAMUX_HEADER_FORMAT
 
 from shoal_p2p.net.yamux import KeepaliveSettings, KeepaliveYamux
+from tests.support.doubles.channel import yamux_frame
+from tests.support.doubles.network import in_virtual_time
 
 SETTINGS = KeepaliveSettings()
 NOTICED_S = SETTINGS.ping_interval_s + SETTINGS.ping_deadline_s
 A_MOMENT_S = 0.3
-
-
-def _ping(flags: int, number: int) -> bytes:
-    return struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_PING, flags, 0, number)
 
 
 class _Peer:
@@ -39,7 +36,7 @@ class _Peer:
     async def talk(self) -> None:
         for at in self._says_at:
             await trio.sleep_until(at)
-            self._say(_ping(FLAG_SYN, 7))
+            self._say(yamux_frame(TYPE_PING, FLAG_SYN, 0, 7))
 
     def _say(self, frame: bytes) -> None:
         self.heard_at.append(trio.current_time())
@@ -54,7 +51,7 @@ class _Peer:
         if flags & FLAG_SYN:
             self.pinged_at.append(trio.current_time())
             if trio.current_time() < self._answers_until:
-                self._say(_ping(FLAG_ACK, number))
+                self._say(yamux_frame(TYPE_PING, FLAG_ACK, 0, number))
         return True
 
 
@@ -77,7 +74,7 @@ def _lived(peer: _Peer, seconds: float) -> float | None:
                 nursery.start_soon(measure, scope)
 
     with mock.patch("shoal_p2p.net.yamux.abort", lambda _muxed: cut_at.append(trio.current_time())):
-        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+        in_virtual_time(main)
     return cut_at[0] if cut_at else None
 
 

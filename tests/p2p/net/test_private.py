@@ -165,15 +165,11 @@ def test_a_clear_stream_is_what_was_sent(data: bytes, piece: int, asked: int) ->
 # Real hosts
 
 
-def private(key: bytes | None) -> SwarmSettings:
-    return SwarmSettings(key=key)
-
-
 async def test_every_byte_that_members_say_is_under_the_key() -> None:
     """From the first byte to the last of each direction; the cipher is tested above."""
     async with (
-        open_test_host(swarm=private(KEY)) as one,
-        open_test_host(swarm=private(KEY)) as two,
+        open_test_host(swarm=SwarmSettings(key=KEY)) as one,
+        open_test_host(swarm=SwarmSettings(key=KEY)) as two,
         open_relay(one) as relay,
     ):
         one.set_request_handler(ECHO, echo, max_request_bytes=1 << 21)
@@ -207,8 +203,8 @@ async def test_stranger_is_refused_before_any_handshake_and_both_are_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with (
-        open_test_host(swarm=private(mine)) as member,
-        open_test_host(swarm=private(theirs)) as stranger,
+        open_test_host(swarm=SwarmSettings(key=mine)) as member,
+        open_test_host(swarm=SwarmSettings(key=theirs)) as stranger,
     ):
         with caplog.at_level(logging.WARNING), pytest.raises(DialError) as caught:
             await stranger.dial(member.listen_addrs()[0], timeout=5)

@@ -5,7 +5,6 @@ The attacker is a host of ours whose frames are written by hand, past any window
 
 from __future__ import annotations
 
-import struct
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -24,12 +23,11 @@ from libp2p.stream_muxer.yamux.yamux import (
     FLAG_SYN,
     TYPE_DATA,
     TYPE_WINDOW_UPDATE,
-    YAMUX_HEADER_FORMAT,
 )
 
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.windows import MAX_UNREAD_BYTES, WINDOW_BYTES, UnreadOfAll, WindowedYamux
-from tests.support.doubles.channel import FakeChannel
+from tests.support.doubles.channel import FakeChannel, yamux_frame
 from tests.support.nodes import echo, open_test_host, until
 
 ECHO = "/test/echo/1"
@@ -53,10 +51,9 @@ class RawConnection:
 
     async def send(self, kind: int, flags: int, stream_id: int, length: int, body: bytes) -> bool:
         """Write one frame; False once the connection is gone."""
-        header = struct.pack(YAMUX_HEADER_FORMAT, 0, kind, flags, stream_id, length)
         try:
             with trio.move_on_after(5.0):
-                await self.mine._write_frame(header + body)
+                await self.mine._write_frame(yamux_frame(kind, flags, stream_id, length, body))
                 await trio.lowlevel.checkpoint()
         except Exception:  # noqa: BLE001 - any of libp2p's ways to say that it is gone
             return False
@@ -234,8 +231,7 @@ def test_no_schedule_of_frames_makes_it_hold_more_than_was_granted(
 
 async def _play(frames: list[tuple[int, int, int, int, int]]) -> None:
     body = b"".join(
-        struct.pack(YAMUX_HEADER_FORMAT, 0, kind, flags, stream_id, length)
-        + (bytes(length) if kind == TYPE_DATA else b"")
+        yamux_frame(kind, flags, stream_id, length, bytes(length) if kind == TYPE_DATA else b"")
         for kind, flags, stream_id, length, _ in frames
     )
     pipe: Any = FakeChannel(body, ends=True)

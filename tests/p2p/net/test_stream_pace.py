@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 from libp2p.peer.id import ID
-from libp2p.stream_muxer.yamux.yamux import (
-    FLAG_RST,
-    FLAG_SYN,
-    TYPE_WINDOW_UPDATE,
-    YAMUX_HEADER_FORMAT,
-)
+from libp2p.stream_muxer.yamux.yamux import FLAG_RST, FLAG_SYN, TYPE_WINDOW_UPDATE
 
 from shoal_p2p.fair.buckets import Buckets, Rate
 from shoal_p2p.net import yamux
@@ -26,14 +20,14 @@ from shoal_p2p.net.yamux import (
     KeepaliveYamux,
 )
 from tests.p2p.net.test_receive_windows import open_attack
-from tests.support.doubles.channel import FakeChannel
+from tests.support.doubles.channel import FakeChannel, yamux_frame
 from tests.support.nodes import until
 
 HONEST_A_SECOND = 20
 
 
-def _opening(stream_id: int, flags: int = 0) -> bytes:
-    return struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_WINDOW_UPDATE, FLAG_SYN | flags, stream_id, 0)
+def _opening(stream_id: int) -> bytes:
+    return yamux_frame(TYPE_WINDOW_UPDATE, FLAG_SYN, stream_id)
 
 
 @pytest.mark.virtual_time

@@ -34,6 +34,7 @@ from tests.support.doubles.network import in_virtual_time
 from tests.support.nodes import fresh_identity, until
 from tests.support.peers import quiet_settings
 from tests.support.routed_host import Partner, RoutedHost
+from tests.support.running import running
 from tests.support.talks import open_talk
 
 FRIEND, OTHER = fresh_identity().peer_id, fresh_identity().peer_id
@@ -49,9 +50,8 @@ def behind(partner: Partner, **more: Any) -> RoutedHost:
     return host
 
 
-def punching_of(host: RoutedHost) -> HolePunch:
-    real: Any = host
-    return HolePunch(host=real, hearsay=Hearsay(host))
+def punching_of(host: Any) -> HolePunch:
+    return HolePunch(host=host, hearsay=Hearsay(host))
 
 
 async def willing(stream: INetStream) -> None:
@@ -63,7 +63,7 @@ async def silent(stream: INetStream) -> None:
 
 
 @asynccontextmanager
-async def running(host: RoutedHost) -> AsyncIterator[HolePunch]:
+async def punching_at(host: RoutedHost) -> AsyncIterator[HolePunch]:
     punch = punching_of(host)
     async with trio.open_nursery() as nursery:
         host.nursery = nursery
@@ -78,7 +78,7 @@ async def test_a_circuit_that_came_in_becomes_direct_and_the_log_says_so(
 ) -> None:
     caplog.set_level(logging.INFO)
     host = behind(willing, opens=lambda number, _a: number == 2)
-    async with running(host) as punch:
+    async with punching_at(host) as punch:
         await trio.sleep(30)
     assert [(address, client) for _, address, client in host.knocks] == [(THEIRS, False)] * 2
     assert punch.counts == (1, 1)
@@ -90,7 +90,7 @@ async def test_without_circuits_nothing_is_looked_at_until_somebody_comes() -> N
     host = behind(willing, opens=lambda *_: True)
     host.lose(OTHER)
     host.connect(FRIEND, address=THEIRS)
-    async with running(host):
+    async with punching_at(host):
         await trio.sleep(600)
         assert host.num_looks <= 600 / LOOK_S + 2
         host.connect(OTHER, address=CIRCUIT)
@@ -102,7 +102,7 @@ async def test_without_circuits_nothing_is_looked_at_until_somebody_comes() -> N
 async def test_a_circuit_that_is_left_of_two_connections_is_found_though_nobody_came() -> None:
     host = behind(willing, opens=lambda *_: True)
     host.peers[OTHER].address = THEIRS
-    async with running(host):
+    async with punching_at(host):
         await trio.sleep(60)
         host.peers[OTHER].address = CIRCUIT
         await trio.sleep(20)
@@ -113,7 +113,7 @@ async def test_a_circuit_that_is_left_of_two_connections_is_found_though_nobody_
 async def test_who_can_be_reached_where_it_listens_is_just_dialled() -> None:
     host = behind(silent, opens=lambda *_: True)
     host.peers[OTHER].announced = (CIRCUIT, THEIRS)
-    async with running(host) as punch:
+    async with punching_at(host) as punch:
         await trio.sleep(30)
     assert [(address, client) for _, address, client in host.knocks] == [(THEIRS, True)]
     assert (punch.counts, host.num_talks) == ((1, 1), 0)
@@ -130,7 +130,7 @@ async def test_it_is_tried_three_times_and_then_not_for_a_while(
         friend = fresh_identity().peer_id
         host.connect(friend, address=THEIRS, observed=f"/ip4/198.51.100.11/tcp/{port}")
         host.local_ports[friend] = 4001
-    async with running(host) as punch:
+    async with punching_at(host) as punch:
         await trio.sleep(40)
         assert (punch.counts, host.num_talks) == ((0, 1), 3)
         assert "stays behind its relay" in caplog.text
@@ -146,7 +146,7 @@ async def test_circuits_that_go_out_and_direct_ones_are_left_to_the_other_side()
     host = behind(willing)
     host.peers[OTHER].direction = Direction.OUT
     host.connect(FRIEND, address=THEIRS)
-    async with running(host):
+    async with punching_at(host):
         await trio.sleep(60)
     assert host.num_talks == 0
 
@@ -209,7 +209,7 @@ async def test_a_partner_has_nothing_dialled_that_it_may_not_tell_of() -> None:
     for relay, dialled in ((CIRCUIT, set()), (at_home, {PRIVATE[0]})):
         host = behind(lambda stream: answer(stream, PRIVATE))
         host.connect(OTHER, address=relay, announced=PRIVATE)
-        async with running(host) as punch:
+        async with punching_at(host) as punch:
             await follow(punch, lambda stream: propose(stream, PRIVATE))
             await trio.sleep(60)
         assert {address for _, address, _ in host.knocks} == dialled
@@ -245,7 +245,7 @@ def play_talks(talks: list[Talk], num_names: int) -> None:
         host.connect(name, address=CIRCUIT, direction=Direction.IN if number % 2 else Direction.OUT)
 
     async def course() -> None:
-        async with running(host) as punch:
+        async with punching_at(host) as punch:
             async with trio.open_nursery() as nursery:
                 for name, first, pause_s in talks:
                     nursery.start_soon(
@@ -294,12 +294,9 @@ async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) ->
 
 @asynccontextmanager
 async def punching(hidden: Hidden) -> AsyncIterator[HolePunch]:
-    host = hidden.node.host
-    punch = HolePunch(host=host, hearsay=Hearsay(host))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(punch.run)
+    punch = punching_of(hidden.node.host)
+    async with running(punch):
         yield punch
-        nursery.cancel_scope.cancel()
 
 
 async def test_two_relayed_hosts_become_direct_and_let_the_circuit_go(

@@ -20,6 +20,7 @@ from shoal_wire.reach import REACH_PROTOCOL, ReachReply, decode_reach_request, e
 from shoal_wire.types import PeerId
 from tests.support.doubles.identities import fresh_identity
 from tests.support.routed_host import RoutedHost
+from tests.support.running import running
 
 pytestmark = pytest.mark.virtual_time
 
@@ -78,10 +79,8 @@ def laptop(
 @asynccontextmanager
 async def mapped(host: RoutedHost, router: PaperRouter, **more: Any) -> AsyncIterator[PortMapping]:
     mapping = PortMapping(host=cast("Any", host), router=cast("Any", router), **more)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(mapping.run)
+    async with running(mapping):
         yield mapping
-        nursery.cancel_scope.cancel()
 
 
 def reply(*open_ports: int, observed: str = f"/ip4/{OUTSIDE}/tcp/50000") -> ReachReply:

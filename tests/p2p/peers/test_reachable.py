@@ -12,6 +12,7 @@ from shoal_wire.reach import REACH_PROTOCOL, ReachReply, decode_reach_request, e
 from shoal_wire.types import PeerId
 from tests.support.doubles.identities import fresh_identity
 from tests.support.routed_host import RoutedHost
+from tests.support.running import running
 
 pytestmark = pytest.mark.virtual_time
 
@@ -82,13 +83,11 @@ async def test_a_hidden_node_is_not_talked_out_of_its_relays(
 async def test_who_is_reachable_asks_again_when_it_is_time_or_something_has_changed() -> None:
     host = asked_host({fresh_identity().peer_id: outside(1, is_in=True)})
     client = client_of(host)
-    async with trio.open_nursery() as nursery:
-        start = trio.current_time()
-        await nursery.start(client.run)
+    start = trio.current_time()
+    async with running(client):
         await trio.sleep(900)
         client.look_again()
         await trio.sleep(900)
-        nursery.cancel_scope.cancel()
     assert [round(asked.at_s - start) for asked in host.requests] == [0, 600, 900, 1500]
 
 
@@ -97,12 +96,10 @@ async def test_what_changes_while_peers_are_asked_is_asked_about_again() -> None
     says = {peer_id: outside(1, is_in=False)}
     host = asked_host(says, takes_s=3.0)
     client = client_of(host)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(client.run)
+    async with running(client):
         await trio.sleep(1)
         client.look_again()  # a router has just opened a port
         await trio.sleep(1)
         says[peer_id] = outside(1, is_in=True)
         await trio.sleep(60)
-        nursery.cancel_scope.cancel()
     assert len(host.requests) == 2

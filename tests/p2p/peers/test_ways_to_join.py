@@ -23,7 +23,7 @@ from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_mdns import LOOPBACK, needs_multicast
 from tests.support.nodes import fresh_identity, until
-from tests.support.peers import address_of, open_peer, quiet_settings, stop
+from tests.support.peers import address_of, open_peer, quiet_settings
 
 PATIENCE_S = 40.0
 
@@ -123,18 +123,3 @@ def _keep_mdns_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
         original(self, **options | {"interfaces": LOOPBACK})
 
     monkeypatch.setattr(Mdns, "__init__", on_loopback)
-
-
-async def test_peer_exchange_alone(tmp_path: Path) -> None:
-    """Two that know only a third, which then is gone, have met through it."""
-    async with (
-        running(tmp_path / "a" / "one") as one,
-        running(tmp_path / "b" / "two") as two,
-        running(tmp_path / "m" / "middle") as middle,
-    ):
-        for peer in (one, two):
-            await peer.member.host.dial(address_of(middle))
-        await until(lambda: have_met(one, two))
-        stop(middle)
-        await until(lambda: not two.member.host.is_connected(middle.member.peer_id))
-        assert have_met(one, two)

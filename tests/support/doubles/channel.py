@@ -7,10 +7,21 @@ below.room.set()                               # and the rest, now
 
 from __future__ import annotations
 
+import struct
+
 import trio
 from libp2p.io.exceptions import ConnectionClosedError
+from libp2p.stream_muxer.yamux.yamux import YAMUX_HEADER_FORMAT
 
 PIECE_BYTES = 64 * 1024
+
+
+def yamux_frame(
+    kind: int, flags: int, stream_id: int, length: int | None = None, body: bytes = b""
+) -> bytes:
+    """Return a frame that says that it is so long; else as long as its body is."""
+    said = len(body) if length is None else length
+    return struct.pack(YAMUX_HEADER_FORMAT, 0, kind, flags, stream_id, said) + body
 
 
 class FakeChannel:
