@@ -15,18 +15,15 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
 from shoal_p2p.data_dir import load_manifest
 from shoal_p2p.node import Node
-from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from tests.support import factories as make
 from tests.support.nodes import until
 from tests.support.peers import address_of, open_peer, stop
 
 PATIENCE_S = 40.0
-GCD = next(spec for spec in PRESETS["easy"] if spec.generator == "gcd")
 
 
 async def share(node: Any, number: int) -> None:
-    at = coordinates(GCD, TRAIN_SEED_MIN + number)
-    (question,) = await node.member.worker.questions([at])
+    (question,) = await node.member.worker.questions([make.coordinates_at(number)])
     group = make.group(of=make.task(number, question=question))
     await node.outbox.accept(make.publish([group], key=b"%d" % number))
 
@@ -79,10 +76,8 @@ async def test_it_answers_debug_and_takes_no_rollouts(
                 assert shown["peer_id"] == peer.member.peer_id
             assert await trio.to_thread.run_sync(main, command) == 0
             capsys.readouterr()
-        assert (
-            await trio.to_thread.run_sync(main, ["debug", "doctor", "--data-dir", str(data_dir)])
-            == 0
-        )
+        command = ["debug", "doctor", "--data-dir", str(data_dir)]
+        assert await trio.to_thread.run_sync(main, command) == 0
         assert "shoal invite" in capsys.readouterr().out
         command = ["debug", "buffer", "--data-dir", str(data_dir)]
         assert await trio.to_thread.run_sync(main, command) == 1

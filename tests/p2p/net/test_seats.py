@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -17,12 +16,12 @@ from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
 from shoal_bootstrap.peer import BootstrapPeer
-from shoal_p2p.net.host import HostSettings, Libp2pHost, RequestError
+from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.request import RequestLimits
 from shoal_p2p.net.seats import Seat, Seats
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.types import PeerId
-from tests.support.nodes import LOOPBACK, fresh_identity, open_test_host, until
+from tests.support.nodes import open_test_host
 from tests.support.peers import INSTANT, address_of, open_peer
 
 ASK = "/test/ask/1"
@@ -65,58 +64,23 @@ async def test_who_has_not_sent_its_request_keeps_nobody_out(tmp_path: Path, pro
             assert answer
 
 
-@asynccontextmanager
-async def serving(
-    answer: bytes = b"?", *, limits: RequestLimits = LIMITS, gate: trio.Event | None = None
-) -> AsyncIterator[Libp2pHost]:
-    """A host that answers `ASK`, once `gate` is open."""
-    host = Libp2pHost(identity=fresh_identity(), settings=HostSettings(listen=(LOOPBACK,)))
-
-    async def handler(_peer: PeerId, request: bytes) -> bytes:
-        if gate is not None and request == b"wait":
-            await gate.wait()
-        return answer
-
-    host.set_request_handler(ASK, handler, max_request_bytes=10, limits=limits)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(host.run)
-        yield host
-        await host.close()
-
-
 async def test_who_does_not_read_its_answer_keeps_nobody_out() -> None:
     """An answer longer than a stream's window, which nobody takes."""
     answer = bytes(1 << 20)
-    async with serving(answer) as host, open_names(host.listen_addrs()[0], 5) as (one, *deaf):
+
+    async def handler(_peer: PeerId, _request: bytes) -> bytes:
+        return answer
+
+    async with (
+        open_test_host() as host,
+        open_names(host.listen_addrs()[0], 5) as (one, *deaf),
+    ):
+        host.set_request_handler(ASK, handler, max_request_bytes=10, limits=LIMITS)
         for other in deaf:
             for stream in await begin(other, host.peer_id, ASK, 2):
                 await stream.write(b"\0\0")
         got = await one.request(host.peer_id, ASK, b"x", max_response_bytes=len(answer))
         assert got == answer
-
-
-async def test_work_in_hand_is_not_given_up_for_a_newcomer() -> None:
-    gate, answers = trio.Event(), Counter[object]()
-
-    async def ask(host: Libp2pHost, what: bytes) -> None:
-        try:
-            answers[await host.request(server.peer_id, ASK, what, max_response_bytes=9)] += 1
-        except RequestError as error:
-            answers[error.failure] += 1
-
-    async with (
-        serving(gate=gate) as server,
-        open_names(server.listen_addrs()[0], 5) as (late, *others),
-    ):
-        async with trio.open_nursery() as nursery:
-            for host in others:
-                nursery.start_soon(ask, host, b"wait")
-                nursery.start_soon(ask, host, b"wait")
-            await until(lambda: server._servers[ASK].seats.num_busy == 8)
-            await ask(late, b"soon")
-            assert answers == {"reset": 1}
-            gate.set()
-        assert answers == {"reset": 1, b"?": 8}
 
 
 def seated(seats: Seats, peer: str, source: str | None = None) -> Seat:
@@ -163,8 +127,10 @@ class Shares(RuleBasedStateMachine):
     @rule(name=st.integers(0, 9), network=st.sampled_from(["x", "y", None]))
     def come(self, name: int, network: str | None) -> None:
         here = Counter(seat.path[0] for seat in self.seated())
+        busy = [seat for seat in self.seated() if not seat.is_free]
         source = network or f"own {name}"
         seat = self.seats.take(PeerId(f"{name} {network}"), source)
+        assert all(one in self.seats for one in busy), "work in hand is not given up"
         if seat is not None:
             self.taken.append(seat)
         elif not any(s.path[1] == f"{name} {network}" for s in self.seated()):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
-from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support import nat
 from tests.support.processes import ShoalProcess, Stage, wait_for
 
-GCD = next(spec for spec in PRESETS["easy"] if spec.generator == "gcd")
 PATIENCE_S = 60.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -42,19 +40,19 @@ def hidden(
     return stage.process("node", name, *common, prefix=at or net.behind_nat()).start()
 
 
-def group(number: int) -> RolloutGroup:
-    at = coordinates(GCD, TRAIN_SEED_MIN + number)
-    question = make.real_worker().questions([at])[0]
-    return make.group(of=make.task(number, question=question))
-
-
 def publish(node: ShoalProcess, number: int) -> None:
+    (question,) = make.real_worker().questions([make.coordinates_at(number)])
+    group = make.group(of=make.task(number, question=question))
     path = node.data_dir / SOCKET_NAME
-    client = NodeClient(path, role=m.Role.TRAINER, timeout_seconds=20.0)
-    try:
-        client.call(make.publish([group(number)], key=b"key %d" % number), m.PublishReply)
-    finally:
-        client.close()
+    with closing(NodeClient(path, role=m.Role.TRAINER, timeout_seconds=20.0)) as client:
+        client.call(make.publish([group], key=b"key %d" % number), m.PublishReply)
+
+
+def exchange(one: ShoalProcess, two: ShoalProcess) -> None:
+    for number, (sender, receiver) in enumerate([(one, two), (two, one)]):
+        sender.wait_status(lambda s: all(s["mesh"].values()), "a mesh")
+        publish(sender, number)
+        receiver.wait_status(lambda s: s["groups_received"] >= 1, "the other's batch")
 
 
 def address_of(node: ShoalProcess, other: ShoalProcess) -> str | None:
@@ -79,10 +77,7 @@ def test_two_nodes_behind_routers_exchange_batches_through_a_relay(
     assert address.endswith("/p2p-circuit")
     assert address_of(one, two) is not None
     assert not address_of(one, boot).endswith("/p2p-circuit")  # type: ignore[union-attr]
-    for number, (sender, receiver) in enumerate([(one, two), (two, one)]):
-        sender.wait_status(lambda s: all(s["mesh"].values()), "a mesh")
-        publish(sender, number)
-        receiver.wait_status(lambda s: s["groups_received"] >= 1, "the other's batch")
+    exchange(one, two)
     relay = boot.wait_status(lambda s: s["relay"]["circuits"] >= 1, "a circuit")["relay"]
     assert relay["reservations"] == 2
     assert relay["bytes"] > 0
@@ -117,10 +112,7 @@ def test_two_nodes_behind_cone_routers_become_direct(
     boot.wait_status(lambda s: s["relay"]["circuits"] == 0, "the circuit to end")
     assert any("is reached directly" in node.log for node in (one, two))
     assert any(finding(node, "direct")["says"].startswith("1 of 1") for node in (one, two))
-    for number, (sender, receiver) in enumerate([(one, two), (two, one)]):
-        sender.wait_status(lambda s: all(s["mesh"].values()), "a mesh")
-        publish(sender, number)
-        receiver.wait_status(lambda s: s["groups_received"] >= 1, "the other's batch")
+    exchange(one, two)
 
 
 @pytest.mark.skipif(shutil.which("miniupnpd") is None, reason="needs Debian's miniupnpd")
