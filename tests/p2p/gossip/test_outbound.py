@@ -93,24 +93,16 @@ async def test_a_small_frame_that_finds_nothing_before_it_is_written_at_once() -
     assert written == [b"now"]
 
 
-async def test_waiting_for_room_ends_with_room_or_with_the_queue() -> None:
+@pytest.mark.parametrize("closes", [False, True])
+async def test_waiting_for_room_ends_with_room_or_with_the_queue(closes: bool) -> None:
     queue = OutboundQueue(max_frames=1, max_bytes=100)
-    outcomes: list[bool] = []
-
-    async def wait() -> None:
-        await queue.wait_for_room(10)
-        outcomes.append(queue.has_room(10))
-
     queue.push(bytes(10))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
+        nursery.start_soon(queue.wait_for_room, 10)
         await trio.testing.wait_all_tasks_blocked()
-        assert outcomes == []
-        await queue.pop(100)
-    assert outcomes == [True]
-    queue.push(bytes(10))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
-        await trio.testing.wait_all_tasks_blocked()
-        queue.close()
-    assert len(outcomes) == 2
+        assert nursery.child_tasks
+        if closes:
+            queue.close()
+        else:
+            await queue.pop(100)
+    assert queue.has_room(10)

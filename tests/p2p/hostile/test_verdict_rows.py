@@ -18,13 +18,13 @@ from shoal_wire.compression import compress
 from shoal_wire.verdict import Outcome, Reason, verdict
 from tests.support import factories as make
 from tests.support.network import signed_by
-from tests.support.nodes import fresh_identity, until
+from tests.support.nodes import until
 from tests.support.victim import Attacker, Victim, open_hostile, still_works
 from tests.wire.verdict_rows import ROWS, task
 
 
-def by_another(attacker: Attacker) -> bytes:
-    return make.Author(attacker.author.manifest, now_ms=attacker.author.now_ms).envelope()
+def another(attacker: Attacker) -> make.Author:
+    return make.Author(attacker.author.manifest, now_ms=attacker.author.now_ms)
 
 
 def by_the_victim(attacker: Attacker) -> bytes:
@@ -36,7 +36,7 @@ def by_the_victim(attacker: Attacker) -> bytes:
 def first_of_each() -> dict[Reason, Callable[[Attacker], bytes]]:
     """What anybody can send, one of each reason."""
     found: dict[Reason, Callable[[Attacker], bytes]] = {
-        Reason.SIGNER_NOT_SENDER: by_another,
+        Reason.SIGNER_NOT_SENDER: lambda attacker: another(attacker).envelope(),
         Reason.CLAIMS_TO_BE_ME: by_the_victim,
         Reason.QUESTION_MISMATCH: lambda attacker: task(question="What is it?")(attacker.author),
     }
@@ -49,6 +49,10 @@ def first_of_each() -> dict[Reason, Callable[[Attacker], bytes]]:
 def seen(victim: Victim, reason: Reason) -> int:
     totals = victim.node.member.guard.verdicts.totals()
     return {**totals.ignore, **totals.reject}.get(reason.value, 0)
+
+
+def judged_by_gossip(victim: Victim, reason: Reason) -> int:
+    return victim.node.member.gossip.stats().verdicts.get(reason, 0)
 
 
 @pytest.mark.parametrize(("reason", "bad"), first_of_each().items())
@@ -81,14 +85,9 @@ async def test_an_echo_in_the_victims_own_name_is_dropped(victim: Victim) -> Non
         # Signed over the victim's name, with a key of the attacker's own in the message.
         raw = ID.from_base58(victim.peer_id).to_bytes()
         message = sign_message(attacker.host.identity, raw, victim.topic, b"x", 7)
-        before = victim.node.member.gossip.stats().verdicts.get(Reason.SIGNER_NOT_SENDER, 0)
+        before = judged_by_gossip(victim, Reason.SIGNER_NOT_SENDER)
         await attacker.send_rpc(rpc_pb2.RPC(publish=[message]))
-        await until(
-            lambda: (
-                victim.node.member.gossip.stats().verdicts.get(Reason.SIGNER_NOT_SENDER, 0)
-                == before + 1
-            )
-        )
+        await until(lambda: judged_by_gossip(victim, Reason.SIGNER_NOT_SENDER) == before + 1)
 
 
 async def test_a_replay_after_gossip_has_forgotten_it_is_a_duplicate(victim: Victim) -> None:
@@ -107,26 +106,20 @@ async def test_a_replay_after_gossip_has_forgotten_it_is_a_duplicate(victim: Vic
 async def test_two_batches_under_one_number_lose_both_and_cost_the_signer_alone(
     victim: Victim,
 ) -> None:
-    signer = make.Author(victim.node.member.manifest, identity=fresh_identity(), now_ms=make.NOW_MS)
     async with open_hostile(victim) as attacker, open_hostile(victim) as other:
-        signer.now_ms = attacker.author.now_ms
+        signer = another(attacker)
         one = signer.envelope(signer.batch([make.group(1)], sequence=77))
         two = signer.envelope(signer.batch([make.group(2)], sequence=77))
         before, kept = seen(victim, Reason.EQUIVOCATION), victim.node.pool.groups_received
-        for number, (sender, envelope) in enumerate(((attacker, one), (other, two))):
-            message = signed_by(signer.identity, victim.topic, envelope, number + 1)
-            await sender.send_rpc(rpc_pb2.RPC(publish=[message]))
-            await until(
-                lambda number=number: (
-                    victim.node.pool.groups_received == kept + 1
-                    if number == 0
-                    else seen(victim, Reason.EQUIVOCATION) == before + 1
-                )
-            )
+        first = signed_by(signer.identity, victim.topic, one, 1)
+        await attacker.send_rpc(rpc_pb2.RPC(publish=[first]))
+        await until(lambda: victim.node.pool.groups_received == kept + 1)
+        second = signed_by(signer.identity, victim.topic, two, 2)
+        await other.send_rpc(rpc_pb2.RPC(publish=[second]))
+        await until(lambda: seen(victim, Reason.EQUIVOCATION) == before + 1)
         assert victim.score(signer.peer_id) == pytest.approx(-4.0, abs=0.1)
         assert victim.score(other.peer_id) == 0.0, "it may have seen only one of the two"
-        held = list(victim.node.buffer.residents())
-        publishers = {entry.group.publisher for entry in held}
+        publishers = {entry.group.publisher for entry in victim.node.buffer.residents()}
         assert signer.peer_id not in publishers
 
 
@@ -134,9 +127,8 @@ async def test_two_batches_under_one_number_lose_both_and_cost_the_signer_alone(
 async def test_answers_to_reserved_questions_are_not_kept_and_cost_their_signer_alone(
     victim: Victim, seed: int
 ) -> None:
-    signer = make.Author(victim.node.member.manifest, identity=fresh_identity(), now_ms=make.NOW_MS)
     async with open_hostile(victim) as forwarder:
-        signer.now_ms = forwarder.author.now_ms
+        signer = another(forwarder)
         groups = [make.group(1), make.group(of=make.task(2, seed=seed))]
         data = signer.envelope(signer.batch(groups))
         before, kept = seen(victim, Reason.RESERVED_TASK), victim.node.pool.groups_received

@@ -32,9 +32,8 @@ def pair() -> Any:
     return open_talk(fresh_identity().peer_id, fresh_identity().peer_id)
 
 
-async def test_both_learn_where_the_other_is_seen_and_who_waits(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.virtual_time
+async def test_both_learn_where_the_other_is_seen_and_who_waits() -> None:
     one, two = pair()
     agreed: dict[str, Agreed] = {}
 

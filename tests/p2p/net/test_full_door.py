@@ -46,16 +46,12 @@ async def test_who_is_sent_away_knows_that_somebody_was_there(key: bytes | None)
             await outside.dial(address)
         assert caught.value.is_cut_off
         with pytest.raises(DialError) as caught:
-            await outside.dial(f"{inside_at.partition('/p2p/')[0]}/p2p/{_nobody()}")
+            await outside.dial(f"{inside_at.partition('/p2p/')[0]}/p2p/{fresh_identity().peer_id}")
         assert not caught.value.is_cut_off
         await inside.close()
         with pytest.raises(DialError) as caught:
             await outside.dial(inside_at)
         assert not caught.value.is_cut_off
-
-
-def _nobody() -> str:
-    return fresh_identity().peer_id
 
 
 async def test_a_dial_that_fails_as_the_peer_connects_has_not_failed(

@@ -54,13 +54,6 @@ class _Saying(PatternXX):
         return said
 
 
-class _Wire(RawConnection):
-    """A pipe in memory."""
-
-    def __init__(self, stream: trio.abc.Stream, *, initiator: bool) -> None:
-        super().__init__(TrioTCPStream(stream), initiator)
-
-
 def stranger(keys: KeyPair | None = None, key: bytes = b"") -> _Saying:
     pair = keys or fresh_identity().key_pair
     made = _Saying(ID.from_pubkey(pair.public_key), pair.private_key, _static())
@@ -79,8 +72,8 @@ def ours() -> StrictXX:
 
 async def meet(other: PatternXX, *, we_dial: bool) -> ID:
     """Return who we take the other for."""
-    one, two = trio.testing.memory_stream_pair()
-    mine, theirs = _Wire(one, initiator=we_dial), _Wire(two, initiator=not we_dial)
+    one, two = map(TrioTCPStream, trio.testing.memory_stream_pair())
+    mine, theirs = RawConnection(one, we_dial), RawConnection(two, not we_dial)
     found: list[ID] = []
 
     async def we() -> None:
