@@ -301,7 +301,7 @@ async def test_peer_exchange_that_fails_is_survived() -> None:
             raise RuntimeError("junk from the peer")
         return [other]
 
-    host.fetch = fetch  # type: ignore[method-assign]
+    host.fetch = fetch  # type: ignore[method-assign,assignment]
     async with discovering(host, boot):
         await trio.sleep(90)
         assert other.peer_id in host.peers
