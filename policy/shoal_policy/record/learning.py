@@ -86,11 +86,12 @@ class LearningMemory:
         if lately.enough and lately.reward > self.best:
             self.best, self.best_round = lately.reward, record.round
         for check, rule in RULES.items():
-            if not (self.trains or rule.of_generating):
+            if not self.trains and check not in OF_GENERATING:
                 continue
-            if check not in self.standing and rule.begins(self):
+            judged = rule(self)
+            if check not in self.standing and judged.begins:
                 self.standing[check] = record.round
-            elif check in self.standing and rule.over(self):
+            elif check in self.standing and judged.over:
                 del self.standing[check]
 
     @property
@@ -108,17 +109,17 @@ class LearningMemory:
 
     def findings(self) -> tuple[LearningFinding, ...]:
         """Return what stands, in the order in which a person should read it."""
+        standing = ((check, rule(self)) for check, rule in RULES.items() if check in self.standing)
         return tuple(
             LearningFinding(
                 check=check,
-                state=rule.state,
+                state=judged.state,
                 since=self.standing[check],
-                says=rule.says(self),
-                do=rule.do(self),
+                says=judged.says,
+                do=judged.do,
                 example=self.wrong.text if self.wrong and check is Check.NOTHING_EARNED else "",
             )
-            for check, rule in RULES.items()
-            if check in self.standing
+            for check, judged in standing
         )
 
     def view(self) -> Learning:
@@ -148,29 +149,14 @@ class LearningMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """The rule of a finding: when it begins, when it ends, and its text."""
+class Judged:
+    """One finding by the rounds so far: whether it begins or ends now, and its text."""
 
-    state: Literal["warn", "bad"]
-    begins: Callable[[LearningMemory], bool]
-    over: Callable[[LearningMemory], bool]
-    says: Callable[[LearningMemory], str]
-    do: Callable[[LearningMemory], str]
-    of_generating: bool = False
-    """True if it applies to a node that only generates, too."""
-
-
-def _earns_nothing(known: LearningMemory) -> bool:
-    lately = known.lately
-    return lately.enough and lately.answers > 0 and lately.reward < NOTHING[0]
-
-
-def _says_nothing(known: LearningMemory) -> str:
-    lately = known.lately
-    of = f"{lately.answers} of the last {lately.rounds} rounds"
-    if not lately.reward:
-        return f"no own answer has earned anything, of {of}"
-    return f"own answers earn next to nothing: {lately.reward:.4f}, mean of {of}"
+    begins: bool
+    over: bool
+    says: str
+    do: str
+    state: Literal["warn", "bad"] = "warn"
 
 
 _ABOUT_OWN: Final[Mapping[Why, str]] = {
@@ -187,64 +173,63 @@ _ABOUT_OWN: Final[Mapping[Why, str]] = {
 }
 
 
-def _is_cut(known: LearningMemory) -> bool:
-    cut = known.lately_cut
-    return cut.enough and cut.answers > 0 and cut.cut >= CUT[0]
-
-
-def _has_no_signal(known: LearningMemory) -> bool:
+def _nothing_earned(known: LearningMemory) -> Judged:
     lately = known.lately
+    of = f"{lately.answers} of the last {lately.rounds} rounds"
+    says = f"own answers earn next to nothing: {lately.reward:.4f}, mean of {of}"
+    return Judged(
+        begins=_earns_nothing(lately),
+        over=lately.reward >= NOTHING[1],
+        says=says if lately.reward else f"no own answer has earned anything, of {of}",
+        do=_ABOUT_OWN[known.wrong.why if known.wrong else Why.WRONG],
+        state="bad",
+    )
+
+
+def _earns_nothing(lately: RecentRounds) -> bool:
+    return lately.enough and lately.answers > 0 and lately.reward < NOTHING[0]
+
+
+def _all_cut(known: LearningMemory) -> Judged:
+    lately = known.lately_cut
+    return Judged(
+        begins=lately.enough and lately.answers > 0 and lately.cut >= CUT[0],
+        over=lately.cut < CUT[1],
+        says=f"{lately.cut:.0%} of own answers are cut at the token limit",
+        do="give them more room: --max-new-tokens",
+    )
+
+
+def _no_signal(known: LearningMemory) -> Judged:
+    lately, is_easy = known.lately, known.lately.reward >= EASY
+    why = "all are right" if is_easy else "the answers to a question are all alike"
     # Where nothing is earned, that is what to say.
     earns = lately.reward >= NOTHING[1]
-    return lately.enough and lately.groups > 0 and lately.same >= SAME[0] and earns
-
-
-def _says_no_signal(known: LearningMemory) -> str:
-    lately = known.lately
-    why = "all are right" if lately.reward >= EASY else "the answers to a question are all alike"
-    return f"own answers teach nothing: {lately.same:.0%} of {lately.groups} groups earned the " + (
-        f"same throughout; {why} (own reward {lately.reward:.3f})"
+    return Judged(
+        begins=lately.enough and lately.groups > 0 and lately.same >= SAME[0] and earns,
+        over=lately.same < SAME[1] or _earns_nothing(lately),
+        says=f"own answers teach nothing: {lately.same:.0%} of {lately.groups} groups earned the "
+        f"same throughout; {why} (own reward {lately.reward:.3f})",
+        do="the tasks are too easy for this model by now: take harder ones (--tasks or "
+        "--task-file, of who starts the swarm), or end here"
+        if is_easy
+        else "more variety: a higher --temperature or more --completions; if it came with "
+        "training, a lower --learning-rate, or --kl-beta",
     )
 
 
-def _do_about_no_signal(known: LearningMemory) -> str:
-    if known.lately.reward >= EASY:
-        return (
-            "the tasks are too easy for this model by now: take harder ones (--tasks or "
-            "--task-file, of who starts the swarm), or end here"
-        )
-    return (
-        "more variety: a higher --temperature or more --completions; if it came with training, a "
-        "lower --learning-rate, or --kl-beta"
-    )
-
-
-def _fell(known: LearningMemory) -> bool:
+def _reward_fell(known: LearningMemory) -> Judged:
     lately, best = known.lately, known.best
-    if not lately.enough or not lately.groups or lately.reward >= FELL[0] * best:
-        return False
     share = min(1.0, max(0.0, (best + lately.reward) / 2))
-    error = math.sqrt(2 * share * (1 - share) / lately.groups)
-    return best - lately.reward > ERRORS * error
-
-
-def _passed_over(known: LearningMemory) -> bool:
-    lately = known.lately
-    return lately.enough and lately.drawn >= DRAWN and lately.used <= USED[0] * lately.drawn
-
-
-def _is_taken(known: LearningMemory) -> bool:
-    lately = known.lately
-    # With hardly any looked at there is nothing to say of them either.
-    return lately.drawn < DRAWN / 2 or lately.used > USED[1] * lately.drawn
-
-
-def _says_passed_over(known: LearningMemory) -> str:
-    lately = known.lately
-    why = ", ".join(f"{n} {PASSED_OVER[name]}" for name, n in lately.passed_over.items() if n)
-    return (
-        f"others' groups are passed over: of {lately.drawn} looked at in {lately.rounds} rounds "
-        f"{lately.used} were trained on{'; ' * bool(why)}{why}"
+    error = math.sqrt(2 * share * (1 - share) / max(1, lately.groups))
+    is_lower = lately.reward < FELL[0] * best and best - lately.reward > ERRORS * error
+    return Judged(
+        begins=lately.enough and lately.groups > 0 and is_lower,
+        over=lately.reward >= FELL[1] * best,
+        says=f"own reward has fallen: {lately.reward:.3f} in {lately.rounds} rounds, "
+        f"it was {best:.3f} at round {known.best_round}",
+        do="a lower --learning-rate, or --kl-beta to hold it near its start; if it came with "
+        "others' groups: fewer of them (--external), `shoal debug scores` says whose",
     )
 
 
@@ -263,54 +248,26 @@ _ABOUT_OTHERS: Final[Mapping[str, str]] = {
 }
 
 
-def _do_about_others(known: LearningMemory) -> str:
-    counts = known.lately.passed_over
-    return _ABOUT_OTHERS[max(counts, key=lambda name: counts[name])]
+def _others_passed_over(known: LearningMemory) -> Judged:
+    lately, counts = known.lately, known.lately.passed_over
+    why = ", ".join(f"{n} {PASSED_OVER[name]}" for name, n in counts.items() if n)
+    return Judged(
+        begins=lately.enough and lately.drawn >= DRAWN and lately.used <= USED[0] * lately.drawn,
+        # With hardly any looked at there is nothing to say of them either.
+        over=lately.drawn < DRAWN / 2 or lately.used > USED[1] * lately.drawn,
+        says=f"others' groups are passed over: of {lately.drawn} looked at in {lately.rounds} "
+        f"rounds {lately.used} were trained on{'; ' * bool(why)}{why}",
+        do=_ABOUT_OTHERS[max(counts, key=lambda name: counts[name])],
+    )
 
 
-RULES: Final[Mapping[Check, Rule]] = {
-    Check.NOTHING_EARNED: Rule(
-        state="bad",
-        begins=_earns_nothing,
-        over=lambda known: known.lately.reward >= NOTHING[1],
-        says=_says_nothing,
-        do=lambda known: _ABOUT_OWN[known.wrong.why if known.wrong else Why.WRONG],
-        of_generating=True,
-    ),
-    Check.ALL_CUT: Rule(
-        state="warn",
-        begins=_is_cut,
-        over=lambda known: known.lately_cut.cut < CUT[1],
-        says=lambda known: f"{known.lately_cut.cut:.0%} of own answers are cut at the token limit",
-        do=lambda _known: "give them more room: --max-new-tokens",
-        of_generating=True,
-    ),
-    Check.NO_SIGNAL: Rule(
-        state="warn",
-        begins=_has_no_signal,
-        over=lambda known: known.lately.same < SAME[1] or _earns_nothing(known),
-        says=_says_no_signal,
-        do=_do_about_no_signal,
-    ),
-    Check.REWARD_FELL: Rule(
-        state="warn",
-        begins=_fell,
-        over=lambda known: known.lately.reward >= FELL[1] * known.best,
-        says=lambda known: (
-            f"own reward has fallen: {known.lately.reward:.3f} in {known.lately.rounds} rounds, "
-            f"it was {known.best:.3f} at round {known.best_round}"
-        ),
-        do=lambda _known: (
-            "a lower --learning-rate, or --kl-beta to hold it near its start; if it came with "
-            "others' groups: fewer of them (--external), `shoal debug scores` says whose"
-        ),
-    ),
-    Check.OTHERS_PASSED_OVER: Rule(
-        state="warn",
-        begins=_passed_over,
-        over=_is_taken,
-        says=_says_passed_over,
-        do=_do_about_others,
-    ),
+RULES: Final[Mapping[Check, Callable[[LearningMemory], Judged]]] = {
+    Check.NOTHING_EARNED: _nothing_earned,
+    Check.ALL_CUT: _all_cut,
+    Check.NO_SIGNAL: _no_signal,
+    Check.REWARD_FELL: _reward_fell,
+    Check.OTHERS_PASSED_OVER: _others_passed_over,
 }
 """Every finding, in the order of `Check`."""
+OF_GENERATING: Final = frozenset({Check.NOTHING_EARNED, Check.ALL_CUT})
+"""Findings that apply to a node that only generates, too."""
