@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO, Final
@@ -45,12 +45,13 @@ class BindError(Exception):
     """It cannot listen there; the text is one line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Visit:
-    """A connection that is open; the order of visits is that of their coming."""
+    """A connection that is open."""
 
     sock: socket.socket
     address: str
+    is_let_in: bool = False
 
 
 class ConnectionRoom:
@@ -58,46 +59,39 @@ class ConnectionRoom:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._strangers: list[_Visit] = []
-        """Connections whose reader was not let in, the oldest first."""
-        self._let_in: list[_Visit] = []
+        self._visits: list[_Visit] = []
+        """The oldest first."""
 
     def enter(self, sock: socket.socket, address: str) -> bool:
         """Take a place for one more connection; False where all who are there were let in."""
-        visit = _Visit(sock=sock, address=address)
         with self._lock:
-            fits = self._fits(address, MAX_OF_ONE) and self._fits(None, MAX_CONNECTIONS)
+            near = [one for one in self._visits if one.address == address]
+            fits = self._fits(near, MAX_OF_ONE) and self._fits(self._visits, MAX_CONNECTIONS)
             if fits:
-                self._strangers.append(visit)
+                self._visits.append(_Visit(sock=sock, address=address))
             return fits
 
     def let_in(self, sock: socket.socket) -> None:
         """Keep a connection, whoever else comes."""
         with self._lock:
-            for visit in [one for one in self._strangers if one.sock is sock]:
-                self._strangers.remove(visit)
-                self._let_in.append(visit)
+            for visit in self._visits:
+                visit.is_let_in |= visit.sock is sock
 
     def leave(self, sock: socket.socket) -> None:
         """Give the place of a connection back; once more does nothing."""
         with self._lock:
-            for among in (self._strangers, self._let_in):
-                among[:] = [one for one in among if one.sock is not sock]
+            self._visits = [one for one in self._visits if one.sock is not sock]
 
-    def _fits(self, address: str | None, most: int) -> bool:
+    def _fits(self, among: Sequence[_Visit], most: int) -> bool:
         """Return whether there is a place; the oldest connection that was not let in makes one."""
-
-        def meant(among: list[_Visit]) -> list[_Visit]:
-            return [one for one in among if address in (None, one.address)]
-
-        strangers = meant(self._strangers)
-        if len(strangers) + len(meant(self._let_in)) < most:
+        if len(among) < most:
             return True
-        if not strangers:
+        stranger = next((one for one in among if not one.is_let_in), None)
+        if stranger is None:
             return False
-        self._strangers.remove(strangers[0])
+        self._visits.remove(stranger)
         with contextlib.suppress(OSError):  # gone already
-            strangers[0].sock.shutdown(socket.SHUT_RDWR)
+            stranger.sock.shutdown(socket.SHUT_RDWR)
         return True
 
 
