@@ -10,6 +10,8 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 
 import psutil
@@ -118,18 +120,11 @@ class CostMeter:
 
 def bytes_below(folder: Path) -> int:
     """Return what the files below a folder occupy; of a great many, the first. Blocks."""
-    total, waiting, left = 0, [folder], MANY
-    while waiting and left > 0:
-        try:
-            with os.scandir(waiting.pop()) as found:
-                for entry in found:
-                    left -= 1
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(Path(entry.path))
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except OSError:
-            continue  # gone, or not for us
+    found = (Path(where, one) for where, *names in os.walk(folder) for one in chain(*names))
+    total = 0
+    for entry in islice(found, MANY):
+        with suppress(OSError):  # gone, or not for us
+            total += entry.lstat().st_blocks * 512
     return total
 
 
