@@ -91,9 +91,11 @@ class ChatAnswer(VersionedOutput):
 
 
 class RoundEvent(VersionedOutput):
-    """A round of the trainer, or an evaluation: the figures of docs/metrics.md beside these."""
+    """A round of the trainer, an evaluation or a judge's score, with the figures of
+    docs/metrics.md.
+    """
 
-    event: Literal["round", "held_out"]
+    event: Literal["round", "held_out", "judge"]
 
 
 class Config(VersionedOutput):

@@ -84,6 +84,7 @@ class GenerateOnly:
         self._metrics = MetricsFile(
             settings.data_dir / METRICS_FILE,
             last_round=self.round,
+            is_said=settings.json_output,
         )
 
     def run(self) -> None:

@@ -362,4 +362,5 @@ def _metrics_file(settings: Settings, course: Course) -> MetricsFile:
         settings.data_dir / METRICS_FILE,
         last_round=course.round,
         last_held_out=evaluated["round"],
+        is_said=settings.json_output,
     )

@@ -20,6 +20,7 @@ from typing import Any
 
 from shoal_base.bounded import MANY
 from shoal_base.files import append_whole, is_full, write_atomically
+from shoal_base.lines import say_json
 from shoal_policy.record.progress import RoundRecord, RunCounters
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,8 @@ def _deviation(rewards: Sequence[float]) -> float:
 class MetricsFile:
     """`metrics.jsonl`: one JSON object a line, whole lines only, each round at most once.
 
-    A disk that is full loses nothing by itself: lines wait in memory for the next try.
+    A disk that is full loses nothing by itself: lines wait in memory for the next try. With
+    `--json` the same objects go to standard output.
     """
 
     def __init__(
@@ -97,13 +99,16 @@ class MetricsFile:
         last_round: int,
         last_held_out: int = -1,
         max_bytes: int = MAX_BYTES,
+        is_said: bool = False,
     ) -> None:
         """Open the file of a run that stands at `last_round`, evaluated last at `last_held_out`.
 
-        Of a file that is over `max_bytes` older rounds go (`thinned`).
+        Of a file that is over `max_bytes` older rounds go (`thinned`). With `is_said` every object
+        is printed, too.
         """
         self._path = path
         self._max_bytes = max_bytes
+        self._is_said = is_said
         self._waiting: list[bytes] = []
         self._failing = False
         last = {"round": last_round, "held_out": last_held_out, "judge": last_round}
@@ -113,6 +118,8 @@ class MetricsFile:
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Write one object, after those that still wait."""
+        if self._is_said:
+            say_json({"schema_version": 1, **event})
         self._waiting.append(json.dumps(event).encode() + b"\n")
         if len(self._waiting) > MANY:
             log.warning("a line of metrics is dropped: %d wait for the disk", MANY)

@@ -1,8 +1,4 @@
-"""Tells a person, or a program, how rounds go.
-
-A line every few seconds, or with `--json` a JSON object a round: the same object as in
-`metrics.jsonl`.
-"""
+"""Tells a person how rounds go, a line every few seconds. Programs hear `MetricsFile`."""
 
 from __future__ import annotations
 
@@ -15,13 +11,11 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.text import Text
 
-from shoal_base.lines import say_json
 from shoal_base.log_file import IN_FILE_ALONE
 from shoal_base.terminal import Terminal
 from shoal_base.waits import MINUTE_S
 from shoal_ipc.answers.node import WINDOW
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
-from shoal_policy.record.metrics import held_out_metrics, round_metrics
 from shoal_policy.record.phases import Doing
 from shoal_policy.record.progress import RoundRecord, RunCounters
 from shoal_settings.schema import Settings
@@ -55,7 +49,6 @@ class Narrator:
         """Tokens and seconds of the latest rounds."""
         self._groups: deque[tuple[int, int]] = deque(maxlen=WINDOW)
         """External and all groups of the latest rounds."""
-        self._evaluated: int | None = None
         self._next_phase = float("-inf")
         self._has_played = False
 
@@ -63,7 +56,6 @@ class Narrator:
         """Tell of a round, if it is time to."""
         self._has_played = True
         if self._settings.json_output:
-            self._say_json(record, progress)
             return
         self._pace.append((record.tokens_generated + record.num_tokens, record.seconds))
         self._groups.append((record.groups_external, record.groups_external + record.groups_local))
@@ -92,17 +84,6 @@ class Narrator:
         rounds = self._settings.rounds
         if rounds and not self._has_played and not self._settings.json_output:
             self._console.print(f"{rounds} rounds are done: --rounds {2 * rounds} goes on")
-
-    def _say_json(self, record: RoundRecord, progress: RunCounters) -> None:
-        events = [("round", round_metrics(record, progress))]
-        held_out = progress.held_out
-        if held_out is not None and held_out["round"] != self._evaluated:
-            self._evaluated = held_out["round"]
-            # The evaluation of the start precedes the first round, the others follow theirs.
-            place = 0 if held_out["round"] < record.round else 1
-            events.insert(place, ("held_out", held_out_metrics(held_out)))
-        for kind, figures in events:
-            say_json({"event": kind, "schema_version": 1, **figures})
 
     def _line(self, record: RoundRecord, progress: RunCounters) -> Text:
         """Return the line of a round, no wider than the terminal: one that wraps breaks words."""

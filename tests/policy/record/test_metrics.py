@@ -19,6 +19,7 @@ from shoal_policy.record.metrics import (
 )
 from shoal_policy.record.progress import RoundRecord, RunCounters
 from tests.policy.record.test_progress import record
+from tests.support.schemas import check
 
 HELD_OUT = {
     "round": 25,
@@ -59,6 +60,20 @@ def test_an_evaluation_is_kept_apart_from_rewards_of_training() -> None:
     assert all(name.startswith("held_out/") for name in named)
     assert named["held_out/gcd_easy"] == 0.25
     assert named["held_out/pass@1"] == HELD_OUT["pass@1"]
+
+
+def test_programs_read_what_the_file_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = MetricsFile(tmp_path / "metrics.jsonl", last_round=0, is_said=True)
+    for one in (event(1), {**event(1, "held_out"), "held_out/pass@1": 0.5}, event(1, "judge")):
+        file.append(one)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for one in said:
+        check("trainer", one)
+        del one["schema_version"]
+    written = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert said == list(map(json.loads, written))
 
 
 def test_the_spread_of_rewards_is_within_groups() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 
 import pytest
@@ -22,7 +21,6 @@ from shoal_settings.schema import Settings
 from tests.policy.record.test_metrics import HELD_OUT
 from tests.policy.record.test_progress import record
 from tests.support.doubles.clock import SetClock
-from tests.support.schemas import check
 
 
 def told(
@@ -82,22 +80,6 @@ def test_a_line_fits_its_terminal_and_says_the_same_things_first(width: int) -> 
         assert "held-out 0.500" in line
         assert line.endswith("12 peers")
     assert ("(start 0.250)" in line) == (width >= 120)
-
-
-def test_programs_read_what_the_file_holds(capsys: pytest.CaptureFixture[str]) -> None:
-    made = Narrator(Settings(json_output=True))
-    play(made, 24, 25, 26)
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    for event in events:
-        check("trainer", event)
-    assert [(event["event"], event["round"]) for event in events] == [
-        ("round", 24),
-        ("held_out", 25),
-        ("round", 25),
-        ("round", 26),
-    ]
-    assert events[0]["step_time"] == 2.0
-    assert events[1]["held_out/pass@1"] == 0.5
 
 
 def test_without_a_node_nobody_knows_how_many_peers() -> None:
