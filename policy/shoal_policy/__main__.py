@@ -29,7 +29,6 @@ from shoal_base.node_folders import folders_for
 from shoal_base.output import end_with_the_reader, outlive_the_terminal
 from shoal_base.private import private
 from shoal_base.waits import MINUTE_S, RETRY_S
-from shoal_policy.record.phases import Phases
 from shoal_settings.early import early_refusal
 from shoal_settings.exits import (
     EXIT_DIVERGED,
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from shoal_ipc.client import NodeClient
     from shoal_policy.generation.seam import Generator
     from shoal_policy.model.loading import Policy
+    from shoal_policy.record.phases import Phases
     from shoal_wire.manifest import Manifest
     from shoal_wire.types import PeerId
 
@@ -238,6 +238,7 @@ def _run_policy(settings: Settings, stop: StopFlag, supervision: Supervision) ->
     from shoal_policy.distributed import RankError
     from shoal_policy.model.loading import ModelError
     from shoal_policy.record.earlier_runs import StartOverError
+    from shoal_policy.record.phases import Phases
     from shoal_policy.refusals import refusal_of
     from shoal_policy.rollback import DivergedError
 
@@ -313,6 +314,7 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
     from shoal_policy.generate_only import Author, GenerateOnly
     from shoal_policy.generation.remote import remote_generator, remote_model
     from shoal_policy.generation.requests import ServerRefusedError
+    from shoal_policy.record.phases import Phases
     from shoal_policy.rollouts import public_model_name
     from shoal_wire.types import Digest
 
@@ -435,11 +437,12 @@ def _only_trainer(settings: Settings, stop: StopFlag) -> Iterator[None]:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise SettingsError(f"cannot use {data_dir} as a folder: {error.strerror}") from None
-    waiting = partial(
-        log.warning,
-        "another trainer is using %s: waiting for it to end, %g s at most",
-        *(data_dir, MINUTE_S),
-    )
+
+    def waiting() -> None:
+        log.warning(
+            "another trainer is using %s: waiting for it to end, %g s at most", data_dir, MINUTE_S
+        )
+
     lock = locked(data_dir / "trainer.lock", seconds=MINUTE_S, on_wait=waiting, should_stop=stop)
     with private(data_dir), contextlib.ExitStack() as held:
         try:
