@@ -10,10 +10,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.redteam.battle import play
-from tests.redteam.schedule import Step, least, schedule_of
-from tests.redteam.skirmish import Skirmish, WireStep, play_wire, skirmish_of
+from tests.redteam.schedule import least, schedule_of
+from tests.redteam.skirmish import Skirmish, play_wire, skirmish_of
 
 
 def fault_of(run: Callable[[], object]) -> str:
@@ -34,36 +35,24 @@ def _play_wire(skirmish: Skirmish) -> None:
         play_wire(Path(folder) / "node", skirmish)
 
 
-def _say(seed: int, fault: str) -> bool:
-    print(seed, fault or "holds", flush=True)
-    return bool(fault)
-
-
 def main() -> None:
     """Play."""
     is_wire = sys.argv[1:2] == ["wire"]
+    draw, run = (skirmish_of, _play_wire) if is_wire else (schedule_of, play)
     for seed in map(int, sys.argv[2 if is_wire else 1 :]):
-        for step in _of_wire(seed) if is_wire else _of_schedule(seed):
+        for step in _steps_of_fault(seed, draw(seed), run):
             print("  ", step)
 
 
-def _of_schedule(seed: int) -> list[Step]:
-    """Return the steps that a schedule's fault takes; none where it has none."""
-    whole = schedule_of(seed)
+def _steps_of_fault(seed: int, whole: Any, run: Callable[[Any], object]) -> list[Any]:
+    """Play a schedule or skirmish; return the steps that its fault takes, if it has one."""
 
-    def fails(steps: Sequence[Step]) -> bool:
-        return bool(fault_of(lambda: play(replace(whole, steps=tuple(steps)))))
+    def fails(steps: Sequence[Any]) -> bool:
+        return bool(fault_of(lambda: run(replace(whole, steps=tuple(steps)))))
 
-    return least(whole.steps, fails) if _say(seed, fault_of(lambda: play(whole))) else []
-
-
-def _of_wire(seed: int) -> list[WireStep]:
-    whole = skirmish_of(seed)
-
-    def fails(steps: Sequence[WireStep]) -> bool:
-        return bool(fault_of(lambda: _play_wire(replace(whole, steps=tuple(steps)))))
-
-    return least(whole.steps, fails) if _say(seed, fault_of(lambda: _play_wire(whole))) else []
+    fault = fault_of(lambda: run(whole))
+    print(seed, fault or "holds", flush=True)
+    return least(whole.steps, fails) if fault else []
 
 
 main()

@@ -10,8 +10,7 @@ import logging
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
 from tests.redteam.answer_acts import answers_anything, answers_in_kind, answers_with_peers
 from tests.redteam.control_acts import joins
+from tests.redteam.faults import faults
 from tests.redteam.peer import BROKEN, Loot, Red
 from tests.redteam.schedule import ACTS, ATTACK_S, Schedule, Step
 from tests.redteam.sizes import held_by
@@ -71,37 +71,9 @@ class Steps(trio.abc.Instrument):
         self.count += 1
 
 
-class Errors(logging.Handler):
-    """Keeps what was logged with a traceback, or as an error."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.found: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep it."""
-        if record.exc_info or record.levelno >= logging.ERROR:
-            text = logging.Formatter().format(record)
-            self.found.append(f"{record.name}: {text[-1500:]}")
-
-
-@contextmanager
-def errors() -> Iterator[Errors]:
-    """Collect from all loggers, and keep the terminal quiet."""
-    handler = Errors()
-    quiet = [logging.getLogger(name) for name in ("shoal_p2p", "libp2p", "shoal", "tests")]
-    before = [(one, one.propagate, one.level) for one in quiet]
-    for one in quiet:
-        one.addHandler(handler)
-        one.propagate = False
-        one.setLevel(logging.WARNING)
-    try:
-        yield handler
-    finally:
-        for one, propagate, level in before:
-            one.removeHandler(handler)
-            one.propagate = propagate
-            one.setLevel(level)
+def is_error(record: logging.LogRecord) -> bool:
+    """Whether this was logged with a traceback, or as an error."""
+    return bool(record.exc_info) or record.levelno >= logging.ERROR
 
 
 class Battle:
@@ -324,9 +296,9 @@ def play(schedule: Schedule) -> Battle:
     )
     with (
         tempfile.TemporaryDirectory(prefix="redteam-") as folder,
-        errors() as log,
+        faults(("shoal_p2p", "libp2p", "shoal", "tests"), logging.WARNING, is_error) as found,
         virtual_gossip(),
     ):
         simulate(schedule.seed, plan, Path(folder), battle.script)
-    assert not log.found, f"[seed {schedule.seed}] {log.found[:3]}"
+    assert not found, f"[seed {schedule.seed}] {found[:3]}"
     return battle

@@ -72,7 +72,6 @@ class Red:
         self.is_deaf = False
         """It reads nothing of what it is sent."""
         self._streams: dict[PeerId, Stream] = {}
-        self._stop = trio.Event()
         for protocol in MESHSUB:
             self.host.handlers[protocol] = self._listen
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from shoal_p2p.net.windows import MAX_UNREAD_BYTES
 from shoal_p2p.peers.hearsay import DIALS_A_PLACE
 from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
 from tests.redteam import frame_acts, reach_acts, talk_acts
+from tests.redteam.faults import faults
 from tests.redteam.schedule import public_coroutines
 from tests.redteam.sizes import held_by
 from tests.redteam.wire_peer import WireRed, open_reds
@@ -79,38 +80,11 @@ def skirmish_of(seed: int, *, num_steps: int | None = None) -> Skirmish:
     return Skirmish(seed=seed, steps=steps)
 
 
-class _Faults(logging.Handler):
-    """What the victim's thread logs with a traceback, as failed, or of a fault of its own."""
-
-    def __init__(self, thread: int) -> None:
-        super().__init__(logging.DEBUG)
-        self._thread = thread
-        self.found: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep it if it is one."""
-        if record.thread != self._thread:
-            return
-        text = record.getMessage()
-        warned = record.levelno >= logging.WARNING and "failed" in text
-        if record.exc_info or warned or any(name in text for name in _OWN_FAULTS):
-            whole = logging.Formatter().format(record)
-            self.found.append(f"{record.name}: {whole[-1500:]}")
-
-
-@contextmanager
-def faults_of(victim: Victim) -> Iterator[_Faults]:
-    """Listen to a victim's log, all levels of it, and keep the terminal quiet."""
-    handler, log = _Faults(victim.thread_id), logging.getLogger("shoal_p2p")
-    before = log.level, log.propagate
-    log.addHandler(handler)
-    log.setLevel(logging.DEBUG)
-    log.propagate = False
-    try:
-        yield handler
-    finally:
-        log.removeHandler(handler)
-        log.level, log.propagate = before
+def is_fault(record: logging.LogRecord) -> bool:
+    """Whether this was logged with a traceback, as failed, or of a fault of the node's own."""
+    text = record.getMessage()
+    warned = record.levelno >= logging.WARNING and "failed" in text
+    return bool(record.exc_info) or warned or any(name in text for name in _OWN_FAULTS)
 
 
 @dataclass(slots=True)
@@ -226,8 +200,14 @@ async def _until_few_tasks(victim: Victim, most: int) -> None:
 def play_wire(folder: Path, *skirmishes: Skirmish) -> Counter[str]:
     """Play skirmishes one after the other against one node. Raises AssertionError."""
     done: Counter[str] = Counter()
-    with Victim(folder, relay=True, relay_client="on") as victim, faults_of(victim) as log:  # type: ignore[arg-type]
-        for skirmish in skirmishes:
-            done += trio.run(fight, victim, skirmish)
-            assert not log.found, f"[seed {skirmish.seed}] {log.found[:3]}"
+    with Victim(folder, relay=True, relay_client="on") as victim:
+        thread = victim.thread_id
+
+        def is_victims(record: logging.LogRecord) -> bool:
+            return record.thread == thread and is_fault(record)
+
+        with faults(["shoal_p2p"], logging.DEBUG, is_victims) as found:
+            for skirmish in skirmishes:
+                done += trio.run(fight, victim, skirmish)
+                assert not found, f"[seed {skirmish.seed}] {found[:3]}"
     return done
