@@ -6,8 +6,6 @@ Nothing runs here but hosts on a simulated network. Each of these is a wire, and
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,13 +71,11 @@ class Town:
         )
 
 
-@asynccontextmanager
-async def town(folder: Path) -> AsyncIterator[Town]:
+@pytest.fixture
+async def there(tmp_path: Path, nursery: trio.Nursery) -> Town:
     network = SimulatedNetwork(random.Random(1))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(network.run)
-        yield Town(folder, network, nursery)
-        nursery.cancel_scope.cancel()
+    await nursery.start(network.run)
+    return Town(tmp_path, network, nursery)
 
 
 async def meet(one: ListeningPeer, *others: ListeningPeer) -> None:
@@ -94,19 +90,18 @@ def member_of(peer: ListeningPeer) -> Member:
 
 
 async def test_a_node_whose_rounds_are_done_does_not_say_that_it_trains(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    there: Town, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="shoal_p2p.node")
     is_training = True
-    async with town(tmp_path) as there:
-        me, other = await there.peer(1), await there.peer(2)
-        there.nursery.start_soon(say_who_is_there, me, lambda: is_training)
-        await trio.sleep(10.0)
-        await meet(me, other)
-        await trio.sleep(10.0)
-        is_training = False
-        await other.host.disconnect(me.peer_id)
-        await trio.sleep(10.0)
+    me, other = await there.peer(1), await there.peer(2)
+    there.nursery.start_soon(say_who_is_there, me, lambda: is_training)
+    await trio.sleep(10.0)
+    await meet(me, other)
+    await trio.sleep(10.0)
+    is_training = False
+    await other.host.disconnect(me.peer_id)
+    await trio.sleep(10.0)
     assert [record.getMessage() for record in caplog.records] == [
         "nobody else is here yet: training alone, and looking for peers",
         "connected to 1 peer",
@@ -119,91 +114,79 @@ def stranger(number: int) -> PeerAddresses:
     return PeerAddresses(peer_id=peer_id, addresses=(PLACE,))
 
 
-async def test_who_speaks_is_known_by_its_connection(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path
-) -> None:
-    async with town(tmp_path) as there:
-        me, other = await there.peer(1), await there.peer(2)
-        await meet(me, other)
-        speaker = me.hearsay.speaker(other.peer_id)
-        assert speaker.source == "10.0.2.0/24"
-        assert speaker.homes == frozenset({"10.0.0.0/8"})
-        assert not speaker.may_tell("/ip4/192.168.1.1/tcp/1")
+async def test_who_speaks_is_known_by_its_connection(there: Town) -> None:
+    me, other = await there.peer(1), await there.peer(2)
+    await meet(me, other)
+    speaker = me.hearsay.speaker(other.peer_id)
+    assert speaker.source == "10.0.2.0/24"
+    assert speaker.homes == frozenset({"10.0.0.0/8"})
+    assert not speaker.may_tell("/ip4/192.168.1.1/tcp/1")
 
 
 async def test_a_relay_in_use_is_needed(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path
+    there: Town, autojump_clock: trio.testing.MockClock
 ) -> None:
-    async with town(tmp_path) as there:
-        boot = await there.peer(1)
-        for relays, stays in (((boot.peer_id,), True), ((), False)):
-            me = await there.peer(2 + stays, boot, target_peers=1)
-            me.relays = SimpleNamespace(relays=relays)
-            other = await there.peer(4 + stays)
-            await there.nursery.start(me.discovery.run)
-            await trio.sleep(1.0)
-            await meet(me, other)
-            await trio.sleep(150.0)
-            assert me.host.is_connected(other.peer_id)
-            assert me.host.is_connected(boot.peer_id) is stays
+    boot = await there.peer(1)
+    for relays, stays in (((boot.peer_id,), True), ((), False)):
+        me = await there.peer(2 + stays, boot, target_peers=1)
+        me.relays = SimpleNamespace(relays=relays)
+        other = await there.peer(4 + stays)
+        await there.nursery.start(me.discovery.run)
+        await trio.sleep(1.0)
+        await meet(me, other)
+        await trio.sleep(150.0)
+        assert me.host.is_connected(other.peer_id)
+        assert me.host.is_connected(boot.peer_id) is stays
 
 
-async def test_all_that_dials_by_hearsay_shares_one_budget(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path
-) -> None:
-    async with town(tmp_path) as there:
-        me, liar = await there.peer(1), await there.peer(2)
-        await meet(me, liar)
-        may_dial = member_of(me).shards._search.may_dial
-        burst = int(DIALS_A_PLACE.burst)
-        assert [may_dial(PLACE, liar.peer_id) for _ in range(burst + 1)] == [*[True] * burst, False]
-        assert not me.hearsay.may_dial(PLACE, None), "of that place nobody may dial more"
+async def test_all_that_dials_by_hearsay_shares_one_budget(there: Town) -> None:
+    me, liar = await there.peer(1), await there.peer(2)
+    await meet(me, liar)
+    may_dial = member_of(me).shards._search.may_dial
+    burst = int(DIALS_A_PLACE.burst)
+    assert [may_dial(PLACE, liar.peer_id) for _ in range(burst + 1)] == [*[True] * burst, False]
+    assert not me.hearsay.may_dial(PLACE, None), "of that place nobody may dial more"
 
 
-async def test_what_one_network_says_is_one_speakers_word(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path
-) -> None:
+async def test_what_one_network_says_is_one_speakers_word(there: Town) -> None:
     """Names cost nothing: a second one at the same connection's network has no dials of its own."""
-    async with town(tmp_path) as there:
-        me, liar = await there.peer(1), await there.peer(2)
-        await meet(me, liar)
-        shards = member_of(me).shards
-        told = [f"/ip4/198.51.{n}.7/tcp/4001" for n in range(100)]
-        num_dialled = sum(shards._search.may_dial(address, liar.peer_id) for address in told)
-        assert num_dialled == 32
-        assert not me.hearsay.may_dial("/ip4/203.0.113.9/tcp/1", "10.0.2.0/24")
+    me, liar = await there.peer(1), await there.peer(2)
+    await meet(me, liar)
+    shards = member_of(me).shards
+    told = [f"/ip4/198.51.{n}.7/tcp/4001" for n in range(100)]
+    num_dialled = sum(shards._search.may_dial(address, liar.peer_id) for address in told)
+    assert num_dialled == 32
+    assert not me.hearsay.may_dial("/ip4/203.0.113.9/tcp/1", "10.0.2.0/24")
 
 
 async def test_what_is_said_of_shards_is_sifted(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def told(_host: Any, _peer_id: PeerId, _shards: Any) -> list[PeerAddresses]:
         await trio.lowlevel.checkpoint()
         return [replace(stranger(1), addresses=(PLACE, "/ip4/192.168.1.1/tcp/1"))]
 
     monkeypatch.setattr("shoal_p2p.member.services.fetch_peers", told)
-    async with town(tmp_path) as there:
-        me, liar = await there.peer(1), await there.peer(2)
-        await meet(me, liar)
-        (found,) = await member_of(me)._ask_for_shards(liar.peer_id, (0,))
-        assert found.addresses == (PLACE,)
+    me, liar = await there.peer(1), await there.peer(2)
+    await meet(me, liar)
+    (found,) = await member_of(me)._ask_for_shards(liar.peer_id, (0,))
+    assert found.addresses == (PLACE,)
 
 
 async def test_a_bootstrap_that_listens_to_nothing_is_of_the_swarm(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path
+    there: Town, autojump_clock: trio.testing.MockClock
 ) -> None:
-    async with town(tmp_path) as there:
-        boot, other = await there.peer(1), await there.peer(2)
-        me = await there.peer(3, boot)
-        await meet(me, boot, other)
-        await me.gossip.subscribe(SWARM.topic(0), nothing)  # type: ignore[arg-type]
-        await trio.sleep(1.0)
-        assert me.is_of_swarm(boot.peer_id), "as where there are several shards"
-        assert not me.is_of_swarm(other.peer_id)
-        foreign = make.swarm("another").topic(0)
-        await boot.gossip.subscribe(foreign, nothing)  # type: ignore[arg-type]
-        await trio.sleep(1.0)
-        assert not me.is_of_swarm(boot.peer_id)
-        await other.gossip.subscribe(SWARM.topic(1), nothing)  # type: ignore[arg-type]
-        await trio.sleep(1.0)
-        assert me.is_of_swarm(other.peer_id)
+    boot, other = await there.peer(1), await there.peer(2)
+    me = await there.peer(3, boot)
+    await meet(me, boot, other)
+    await me.gossip.subscribe(SWARM.topic(0), nothing)  # type: ignore[arg-type]
+    await trio.sleep(1.0)
+    assert me.is_of_swarm(boot.peer_id), "as where there are several shards"
+    assert not me.is_of_swarm(other.peer_id)
+    foreign = make.swarm("another").topic(0)
+    await boot.gossip.subscribe(foreign, nothing)  # type: ignore[arg-type]
+    await trio.sleep(1.0)
+    assert not me.is_of_swarm(boot.peer_id)
+    await other.gossip.subscribe(SWARM.topic(1), nothing)  # type: ignore[arg-type]
+    await trio.sleep(1.0)
+    assert me.is_of_swarm(other.peer_id)
