@@ -39,8 +39,12 @@ class Bench(IntakeBench):
         self.reasons.append(await self.judge(raw))
 
 
-async def test_a_valid_batch_is_kept_as_the_bytes_that_came() -> None:
-    bench = Bench()
+@pytest.fixture
+async def bench() -> Bench:
+    return Bench()
+
+
+async def test_a_valid_batch_is_kept_as_the_bytes_that_came(bench: Bench) -> None:
     raw = bench.peer.sign(1, 2).envelope
     async with bench.running():
         assert await bench.judge(raw) is Reason.VALID
@@ -90,8 +94,9 @@ async def test_the_real_worker_confirms_true_questions_and_refuses_false_ones() 
         (UnknownFamily("gone"), Reason.UNKNOWN_FAMILY),
     ],
 )
-async def test_our_own_fault_is_no_ones_offence(error: Exception, reason: Reason) -> None:
-    bench = Bench()
+async def test_our_own_fault_is_no_ones_offence(
+    bench: Bench, error: Exception, reason: Reason
+) -> None:
     bench.fake.error = error
     raw = bench.peer.envelope()
     verdict = await bench.intake.validate(raw, bench.peer.peer_id, bench.peer.peer_id)
@@ -101,8 +106,7 @@ async def test_our_own_fault_is_no_ones_offence(error: Exception, reason: Reason
     assert await bench.judge(raw) is Reason.VALID
 
 
-async def test_two_copies_validated_at_once_are_kept_once() -> None:
-    bench = Bench()
+async def test_two_copies_validated_at_once_are_kept_once(bench: Bench) -> None:
     bench.fake.gate = trio.Event()
     raw = bench.peer.envelope()
     async with bench.running():
@@ -117,8 +121,7 @@ async def test_two_copies_validated_at_once_are_kept_once() -> None:
     assert len(bench.kept) == 1
 
 
-async def test_two_batches_under_one_number_are_rejected_and_kept_as_evidence() -> None:
-    bench = Bench()
+async def test_two_batches_under_one_number_are_rejected_and_kept_as_evidence(bench: Bench) -> None:
     first = bench.peer.sign(1, sequence=9)
     second = bench.peer.sign(2, sequence=9)
     third = bench.peer.sign(3, sequence=9)
@@ -131,8 +134,7 @@ async def test_two_batches_under_one_number_are_rejected_and_kept_as_evidence() 
     assert await bench.judge(bench.peer.envelope(bench.peer.batch(sequence=10))) is Reason.VALID
 
 
-async def test_two_batches_under_one_number_at_once_are_found_out() -> None:
-    bench = Bench()
+async def test_two_batches_under_one_number_at_once_are_found_out(bench: Bench) -> None:
     bench.fake.gate = trio.Event()
     envelopes = [bench.peer.sign(number, sequence=4).envelope for number in (1, 2)]
     async with trio.open_nursery() as nursery:
@@ -144,8 +146,7 @@ async def test_two_batches_under_one_number_at_once_are_found_out() -> None:
     assert len(bench.accused) == 1
 
 
-async def test_the_first_of_a_pair_is_not_kept_even_if_it_still_waits() -> None:
-    bench = Bench()
+async def test_the_first_of_a_pair_is_not_kept_even_if_it_still_waits(bench: Bench) -> None:
     honest = bench.peer.envelope(bench.peer.batch(sequence=1))
     assert await bench.judge(honest) is Reason.VALID
     for number in (1, 2):
@@ -156,8 +157,7 @@ async def test_the_first_of_a_pair_is_not_kept_even_if_it_still_waits() -> None:
     assert [kept.batch.sequence for kept in bench.kept] == [1]
 
 
-async def test_an_invalid_batch_does_not_shadow_the_true_one() -> None:
-    bench = Bench()
+async def test_an_invalid_batch_does_not_shadow_the_true_one(bench: Bench) -> None:
     bad = bench.peer.batch([make.group(of=make.task(1, question="forged"))], sequence=3)
     good = bench.peer.batch([make.group(1)], sequence=3)
     assert await bench.judge(bench.peer.envelope(bad)) is Reason.QUESTION_MISMATCH
@@ -252,8 +252,7 @@ async def test_a_relay_takes_an_announcement_for_its_batch() -> None:
     assert bench.kept == []
 
 
-async def test_a_refusal_names_the_family_that_it_read() -> None:
-    bench = Bench()
+async def test_a_refusal_names_the_family_that_it_read(bench: Bench) -> None:
     me, peer = bench.peer.peer_id, bench.peer.peer_id
     old = bench.peer.envelope(bench.peer.batch(created_ms=1))
     known = bench.peer.envelope()

@@ -37,7 +37,9 @@ from tests.support import factories as make
 from tests.support.intake_bench import IntakeBench
 
 
-def bench_of_large() -> IntakeBench:
+@pytest.fixture
+async def bench() -> IntakeBench:
+    """The intake of a swarm of large batches."""
     return IntakeBench(make.swarm(max_batch_bytes=8 << 20))
 
 
@@ -47,8 +49,7 @@ def dear(count: int = 256, completions: int = 64) -> list[RolloutGroup]:
     return [make.group(of=task, texts=[f"{n}"] * completions) for n in range(count)]
 
 
-async def test_what_unpacks_to_much_is_not_opened_on_the_loop() -> None:
-    bench = bench_of_large()
+async def test_what_unpacks_to_much_is_not_opened_on_the_loop(bench: IntakeBench) -> None:
     dearest = dear()
     assert len(make.Author().envelope(make.Author().batch(dearest))) < 8 * 1024
     assert (await bench.bring(*dearest)).reason is Reason.VALID
@@ -68,9 +69,8 @@ async def test_what_unpacks_to_much_is_not_opened_on_the_loop() -> None:
     ],
 )
 async def test_a_middling_batch_is_opened_on_the_loop_if_little_is_in_it(
-    groups: int, completions: int, chars: int, in_thread: int
+    bench: IntakeBench, groups: int, completions: int, chars: int, in_thread: int
 ) -> None:
-    bench = bench_of_large()
     texts = [f"{n:0{chars}}" for n in range(completions)]
     batch = make.Author().batch([make.group(n, texts=texts) for n in range(groups)])
     assert len(batch_to_bytes(batch)) > HEAVY_BYTES
@@ -79,16 +79,16 @@ async def test_a_middling_batch_is_opened_on_the_loop_if_little_is_in_it(
     assert bench.in_threads == in_thread
 
 
-async def test_log_probabilities_are_counted_before_they_are_read() -> None:
-    bench = bench_of_large()
+async def test_log_probabilities_are_counted_before_they_are_read(bench: IntakeBench) -> None:
     claims = (-1.0,) * 14_000
     claiming = replace(make.completion("x" * 3600), num_tokens=14_000, logprobs=claims)
     assert (await bench.bring(RolloutGroup(task=make.task(1), completions=(claiming,)))).reason
     assert bench.in_threads == 1
 
 
-async def test_its_digests_and_weights_are_known_when_it_leaves_the_thread() -> None:
-    bench = bench_of_large()
+async def test_its_digests_and_weights_are_known_when_it_leaves_the_thread(
+    bench: IntakeBench,
+) -> None:
     async with bench.running():
         assert (await bench.bring(*dear(200))).reason is Reason.VALID
         await trio.testing.wait_all_tasks_blocked()
@@ -96,8 +96,7 @@ async def test_its_digests_and_weights_are_known_when_it_leaves_the_thread() -> 
     assert all(group.known_id and group.known_weight for group in kept.batch.groups)
 
 
-async def test_a_verdict_says_what_it_cost_whatever_it_is() -> None:
-    bench = bench_of_large()
+async def test_a_verdict_says_what_it_cost_whatever_it_is(bench: IntakeBench) -> None:
     small = await bench.bring(make.group(1))
     large = await bench.bring(*dear())
     assert 0 < 100 * small.work_s < large.work_s
@@ -107,8 +106,7 @@ async def test_a_verdict_says_what_it_cost_whatever_it_is() -> None:
     assert refused.work_s == pytest.approx(large.work_s, rel=0.01)
 
 
-async def test_more_completions_than_a_batch_may_have_are_not_looked_at() -> None:
-    bench = bench_of_large()
+async def test_more_completions_than_a_batch_may_have_are_not_looked_at(bench: IntakeBench) -> None:
     assert (await bench.bring(*dear())).reason is Reason.VALID
     over = [*dear(), make.group(2)]
     assert sum(len(group.completions) for group in over) > MAX_COMPLETIONS_PER_BATCH
@@ -117,9 +115,9 @@ async def test_more_completions_than_a_batch_may_have_are_not_looked_at() -> Non
     assert judged.work_s == 0.0
 
 
-async def test_one_forwarder_holds_no_more_open_than_its_share() -> None:
+async def test_one_forwarder_holds_no_more_open_than_its_share(bench: IntakeBench) -> None:
     """The worker is slow: batches wait for it unpacked."""
-    bench, by = bench_of_large(), make.fresh_identity().peer_id
+    by = make.fresh_identity().peer_id
     bench.fake.gate = trio.Event()
     verdicts: list[Reason] = []
     texts = [f"{n}" + 30_000 * "x" for n in range(60)]
@@ -141,8 +139,7 @@ async def test_one_forwarder_holds_no_more_open_than_its_share() -> None:
     assert verdicts.count(Reason.VALID) == fit + 1
 
 
-async def test_the_queue_for_the_buffer_is_bounded_by_what_it_holds() -> None:
-    bench = bench_of_large()
+async def test_the_queue_for_the_buffer_is_bounded_by_what_it_holds(bench: IntakeBench) -> None:
     texts = [f"{n}" + 30_000 * "x" for n in range(60)]
     group = make.group(1, texts=texts)
     for _ in range(40):
