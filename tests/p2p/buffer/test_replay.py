@@ -32,124 +32,115 @@ def lease(buffer: ReplayBuffer, count: int, now: float = 0.0, **kwargs: object) 
     return ids_of(buffer.lease(count, now=now, **options))  # type: ignore[arg-type]
 
 
+def share_of(publisher: str, buffer: ReplayBuffer, draws: int, **weights: float) -> float:
+    """Draw groups one at a time; return how often they were a publisher's."""
+    hits = 0
+    for _ in range(draws):
+        (one,) = buffer.lease(1, holder="t", now=16.0, lease_seconds=9.0, weight_of=only(**weights))
+        hits += one.group.publisher == publisher
+        buffer.release_holder("t")
+    return hits / draws
+
+
 def resident(buffer: ReplayBuffer) -> set[GroupId]:
     return {item.group.group_id for item in buffer.residents()}
-
-
-def own(buffer: ReplayBuffer) -> set[GroupId]:
-    return {item.group.group_id for item in buffer.own_groups()}
 
 
 def ids(*numbers: int) -> set[GroupId]:
     return {group_id(number) for number in numbers}
 
 
-class TestInsert:
-    def test_without_size_it_is_a_mistake_of_the_caller(self) -> None:
-        with pytest.raises(ValueError, match="bytes"):
-            make().insert(entry(1, num_bytes=0), 0.0)
-
-    def test_limits_must_be_positive(self) -> None:
-        with pytest.raises(ValueError, match="max_age_seconds"):
-            limits(max_age_seconds=0)
+def test_a_group_without_size_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(ValueError, match="bytes"):
+        make().insert(entry(1, num_bytes=0), 0.0)
 
 
-class TestLease:
-    @pytest.mark.parametrize(
-        ("weight", "share"),
-        [
-            (1.0, 1 / 2),
-            (0.25, 1 / 5),
-            # So unlikely that the exact draw over all publishers has to step in.
-            (0.0005, 1 / 2001),
-        ],
-    )
-    def test_a_publishers_share_follows_its_weight_not_its_number_of_groups(
-        self, weight: float, share: float
-    ) -> None:
-        buffer = make()
-        fill(buffer, "few", range(4))
-        fill(buffer, "many", range(4, 16))
-        drawn = Counter[str]()
-        for _ in range(4000):
-            (group,) = buffer.lease(
-                1, holder="t", now=16.0, lease_seconds=9.0, weight_of=only(many=weight)
-            )
-            drawn[group.group.publisher] += 1
-            buffer.release_holder("t")
-        # Four standard deviations of 4,000 draws.
-        assert drawn["many"] / 4000 == pytest.approx(share, abs=4 * 0.5 / 4000**0.5)
-
-    def test_equally_poor_publishers_are_drawn_in_proportion(self) -> None:
-        buffer = make()
-        fill(buffer, "a", range(2))
-        fill(buffer, "b", range(2, 4))
-        weights = only(a=1e-6, b=3e-6)
-        drawn = Counter[str]()
-        for _ in range(1000):
-            (group,) = buffer.lease(1, holder="t", now=4.0, lease_seconds=9.0, weight_of=weights)
-            drawn[group.group.publisher] += 1
-            buffer.release_holder("t")
-        assert drawn["b"] / 1000 == pytest.approx(0.75, abs=0.055)
+def test_limits_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="max_age_seconds"):
+        limits(max_age_seconds=0)
 
 
-class TestOwn:
-    def test_no_text_of_them_is_kept(self) -> None:
-        buffer = make()
-        buffer.note_own(entry(1, OWN_PEER), 0.0)
-        assert resident(buffer) == set()
-        assert buffer.get(group_id(1)) is None
-        remembered = buffer.get_own(group_id(1))
-        assert remembered is not None
-        group = remembered.group
-        assert (group.publisher, group.group.task.family) == (OWN_PEER, GCD.name)
-        assert group.group.completions == ()
+@pytest.mark.parametrize(
+    ("weight", "share"),
+    [
+        (1.0, 1 / 2),
+        (0.25, 1 / 5),
+        # So unlikely that the exact draw over all publishers has to step in.
+        (0.0005, 1 / 2001),
+    ],
+)
+def test_a_publishers_share_follows_its_weight_not_its_number_of_groups(
+    weight: float, share: float
+) -> None:
+    buffer = make()
+    fill(buffer, "few", range(4))
+    fill(buffer, "many", range(4, 16))
+    # Four standard deviations of 4,000 draws.
+    within = 4 * 0.5 / 4000**0.5
+    assert share_of("many", buffer, 4000, many=weight) == pytest.approx(share, abs=within)
 
 
-class TestConsume:
-    def test_the_memory_of_ids_is_bounded_and_forgets_the_oldest(self) -> None:
-        buffer = make(max_consumed_ids=3)
-        buffer.consume(group_id(number) for number in range(4))
-        assert buffer.insert(entry(0), 0.0) is InsertOutcome.STORED
-        assert buffer.insert(entry(1), 0.0) is InsertOutcome.CONSUMED_BEFORE
+def test_equally_poor_publishers_are_drawn_in_proportion() -> None:
+    buffer = make()
+    fill(buffer, "a", range(2))
+    fill(buffer, "b", range(2, 4))
+    assert share_of("b", buffer, 1000, a=1e-6, b=3e-6) == pytest.approx(0.75, abs=0.055)
 
 
-class TestReconnect:
-    def test_leases_on_groups_that_are_not_here_are_bounded(self) -> None:
-        buffer = make(max_consumed_ids=4)
-        buffer.hold((group_id(number) for number in range(100)), "after", 0.0, 60.0)
-        assert buffer.insert(entry(3), 0.0) is InsertOutcome.DUPLICATE
-        assert buffer.insert(entry(4), 0.0) is InsertOutcome.STORED
+def test_no_text_of_own_groups_is_kept() -> None:
+    buffer = make()
+    buffer.note_own(entry(1, OWN_PEER), 0.0)
+    assert resident(buffer) == set()
+    assert buffer.get(group_id(1)) is None
+    remembered = buffer.get_own(group_id(1))
+    assert remembered is not None
+    group = remembered.group
+    assert (group.publisher, group.group.task.family) == (OWN_PEER, GCD.name)
+    assert group.group.completions == ()
 
 
-class TestViews:
-    def test_statistics_by_publisher(self) -> None:
-        buffer = make()
-        fill(buffer, "a", range(3))
-        fill(buffer, "b", range(3, 4))
-        buffer.note_own(entry(4, OWN_PEER, received_at=4.0), 4.0)
-        lease(buffer, 1, now=5.0, weight_of=only(a=0.0))
-        stats = buffer.stats(5.0)
-        by_peer = {item.peer_id: item for item in stats.publishers}
-        assert set(by_peer) == {"a", "b", OWN_PEER}
-        a, b = by_peer[PeerId("a")], by_peer[PeerId("b")]
-        assert (a.groups, a.bytes, a.oldest_s, a.newest_s, a.draws) == (3, 30, 5.0, 3.0, 0)
-        assert (b.groups, b.oldest_s, b.draws, b.received) == (1, None, 1, 1)
-        assert (stats.groups, stats.bytes, stats.own_bytes, stats.leased) == (4, 40, 10, 1)
-        assert buffer.ready() == 3
-        mine = by_peer[OWN_PEER]
-        assert (mine.own, mine.groups, mine.bytes, mine.received) == (True, 1, 10, 1)
-        assert (mine.oldest_s, mine.newest_s) == (1.0, 1.0)
-        assert [item.peer_id for item in buffer.stats(5.0, max_publishers=1).publishers] == ["a"]
+def test_the_memory_of_consumed_ids_is_bounded_and_forgets_the_oldest() -> None:
+    buffer = make(max_consumed_ids=3)
+    buffer.consume(group_id(number) for number in range(4))
+    assert buffer.insert(entry(0), 0.0) is InsertOutcome.STORED
+    assert buffer.insert(entry(1), 0.0) is InsertOutcome.CONSUMED_BEFORE
 
-    def test_a_publishers_counters_outlive_its_groups_within_a_bound(self) -> None:
-        buffer = make(max_publishers=2)
-        for number, publisher in enumerate("abcc"):
-            fill(buffer, publisher, range(number, number + 1))
-            buffer.discard([group_id(number)], PeerId(publisher))
-        fill(buffer, "b", range(4, 5))
-        counted = {peer: one.stored_total for peer, one in buffer.counters().items()}
-        assert counted == {"c": 2, "b": 2}
+
+def test_leases_on_groups_that_are_not_here_are_bounded() -> None:
+    buffer = make(max_consumed_ids=4)
+    buffer.hold((group_id(number) for number in range(100)), "after", 0.0, 60.0)
+    assert buffer.insert(entry(3), 0.0) is InsertOutcome.DUPLICATE
+    assert buffer.insert(entry(4), 0.0) is InsertOutcome.STORED
+
+
+def test_statistics_by_publisher() -> None:
+    buffer = make()
+    fill(buffer, "a", range(3))
+    fill(buffer, "b", range(3, 4))
+    buffer.note_own(entry(4, OWN_PEER, received_at=4.0), 4.0)
+    lease(buffer, 1, now=5.0, weight_of=only(a=0.0))
+    stats = buffer.stats(5.0)
+    by_peer = {item.peer_id: item for item in stats.publishers}
+    assert set(by_peer) == {"a", "b", OWN_PEER}
+    a, b = by_peer[PeerId("a")], by_peer[PeerId("b")]
+    assert (a.groups, a.bytes, a.oldest_s, a.newest_s, a.draws) == (3, 30, 5.0, 3.0, 0)
+    assert (b.groups, b.oldest_s, b.draws, b.received) == (1, None, 1, 1)
+    assert (stats.groups, stats.bytes, stats.own_bytes, stats.leased) == (4, 40, 10, 1)
+    assert buffer.ready() == 3
+    mine = by_peer[OWN_PEER]
+    assert (mine.own, mine.groups, mine.bytes, mine.received) == (True, 1, 10, 1)
+    assert (mine.oldest_s, mine.newest_s) == (1.0, 1.0)
+    assert [item.peer_id for item in buffer.stats(5.0, max_publishers=1).publishers] == ["a"]
+
+
+def test_a_publishers_counters_outlive_its_groups_within_a_bound() -> None:
+    buffer = make(max_publishers=2)
+    for number, publisher in enumerate("abcc"):
+        fill(buffer, publisher, range(number, number + 1))
+        buffer.discard([group_id(number)], PeerId(publisher))
+    fill(buffer, "b", range(4, 5))
+    counted = {peer: one.stored_total for peer, one in buffer.counters().items()}
+    assert counted == {"c": 2, "b": 2}
 
 
 @pytest.mark.parametrize("how", ["withdrawn", "displaced"])
