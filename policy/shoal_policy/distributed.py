@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from shoal_policy.update.ranks import dealt
+from shoal_policy.update.ranks import Team, dealt
 from shoal_policy.update.rows import TrainingRow
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def together() -> Iterator[None]:
         raise RankError("another process of this run has ended") from error
 
 
-class Ranks:
+class Ranks(Team):
     """This process among its peers. Every method but `share` and `part` is collective."""
 
     in_step = True

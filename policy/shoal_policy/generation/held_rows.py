@@ -167,7 +167,7 @@ class _Attention:
     ) -> None:
         """`caches` have so many columns, of which the first `longest` are in use."""
         self._now, self._caches, self.columns, self._longest = now, caches, columns, longest
-        self.windows: set[int] = set()
+        self.windows: set[float] = set()
         places_W = torch.arange(longest, device=now.lengths_R.device)
         self._single_R11W = (places_W <= now.lengths_R[:, None])[:, None, None]
         self._heard_B1TW = (places_W <= now.positions_BT[..., None])[:, None]

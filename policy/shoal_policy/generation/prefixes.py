@@ -75,7 +75,7 @@ class PrefixDecoder:
         self._dealt = self._deal([one for one in family for _ in range(repeat)])
         self._own: Cache = {}
         self._column = 0
-        self.windows: set[int] = set()
+        self.windows: set[float] = set()
 
     def prefill(self) -> torch.Tensor:
         """Run what prompts do not share; logits [R, V] of each row's first new token."""
@@ -218,7 +218,7 @@ class _Rests:
         held: dict[Prefix, Cache],
         device: torch.device,
     ) -> None:
-        self.windows: set[int] = set()
+        self.windows: set[float] = set()
         self.cache: Cache = {}
         self.spans: list[tuple[int, int]] = [(0, 0)] * len(prompts)
         """Return where each prompt's rest is in the sequence."""

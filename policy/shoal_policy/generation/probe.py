@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.token_replies import TokenAnswer
 from shoal_policy.model.loading import Policy
+from shoal_policy.model.packed import TokenRow
 from shoal_policy.model.prompting import encode_text
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.off_policy import usable_claims
@@ -63,20 +64,6 @@ def probing(asking: Asking) -> tuple[Asking, list[int]]:
     return asked, encode_text(policy, PROBE_TEXT)[:room]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """See `shoal_policy.model.packed.TokenRow`."""
-
-    prompt_ids: Sequence[int]
-    completion_ids: Sequence[int]
-    num_shared: int = 0
-
-    @property
-    def said(self) -> range:
-        """The server's policy said all of it."""
-        return range(len(self.completion_ids))
-
-
 def difference(
     policy: Policy, prompt: Sequence[int], answers: Sequence[TokenAnswer], temperature: float
 ) -> float | None:
@@ -91,7 +78,7 @@ def difference(
         if claims is None:
             return None
         said.extend(claims)
-    rows = [_Row(prompt_ids=prompt, completion_ids=one.ids) for one in answers]
+    rows = [TokenRow(prompt_ids=prompt, completion_ids=one.ids) for one in answers]
     with torch.no_grad(), policy.whole():
         own_N = completion_logprobs(policy, rows, temperature=temperature).logprobs.cpu()
     found = float((torch.tensor(said) - own_N).abs().mean())

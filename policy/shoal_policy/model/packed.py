@@ -25,9 +25,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -40,51 +41,78 @@ _NAME = "shoal_packed"
 _LAYOUT = "shoal_layout"
 _REPLACED = "sdpa"
 """torch's own attention, the usual choice; another was asked for on purpose."""
-_NO_WINDOW = 1 << 30  # more than any sequence has
-SIMILAR = 0.9
-"""Share of the longest row's length that a row must have to be padded to it, in attention and in
-a whole pass: a larger one makes more calls, a smaller one more padding."""
+PAYS = 0.9
+"""Share of the work of one way that another may have to be taken instead: rows that are packed
+beside padded ones, a prompt that is computed first beside whole rows. And the share of the longest
+row's length that a row must have to be padded to it: a larger one makes more calls, a smaller one
+more padding."""
 _EVEN = 16
 """Rows' width in attention is a multiple of this many tokens, a vector of float32: 191 cost a CPU a
 fifth more than 192 do, and 31 a quarter more than 32 (one thread, AVX-512)."""
-_LEAST_TREE = 128
-"""Tokens below which a tree's mask costs more than it saves."""
 _ONE_CALL = 128
 """Tokens up to which attention over all of them at once costs less than a call for each length."""
-FIRST_PAYS = 0.9
-"""A prompt is computed first when attention has at most this share of the work left by it."""
+_LEAST_TREE = _ONE_CALL
+"""Tokens below which a tree's mask costs more than it saves."""
 FIRST_SAVES = 4096
-"""Masked places that must be saved as well: its calls have a cost of their own."""
+"""Masked places that a prompt computed first must save: its calls have a cost of their own."""
 _REPEATED_ON = ("cpu",)
 """Devices whose attention takes as many key heads as query heads, and no fewer."""
 _UNKNOWN = ("softcap", "s_aux", "position_bias", "cache")
 """Arguments by which some models ask of attention something that ours does not do."""
 
 
-class TokenRow(Protocol):
+@dataclass(slots=True, kw_only=True)
+class TokenRow:
     """A prompt and a completion, both not empty.
 
     A completion may hold what others said in between: only what the policy said is predicted.
     """
 
-    @property
-    def prompt_ids(self) -> Sequence[int]: ...
-    @property
-    def completion_ids(self) -> Sequence[int]: ...
-    @property
-    def said(self) -> Sequence[int]:
-        """Places in the completion of the tokens that the policy said, ascending."""
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+    said: Sequence[int] = ()
+    """Places in the completion of the tokens that the policy said, ascending; empty stands for all
+    of them."""
+    num_shared: int = 0
+    """Tokens of the prompt's beginning that other prompts begin with too."""
+
+    def __post_init__(self) -> None:
+        self.said = self.said or range(len(self.completion_ids))
 
     @property
-    def num_shared(self) -> int:
-        """Tokens of the prompt's beginning that other prompts begin with too."""
+    def length(self) -> int:
+        """Tokens of both."""
+        return len(self.prompt_ids) + len(self.completion_ids)
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The prompt, to tell rows of one prompt by."""
+        return tuple(self.prompt_ids)
+
+    @property
+    def beginning(self) -> tuple[int, ...]:
+        """What the prompt shares with others, or else all of it."""
+        return self.prompt[: self.num_shared] or self.prompt
+
+
+Row = TypeVar("Row", bound=TokenRow)
+
+
+def alike(
+    rows: Sequence[Row], key: Callable[[Row], tuple[int, ...]]
+) -> dict[tuple[int, ...], list[Row]]:
+    """Return the rows of each prompt, or of each beginning, together."""
+    found: dict[tuple[int, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
 
 
 class Layout(Protocol):
     """The replacement for attention during one forward pass over one long sequence."""
 
     @property
-    def windows(self) -> set[int]:
+    def windows(self) -> set[float]:
         """Attention windows that the model asked for, filled in by its forward pass."""
 
     def attend(
@@ -103,6 +131,19 @@ class CannotPackError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionCall:
+    """One call of attention: rows of similar length, completions behind a prompt, or a tree."""
+
+    num_rows: int
+    asking: torch.Tensor
+    """[rows·queries], the tokens whose queries it gathers."""
+    seen: torch.Tensor
+    """[rows·keys], the tokens whose keys and values it gathers."""
+    mask: torch.Tensor | None
+    """Which keys a query sees, [queries, keys] of every row; None where all earlier ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
     """Rows as one sequence of M tokens; N predicted tokens, row after row as they were given."""
 
@@ -112,16 +153,10 @@ class Packed:
     """[1, M], of each token in its row."""
     places: torch.Tensor
     """[N], where in the sequence each token that the policy said is predicted."""
-    buckets: list[tuple[int, torch.Tensor]]
-    """Rows of similar length for attention: how many, and what they gather, [rows·width]."""
-    tails: list[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]]
-    """Completions of prompts that are computed first: how many, the queries they gather, the keys,
-    and which keys a query sees, [queries, keys] of one."""
-    trees: list[tuple[torch.Tensor, torch.Tensor]]
-    """Rows of one beginning, or all of few: what they gather, [n], and who sees whom, [n, n]."""
+    calls: list[AttentionCall]
     back: torch.Tensor
-    """[M], where in buckets, tails and trees, one after another, each token's result is."""
-    windows: set[int]
+    """[M], where in the results of all calls, one after another, each token's is."""
+    windows: set[float] = field(default_factory=set)
 
     def attend(
         self,
@@ -134,17 +169,13 @@ class Packed:
         """See `Layout`."""
         flat = [part[0].transpose(0, 1) for part in (query, key, value)]
         groups = query.shape[1] // key.shape[1]
-        calls: list[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor | None]] = [
-            *((number, index, index, None) for number, index in self.buckets),
-            *self.tails,
-            *((1, index, index, mask) for index, mask in self.trees),
-        ]
         found = []
-        for num_rows, asking, seen, mask in calls:
+        for call in self.calls:
             query_R, key_R, value_R = (
-                part.index_select(0, index).unflatten(0, (num_rows, -1)).transpose(1, 2)
-                for part, index in zip(flat, (asking, seen, seen), strict=True)
+                part.index_select(0, index).unflatten(0, (call.num_rows, -1)).transpose(1, 2)
+                for part, index in zip(flat, (call.asking, call.seen, call.seen), strict=True)
             )
+            mask = call.mask
             # A card's fused kernels take fewer key heads, or a mask, but not both together: for
             # both, most cards have only the kernel that holds every score, for the gradient too.
             grouped = query.device.type not in _REPEATED_ON and mask is None
@@ -163,7 +194,7 @@ class Packed:
 
 def packed_tokens(rows: Sequence[TokenRow]) -> int:
     """Length of the sequence that these rows pack to."""
-    prompts = {tuple(row.prompt_ids): row.num_shared for row in rows}
+    prompts = {row.prompt: row.num_shared for row in rows}
     shared = {prompt[:size] for prompt, size in prompts.items()}
     own = sum(len(prompt) - size for prompt, size in prompts.items())
     return sum(map(len, shared)) + own + sum(len(row.completion_ids) - 1 for row in rows)
@@ -178,33 +209,23 @@ def attended_tokens(rows: Sequence[TokenRow]) -> int:
 
 
 def _queries(rows: Sequence[TokenRow]) -> int:
-    """The layout of rows of one prompt."""
-    size = len(rows[0].prompt_ids)
-    first = size * (len(rows) - 1) if _is_first(rows) else 0
+    """The same of rows of one prompt."""
+    first = len(rows[0].prompt_ids) * (len(rows) - 1) if _is_first(rows) else 0
     return sum(map(_length, rows)) - first
 
 
 def _families(rows: Sequence[TokenRow]) -> list[list[TokenRow]]:
-    """Rows of one shared beginning, or else of one prompt, together."""
-    found: dict[tuple[int, ...], list[TokenRow]] = {}
-    for row in rows:
-        prompt = tuple(row.prompt_ids)
-        found.setdefault(prompt[: row.num_shared] or prompt, []).append(row)
-    return list(found.values())
+    return list(alike(rows, lambda row: row.beginning).values())
+
+
+def _same_prompt(family: Sequence[TokenRow]) -> list[list[TokenRow]]:
+    return list(alike(family, lambda row: row.prompt).values())
 
 
 def _is_tree(family: Sequence[TokenRow]) -> bool:
     """Return whether these rows cost attention less as a tree: a row's mask is half empty."""
     size = packed_tokens(family)
     return size >= _LEAST_TREE and 2 * size * size < sum(_length(row) ** 2 for row in family)
-
-
-def _same_prompt(family: Sequence[TokenRow]) -> list[list[TokenRow]]:
-    """Rows of one prompt together."""
-    found: dict[tuple[int, ...], list[TokenRow]] = {}
-    for row in family:
-        found.setdefault(tuple(row.prompt_ids), []).append(row)
-    return list(found.values())
 
 
 def _is_first(rows: Sequence[TokenRow]) -> bool:
@@ -216,11 +237,12 @@ def _is_first(rows: Sequence[TokenRow]) -> bool:
     whole = sum(_length(row) ** 2 for row in rows)
     tails = sum((_length(row) - size) * _length(row) for row in rows)
     left = size * size + 2 * tails
-    return len(rows) > 1 and left < FIRST_PAYS * whole and whole - left > FIRST_SAVES
+    return len(rows) > 1 and left < PAYS * whole and whole - left > FIRST_SAVES
 
 
 def _length(row: TokenRow) -> int:
-    return len(row.prompt_ids) + len(row.completion_ids) - 1
+    """Tokens of a row that are read: its last is predicted alone."""
+    return row.length - 1
 
 
 @dataclass(slots=True)
@@ -252,22 +274,22 @@ def pack_rows(rows: Sequence[TokenRow], device: torch.device) -> Packed:
     places: list[int] = []
     paths: dict[int, list[int]] = {}
     for row in rows:
-        prompt = tuple(row.prompt_ids)
+        prompt = row.prompt
         start = laid.once(prompt[: row.num_shared], []) if row.num_shared else []
         of_prompt = laid.once(prompt, start)
         # The last token is predicted, never read.
         path = paths[id(row)] = laid.add(of_prompt, row.completion_ids[:-1])
         places.extend(path[len(prompt) - 1 + place] for place in row.said)
     # So few are one tree, whatever their prompts: who sees whom is the mask's affair.
-    at_once = len(laid.ids) <= _ONE_CALL
-    families = [] if at_once else _families(rows)
-    trees = [[paths[id(row)] for row in one] for one in families if _is_tree(one)]
-    if at_once:
-        trees.append(list(paths.values()))
+    families = [list(rows)] if len(laid.ids) <= _ONE_CALL else _families(rows)
+    trees: list[list[list[int]]] = []
     singly: list[list[int]] = []
     tails: list[tuple[int, list[list[int]]]] = []
     for family in families:
-        for same in [] if _is_tree(family) else _same_prompt(family):
+        if len(laid.ids) <= _ONE_CALL or _is_tree(family):
+            trees.append([paths[id(row)] for row in family])
+            continue
+        for same in _same_prompt(family):
             found = [paths[id(row)] for row in same]
             if _is_first(same):
                 size = len(same[0].prompt_ids)
@@ -275,56 +297,62 @@ def pack_rows(rows: Sequence[TokenRow], device: torch.device) -> Packed:
                 tails += [(size, part) for part in _similar(found) if len(part[0]) > size]
             else:
                 singly += found
-    back = [0] * len(laid.ids)
-    buckets, offset = [], 0
+    calls = _Calls(back=[0] * len(laid.ids), device=device)
     for members in _similar(singly):
-        width = _width(members[0])
-        index = [token for one in members for token in one + one[:1] * (width - len(one))]
-        for number, member in enumerate(members):
-            for place, token in enumerate(member):
-                back[token] = offset + number * width + place
-        offset += len(index)
-        buckets.append((len(members), torch.tensor(index, device=device)))
-    laid_tails = []
+        calls.add(members, width=_width(members[0]))
     for size, members in tails:
-        laid_tails.append(_tail(size, members, back, offset, device))
-        offset += len(laid_tails[-1][1])
-    made = []
+        width = len(members[0])
+        mask = torch.ones(width - size, width, dtype=torch.bool).tril(size)
+        calls.add(members, width=width, behind=size, mask=mask)
     for tree in trees:
         tokens = sorted({token for path in tree for token in path})
-        for place, token in enumerate(tokens):
-            back[token] = offset + place
-        offset += len(tokens)
-        made.append((torch.tensor(tokens, device=device), _mask(tokens, tree).to(device)))
+        calls.add([tokens], width=len(tokens), mask=_mask(tokens, tree))
     return Packed(
         ids=torch.tensor([laid.ids], device=device),
         positions=torch.tensor([laid.positions], device=device),
         places=torch.tensor(places, device=device),
-        buckets=buckets,
-        tails=laid_tails,
-        trees=made,
-        back=torch.tensor(back, device=device),
-        windows=set(),
+        calls=calls.made,
+        back=torch.tensor(calls.back, device=device),
     )
 
 
-def _tail(
-    size: int, members: list[list[int]], back: list[int], offset: int, device: torch.device
-) -> tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Completions behind one prompt of `size` tokens; notes in `back` where results will be."""
-    width = len(members[0]) - size
-    asking: list[int] = []
-    seen: list[int] = []
-    for number, member in enumerate(members):
-        # A completion that is shorter is filled up with its prompt's first token, seen by itself.
-        fill = member[:1] * (len(members[0]) - len(member))
-        asking += [*member[size:], *fill]
-        seen += [*member, *fill]
-        for place, token in enumerate(member[size:]):
-            back[token] = offset + number * width + place
-    mask = torch.ones(width, size + width, dtype=torch.bool).tril(size)
-    index = torch.tensor(asking, device=device), torch.tensor(seen, device=device)
-    return len(members), *index, mask.to(device)
+@dataclass(slots=True, kw_only=True)
+class _Calls:
+    """Calls of attention while they are made."""
+
+    back: list[int]
+    """Where in all results each token's is."""
+    device: torch.device
+    made: list[AttentionCall] = field(default_factory=list)
+    num_results: int = 0
+
+    def add(
+        self,
+        members: list[list[int]],
+        *,
+        width: int,
+        behind: int = 0,
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        """Add one over rows that are filled up to a `width`, of whose first `behind` tokens only
+        keys and values are needed."""
+        # What fills up a row is its first token, seen by itself alone.
+        filled = [[*row, *row[:1] * (width - len(row))] for row in members]
+        for number, row in enumerate(members):
+            first = self.num_results + number * (width - behind)
+            for place, token in enumerate(row[behind:]):
+                self.back[token] = first + place
+        self.num_results += len(members) * (width - behind)
+        asking = torch.tensor([row[behind:] for row in filled], device=self.device).flatten()
+        seen = torch.tensor(filled, device=self.device).flatten() if behind else asking
+        self.made.append(
+            AttentionCall(
+                num_rows=len(members),
+                asking=asking,
+                seen=seen,
+                mask=None if mask is None else mask.to(self.device),
+            )
+        )
 
 
 def _mask(tokens: Sequence[int], paths: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -351,7 +379,7 @@ def _similar(tokens: list[list[int]]) -> list[list[list[int]]]:
     ordered = sorted(tokens, key=len, reverse=True)
     buckets: list[list[list[int]]] = []
     for row in ordered:
-        if buckets and _width(row) >= SIMILAR * _width(buckets[-1][0]):
+        if buckets and _width(row) >= PAYS * _width(buckets[-1][0]):
             buckets[-1].append(row)
         else:
             buckets.append([row])
@@ -390,7 +418,7 @@ def packing(model: Any) -> Iterator[None]:
         config._attn_implementation = before
 
 
-_known: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 """Longest row that a model can pack; 0 for none."""
 
 
@@ -401,30 +429,19 @@ def can_pack(model: Any, device: torch.device, longest: int) -> bool:
     """
     if model not in _known:
         _known[model] = _probe(model, device)
-        log.debug("%s: packs rows up to %d tokens", type(model).__name__, _known[model])
+        log.debug("%s: packs rows up to %s tokens", type(model).__name__, _known[model])
     return longest <= _known[model]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ProbeRow:
-    prompt_ids: tuple[int, ...]
-    completion_ids: tuple[int, ...]
-    num_shared: int = 0
-
-    @property
-    def said(self) -> range:
-        return range(len(self.completion_ids))
-
-
-def _probe(model: Any, device: torch.device) -> int:
+def _probe(model: Any, device: torch.device) -> float:
     config = model.config.get_text_config()
     if config._attn_implementation != _REPLACED:
         return 0
     ids = [index % config.vocab_size for index in (3, 1, 4, 1, 5, 9, 2, 6)]
     rows = [
-        _ProbeRow(prompt_ids=tuple(ids[:3]), completion_ids=tuple(ids[3:7])),
-        _ProbeRow(prompt_ids=tuple(ids[:3]), completion_ids=tuple(ids[5:])),
-        _ProbeRow(prompt_ids=tuple(ids[4:]), completion_ids=tuple(ids[:2])),
+        TokenRow(prompt_ids=ids[:3], completion_ids=ids[3:7]),
+        TokenRow(prompt_ids=ids[:3], completion_ids=ids[5:]),
+        TokenRow(prompt_ids=ids[4:], completion_ids=ids[:2]),
     ]
     with torch.no_grad():
         alone = []
@@ -443,7 +460,7 @@ def _probe(model: Any, device: torch.device) -> int:
     expected_NH = torch.cat(alone).float()
     off = float((packed_NH - expected_NH).norm() / expected_NH.norm())
     close = off < (1e-4 if next(model.parameters()).dtype == torch.float32 else 3e-2)
-    windows = [*packed.windows, getattr(config, "attention_chunk_size", None) or _NO_WINDOW]
+    windows = [*packed.windows, getattr(config, "attention_chunk_size", None) or math.inf]
     return min(windows) if close else 0
 
 
@@ -463,7 +480,7 @@ def _attention(
         raise CannotPackError("attention asks for more than a causal mask")
     if dropout or attention_mask is not None:
         raise CannotPackError("attention asks for dropout or a mask")
-    layout.windows.add(options.get("sliding_window") or _NO_WINDOW)
+    layout.windows.add(options.get("sliding_window") or math.inf)
     return layout.attend(getattr(module, "layer_idx", 0), query, key, value, scaling), None
 
 

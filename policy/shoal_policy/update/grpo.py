@@ -34,7 +34,7 @@ from shoal_policy.update.objective import (
     token_loss,
 )
 from shoal_policy.update.off_policy import importance_weights, sayable
-from shoal_policy.update.ranks import Alone, Team
+from shoal_policy.update.ranks import Team
 from shoal_policy.update.rows import (
     TrainGroup,
     TrainingRow,
@@ -107,7 +107,7 @@ def update(
         weighted([row for rows in part for row in rows], config)
         for part in deal(rows_of_groups, config.minibatches)
     ]
-    team = team or Alone()
+    team = team or Team()
     forget(policy.model)  # what was computed with the weights that change now
     run = _Update(policy, optimizer, config, reference if config.kl_beta else None, team)
     if config.minibatches > 1:

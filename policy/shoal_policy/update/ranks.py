@@ -1,14 +1,14 @@
 """The interface of an update to the other processes that compute it too.
 
-`Alone` is the answer for one process: everything is its own and nothing is added up.
-`shoal_policy.distributed.Ranks` is the same over ``torch.distributed``.
+`shoal_policy.distributed.Ranks` is a team of several over ``torch.distributed``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from shoal_policy.model.packed import alike
 from shoal_policy.update.rows import TrainingRow
 
 T = TypeVar("T")
@@ -17,51 +17,27 @@ SLACK = 1.1
 """Times a process's fair share that the rows of one prompt may be before they are parted."""
 
 
-class Team(Protocol):
-    """The processes that share an update. Every one of them takes the same steps."""
+class Team:
+    """The processes that share an update, all of which take the same steps: this one alone."""
 
-    @property
-    def in_step(self) -> bool:
-        """True if all make the same passes over the model: none may make one alone."""
-        ...
+    in_step = False
+    """True if all make the same passes over the model: none may make one alone."""
 
     def share(self, rows: list[TrainingRow]) -> list[TrainingRow]:
         """This process's part of a step's rows; the parts are disjoint and complete."""
-        ...
+        return rows
 
     def passes(self, count: int) -> int:
         """Return how many passes to make where this process needs `count`; asked before them."""
-        ...
+        return count
 
     def add_up(self, loss: float) -> float:
         """Sum a loss over all processes; gradients are summed already."""
-        ...
-
-    def collect(self, value: T) -> Sequence[T]:
-        """Return every process's `value`, in the order of ranks."""
-        ...
-
-
-class Alone:
-    """One process."""
-
-    in_step = False
-
-    def passes(self, count: int) -> int:
-        """Return the count as it is."""
-        return count
-
-    def share(self, rows: list[TrainingRow]) -> list[TrainingRow]:
-        """All of them."""
-        return rows
-
-    def add_up(self, loss: float) -> float:
-        """Its own."""
         return loss
 
-    def collect(self, value: T) -> Sequence[T]:
-        """Its own."""
-        return (value,)
+    def collect(self, value: T) -> list[T]:
+        """Return every process's `value`, in the order of ranks."""
+        return [value]
 
 
 def dealt(rows: Sequence[TrainingRow], size: int) -> list[list[TrainingRow]]:
@@ -70,10 +46,7 @@ def dealt(rows: Sequence[TrainingRow], size: int) -> list[list[TrainingRow]]:
     Longest first, each to who has least. What alone is more than a process's share is cut in two,
     which costs its prompt once more.
     """
-    of_prompt: dict[tuple[int, ...], list[TrainingRow]] = {}
-    for row in rows:
-        of_prompt.setdefault(tuple(row.prompt_ids), []).append(row)
-    parts = list(of_prompt.values())
+    parts = list(alike(rows, lambda row: row.prompt).values())
     while parts and size > 1:
         parts.sort(key=_tokens, reverse=True)
         largest = parts[0]

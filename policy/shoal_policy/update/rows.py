@@ -8,13 +8,18 @@ from dataclasses import dataclass
 import torch
 
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.packed import SIMILAR, attended_tokens, can_pack, packed_tokens
+from shoal_policy.model.packed import (
+    PAYS,
+    TokenRow,
+    alike,
+    attended_tokens,
+    can_pack,
+    packed_tokens,
+)
 from shoal_policy.update.objective import GrpoConfig
 
 LARGE_ENOUGH = 1024
 """Padded tokens from which on a forward pass gains less by more rows than it loses by padding."""
-PAYS = 0.9
-"""Rows are packed when they pack to at most this share of their padded tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +55,12 @@ class TrainGroup:
 
 
 @dataclass(slots=True, kw_only=True)
-class TrainingRow:
+class TrainingRow(TokenRow):
+    """A completion in an update. What has one a token has one for each of `said`."""
+
     group: int
-    prompt_ids: Sequence[int]
-    completion_ids: Sequence[int]
     advantage: float
     external: bool
-    said: Sequence[int] = ()
-    """Places in the completion of what the policy said; empty stands for all of them. Everything
-    below that has one a token has one for each of these."""
-    num_shared: int = 0
     weight: float = 0.0
     """Weight of each of its tokens in the loss."""
     given: torch.Tensor | None = None
@@ -74,13 +75,6 @@ class TrainingRow:
     share: float = 1.0
     unread: torch.Tensor | None = None
     """Tokens that weigh only where the policy itself would say them (`off_policy.sayable`)."""
-
-    def __post_init__(self) -> None:
-        self.said = self.said or range(len(self.completion_ids))
-
-    @property
-    def length(self) -> int:
-        return len(self.prompt_ids) + len(self.completion_ids)
 
     @property
     def old(self) -> torch.Tensor | None:
@@ -98,7 +92,7 @@ def pack(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
         # The first row of a batch is its longest, so it alone sets the padded width.
         width = lengths[batches[-1][0]] if batches else 0
         filled = width * len(batches[-1]) if batches else 0
-        similar = filled < LARGE_ENOUGH or lengths[index] >= SIMILAR * width
+        similar = filled < LARGE_ENOUGH or lengths[index] >= PAYS * width
         if batches and similar and filled + width <= token_budget:
             batches[-1].append(index)
         else:
@@ -226,10 +220,7 @@ def micro_batches(
     if not packed:
         indices = pack([row.length for row in rows], token_budget)
         return [[rows[index] for index in batch] for batch in indices]
-    families: dict[tuple[int, ...], list[TrainingRow]] = {}
-    for row in rows:
-        prompt = tuple(row.prompt_ids)
-        families.setdefault(prompt[: row.num_shared] or prompt, []).append(row)
+    families = alike(rows, lambda row: row.beginning)
     # Longest first: rows of similar length come together. Equal ones by their ids.
     longest = {begun: max(row.length for row in same) for begun, same in families.items()}
     batches: list[list[TrainingRow]] = []
@@ -251,6 +242,6 @@ def _fitting(family: list[TrainingRow], token_budget: int) -> list[tuple[float, 
     size = batch_tokens(family, packed=True)
     if len(family) == 1 or size <= token_budget:
         return [(size, family)]
-    ordered = sorted(family, key=lambda row: (tuple(row.prompt_ids), -row.length))
+    ordered = sorted(family, key=lambda row: (row.prompt, -row.length))
     half = len(ordered) // 2
     return _fitting(ordered[:half], token_budget) + _fitting(ordered[half:], token_budget)

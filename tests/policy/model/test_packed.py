@@ -92,6 +92,10 @@ def test_shared_prompts_have_the_loss_and_gradients_of_rows_alone(
     assert_same_gradients(recorder.steps[0], gradients_of(policy.model, expected))
 
 
+def num_trees(laid: packed.Packed) -> int:
+    return sum(call.mask is not None and call.seen is call.asking for call in laid.calls)
+
+
 def drawn_groups(seed: int) -> list[TrainGroup]:
     """Groups of every shape: prompts long and short, completions of one token and of many."""
     rng = random.Random(seed)
@@ -128,8 +132,8 @@ def test_prompts_computed_first_give_the_numbers_of_rows_alone(
         ]
         made = [row for part in make_rows(policy, groups, config())[0] for row in part]
         laid = pack_rows(made, policy.device)
-        num_first += len(laid.tails)
-        assert (not laid.buckets and len(laid.trees) == 1) == at_once
+        num_first += sum(len(call.seen) > len(call.asking) for call in laid.calls)
+        assert (num_trees(laid) == len(laid.calls) == 1) == at_once
         found = []
         for is_packed in (True, False):
             loss = completion_logprobs(policy, made, packed=is_packed).logprobs
@@ -227,9 +231,9 @@ def test_attention_has_widths_that_a_processor_s_vectors_fill() -> None:
         ],
         config(max_completion_tokens=None),
     )[0][0]
-    buckets = pack_rows(made, policy.device).buckets
-    assert len(buckets) > 1
-    assert all(len(index) // number % 16 == 0 for number, index in buckets)
+    calls = pack_rows(made, policy.device).calls
+    assert len(calls) > 1 and all(call.mask is None for call in calls)
+    assert all(len(call.asking) // call.num_rows % 16 == 0 for call in calls)
 
 
 def families(seed: int) -> list[TrainGroup]:
@@ -270,7 +274,7 @@ def test_shared_beginnings_have_the_loss_and_gradients_of_rows_alone(
 
     def watched(*args: Any) -> Any:
         made = real(*args)
-        trees.append(len(made.trees))
+        trees.append(num_trees(made))
         return made
 
     monkeypatch.setattr(logprobs, "pack_rows", watched)
@@ -302,7 +306,7 @@ def test_a_shared_beginning_is_computed_once_where_its_rows_fit() -> None:
     [batch] = micro_batches(made, 300, packed=True)
     laid = pack_rows(batch, policy.device)
     assert laid.ids.shape[1] == packed_tokens(batch) == 200 + 2 * (1 + 1)
-    assert len(laid.trees) == 1 and not laid.buckets
+    assert num_trees(laid) == len(laid.calls) == 1
     assert rows.batch_tokens(batch, packed=True) == 204 + 204 // 4
     others = [dataclasses.replace(row, prompt_ids=[4, *row.prompt_ids[1:]]) for row in made]
     assert [len(one) for one in micro_batches([*made, *others], 300, packed=True)] == [4, 4]
