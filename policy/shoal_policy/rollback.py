@@ -6,10 +6,6 @@ the optimiser's. Going back again and again without a good stretch in between he
 
 from __future__ import annotations
 
-from typing import Any
-
-from shoal_policy.model.loading import Policy
-from shoal_policy.model.prefix_cache import forget
 from shoal_policy.update.grpo import UpdateStats
 
 STEPS_IN_A_ROW = 3  # one can be the batch, three are not; a guess
@@ -56,13 +52,3 @@ class RollbackWatch:
                 f"training was rolled back {MOST_ROLLBACKS} times and its numbers are still not "
                 "finite: try a lower --learning-rate"
             )
-
-
-def restore(policy: Policy, optimizer: Any, *, good: Policy, good_optimizer: Any) -> None:
-    """Give a policy and its optimiser the weights and state of good ones, in place.
-
-    Others hold references to both, so the objects stay the same.
-    """
-    forget(policy.model)
-    policy.model.load_state_dict(good.model.state_dict())
-    optimizer.load_state_dict(good_optimizer.state_dict())

@@ -32,6 +32,7 @@ from shoal_policy.generation.local import (
     generate,
     uniforms,
 )
+from shoal_policy.held import WeightAccess
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import ModelError, Policy, compute_dtype, device_of
 from shoal_policy.model.prefix_cache import forget
@@ -153,8 +154,8 @@ class Part:
         return whole_optimizer(self._optimizer)
 
 
-class Leader:
-    """Rank 0's way to work with all ranks; also where its policy is held (`held.WeightAccess`)."""
+class Leader(WeightAccess):
+    """Rank 0's way to work with all ranks, and to weights that are dealt out over them."""
 
     _part: Part
 

@@ -18,7 +18,6 @@ FORMAT_VERSION = 1
 
 _NAME = re.compile(r"round-(\d{6,})(?:\.(\d+))?")
 TEMPORARY = re.compile(r"round-\d{6,}(?:\.\d+)?\.tmp-.*")
-_CHUNK_BYTES = 1 << 20  # read at once of a file whose digest is taken; no result depends on it
 
 
 class CheckpointError(Exception):
@@ -172,11 +171,8 @@ def _state_from_json(document: dict[str, Any]) -> TrainerState:
 
 def sha256_of(file: Path) -> str:
     """Return a file's digest in hex. Raises OSError."""
-    digest = hashlib.sha256()
     with file.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def cause_of(error: Exception) -> str:

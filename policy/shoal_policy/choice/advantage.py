@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Literal
 
@@ -32,7 +33,8 @@ def group_advantages(rewards: Sequence[float], scale: AdvantageScale = "group") 
     mean = math.fsum(small) / len(small)
     centred = [reward - mean for reward in small]
     if scale == "none":
-        return [max(-_MAX, min(_MAX, value * largest)) for value in centred]
+        most = sys.float_info.max
+        return [max(-most, min(most, value * largest)) for value in centred]
     std = math.sqrt(math.fsum(value * value for value in centred) / (len(small) - 1))
     divisor = std + STD_FLOOR / largest if STD_FLOOR / largest < math.inf else math.inf
     return [value / divisor for value in centred]
@@ -46,7 +48,3 @@ def completion_share(num: int, own: int) -> float:
     weights more: with this share no group of others can do more than an own one.
     """
     return math.sqrt(own * (own - 1) / (num * (num - 1))) if num > own else 1.0
-
-
-_MAX = 1.7e308
-"""Just under the largest float."""

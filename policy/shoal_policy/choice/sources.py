@@ -26,11 +26,11 @@ _OVER_EVEN: Final = 1.1
 """A ceiling beside an even share. In courses of eight publishers and one who always has signal
 (tests/policy/choice/test_sources.py) 1.1 leaves that one 14.7 % of the signal where the others have
 any one time in ten, and costs honest ones 2 % of theirs. 1.2 leaves it 15.6 % and costs the same;
-at 1.0 honest ones hold each other down."""
-_AHEAD: Final = 1.1
-"""A network that has given so many times the mean no longer counts towards what a round looks for,
-so that it goes on looking for others. In the same courses 20 networks of 28, which always have
-signal, give 77 % of it, and 87 % without this."""
+at 1.0 honest ones hold each other down.
+
+A network that has given so many times the mean no longer counts towards what a round looks for, so
+that it goes on looking for others. In the same courses 20 networks of 28, which always have signal,
+give 77 % of it, and 87 % without this."""
 _LEAST_USE: Final = 0.25
 """Share of a round's places by which a ceiling is reckoned at least: where others give next to
 nothing, what is there is still learnt from."""
@@ -142,4 +142,4 @@ class Sources:
     def is_ahead(self, network: str) -> bool:
         """Return whether a network has given clearly more than the mean."""
         mean = self._networks.total / max(1, len(self._networks.had))
-        return self._networks.had.get(network, 0.0) > _AHEAD * mean
+        return self._networks.had.get(network, 0.0) > _OVER_EVEN * mean

@@ -110,15 +110,11 @@ class NodeLink:
         self._ahead.clear()
 
     def _lease(self, count: int) -> tuple[m.SampledGroup, ...]:
-        if self._client is None or count <= 0:
+        if count <= 0:
             return ()
-        try:
-            groups = self._client.call(
-                m.Sample(num_external=count, lease_seconds=_LEASE_SECONDS), m.SampleReply
-            ).groups
-        except (NodeUnavailable, NodeRefused) as error:
-            log.debug("no external groups: %s", error)
-            return ()
+        asked = m.Sample(num_external=count, lease_seconds=_LEASE_SECONDS)
+        reply, _ = self._asked(asked, m.SampleReply)
+        groups = () if reply is None else reply.groups
         self._leased.update((item.published.group_id, None) for item in groups)
         return groups
 
@@ -139,14 +135,11 @@ class NodeLink:
         """
         self._unconfirmed.update(self._held)
         self._held.clear()
-        if self._client is None or not self._unconfirmed:
+        if not self._unconfirmed:
             return
-        try:
-            self._client.call(m.Settle(consumed_ids=tuple(self._unconfirmed)), m.Done)
-        except (NodeUnavailable, NodeRefused) as error:
-            log.debug("settling waits: %s", error)
-            return
-        self._unconfirmed.clear()
+        done, _ = self._asked(m.Settle(consumed_ids=tuple(self._unconfirmed)), m.Done)
+        if done is not None:
+            self._unconfirmed.clear()
 
     def release_held(self) -> None:
         """End the leases of held groups: weights that went back have their effect no more."""
@@ -173,8 +166,7 @@ class NodeLink:
 
     def tell_learnt(self, round_number: int, learnt: Sequence[m.GroupOutcome]) -> None:
         """Report to the node which groups a round learned from. Lost if the node is away."""
-        if self._client is not None:
-            self._tell(m.Report(round=round_number, learnt=tuple(learnt)))
+        self._tell(m.Report(round=round_number, learnt=tuple(learnt)))
 
     def tell_status(self, json_text: str) -> None:
         """Push the trainer's state to the node."""
@@ -184,25 +176,21 @@ class NodeLink:
         self, body: m.JudgeAsk | m.JudgeAnswer, reply_type: type[Reply]
     ) -> tuple[Reply | None, bool]:
         """Return the judge's reply, None if there is none, and whether to ask again later."""
+        return self._asked(body, reply_type)
+
+    def drain(self) -> None:
+        """Wait until the node has read all reports, so that closing the connection loses none."""
+        self._asked(m.Settle(), m.Done)
+
+    def _asked(self, body: m.Body, reply_type: type[Reply]) -> tuple[Reply | None, bool]:
+        """Return the node's reply, None if there is none, and whether to ask again later."""
         if self._client is None:
             return None, False
         try:
             return self._client.call(body, reply_type), False
-        except NodeRefused as refused:
-            log.debug("no word from the judge: %s", refused)
-            return None, refused.retryable
-        except NodeUnavailable as error:
-            log.debug("no word from the judge: %s", error)
-            return None, False
-
-    def drain(self) -> None:
-        """Wait until the node has read all reports, so that closing the connection loses none."""
-        if self._client is None:
-            return
-        try:
-            self._client.call(m.Settle(), m.Done)
         except (NodeUnavailable, NodeRefused) as error:
-            log.debug("not drained: %s", error)
+            log.debug("no reply to %s: %s", type(body).__name__, error)
+            return None, isinstance(error, NodeRefused) and error.retryable
 
     def _tell(self, body: m.Report | m.TrainerStatus | m.Settle) -> None:
         if self._client is None:

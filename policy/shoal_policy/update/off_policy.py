@@ -19,7 +19,6 @@ LEAST_CLAIM = -30.0
 """Nats. Nobody samples a token of probability 1e-13: a claim below this is absurd."""
 MOST_CLAIM = 0.01
 """Nats. Above 0 by no more than half floats and other kernels round."""
-_MAX_LOG_WEIGHT = 60.0  # float32 holds exp of up to 88
 LEAST_SAID = math.log(0.01)
 """Nats. A token that the policy chooses less than once in a hundred times is not one that it says.
 A guess between two costs: higher, and others' reasoning loses words; lower, and one that is planted
@@ -47,7 +46,7 @@ def importance_weights(start_n: torch.Tensor, claimed_n: torch.Tensor) -> torch.
     `start_n` are own log-probabilities at the start of the update. No gradient.
     """
     log_weight_n = start_n.detach() - claimed_n
-    return log_weight_n.clamp(max=_MAX_LOG_WEIGHT).exp().clamp(max=IMPORTANCE_CAP)
+    return log_weight_n.exp().clamp(max=IMPORTANCE_CAP)
 
 
 def sayable(start_n: torch.Tensor, unread_n: torch.Tensor) -> torch.Tensor:
