@@ -18,6 +18,8 @@ import unicodedata
 from collections.abc import Collection
 from typing import Final
 
+_MOST_CHARS: Final = 400
+"""Characters of an error that are shown: five lines of a terminal, a guess."""
 _MOST_MARKS: Final = 4
 """Marks on one letter: no script needs more, and a pile of them runs over other lines."""
 
@@ -43,6 +45,12 @@ _PLAIN: Final = re.compile(r"[!-\[\]-~]*")
 
 _RIGHT_TO_LEFT: Final = frozenset({"R", "AL", "AN"})
 """Bidirectional classes that turn round what stands beside them."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, cut where it is very long; else its kind."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:_MOST_CHARS] if lines else type(error).__name__
 
 
 def acts(character: str) -> bool:

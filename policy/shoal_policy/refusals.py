@@ -12,14 +12,13 @@ from collections.abc import Iterator
 
 import torch
 
+from shoal_base.visible import first_line
 from shoal_policy.checkpoint.saved import CheckpointError
 from shoal_policy.distributed import RankError
 from shoal_policy.model.loading import ModelError
 from shoal_policy.model.memory import free_bytes, gibibytes, is_out_of_memory
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError, TaskError
-
-_MAX_CHARS = 400  # five lines of a terminal; a guess
 
 
 def refusal_of(error: Exception, settings: Settings) -> str | None:
@@ -43,12 +42,12 @@ def refusal_of(error: Exception, settings: Settings) -> str | None:
     if isinstance(error, CheckpointError):
         return str(error)
     if isinstance(error, ImportError):
-        return f"this installation lacks what it needs: {_one_line(error)}"
+        return f"this installation lacks what it needs: {first_line(error)}"
     if has_worked or any(isinstance(cause, torch.AcceleratorError) for cause in chain):
         return None
     return (
         f"model {settings.model!r} cannot be trained here: {type(error).__name__}: "
-        f"{_one_line(error)} (--log-level debug shows where)"
+        f"{first_line(error)} (--log-level debug shows where)"
     )
 
 
@@ -57,8 +56,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__
-
-
-def _one_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:_MAX_CHARS] if lines else type(error).__name__

@@ -27,8 +27,8 @@ from shoal_wire.types import FinishReason, SamplingParams
 
 MAX_ANSWERS: Final = 64
 """Most answers to one request: more would hold up everybody else for long."""
-MAX_PROMPTS: Final = 64  # as MAX_ANSWERS
-MAX_STOPS: Final = 16  # four times what OpenAI allows
+MAX_PROMPTS: Final = MAX_ANSWERS
+MAX_STOPS: Final = MAX_ANSWERS
 DEFAULT_TOKENS: Final = 256
 """Length of an answer where none is asked for: a guess that suits a chat on a laptop."""
 _REFUSED: Final = {

@@ -45,9 +45,7 @@ SPARE = 2
 """More examples than are shown: one that is asked itself is replaced."""
 _FORMAT = 1
 _TRIALS = 4
-"""Questions of each family that are tried."""
-_COMPLETIONS = 4  # answers to each; a guess: the start waits for all of them
-_SEED = 5  # any; fixed, so that a restart tries the same
+"""Questions of each family that are tried, and answers to each: a guess, for the start waits."""
 _MOST_TOKENS = 2048
 """Most tokens of a family's examples together."""
 
@@ -227,7 +225,7 @@ def _try(
 ) -> dict[str, Choice]:
     """Ask each family's trials without examples and with. Raises Interrupted when told to stop."""
     questions = [one for name in families for one in around.tasks.trials(name, _TRIALS)]
-    num_answers = len(questions) * _COMPLETIONS
+    num_answers = len(questions) * _TRIALS
     around.phases.enter(Phase.TRYING, of=2 * num_answers)
 
     def step(part: int) -> OnStep:
@@ -272,14 +270,12 @@ def _answered(
 ) -> dict[str, Tried]:
     """Answer the trials, by family. A question that does not fit earns nothing."""
     prompts = [prompt_of(policy, question) for question in questions]
-    generator = torch.Generator()
-    generator.manual_seed(_SEED)
     samples = generate(
         policy,
         [prompt for prompt in prompts if prompt is not None],
-        num_completions=_COMPLETIONS,
+        num_completions=_TRIALS,
         params=sampling,
-        generator=generator,
+        generator=torch.Generator(),  # always seeded alike: a restart tries the same
         on_step=on_step,
     )
     asked = [q for q, prompt in zip(questions, prompts, strict=True) if prompt is not None]

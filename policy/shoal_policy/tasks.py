@@ -31,7 +31,7 @@ GROUP_S = 120.0
 """Longest that this node's own OpenEnv server or judge may take for one group of another, beside
 the answer that it is at. A guess: eight answers of an LLM that takes 10 s for each, and half as
 much again."""
-OTHERS_S = 120.0
+OTHERS_S = GROUP_S
 """After so long, no further group of others is begun by an own server or judge before the next time
 that groups are verified. A guess: own answers, which nobody else grades, may need as long."""
 

@@ -21,6 +21,7 @@ from shoal_policy.checkpoint.saved import CheckpointError, NoRoomError
 from shoal_policy.checkpoint.saving import save_checkpoint
 from shoal_policy.course import Course, begin_or_resume, take_back
 from shoal_policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
+from shoal_policy.generation.decoding import SMALL_PARAMETERS
 from shoal_policy.generation.local import NonFiniteError
 from shoal_policy.generation.questions import refuse_unanswerable
 from shoal_policy.held import WeightAccess
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 
 HIGHEST_RATE = 5e-5
 """Rate up to which all weights of a large model were seen to learn (SmolLM2-135M)."""
-LARGE = 20_000_000
+LARGE = SMALL_PARAMETERS
 """Weights of a model from which on that counts."""
 
 

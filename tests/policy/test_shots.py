@@ -44,7 +44,6 @@ HELPED = {"gcd_easy", "count_bits_easy"}
 @pytest.fixture(autouse=True)
 def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shots, "_TRIALS", 2)
-    monkeypatch.setattr(shots, "_COMPLETIONS", 2)
 
 
 class Steered(TaskSource):

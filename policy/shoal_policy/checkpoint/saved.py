@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal_base.visible import first_line
+
 FORMAT_VERSION = 1
 
 _NAME = re.compile(r"round-(\d{6,})(?:\.(\d+))?")
@@ -177,7 +179,6 @@ def sha256_of(file: Path) -> str:
 
 def cause_of(error: Exception) -> str:
     """Return an error in one line; a full disk in plain words, whichever library met it."""
-    text = str(error).strip().splitlines()
     if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
         return "no space left on the disk"
-    return text[0] if text else type(error).__name__
+    return first_line(error)

@@ -30,9 +30,6 @@ from shoal_policy.generation.decoding import (
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import can_pack, laid_out_hidden, packing
 
-_GROWTH = 1.5
-"""Columns are added by at least half of those there are: each growth copies the cache."""
-
 
 def can_hold(policy: Policy) -> bool:
     """Return whether rows of this policy can be held, up to its last position.
@@ -50,8 +47,9 @@ class HeldRows:
     def __init__(
         self, policy: Policy, prompts: Sequence[Sequence[int]], repeat: int, max_new: int
     ) -> None:
-        """`max_new` tokens of each row have room from the start."""
+        """`max_new` tokens of each row have room from the start, and again when that is full."""
         self._policy, self._prompts, self._repeat = policy, prompts, repeat
+        self._max_new = max_new
         self._body = _SmallBody(policy) if is_small_llama(policy) else _AnyBody(policy)
         self._longest = max(map(len, prompts))
         self._columns = self._longest + max_new
@@ -98,7 +96,8 @@ class HeldRows:
     def _make_room(self) -> None:
         if self._longest <= self._columns:
             return
-        before, self._columns = self._columns, max(self._longest, int(_GROWTH * self._columns))
+        # Each growth copies the cache: there is room for a whole message more.
+        before, self._columns = self._columns, self._longest + self._max_new
         more = (0, 0, 0, self._columns - before)
         for layer, (keys, values) in self._caches.items():
             self._caches[layer] = (functional.pad(keys, more), functional.pad(values, more))

@@ -35,7 +35,7 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Question
 from shoal_wire.types import SamplingParams
 
-_ANSWERED_SHARE = 0.25
+_ANSWERED_SHARE = 1.0 - COMPACT_BELOW
 """Share of the rows that have ended a message before these are answered. Until then they go on in
 the batch for nothing, as rows that ended do in `local`; each answer costs a call of the worker."""
 

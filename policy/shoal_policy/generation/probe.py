@@ -16,15 +16,13 @@ from dataclasses import replace
 import torch
 
 from shoal_policy.generation.seam import Asking
-from shoal_policy.generation.token_replies import TokenAnswer
+from shoal_policy.generation.token_replies import TokenAnswer, usable_claims
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import TokenRow
 from shoal_policy.model.prompting import encode_text
 from shoal_policy.update.logprobs import completion_logprobs
-from shoal_policy.update.off_policy import usable_claims
 
 PROBE_TEXT = "one, two, three, four, five, six, seven, eight, nine, ten. red, green, blue."
-_MOST_PROMPT_TOKENS = 64
 ANSWERS, _TOKENS = 8, 8
 """Continuations that the server samples, and the tokens of each. Sampling takes the path that
 answers to questions take, the server's prefix cache included."""
@@ -52,7 +50,7 @@ def probing(asking: Asking) -> tuple[Asking, list[int]]:
     temperature is the round's: a server that leaves it out of its numbers is noticed, too.
     """
     policy = asking.policy
-    room = max(1, min(_MOST_PROMPT_TOKENS, policy.max_positions - _TOKENS))
+    room = max(1, policy.max_positions - _TOKENS)
     sampling = replace(
         asking.sampling,
         temperature=asking.sampling.temperature or 1.0,

@@ -8,7 +8,6 @@ No tensors. Its text is not read: ids say what was sampled.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,21 @@ from typing import Any
 from shoal_policy.generation.remote_replies import Fault
 from shoal_wire.types import FinishReason
 
-_MOST_LOGPROB = 0.01
-"""Above 0 by no more than other kernels round."""
+LEAST_CLAIM = -30.0
+"""Nats. Nobody samples a token of probability 1e-13: a claim below this is absurd."""
+MOST_CLAIM = 0.01
+"""Nats. Above 0 by no more than half floats and other kernels round."""
+
+
+def usable_claims(claimed: Sequence[float], num_tokens: int) -> tuple[float, ...] | None:
+    """Return a server's log-probabilities if they can be those of so many ids, else None.
+
+    A single NaN, infinite or absurd number spoils the completion's whole claim.
+    """
+    # A NaN fails both comparisons.
+    if len(claimed) != num_tokens or not all(LEAST_CLAIM <= c <= MOST_CLAIM for c in claimed):
+        return None
+    return tuple(claimed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +103,9 @@ def _answer(choice: dict[str, Any], wanted: ExpectedReply) -> TokenAnswer:
 
 def _logprobs(offered: Any, num_tokens: int) -> tuple[float, ...]:
     values = offered.get("token_logprobs") if isinstance(offered, dict) else None
-    if not isinstance(values, list) or len(values) != num_tokens:
-        return ()
-    if not all(type(value) in (int, float) for value in values):
+    if not isinstance(values, list) or not all(type(one) in (int, float) for one in values):
         return ()
     try:
-        numbers = tuple(map(float, values))
+        return usable_claims(tuple(map(float, values)), num_tokens) or ()
     except OverflowError:  # an integer beyond any float
         return ()
-    return numbers if all(map(math.isfinite, numbers)) and max(numbers) <= _MOST_LOGPROB else ()

@@ -28,6 +28,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from shoal_base import cache_folder as cache
 from shoal_base.files import expanded, is_full, locked, sync
+from shoal_base.visible import first_line
 from shoal_base.waits import HOUR_S
 from shoal_policy.model.writing import failures_as_os_errors
 from shoal_settings.early import INSTALL, MOST_LAYERS, SMOLLM2, packaged_file
@@ -159,7 +160,7 @@ def _check_counts(file: Path) -> None:
         if max(layers, default=0) > MOST_LAYERS:
             raise ValueError(f"it says that it has {max(layers):,} layers")
     except Exception as error:  # as in _read
-        raise GgufError(f"cannot read {file.name}: {_first_line(error)}") from error
+        raise GgufError(f"cannot read {file.name}: {first_line(error)}") from error
 
 
 def _read(loader: Any, file: Path, **options: Any) -> Any:
@@ -169,9 +170,4 @@ def _read(loader: Any, file: Path, **options: Any) -> Any:
                 file.parent, gguf_file=file.name, local_files_only=True, **options
             )
     except Exception as error:  # a spoilt file makes the reader raise anything at all
-        raise GgufError(f"cannot read {file.name}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+        raise GgufError(f"cannot read {file.name}: {first_line(error)}") from error

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from shoal_base.files import expanded
+from shoal_base.visible import first_line
 from shoal_policy.model.examples import NO_SHOTS, Shots
 from shoal_policy.model.gguf import GgufError, converted, gguf_file, lacks_weights
 from shoal_policy.model.logit_form import LogitForm, form_of
@@ -37,7 +39,6 @@ ANSWER_TOKEN = "<ans>"
 # Its bars would be drawn over the trainer's own output at every checkpoint.
 disable_progress_bar()
 
-_NO_POSITION_LIMIT = 1 << 30  # more than any sequence has
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -177,7 +178,7 @@ def load_policy(
     except ModelError:
         raise
     except Exception as error:  # what the loaders let pass shows at the first use
-        raise ModelError(f"cannot use model {model!r}: {_first_line(error)}") from error
+        raise ModelError(f"cannot use model {model!r}: {first_line(error)}") from error
 
 
 def check_device(device: str) -> None:
@@ -192,7 +193,7 @@ def check_device(device: str) -> None:
                 f"--device {device}: this machine has {why}; use --device cpu, "
                 "or install what is missing"
             ) from error
-        raise ModelError(f"cannot use --device {device}: {_first_line(error)}") from error
+        raise ModelError(f"cannot use --device {device}: {first_line(error)}") from error
 
 
 def check_model(
@@ -309,7 +310,7 @@ def wrap_policy(
         eos_id=eos_id,
         pad_id=eos_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         prompt_format=_prompt_format(tokenizer, prompt, name),
-        max_positions=positions if positions and positions > 0 else _NO_POSITION_LIMIT,
+        max_positions=positions if positions and positions > 0 else sys.maxsize,
         logit_form=form,
         forward_names=names,
         autocast_dtype=autocast_dtype,
@@ -337,7 +338,7 @@ def _resolve(model: str) -> tuple[str, bool]:
 
 def _unloadable(model: str, *, local: bool, error: Exception) -> ModelError:
     looked = "" if local else "no folder here has that name, and the hub's answer was: "
-    return ModelError(f"cannot load model {model!r}: {looked}{_first_line(error)}")
+    return ModelError(f"cannot load model {model!r}: {looked}{first_line(error)}")
 
 
 def _check_convertible(model: str, config: Any) -> None:
@@ -358,7 +359,7 @@ def device_of(device: str) -> torch.device:
     try:
         return torch.device(device)
     except RuntimeError as error:
-        raise ModelError(f"unknown device {device!r}: {_first_line(error)}") from error
+        raise ModelError(f"unknown device {device!r}: {first_line(error)}") from error
 
 
 def _pick_dtype(dtype: str) -> torch.dtype:
@@ -380,11 +381,6 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.bfloat16
     return None
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _end_tokens(model: Any, tokenizer: Any, name: str) -> tuple[int, frozenset[int]]:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from transformers.pytorch_utils import Conv1D
 
+from shoal_base.visible import first_line
 from shoal_policy.model.loading import ModelError, Policy
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -53,9 +54,7 @@ def add_adapter(policy: Policy, rank: int, *, seed: int) -> Policy:
             warnings.simplefilter("ignore")
             adapter = peft.get_peft_model(policy.model, config)
     except ValueError as error:
-        raise ModelError(
-            f"cannot adapt model {policy.name!r}: {str(error).splitlines()[0]}"
-        ) from error
+        raise ModelError(f"cannot adapt model {policy.name!r}: {first_line(error)}") from error
     return _with(policy, adapter)
 
 

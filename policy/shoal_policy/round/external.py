@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import MANY, BoundedDict
 from shoal_ipc import messages as m
 from shoal_ipc.unused import Unused
 from shoal_policy.choice.advantage import completion_share, group_advantages, has_signal
@@ -86,13 +86,9 @@ class _Drawn:
         self.unused.append(one)
 
 
-_REMEMBERED: Final = 1024
-"""Groups that were given back and are remembered: ten rounds of a node's defaults give back some
-250. Each is a question and its rewards, some hundred bytes."""
-_SHORT_TEXTS: Final = 4096
 _SHORT_CHARS: Final = 64
-"""Texts of at most so many characters, and so many of them, are read once: short answers are often
-those of another question, too. Three MB at most."""
+"""Texts of at most so many characters are read once: short answers are often those of another
+question, too. Three MB at most."""
 
 
 class ExternalSampling:
@@ -100,8 +96,8 @@ class ExternalSampling:
 
     def __init__(self, policy: Policy, around: Surroundings) -> None:
         self._policy, self._sources = policy, Sources()
-        self._known: BoundedDict[GroupId, _Known] = BoundedDict(_REMEMBERED)
-        self._texts: BoundedDict[tuple[object, ...], Reading | None] = BoundedDict(_SHORT_TEXTS)
+        self._known: BoundedDict[GroupId, _Known] = BoundedDict()
+        self._texts: BoundedDict[tuple[object, ...], Reading | None] = BoundedDict(MANY)
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
 
     def lease_ahead(self, config: RoundConfig) -> None:

@@ -10,15 +10,10 @@ Own log-probabilities here are those at the *start* of the update.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-LEAST_CLAIM = -30.0
-"""Nats. Nobody samples a token of probability 1e-13: a claim below this is absurd."""
-MOST_CLAIM = 0.01
-"""Nats. Above 0 by no more than half floats and other kernels round."""
 LEAST_SAID = math.log(0.01)
 """Nats. A token that the policy chooses less than once in a hundred times is not one that it says.
 A guess between two costs: higher, and others' reasoning loses words; lower, and one that is planted
@@ -27,17 +22,6 @@ is repeated by chance, and then learnt."""
 
 IMPORTANCE_CAP = 2.0
 """Most that a token may weigh by the log-probability that a server gave it: TRL's default."""
-
-
-def usable_claims(claimed: Sequence[float], num_tokens: int) -> tuple[float, ...] | None:
-    """Return a server's log-probabilities if they can be those of so many ids, else None.
-
-    A single NaN, infinite or absurd number spoils the completion's whole claim.
-    """
-    # A NaN fails both comparisons.
-    if len(claimed) != num_tokens or not all(LEAST_CLAIM <= c <= MOST_CLAIM for c in claimed):
-        return None
-    return tuple(claimed)
 
 
 def importance_weights(start_n: torch.Tensor, claimed_n: torch.Tensor) -> torch.Tensor:

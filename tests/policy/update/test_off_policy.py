@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from shoal_policy.generation.token_replies import usable_claims
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
 from shoal_policy.update.logprobs import completion_logprobs
-from shoal_policy.update.off_policy import IMPORTANCE_CAP, importance_weights, usable_claims
+from shoal_policy.update.off_policy import IMPORTANCE_CAP, importance_weights
 from shoal_policy.update.rows import make_rows
 from tests.policy import tiny_models
 from tests.policy.update.test_grpo import Recorder, plain_logprobs
