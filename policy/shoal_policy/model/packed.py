@@ -91,7 +91,7 @@ class TokenRow:
 
     @property
     def beginning(self) -> tuple[int, ...]:
-        """What the prompt shares with others, or else all of it."""
+        """The part of the prompt that others begin with too, or else all of it."""
         return self.prompt[: self.num_shared] or self.prompt
 
 
@@ -140,7 +140,7 @@ class AttentionCall:
     seen: torch.Tensor
     """[rows·keys], the tokens whose keys and values it gathers."""
     mask: torch.Tensor | None
-    """Which keys a query sees, [queries, keys] of every row; None where all earlier ones."""
+    """[queries, keys] of every row: the keys that a query sees; None where all earlier ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,7 +321,7 @@ class _Calls:
     """Calls of attention while they are made."""
 
     back: list[int]
-    """Where in all results each token's is."""
+    """The place of each token's result among all."""
     device: torch.device
     made: list[AttentionCall] = field(default_factory=list)
     num_results: int = 0
