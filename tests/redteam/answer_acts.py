@@ -10,14 +10,11 @@ from dataclasses import replace
 import trio
 
 from shoal_p2p.net.request import read_frame
-from shoal_wire.codec import decode_batch
 from shoal_wire.digests import batch_id
-from shoal_wire.envelope import peer_id_of
 from shoal_wire.errors import RemoteError
 from shoal_wire.limits import (
     FULL_PROTOCOL,
     MANIFEST_PROTOCOL,
-    MAX_BATCH_BYTES,
     PEERS_PROTOCOL,
     ROLLOUTS_PROTOCOL,
 )
@@ -36,10 +33,10 @@ from shoal_wire.rollout_messages import (
     WholeQuery,
 )
 from shoal_wire.types import BatchId, PeerId
-from shoal_wire.v1 import rollout_pb2
 from tests.fuzz.mutate import mutate
 from tests.redteam import words
 from tests.redteam.peer import BROKEN, Red
+from tests.support.rollout_answers import ref_of_copy
 from tests.support.simulated_streams import Stream
 
 Say = Callable[[Red, random.Random, bytes], bytes]
@@ -48,16 +45,7 @@ Say = Callable[[Red, random.Random, bytes], bytes]
 def _ref(red: Red, rng: random.Random, raw: bytes) -> BatchRef | None:
     """List an envelope as what it is, or not."""
     try:
-        message = rollout_pb2.Envelope.FromString(raw)
-        batch = decode_batch(message.payload, max_bytes=MAX_BATCH_BYTES)
-        publisher = peer_id_of(message.public_key[4:])
-        right = BatchRef(
-            batch_id=batch_id(raw),
-            publisher=publisher,
-            sequence=batch.sequence,
-            num_bytes=len(raw),
-            num_groups=max(1, len(batch.groups)),
-        )
+        right = ref_of_copy(raw)
         honest = rng.choice(red.world.of_kind("honest")).peer_id
         lies: list[dict[str, object]] = [
             {},

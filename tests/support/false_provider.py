@@ -7,7 +7,7 @@ async with open_three(tmp_path) as (victim, honest, false):
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,50 +20,18 @@ from shoal_wire.digests import batch_id
 from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_codec import decode_query, encode_answer
-from shoal_wire.rollout_messages import (
-    Answer,
-    BatchRef,
-    BatchRefusalReason,
-    Chunk,
-    ChunkQuery,
-    Envelopes,
-    Listing,
-    Query,
-    RecentQuery,
-    Refusal,
-    SinceQuery,
-    WholeQuery,
-)
-from shoal_wire.types import BatchId, PeerId, SignedBatch
+from shoal_wire.rollout_messages import Answer, BatchRef, Query
+from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
 from tests.support import factories as make
 from tests.support.doubles.gossip import RecordingWatch
 from tests.support.exchange_nodes import NO_BACKFILL, ExchangeNode, open_node
 from tests.support.local_node import wall_ms
 from tests.support.nodes import LOOPBACK, running, until
+from tests.support.rollout_answers import answer_from
 
 Answerer = Callable[[Query], Answer | bytes | None]
 """Returns the answer to a request: bytes go out as they are, None never comes."""
-NOT_HELD = Refusal(reason=BatchRefusalReason.NOT_HELD)
-PENDING = Refusal(reason=BatchRefusalReason.PENDING)
-
-
-def answer_from(
-    query: Query, held: Mapping[BatchId, bytes], listed: Sequence[BatchRef] = ()
-) -> Answer:
-    """Return what a peer answers that holds these envelopes and lists these batches."""
-    match query:
-        case RecentQuery():
-            return Listing(batches=tuple(listed))
-        case SinceQuery():
-            return Listing(batches=tuple(r for r in listed if r.publisher == query.publisher))
-        case WholeQuery():
-            return Envelopes(envelopes=tuple(held[n] for n in query.batch_ids if n in held))
-        case ChunkQuery() if query.batch_id in held:
-            raw = held[query.batch_id]
-            return Chunk(num_bytes=len(raw), data=raw[query.offset :][: query.length])
-        case _:
-            return NOT_HELD
 
 
 class FalseProvider:
@@ -134,17 +102,6 @@ class FalseProvider:
     async def announce(self, envelope: bytes, **changes: object) -> None:
         """Gossip an announcement of `envelope`."""
         await self.gossip.publish(self.topic, self.announcement(envelope, **changes))
-
-
-def ref_of(signed: SignedBatch) -> BatchRef:
-    """Return how a listing names a batch."""
-    return BatchRef(
-        batch_id=signed.batch_id,
-        publisher=signed.publisher,
-        sequence=signed.batch.sequence,
-        num_bytes=len(signed.envelope),
-        num_groups=len(signed.batch.groups),
-    )
 
 
 @asynccontextmanager

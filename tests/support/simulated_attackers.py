@@ -16,29 +16,13 @@ from shoal_lab.simulation.message import forged, say
 from shoal_p2p.gossip.rpc import Message
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.identity import Identity, identity_from_seed
-from shoal_wire.codec import decode_batch
 from shoal_wire.digests import batch_id
-from shoal_wire.envelope import peer_id_of
-from shoal_wire.limits import MAX_BATCH_BYTES, MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
+from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import decode_query, encode_answer
-from shoal_wire.rollout_messages import (
-    Answer,
-    BatchRef,
-    BatchRefusalReason,
-    Chunk,
-    ChunkQuery,
-    Envelopes,
-    Listing,
-    Query,
-    RecentQuery,
-    Refusal,
-    SinceQuery,
-    WholeQuery,
-)
-from shoal_wire.types import BatchId, Digest, PeerId
-from shoal_wire.v1 import rollout_pb2
+from shoal_wire.types import Digest, PeerId
 from tests.support import factories as make
 from tests.support.doubles.gossip import RecordingWatch
+from tests.support.rollout_answers import answer_from, ref_of_copy
 from tests.support.simulated_node import host_of
 from tests.wire.envelope_mutations import fields_of, other_spellings, spelled
 
@@ -113,11 +97,11 @@ class Attacker:
         """From now on list these envelopes, with these words of their listing changed, and give
         them to whoever asks for them."""
         by_id = {batch_id(raw): raw for raw, _ in offered}
-        refs = [replace(_ref_of(raw), **changes) for raw, changes in offered]
+        refs = [replace(ref_of_copy(raw), **changes) for raw, changes in offered]
 
         async def answer(peer_id: PeerId, raw: bytes) -> bytes:
             self.served[peer_id] += 1
-            return encode_answer(_answer(decode_query(raw), refs, by_id))
+            return encode_answer(answer_from(decode_query(raw), by_id, refs))
 
         self.host.set_request_handler(
             ROLLOUTS_PROTOCOL, answer, max_request_bytes=MAX_REQUEST_BYTES
@@ -145,37 +129,6 @@ def attacker(world: World, name: str, number: int) -> Attacker:
         gossip=SimulatedGossip(host, rng, watch=RecordingWatch()),
         author=make.Author(world.manifest, identity=identity),
     )
-
-
-def _ref_of(raw: bytes) -> BatchRef:
-    """Return how a listing names an envelope that opens to a lenient reader."""
-    message = rollout_pb2.Envelope.FromString(raw)
-    batch = decode_batch(message.payload, max_bytes=MAX_BATCH_BYTES)
-    return BatchRef(
-        batch_id=batch_id(raw),
-        publisher=peer_id_of(message.public_key[4:]),
-        sequence=batch.sequence,
-        num_bytes=len(raw),
-        num_groups=len(batch.groups),
-    )
-
-
-def _answer(query: Query, refs: list[BatchRef], by_id: Mapping[BatchId, bytes]) -> Answer:
-    match query:
-        case WholeQuery():
-            held = (by_id[name] for name in query.batch_ids if name in by_id)
-            return Envelopes(envelopes=tuple(held))
-        case ChunkQuery() if query.batch_id in by_id:
-            raw = by_id[query.batch_id]
-            return Chunk(num_bytes=len(raw), data=raw[query.offset :][: query.length])
-        case RecentQuery():
-            return Listing(batches=tuple(refs[: query.max_batches]))
-        case SinceQuery():
-            found = [ref for ref in refs if ref.publisher == query.publisher]
-            later = [ref for ref in found if ref.sequence > query.after_sequence]
-            return Listing(batches=tuple(later[: query.max_batches]))
-        case _:
-            return Refusal(reason=BatchRefusalReason.NOT_HELD)
 
 
 def _garbage(one: Attacker) -> None:

@@ -31,8 +31,8 @@ from shoal_wire.verdict import Outcome, Verdict
 from tests.support import factories as make
 from tests.support.doubles.host import FakeHost
 from tests.support.exchange_nodes import big_groups
-from tests.support.false_provider import answer_from, ref_of
 from tests.support.intake_bench import IntakeBench
+from tests.support.rollout_answers import answer_from, ref_of
 from tests.wire import envelope_mutations as mutations
 
 MANIFEST = make.swarm(max_batch_bytes=4 << 20)

@@ -20,6 +20,7 @@ from shoal_wire.rollout_messages import (
     Chunk,
     ChunkQuery,
     Envelopes,
+    Listing,
     Query,
     RecentQuery,
     SinceQuery,
@@ -34,16 +35,9 @@ from tests.support.exchange_nodes import (
     big_groups,
     open_node,
 )
-from tests.support.false_provider import (
-    NOT_HELD,
-    PENDING,
-    FalseProvider,
-    answer_from,
-    open_false_provider,
-    open_three,
-    ref_of,
-)
+from tests.support.false_provider import FalseProvider, open_false_provider, open_three
 from tests.support.nodes import until
+from tests.support.rollout_answers import NOT_HELD, PENDING, answer_from, ref_of
 
 HASTY = replace(NO_BACKFILL, answer_seconds=0.4)
 
@@ -242,11 +236,13 @@ async def test_a_false_listing_costs_who_gave_it(tmp_path: Path, lie: str) -> No
                     refs = [ref] * (query.max_batches + 1)
                 case RecentQuery() if lie == "bytes":
                     refs = [replace(ref, num_bytes=query.max_bytes + 1)]
+                case RecentQuery():
+                    refs = [ref]
                 case SinceQuery():
                     return NOT_HELD
                 case _:
-                    refs = [ref]
-            return answer_from(query, {ref.batch_id: given}, refs)
+                    return answer_from(query, {ref.batch_id: given})
+            return Listing(batches=tuple(refs))
 
         false.answer(answer)
         if lie == "shard":

@@ -18,8 +18,9 @@ from shoal_wire.types import BatchId, SignedBatch
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.exchange_nodes import NO_BACKFILL, QUICK, ExchangeNode, big_groups
-from tests.support.false_provider import open_three, ref_of
+from tests.support.false_provider import open_three
 from tests.support.nodes import until
+from tests.support.rollout_answers import ref_of
 from tests.wire import envelope_mutations as mutations
 from tests.wire.small_order import small_order_encodings
 
