@@ -5,9 +5,7 @@ A change here breaks every other implementation: a vector is added, never altere
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,16 +24,9 @@ from shoal_wire.reach import decode_reach_reply, decode_reach_request
 from shoal_wire.types import PeerId
 from shoal_wire.v1 import fetch_pb2, judge_pb2, reach_pb2, rollout_pb2, swarm_pb2
 from tests.wire import ipc_golden, request_golden
+from tests.wire.test_wire_vectors import recorded
 
 FILES = (fetch_pb2, ipc_pb2, judge_pb2, reach_pb2, rollout_pb2, swarm_pb2)
-
-
-def read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def recorded(name: str) -> Any:
-    return read(ipc_golden.PATH.with_name(f"wire_{name}.json"))
 
 
 IPC = recorded("ipc")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal_wire.envelope import peer_id_of
@@ -31,21 +31,10 @@ from tests.wire import wire_samples as sample
 ME = peer_id_of(sample.PUBLIC_1)
 
 
-def peer(number: int, *, num_addresses: int = 1, padding: int = 0) -> PeerAddresses:
-    peer_id = PeerId(f"12D3peer{number}")
-    return PeerAddresses(
-        peer_id=peer_id,
-        addresses=tuple(f"/dns4/{'x' * padding}host/tcp/{port}" for port in range(num_addresses)),
-    )
-
-
-def test_a_list_survives_the_wire_in_its_order() -> None:
-    peers = tuple(peer(number, num_addresses=3) for number in range(MAX_PEERS_IN_LIST))
-    assert decode_peer_list(encode_peer_list(peers)) == peers
-
-
 def test_shards_travel_with_a_peer_within_their_bounds() -> None:
-    told = replace(peer(1), shards=(3, 0, 3, MAX_SHARDS, *range(100)))
+    told = PeerAddresses(
+        peer_id=ME, addresses=("/dns4/x/tcp/1",), shards=(3, 0, 3, MAX_SHARDS, *range(100))
+    )
     (read,) = decode_peer_list(encode_peer_list([told]))
     assert len(read.shards) == MAX_SHARDS_PER_PEER
     assert read.shards[:4] == (3, 0, 1, 2)
@@ -55,22 +44,6 @@ def test_a_query_names_shards_and_an_empty_one_none() -> None:
     assert decode_peer_query(b"") == () == decode_peer_query(encode_peer_query())
     assert decode_peer_query(encode_peer_query((7, 2))) == (7, 2)
     assert len(decode_peer_query(encode_peer_query(range(4000)))) == MAX_SHARDS_PER_PEER
-
-
-def test_more_peers_and_addresses_than_the_bounds_are_cut() -> None:
-    peers = [peer(number, num_addresses=20) for number in range(100)]
-    read = decode_peer_list(encode_peer_list(peers))
-    assert len(read) == MAX_PEERS_IN_LIST
-    assert {len(item.addresses) for item in read} == {MAX_ADDRS_PER_PEER}
-
-
-def test_peers_with_the_longest_addresses_do_not_push_the_list_over_its_size() -> None:
-    peers = [peer(number, num_addresses=8, padding=460) for number in range(64)]
-    raw = encode_peer_list(peers)
-    assert len(raw) <= MAX_PEER_LIST_BYTES
-    read = decode_peer_list(raw)
-    assert read == tuple(peers[: len(read)])
-    assert len(read) >= 10
 
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=60)
@@ -84,6 +57,12 @@ ANY_PEER = st.builds(
 )
 
 
+LONG_PEER = PeerAddresses(peer_id=ME, addresses=(f"/dns4/{'x' * 430}",) * MAX_ADDRS_PER_PEER)
+SHORT_PEER = PeerAddresses(peer_id=ME, addresses=("/ip4/192.0.2.1/tcp/1",))
+
+
+@example([LONG_PEER], 20)
+@example([SHORT_PEER], MAX_PEERS_IN_LIST + 1)
 @given(st.lists(ANY_PEER, max_size=8), st.integers(1, 20))
 @settings(max_examples=60)
 def test_whatever_is_known_encodes_to_the_plausible_ones_that_fit(

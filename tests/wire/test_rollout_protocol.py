@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -41,11 +41,12 @@ from shoal_wire.v1 import fetch_pb2 as pb
 from shoal_wire.verdict import Reason
 from tests.wire import rollout_golden as golden
 from tests.wire import wire_samples as sample
+from tests.wire.test_wire_vectors import recorded
 from tests.wire.wire_golden import NAMED_NOW
 from tests.wire.wire_strategies import values_of
 
 NAME = golden.NAME
-RECORDED = json.loads(golden.PATH.read_text(encoding="utf-8"))
+RECORDED = recorded("rollouts")
 
 
 def test_the_vectors_are_as_recorded() -> None:
@@ -97,15 +98,9 @@ def test_an_answer_survives_the_wire(answer: Answer) -> None:
     assert decode_answer(encode_answer(answer)) == answer
 
 
-GOOD_REF = pb.BatchRef(batch_id=NAME, publisher="p", sequence=1, num_bytes=1, num_groups=1)
-
-
-def ref(**changes: object) -> pb.BatchRef:
-    made = pb.BatchRef()
-    made.CopyFrom(GOOD_REF)
-    for field, value in changes.items():
-        setattr(made, field, value)
-    return made
+def ref(**changes: Any) -> pb.BatchRef:
+    good = {"batch_id": NAME, "publisher": "p", "sequence": 1, "num_bytes": 1, "num_groups": 1}
+    return pb.BatchRef(**{**good, **changes})
 
 
 @pytest.mark.parametrize(
@@ -139,7 +134,7 @@ def test_a_request_out_of_bounds_is_none(request_: pb.RolloutRequest) -> None:
     "answer",
     [
         pb.RolloutAnswer(),
-        pb.RolloutAnswer(listing=pb.Listing(batches=[GOOD_REF] * 513)),
+        pb.RolloutAnswer(listing=pb.Listing(batches=[ref()] * 513)),
         pb.RolloutAnswer(listing=pb.Listing(batches=[ref(batch_id=NAME[:31])])),
         pb.RolloutAnswer(listing=pb.Listing(batches=[ref(publisher="")])),
         pb.RolloutAnswer(listing=pb.Listing(batches=[ref(publisher="p" * 201)])),

@@ -8,7 +8,13 @@ from typing import get_args
 import pytest
 
 from shoal_ipc import messages as m
-from shoal_wire import limits
+from shoal_wire import judge, limits
+from shoal_wire.judge_messages import (
+    MAX_QUESTION_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_RECORDS,
+    JudgeRefusalReason,
+)
 
 TEXT = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
 
@@ -37,6 +43,14 @@ TEXT = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-
         f"1 to {limits.MAX_COMPLETION_BYTES}",
         f"1 to {limits.MAX_NAME_BYTES} bytes",
         f"at most {limits.MAX_PEERS_IN_LIST} peers, {limits.MAX_ADDRS_PER_PEER} addresses each",
+        judge.JUDGE_PROTOCOL,
+        judge.RECORD_PAYLOAD_TYPE.decode(),
+        f"at most {judge.MAX_JUDGE_REQUEST_BYTES} bytes",
+        f"{judge.MAX_JUDGE_REPLY_BYTES} bytes",
+        f"at most {MAX_QUESTION_BYTES} bytes",
+        f"at most {MAX_RECORD_BYTES} bytes",
+        f"`limit` (1 to {MAX_RECORDS})",
+        *(f"`{reason.name}`" for reason in JudgeRefusalReason),
     ],
 )
 def test_names_and_limits_are_those_of_the_code(constant: str) -> None:

@@ -27,11 +27,11 @@ from tests.wire import wire_samples as sample
 VECTORS = Path(__file__).parent.parent / "vectors"
 
 
-def read(name: str) -> Any:
+def recorded(name: str) -> Any:
     return json.loads((VECTORS / f"wire_{name}.json").read_text(encoding="utf-8"))
 
 
-ENVELOPES = {vector["name"]: vector for vector in read("envelope")["valid"]}
+ENVELOPES = {vector["name"]: vector for vector in recorded("envelope")["valid"]}
 
 
 def test_envelopes_are_made_as_recorded() -> None:
@@ -64,10 +64,10 @@ def test_the_key_is_the_one_of_rfc_8032() -> None:
 
 def test_recorded_rejects_are_made_as_recorded() -> None:
     valid = bytes.fromhex(ENVELOPES["plain"]["envelope"])
-    assert golden.rejects(valid) == read("envelope")["rejected"]
+    assert golden.rejects(valid) == recorded("envelope")["rejected"]
 
 
-@pytest.mark.parametrize("vector", read("envelope")["rejected"], ids=lambda v: v["name"])
+@pytest.mark.parametrize("vector", recorded("envelope")["rejected"], ids=lambda v: v["name"])
 def test_a_recorded_reject_does_not_open(vector: dict[str, str]) -> None:
     with pytest.raises(EnvelopeError) as raised:
         open_envelope(bytes.fromhex(vector["envelope"]))
@@ -75,27 +75,27 @@ def test_a_recorded_reject_does_not_open(vector: dict[str, str]) -> None:
 
 
 def test_the_manifest_is_as_recorded() -> None:
-    recorded = read("manifest")
-    assert golden.manifest_vector() == recorded
-    raw = bytes.fromhex(recorded["manifest"])
-    expected = bytes.fromhex(recorded["digest"])
+    vector = recorded("manifest")
+    assert golden.manifest_vector() == vector
+    raw = bytes.fromhex(vector["manifest"])
+    expected = bytes.fromhex(vector["digest"])
     assert decode_manifest(raw, expected_digest=expected) == golden.manifest()
 
 
 def test_frames_are_as_recorded() -> None:
-    recorded = read("frames")
-    assert golden.frames() == recorded
+    vectors = recorded("frames")
+    assert golden.frames() == vectors
     stream = b"".join(
         bytes.fromhex(vector["frame"])
-        for vector in (recorded["peer_list"], recorded["empty_request"], *recorded["ipc"])
+        for vector in (vectors["peer_list"], vectors["empty_request"], *vectors["ipc"])
     )
     peers, empty, hello, reply = FrameDecoder().feed(stream)
     assert empty == b""
     (peer,) = decode_peer_list(peers)
-    listed = recorded["peer_list"]["peers"][0]["addresses"]
+    listed = vectors["peer_list"]["peers"][0]["addresses"]
     assert [f"{address}/p2p/{peer.peer_id}" for address in peer.addresses] == listed
     assert [str(decode_ipc(raw).request_id) for raw in (hello, reply)] == [
-        vector["request_id"] for vector in recorded["ipc"]
+        vector["request_id"] for vector in vectors["ipc"]
     ]
 
 
