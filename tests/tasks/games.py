@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
+from shoal_tasks.worker.environment import EnvironmentTasks, load_game
+from shoal_tasks.worker.item_limit import ItemLimit
+from shoal_tasks.worker.user_code import preload_imports
 from tests.support.task_files import task_file
 
 GUESS = '''
@@ -33,6 +37,13 @@ def game_file(folder: Path, source: str = GUESS, **fields: object) -> Path:
     """Write an environment and its task file; return the task file."""
     (folder / "game.py").write_text(source)
     return task_file(folder, "guess", **{"environment": "game.py", "max_turns": 8, **fields})
+
+
+def local_games(spec: FamilySpec, item_seconds: float = 0.2) -> EnvironmentTasks:
+    """Return the family's games in this process: a sandbox, which few need, takes a second."""
+    source, limit = Path(spec.path).read_bytes(), ItemLimit(item_seconds)
+    preload_imports(source, spec.path)
+    return EnvironmentTasks(spec, load_game(spec, source, limit), limit, AuditGuard())
 
 
 def game_family(folder: Path, source: str = GUESS, **fields: object) -> FamilySpec:

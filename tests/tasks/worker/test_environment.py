@@ -11,22 +11,19 @@ import trio
 from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates, example_coordinates
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS, join_messages
 from shoal_tasks.types import Play, PlayRequest, ScoreRequest, ScoreResult, Split, TaskCoordinates
-from shoal_tasks.worker.environment import EnvironmentTasks, load_game
-from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.trio_client import TrioTaskWorker as TrioWorker
-from shoal_tasks.worker.user_code import CHECK_EVERY, UserCodeError, preload_imports
+from shoal_tasks.worker.user_code import CHECK_EVERY, UserCodeError
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import FinishReason
 from tests.support.task_files import score_of
-from tests.tasks.games import GUESS, game_family, game_file
+from tests.tasks.games import GUESS, game_family, game_file, local_games
 from tests.tasks.here import HereWorker
 
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
@@ -36,14 +33,6 @@ HEAD = "class Game:\n    def reset(self, seed): return 'go'\n"
 
 def ask(spec: FamilySpec, *messages: str, seed: int = SEED) -> PlayRequest:
     return PlayRequest(task=coordinates(spec, seed), messages=messages)
-
-
-def local(spec: FamilySpec) -> EnvironmentTasks:
-    """The family's games in this process: most tests need no sandbox, which takes a second."""
-    source = Path(spec.path).read_bytes()
-    preload_imports(source, spec.path)
-    limit = ItemLimit(0.2)
-    return EnvironmentTasks(spec, load_game(spec, source, limit), limit, AuditGuard())
 
 
 def completion(task: TaskCoordinates, *messages: str, finish: FinishReason = STOP) -> ScoreRequest:
@@ -94,14 +83,14 @@ def test_a_completion_earns_what_its_replay_gives(tmp_path: Path) -> None:
 
 
 def test_a_game_has_so_many_turns_and_no_more(tmp_path: Path) -> None:
-    games = local(game_family(tmp_path, max_turns=2))
+    games = local_games(game_family(tmp_path, max_turns=2))
     assert games.score(SEED, 0, join_messages("77"), LENGTH) == 0.2
     assert games.score(SEED, 0, join_messages("777"), LENGTH) == 0.0
     assert games.play(SEED, 0, "777").error == "a game has at most 2 turns"
 
 
 def test_the_reward_range_is_mapped(tmp_path: Path) -> None:
-    games = local(game_family(tmp_path, reward_range=[-1, 1]))
+    games = local_games(game_family(tmp_path, reward_range=[-1, 1]))
     assert games.score(SEED, 0, "x", LENGTH) == 0.5
 
 
@@ -152,7 +141,7 @@ def test_chance_that_is_seeded_by_nobody_repeats_itself_all_the_same(tmp_path: P
         "    def reset(self, seed): return str(random.random())\n"
         "    def step(self, message): return str(random.random()), random.random(), False\n"
     )
-    games = local(game_family(tmp_path, source))
+    games = local_games(game_family(tmp_path, source))
     first = games.play(SEED, 0, ["a", "b"])
     games.play(SEED + 1, 0, ["a"])
     assert games.play(SEED, 0, ["a", "b"]) == first
@@ -209,7 +198,7 @@ STEP = "    def step(self, message): return 'x', 0, False\n"
 def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, source: str, said: str) -> None:
     spec = game_family(tmp_path, source)
     with pytest.raises(UserCodeError, match=said) as caught:
-        local(spec)
+        local_games(spec)
     assert "\n" not in str(caught.value)
 
 
@@ -258,7 +247,7 @@ def test_a_game_that_changes_later_is_found_and_its_family_refused(tmp_path: Pat
         f"N = []\n{HEAD}    def step(self, m):\n        N.append(1)\n"
         "        return 'x', float(len(N) > 400 and len(N) % 2), False\n"
     )
-    games = local(game_family(tmp_path, source))
+    games = local_games(game_family(tmp_path, source))
     with pytest.raises(UserCodeError, match="it differed in turn 1"):
         for _ in range(400 + 2 * CHECK_EVERY):
             games.score(SEED, 0, "a", LENGTH)

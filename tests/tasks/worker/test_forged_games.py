@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
-from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
 from shoal_tasks.types import ScoreRequest
-from shoal_tasks.worker.environment import EnvironmentTasks, load_game
-from shoal_tasks.worker.item_limit import ItemLimit
+from shoal_tasks.worker.environment import EnvironmentTasks
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
-from tests.tasks.games import GUESS, game_family
+from tests.tasks.games import game_family, local_games
 
 NUM_CASES = 10_000
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
@@ -24,9 +22,7 @@ ODD = ("", " ", "\n", "٣", "²", "é☃", "\U0001f600", "\r\x1b[31m", "[1]", "0
 
 
 def games(folder: Path) -> EnvironmentTasks:
-    spec = game_family(folder, max_turns=MAX_TURNS)
-    limit = ItemLimit(5.0)
-    return EnvironmentTasks(spec, load_game(spec, GUESS.encode(), limit), limit, AuditGuard())
+    return local_games(game_family(folder, max_turns=MAX_TURNS), item_seconds=5.0)
 
 
 class Referee:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,32 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shoal_tasks.errors import FamilyError, GenerationError, UnknownFamily, WorkerUnavailable
+from shoal_tasks.errors import FamilyError, GenerationError, WorkerUnavailable
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates, draw_coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.task_file import load_task_file
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
-from shoal_wire.types import Digest, FinishReason
-from tests.support.task_files import score_of, task_file
 from tests.tasks.here import HereWorker
 
 GCD = next(spec for spec in EASY if spec.generator == "gcd")
 TASKS = [coordinates(GCD, TRAIN_SEED_MIN + offset) for offset in range(40)]
-
-
-def right_answers(worker: SyncTaskWorker, tasks: list[TaskCoordinates]) -> list[ScoreRequest]:
-    return [
-        score_of(task, str(item.answer))
-        for task, item in zip(tasks, worker.items(tasks), strict=True)
-    ]
-
-
-def pid_of(worker: SyncTaskWorker) -> int:
-    assert worker.report is not None
-    return worker.report.pid
 
 
 def test_questions_digests_and_items_agree(worker: SyncTaskWorker) -> None:
@@ -46,29 +29,6 @@ def test_questions_digests_and_items_agree(worker: SyncTaskWorker) -> None:
     assert worker.question_digests(TASKS) == [question_digest(text) for text in questions]
     assert [item.question for item in worker.items(TASKS)] == questions
     assert worker.questions([]) == []
-
-
-def test_rewards_come_in_order(worker: SyncTaskWorker) -> None:
-    requests = right_answers(worker, TASKS)
-    requests[3] = score_of(TASKS[3], "none")
-    requests[7] = score_of(TASKS[7], requests[7].text, FinishReason.LENGTH)
-    rewards = [result.reward for result in worker.score(requests)]
-    assert rewards == [0.0 if position in (3, 7) else 1.0 for position in range(40)]
-
-
-def test_the_report_names_every_layer(worker: SyncTaskWorker) -> None:
-    assert worker.report is not None
-    active = {layer.name for layer in worker.report.layers if layer.active}
-    assert {"rlimits", "audit_hook", "process_group"} <= active
-    assert len(worker.report.layers) == 9
-
-
-def test_unknown_families_are_refused_before_anything_is_sent(worker: SyncTaskWorker) -> None:
-    forged = TaskCoordinates(
-        family=GCD.name, config_digest=Digest(b"\0" * 16), seed=TRAIN_SEED_MIN, index=0
-    )
-    with pytest.raises(UnknownFamily):
-        worker.questions([forged])
 
 
 def test_a_family_that_cannot_be_built_is_named() -> None:
@@ -127,22 +87,6 @@ def test_files_cannot_be_named_by_a_configuration(tmp_path: Path) -> None:
     )
     with pytest.raises(FamilyError, match="reads"), SyncTaskWorker([spec]):
         pass
-
-
-def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored(tmp_path: Path) -> None:
-    rows = [{"question": f"{n}?", "answer": f"{n}!"} for n in range(40)]
-    spec = load_task_file(task_file(tmp_path, "rows", rows, held_out=0, answer_format="plain"))
-    tasks = [coordinates(spec, task.seed) for task in TASKS]
-    with SyncTaskWorker([spec], limits=WorkerLimits(request_timeout_seconds=2.0)) as worker:
-        requests = right_answers(worker, tasks)
-        stopped = pid_of(worker)
-        os.kill(stopped, signal.SIGSTOP)
-        assert worker.score(requests) == [ScoreResult(reward=1.0)] * 40
-        assert worker.num_restarts == 1
-        assert not psutil.pid_exists(stopped)
-        os.kill(pid_of(worker), signal.SIGSTOP)
-        assert worker.score(requests[:1]) == [ScoreResult(reward=0.0, timed_out=True)]
-        assert worker.score(requests[:1]) == [ScoreResult(reward=1.0)]
 
 
 PARENT = """
