@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +36,7 @@ from tests.support.hostile_text import ALL_THAT_UTF8_HOLDS
 from tests.support.network import HostilePeer
 from tests.support.nodes import open_test_host
 from tests.support.processes import LOOPBACK, ShoalProcess, open_stage, wait_for
+from tests.support.servers import open_listener
 from tests.support.terminals import acting_on_screen, announced, shown
 
 TEXT = ALL_THAT_UTF8_HOLDS.replace("\0", "")
@@ -76,26 +76,19 @@ def publish(host: Libp2pHost, manifest: Manifest) -> rpc_pb2.RPC:
 @contextmanager
 def liar() -> Iterator[str]:
     """A listener that answers every dial with such text; yields its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def serve() -> None:
-            while True:
-                try:
-                    stream, _ = listener.accept()
-                except OSError:
-                    return
-                with stream:
-                    line = b"/multistream/1.0.0\n"
-                    stream.sendall(bytes([len(line)]) + line)
-                    for name in names()[:1]:
-                        said = name.encode()[:100] + b"\n"
-                        stream.sendall(bytes([len(said)]) + said)
-                    stream.recv(1 << 12)
+    def serve(stream: socket.socket) -> None:
+        with stream, suppress(OSError):
+            line = b"/multistream/1.0.0\n"
+            stream.sendall(bytes([len(line)]) + line)
+            said = names()[0].encode()[:100] + b"\n"
+            stream.sendall(bytes([len(said)]) + said)
+            stream.recv(1 << 12)
 
-        threading.Thread(target=serve, daemon=True).start()
+    listener = socket.create_server(("127.0.0.1", 0))
+    with open_listener(listener, serve):
         port = listener.getsockname()[1]
         yield f"/ip4/127.0.0.1/tcp/{port}/p2p/{make.fresh_identity().peer_id}"
-        listener.close()
 
 
 @contextmanager

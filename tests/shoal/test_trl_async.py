@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.serving import text_reply
 from shoal_policy.tiny import embedded_folder
 from tests.support.processes import LOOPBACK, Stage, wait_for
+from tests.support.servers import open_server
 
 STEPS, SIZE = 6, 4
 
@@ -65,15 +65,10 @@ def varlen(
 @contextmanager
 def served(policy: Policy) -> Iterator[str]:
     """An inference server of a policy; its URL without `/v1`."""
-    with Server(0) as server:
-        server.answers = {"/v1/completions": lambda body: text_reply(policy, body)}
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = Server(0)
+    server.answers = {"/v1/completions": lambda body: text_reply(policy, body)}
+    with open_server(server) as url:
+        yield url
 
 
 class Copies:

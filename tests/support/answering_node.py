@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +15,21 @@ from shoal_ipc.client import SOCKET_NAME
 from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_wire.framing import FrameDecoder, encode_frame
 from shoal_wire.types import PeerId
+from tests.support.servers import open_listener
 
 
 @contextlib.contextmanager
 def answering_node(data_dir: Path, answers: Mapping[str, Any]) -> Iterator[None]:
     """Serve any number of connections until the end, which closes them; `answers` may change."""
-    open_ones: list[socket.socket] = []
-
-    def serve() -> None:
-        with contextlib.suppress(OSError):  # the listener's end
-            while True:
-                connection, _ = listener.accept()
-                open_ones.append(connection)
-                threading.Thread(target=_answer_all, args=(connection, answers)).start()
-
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(data_dir / SOCKET_NAME))
-        listener.listen()
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
-            for connection in open_ones:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-            (data_dir / SOCKET_NAME).unlink()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(data_dir / SOCKET_NAME))
+    listener.listen()
+    with open_listener(listener, partial(_answer_all, answers)):
+        yield
+    (data_dir / SOCKET_NAME).unlink()
 
 
-def _answer_all(connection: socket.socket, answers: Mapping[str, Any]) -> None:
+def _answer_all(answers: Mapping[str, Any], connection: socket.socket) -> None:
     decoder = FrameDecoder()
     with connection, contextlib.suppress(OSError):
         while data := connection.recv(1 << 16):

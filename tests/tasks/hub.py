@@ -14,8 +14,9 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from urllib.parse import unquote, urlsplit
+
+from tests.support.servers import open_server
 
 Repositories = Mapping[str, Mapping[str, Mapping[str, bytes]]]
 """Files by repository, revision and path."""
@@ -40,15 +41,8 @@ def hub(repositories: Repositories) -> Iterator[str]:
         def log_message(self, *_args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with open_server(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address
 
 
 def answer(repositories: Repositories, target: str) -> tuple[int, bytes, dict[str, str]]:

@@ -69,11 +69,6 @@ class PageProcess:
         """Return the address of something else that the page answers, without the token."""
         return self.url.partition("?token=")[0] + path
 
-    @property
-    def token(self) -> str:
-        """The token that opens it."""
-        return self.url.partition("?token=")[2]
-
     def end(self) -> int:
         """SIGTERM; return the exit code."""
         self.process.terminate()

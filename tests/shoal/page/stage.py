@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import queue
 import random
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import trio
+from anyio.from_thread import start_blocking_portal
 
 from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
@@ -136,23 +134,12 @@ def games_of(node: RunningNode, spec: FamilySpec) -> PublishedGroup:
 @contextmanager
 def guest_of(node: RunningNode) -> Iterator[str]:
     """A peer that is connected, and has nothing but its id."""
-    found: queue.Queue[tuple[str, Callable[[], None]]] = queue.Queue()
-
-    async def stay() -> None:
-        token, leave = trio.lowlevel.current_trio_token(), trio.Event()
-        async with open_test_host() as host:
-            await host.dial(node.address)
-            found.put((host.peer_id, lambda: token.run_sync_soon(leave.set)))
-            await leave.wait()
-
-    thread = threading.Thread(target=trio.run, args=(stay,), daemon=True)
-    thread.start()
-    peer_id, end = found.get(timeout=PATIENCE_MS / 1000)
-    try:
-        yield peer_id
-    finally:
-        end()
-        thread.join(PATIENCE_MS / 1000)
+    with (
+        start_blocking_portal("trio") as portal,
+        portal.wrap_async_context_manager(open_test_host()) as host,
+    ):
+        portal.call(host.dial, node.address)
+        yield host.peer_id
 
 
 def connected_at(node: RunningNode, peer_id: str) -> float:

@@ -7,7 +7,6 @@ import random
 import select
 import socket
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from shoal.page.server import PageServer
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeUnavailable
 from shoal_settings.web_address import WebAddress
+from tests.support.servers import open_server
 
 TOKEN = "t0k-en_" * 6
 STAYING = f"GET / HTTP/1.1\r\nHost: [::1]\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
@@ -47,15 +47,10 @@ def served(patch: pytest.MonkeyPatch) -> Iterator[int]:
     patch.setattr("secrets.token_urlsafe", lambda _num: TOKEN)
     address = WebAddress(host="127.0.0.1", port=0, may_move=False)
     board = Board([])
-    with PageServer(board, address) as made:
-        made.pages = HugePages(board)
-        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield made.server_port
-        finally:
-            made.shutdown()
-            thread.join()
+    made = PageServer(board, address)
+    made.pages = HugePages(board)
+    with open_server(made):
+        yield made.server_port
 
 
 async def said(port: int, data: bytes) -> bytes:

@@ -11,14 +11,16 @@ import contextlib
 import json
 import random
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import h11
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Message, Ping, Request, TextMessage
+
+from tests.support.servers import open_listener
 
 TEXT_SCHEMA = {
     "action": {
@@ -105,29 +107,11 @@ def answer_of(game: Any, asked: dict[str, Any]) -> Any:
 def served(wire: Wire, port: int = 0) -> Iterator[str]:
     """Serve until the block ends; its address."""
     listener = socket.create_server(("127.0.0.1", port))
-    open_sockets: set[socket.socket] = set()
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                one, _ = listener.accept()
-                open_sockets.add(one)
-                threading.Thread(target=_serve, args=(one, wire), daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    try:
+    with open_listener(listener, partial(_serve, wire)):
         yield f"ws://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
-        for one in open_sockets:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
 
 
-def _serve(one: socket.socket, wire: Wire) -> None:
+def _serve(wire: Wire, one: socket.socket) -> None:
     with contextlib.suppress(OSError), one:
         data = one.recv(65_536)
         if data.startswith(b"GET /ws"):

@@ -14,10 +14,10 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any, ClassVar
 
 import pytest
@@ -40,6 +40,7 @@ from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import Completion, FinishReason, Task
 from tests.support import factories as make
+from tests.support.servers import open_server
 from tests.support.task_files import score_of, task_file
 from tests.tasks.here import HereWorker
 from tests.tasks.test_documented_family import block
@@ -324,19 +325,14 @@ def documented(folder: Path, url: str, patch: pytest.MonkeyPatch) -> FamilySpec:
 def test_the_documented_judge_asks_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
-    Thread(target=server.serve_forever, daemon=True).start()
-    spec = documented(tmp_path, f"http://127.0.0.1:{server.server_port}/v1", monkeypatch)
-    try:
-        with HereWorker([spec]) as worker:
+    with ExitStack() as stack:
+        with open_server(ThreadingHTTPServer(("127.0.0.1", 0), Api)) as url:
+            spec = documented(tmp_path, f"{url}/v1", monkeypatch)
+            worker = stack.enter_context(HereWorker([spec]))
             (question,) = worker.questions([coordinates(spec, TASK)])
             assert scored(worker, spec, "A text.") == [ScoreResult(reward=0.7)]
-            server.shutdown()
-            server.server_close()
-            (found,) = scored(worker, spec, "Another.")
-            assert found.reward == 0.0 and "Connection refused" in found.error
-    finally:
-        server.server_close()
+        (found,) = scored(worker, spec, "Another.")
+        assert found.reward == 0.0 and "Connection refused" in found.error
     ((path, key, body),) = Api.asked
     assert (path, key) == ("/v1/chat/completions", "Bearer k")
     assert question in body["messages"][0]["content"]
