@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import signal
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import hear_hangups, wait_for
+from tests.support.processes import take_terminal, wait_for
 
 COMMAND = """\
 from shoal_base.output import end_with_the_reader, flush_output
@@ -113,12 +111,6 @@ def test_who_serves_outlives_a_terminal_that_closes(tmp_path: Path) -> None:
     os.close(master)
     wait_for(lambda: (tmp_path / "hangup").exists() or None, 20.0, "the hangup")
     goes_on(tmp_path, process)
-
-
-def take_terminal(slave: int) -> None:
-    hear_hangups()
-    os.setsid()
-    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
 
 def test_a_terminal_that_takes_nothing_holds_nobody_up(tmp_path: Path) -> None:

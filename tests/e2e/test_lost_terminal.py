@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import signal
 import subprocess
 import sys
-import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 
 from shoal_ipc.client import SOCKET_NAME
-from tests.support.processes import LOOPBACK, ShoalProcess, hear_hangups, wait_for
+from tests.support.processes import LOOPBACK, ShoalProcess, hear_hangups, take_terminal, wait_for
 
 SHOAL = (sys.executable, "-m", "shoal")
 FLAGS = ("--listen", LOOPBACK, "--data-dir")
@@ -40,16 +38,10 @@ def test_a_node_whose_terminal_closes_trains_on(tmp_path: Path) -> None:
     data_dir = tmp_path / "node"
     data_dir.mkdir(mode=0o755)
     master, slave = pty.openpty()
-
-    def in_a_session_of_its_own() -> None:
-        hear_hangups()
-        os.setsid()
-        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-
     command: tuple[str, ...] = (*SHOAL, "node", "--no-http", *FLAGS, str(data_dir))
     command += ("--no-mdns", "--round-seconds", "0.05")
     with started(
-        *command, stdin=slave, stdout=slave, stderr=slave, preexec_fn=in_a_session_of_its_own
+        *command, stdin=slave, stdout=slave, stderr=slave, preexec_fn=lambda: take_terminal(slave)
     ) as process:
         os.close(slave)
         node = ShoalProcess("node", data_dir)

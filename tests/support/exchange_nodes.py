@@ -41,8 +41,7 @@ from shoal_wire.verdict import Outcome, Reason, Verdict
 from tests.support import factories as make
 from tests.support.doubles.worker import InstantWorker
 from tests.support.nodes import fresh_identity, until
-from tests.support.peers import run_peer
-from tests.support.running_node import quiet_settings
+from tests.support.peers import quiet_settings, run_peer
 
 _keys = itertools.count(1)
 _GROUP_BYTES = 19_200

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
@@ -56,6 +58,13 @@ def hear_hangups() -> None:
     It is called between fork and exec: what ignores SIGHUP hands that on to all that it starts.
     """
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def take_terminal(terminal: int) -> None:
+    """Be the first process of a session of its own, whose terminal it is; as `hear_hangups`."""
+    hear_hangups()
+    os.setsid()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
 
 class ShoalProcess:

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.support.processes import take_terminal
+
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>]")
 _COLUMNS, _ROWS = 100, 40
 
@@ -39,7 +41,7 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            preexec_fn=_own_terminal,  # noqa: PLW1509 - no thread of the test runs beside it
+            preexec_fn=lambda: take_terminal(0),  # noqa: PLW1509 - no thread runs beside it
         )
         os.close(slave)
         self._shown = ""
@@ -97,8 +99,3 @@ class Terminal:
             except OSError:
                 return
             ready, _, _ = select.select([self._master], [], [], 0)
-
-
-def _own_terminal() -> None:
-    os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -24,7 +24,7 @@ import trio
 import trio.testing
 
 from shoal_lab.simulation.host import SimulatedHost
-from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
+from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import simulated_parts
 from shoal_p2p.parts import Parts, Worker
 from shoal_p2p.peers.outside import wall_ms as real_wall_ms
@@ -38,10 +38,8 @@ T = TypeVar("T")
 class MemoryNetwork:
     """A running network, with hosts that end with it."""
 
-    def __init__(
-        self, nursery: trio.Nursery, rng: random.Random, links: LinkSettings | None
-    ) -> None:
-        self.net = SimulatedNetwork(rng, links)
+    def __init__(self, nursery: trio.Nursery, rng: random.Random) -> None:
+        self.net = SimulatedNetwork(rng)
         """The network itself, with its faults: `partition`, `heal`, `break_connections`."""
         self._nursery = nursery
         self._rng = rng
@@ -71,12 +69,10 @@ class MemoryNetwork:
 
 
 @asynccontextmanager
-async def memory_network(
-    *, seed: int = 0, links: LinkSettings | None = None
-) -> AsyncIterator[MemoryNetwork]:
+async def memory_network(*, seed: int = 0) -> AsyncIterator[MemoryNetwork]:
     """Run a network; the same seed is the same run."""
     async with trio.open_nursery() as nursery:
-        network = MemoryNetwork(nursery, random.Random(seed), links)
+        network = MemoryNetwork(nursery, random.Random(seed))
         await nursery.start(network.net.run)
         yield network
         nursery.cancel_scope.cancel()
