@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.data_folder import read_metrics
 
 PATIENCE_S = 1500.0
 
@@ -22,8 +23,8 @@ def run(command: str, folder: Path, *flags: str) -> str:
 
 def games_won(folder: Path) -> dict[int, float]:
     """The share of held-out games that a node won, by the rounds played before."""
-    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return {row["round"]: row["held_out/pass@1"] for row in rows if row.get("event") == "held_out"}
+    rows = [row for row in read_metrics(folder) if row["event"] == "held_out"]
+    return {row["round"]: row["held_out/pass@1"] for row in rows}
 
 
 @pytest.mark.slow

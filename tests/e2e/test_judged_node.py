@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from shoal_lab.judge_report.records import records_in
 from shoal_wire.judge_messages import Mode
+from tests.support.data_folder import read_metrics
 from tests.support.processes import LOOPBACK, open_stage
 
 
@@ -35,10 +35,8 @@ def test_a_node_is_judged_before_and_after_its_judge_is_killed(tmp_path: Path) -
         )
         assert node.stop() == 0
         assert judge.stop() == 0
-        events = [
-            json.loads(line) for line in (node.data_dir / "metrics.jsonl").read_text().splitlines()
-        ]
-        scores = {e["judge/number"]: e["judge/score"] for e in events if e["event"] == "judge"}
+        events = [row for row in read_metrics(node.data_dir) if row["event"] == "judge"]
+        scores = {event["judge/number"]: event["judge/score"] for event in events}
         records = {r.number: r for r in records_in(judge.data_dir).good}
         assert len(scores) >= 3
         assert scores.items() <= {n: r.score for n, r in records.items()}.items()

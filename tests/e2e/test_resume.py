@@ -45,12 +45,12 @@ class TrainerProcess:
         self._command = [sys.executable, "-c", KEEP_ALL, "--data-dir", str(data_dir), *flags]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *flags: str) -> None:
+    def start(self) -> None:
         """Start it."""
         self._data_dir.mkdir(parents=True, exist_ok=True)
         with (self._data_dir / "trainer.txt").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._command, *flags],
+                self._command,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -70,11 +70,6 @@ class TrainerProcess:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(120)
-
-    def wait(self) -> int:
-        """Wait for its end."""
-        assert self._process is not None
-        return self._process.wait(300)
 
 
 NUMBERS = tuple(
