@@ -23,20 +23,11 @@ def test_every_tutorial_has_commands_that_are_played(page: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_first_node(tmp_path: Path) -> None:
-    assert play(TUTORIALS / "first-node.md", tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_your_own_task(tmp_path: Path) -> None:
-    assert play(TUTORIALS / "your-own-task.md", tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_your_own_game(tmp_path: Path) -> None:
-    assert play(TUTORIALS / "your-own-game.md", tmp_path)
+@pytest.mark.parametrize(
+    "name", ["first-node", "your-own-task", "your-own-game", "run-a-bootstrap"]
+)
+def test_a_tutorial_on_one_machine(name: str, tmp_path: Path) -> None:
+    assert play(TUTORIALS / f"{name}.md", tmp_path)
 
 
 @pytest.mark.slow
@@ -46,12 +37,6 @@ def test_training_with_a_friend(tmp_path: Path) -> None:
     with open_lan() as lan:
         hosts = {name: lan.host(side)[1] for name, side in (("ann", "a"), ("ben", "b"))}
         assert play(TUTORIALS / "train-with-a-friend.md", tmp_path, hosts=hosts)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_running_a_bootstrap(tmp_path: Path) -> None:
-    assert play(TUTORIALS / "run-a-bootstrap.md", tmp_path)
 
 
 @pytest.mark.slow
