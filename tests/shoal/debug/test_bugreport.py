@@ -121,20 +121,18 @@ once = settings(
 )
 
 
-@given(**secrets, in_variable=st.booleans())
-@settings(once, max_examples=20)
+@pytest.mark.parametrize(
+    "count", [20, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+)
 def test_no_key_is_in_it_in_any_encoding(
-    tmp_path_factory: pytest.TempPathFactory, **drawn: Any
+    count: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    check_nothing_stays(**drawn, folder=tmp_path_factory.mktemp("d"))
+    @given(**secrets, in_variable=st.booleans())
+    @settings(once, max_examples=count)
+    def check(**drawn: Any) -> None:
+        check_nothing_stays(**drawn, folder=tmp_path_factory.mktemp("d"))
 
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@given(**secrets, in_variable=st.booleans())
-@settings(once, max_examples=1000)
-def test_no_key_is_in_a_thousand(tmp_path_factory: pytest.TempPathFactory, **drawn: Any) -> None:
-    check_nothing_stays(**drawn, folder=tmp_path_factory.mktemp("d"))
+    check()
 
 
 @pytest.mark.parametrize("encoding", sorted(set(ENCODINGS) - {"repr", "json"}))

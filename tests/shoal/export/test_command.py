@@ -13,17 +13,34 @@ from shoal.export.sinks import Card
 from shoal_p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveFile
 from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_wire.digests import batch_id
+from shoal_wire.manifest import Manifest
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support.schemas import check
 
 
+def archive_of(folder: Path, manifest: Manifest, *batches: tuple[bool, bytes]) -> None:
+    """Make a node's folder that holds these envelopes, each with whether it is the node's own."""
+    folder.mkdir()
+    file = ArchiveFile(folder / ARCHIVE_FILE, max_bytes=1 << 20)
+    file.add_manifest(manifest.digest, manifest.raw)
+    file.add(
+        [
+            Archived(batch_id=batch_id(raw), own=own, received_ms=1, envelope=raw)
+            for own, raw in batches
+        ]
+    )
+    file.close()
+
+
+def rows_of(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
+
+
 @pytest.fixture
 def node_dir(tmp_path: Path) -> Path:
     """The data directory of a node that published one batch and received two, one damaged."""
-    folder = tmp_path / "node"
-    folder.mkdir()
-    manifest = make.swarm()
+    folder, manifest = tmp_path / "node", make.swarm()
     me, other = make.Author(manifest), make.Author(manifest)
     envelopes = [
         (True, me.envelope(me.batch([_group(0), _group(1, right=False)]))),
@@ -31,15 +48,7 @@ def node_dir(tmp_path: Path) -> Path:
     ]
     damaged = bytearray(other.envelope(other.batch([_group(3)])))
     damaged[-1] ^= 1
-    file = ArchiveFile(folder / ARCHIVE_FILE, max_bytes=1 << 20)
-    file.add_manifest(manifest.digest, manifest.raw)
-    file.add(
-        [
-            Archived(batch_id=batch_id(raw), own=own, received_ms=1, envelope=raw)
-            for own, raw in [*envelopes, (False, bytes(damaged))]
-        ]
-    )
-    file.close()
+    archive_of(folder, manifest, *envelopes, (False, bytes(damaged)))
     return folder
 
 
@@ -51,7 +60,7 @@ def test_rows_hold_question_rewards_and_provenance(
     report = json.loads(capsys.readouterr().out)
     check("export", report)
     assert (report["groups"], report["publishers"], report["damaged_batches"]) == (3, 2, 1)
-    rows = _rows(out)
+    rows = rows_of(out)
     assert [row["own"] for row in rows] == [True, True, False]
     for row in rows:
         assert row["question"] == make.real_question(row["seed"] - TRAIN_SEED_MIN)
@@ -69,7 +78,7 @@ def test_own_rollouts_alone_and_without_rewards(node_dir: Path, tmp_path: Path) 
     out = tmp_path / "out"
     flags = ["--own", "--no-verify", "--format", "jsonl"]
     assert main(["export", "--data-dir", str(node_dir), "--out", str(out), *flags]) == 0
-    rows = _rows(out)
+    rows = rows_of(out)
     assert len(rows) == 2
     assert all(row["rewards"] is None and row["question"] is None for row in rows)
     assert not (out / "rollouts.parquet").exists()
@@ -140,7 +149,3 @@ def _group(number: int, *, right: bool = True) -> RolloutGroup:
     return make.group(
         number, (first, "other"), of=make.task(number, question=make.real_question(number))
     )
-
-
-def _rows(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,13 @@ import pytest
 
 from shoal.__main__ import main
 from shoal_p2p.data_dir import note_task_files
-from shoal_p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveFile
 from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_tasks.swarm import starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
-from shoal_wire.digests import batch_id
 from shoal_wire.manifest import SwarmRules, make_manifest
 from shoal_wire.types import RolloutGroup
+from tests.shoal.export.test_command import archive_of, rows_of
 from tests.support import factories as make
 from tests.tasks.games import game_file
 
@@ -31,13 +29,9 @@ def node_dir(tmp_path: Path) -> Path:
     manifest = make_manifest("games", starting_families("easy", [file]), SwarmRules())
     author = make.Author(manifest)
     folder = tmp_path / "node"
-    folder.mkdir()
     plain = make.group(1, ("a\x1eb", "c"), of=make.task(1, question=make.real_question(1)))
     raw = author.envelope(author.batch([_games(file), plain]))
-    archive = ArchiveFile(folder / ARCHIVE_FILE, max_bytes=1 << 20)
-    archive.add_manifest(manifest.digest, manifest.raw)
-    archive.add([Archived(batch_id=batch_id(raw), own=True, received_ms=1, envelope=raw)])
-    archive.close()
+    archive_of(folder, manifest, (True, raw))
     return folder
 
 
@@ -51,7 +45,7 @@ def _games(file: str) -> RolloutGroup:
 def _exported(node_dir: Path, *flags: str) -> list[dict[str, Any]]:
     out = node_dir.parent / "out"
     assert main(["export", "--data-dir", str(node_dir), "--out", str(out), *flags]) == 0
-    return [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
+    return rows_of(out)
 
 
 @pytest.mark.parametrize("is_noted", [True, False])

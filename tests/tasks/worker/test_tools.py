@@ -27,8 +27,8 @@ from shoal_tasks.worker.tools import (
 )
 from tests.support.task_files import score_of
 from tests.tasks.here import HereWorker
+from tests.tasks.test_documented_family import block
 
-ROOT = Path(__file__).parents[3]
 BOTH = (CALCULATOR, PYTHON)
 
 
@@ -155,12 +155,8 @@ def test_any_text_is_calculated_or_an_error(text: str) -> None:
 
 def documented(folder: Path) -> FamilySpec:
     """The family that the page shows."""
-    page = (ROOT / "docs/tasks.md").read_text()
-    blocks = re.findall(r"```(?:toml|python)\n(.*?)```", page, re.S)
-    (source,) = [block for block in blocks if "answer_call" in block]
-    (table,) = [block for block in blocks if "product.py" in block]
-    (folder / "product.py").write_text(source)
-    (folder / "product.toml").write_text(table)
+    (folder / "product.py").write_text(block("python", "answer_call"))
+    (folder / "product.toml").write_text(block("toml", "product.py"))
     return load_task_file(folder / "product.toml")
 
 
