@@ -16,6 +16,7 @@ from shoal_wire.compression import CorruptFrameError, OversizeFrameError, compre
 
 CAP = 100_000
 MAGIC = b"\x28\xb5\x2f\xfd"
+SKIPPABLE = (0x184D2A50).to_bytes(4, "little")
 
 
 def raw_frame(content: bytes, *, declared: int, window_log: int | None = None) -> bytes:
@@ -53,66 +54,47 @@ def test_stored_frames_are_what_the_hand_made_ones_below_deviate_from() -> None:
     assert decompress(raw_frame(b"abcd", declared=4, window_log=20), max_bytes=CAP) == b"abcd"
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        b"",
-        MAGIC,
-        compress(b"abcd")[:-1],
-        compress(b"abcd" * 100)[:9],
-        compress(b"abcd") + b"\0",
-        compress(b"abcd") + compress(b"abcd"),
-        compress(b""),
-        compress(b"") + b"junk",
-        raw_frame(b"abcd", declared=0),
-        raw_frame(b"abcd", declared=3),
-        raw_frame(b"abcd", declared=5),
-        raw_frame(b"", declared=4),
-        undeclared(b"abcd"),
-        undeclared(bytes(10_000_000)),
-        (0x184D2A50).to_bytes(4, "little") + (4).to_bytes(4, "little") + b"abcd",
-        (0x184D2A50).to_bytes(4, "little") + bytes(4) + compress(b"abcd"),
-        raw_frame(b"abcd", declared=4, window_log=41),
-        (0xFD2FB527).to_bytes(4, "little") + compress(b"abcd")[4:],
-    ],
-    ids=[
-        "nothing",
-        "magic only",
-        "last byte missing",
-        "cut short",
-        "trailing byte",
-        "two frames",
-        "frame of nothing",
-        "frame of nothing, then junk",
-        "declares 0, holds 4",
-        "declares 3, holds 4",
-        "declares 5, holds 4",
-        "declares 4, holds 0",
-        "undeclared size",
-        "undeclared bomb",
-        "skippable frame",
-        "skippable frame, then a frame",
-        "window beyond what zstd knows",
-        "version 0.7",
-    ],
-)
+CORRUPT = {
+    "nothing": b"",
+    "magic only": MAGIC,
+    "last byte missing": compress(b"abcd")[:-1],
+    "cut short": compress(b"abcd" * 100)[:9],
+    "trailing byte": compress(b"abcd") + b"\0",
+    "two frames": compress(b"abcd") + compress(b"abcd"),
+    "frame of nothing": compress(b""),
+    "frame of nothing, then junk": compress(b"") + b"junk",
+    "declares 0, holds 4": raw_frame(b"abcd", declared=0),
+    "declares 3, holds 4": raw_frame(b"abcd", declared=3),
+    "declares 5, holds 4": raw_frame(b"abcd", declared=5),
+    "declares 4, holds 0": raw_frame(b"", declared=4),
+    "undeclared size": undeclared(b"abcd"),
+    "undeclared bomb": undeclared(bytes(10_000_000)),
+    "skippable frame": SKIPPABLE + (4).to_bytes(4, "little") + b"abcd",
+    "skippable frame, then a frame": (0x184D2A50).to_bytes(4, "little")
+    + bytes(4)
+    + compress(b"abcd"),
+    "window beyond what zstd knows": raw_frame(b"abcd", declared=4, window_log=41),
+    "version 0.7": (0xFD2FB527).to_bytes(4, "little") + compress(b"abcd")[4:],
+}
+
+
+@pytest.mark.parametrize("frame", CORRUPT.values(), ids=CORRUPT)
 def test_what_is_not_one_whole_declared_frame_is_corrupt(frame: bytes) -> None:
     with pytest.raises(CorruptFrameError):
         decompress(frame, max_bytes=CAP)
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        bomb(CAP + 1),
-        bomb(100_000_000),
-        raw_frame(b"abcd", declared=2**32 - 1),
-        MAGIC + b"\xe0" + b"\xf0" + b"\xff" * 7 + b"\x01\0\0",
-        raw_frame(b"abcd", declared=4, window_log=21),
-        raw_frame(b"abcd", declared=4, window_log=31),
-    ],
-    ids=["one over", "100 MB", "declares 4 GiB", "declares 2**64", "2 MiB window", "2 GiB window"],
-)
+OVERSIZE = {
+    "one over": bomb(CAP + 1),
+    "100 MB": bomb(100_000_000),
+    "declares 4 GiB": raw_frame(b"abcd", declared=2**32 - 1),
+    "declares 2**64": MAGIC + b"\xe0" + b"\xf0" + b"\xff" * 7 + b"\x01\0\0",
+    "2 MiB window": raw_frame(b"abcd", declared=4, window_log=21),
+    "2 GiB window": raw_frame(b"abcd", declared=4, window_log=31),
+}
+
+
+@pytest.mark.parametrize("frame", OVERSIZE.values(), ids=OVERSIZE)
 def test_what_declares_too_much_is_oversize(frame: bytes) -> None:
     with pytest.raises(OversizeFrameError):
         decompress(frame, max_bytes=CAP)
