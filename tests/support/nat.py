@@ -22,6 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests.support import slow_link
+from tests.support.netns import Namespaces, join_namespaces, run
 
 _PATIENCE_S = 20.0
 PUBLIC = "11.88.0.1"
@@ -81,13 +82,11 @@ def available() -> bool:
     return True
 
 
-class Internet:
+class Internet(Namespaces):
     """A public network with one public host, and as many hosts behind routers as wanted."""
 
     def __init__(self) -> None:
-        self._tag = f"nat{os.getpid() % 100000:x}"
-        self._made: list[str] = []
-        self._count = 0
+        super().__init__("nat")
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._folders: list[tempfile.TemporaryDirectory[str]] = []
 
@@ -99,9 +98,9 @@ class Internet:
     def open(self) -> None:
         """Make the public network."""
         self._namespace(self._tag)
-        _run("ip", "-n", self._tag, "link", "add", "name", "hub", "type", "bridge")
-        _run("ip", "-n", self._tag, "addr", "add", f"{PUBLIC}/24", "dev", "hub")
-        _run("ip", "-n", self._tag, "link", "set", "hub", "up")
+        run("ip", "-n", self._tag, "link", "add", "name", "hub", "type", "bridge")
+        run("ip", "-n", self._tag, "addr", "add", f"{PUBLIC}/24", "dev", "hub")
+        run("ip", "-n", self._tag, "link", "set", "hub", "up")
 
     def behind_nat(
         self, kind: Router = Router.CONE, *, refuses: bool = False, delay_s: float = 0.0
@@ -119,27 +118,27 @@ class Internet:
         if delay_s:
             self._slow_link((port, self._tag), ("wan", router), delay_s)
         else:
-            _veth((port, self._tag), ("wan", router))
-            _run("ip", "-n", self._tag, "link", "set", port, "master", "hub")
-        _veth(("lan", router), ("eth0", host))
+            join_namespaces((port, self._tag), ("wan", router))
+            run("ip", "-n", self._tag, "link", "set", port, "master", "hub")
+        join_namespaces(("lan", router), ("eth0", host))
         outside = f"11.88.0.{10 + self._count}"
-        _run("ip", "-n", router, "addr", "add", f"{outside}/{32 if delay_s else 24}", "dev", "wan")
-        _run("ip", "-n", router, "addr", "add", f"{lan}.1/24", "dev", "lan")
-        _run("ip", "-n", host, "addr", "add", f"{lan}.2/24", "dev", "eth0")
+        run("ip", "-n", router, "addr", "add", f"{outside}/{32 if delay_s else 24}", "dev", "wan")
+        run("ip", "-n", router, "addr", "add", f"{lan}.1/24", "dev", "lan")
+        run("ip", "-n", host, "addr", "add", f"{lan}.2/24", "dev", "eth0")
         for namespace, device in (
             (self._tag, port),
             (router, "wan"),
             (router, "lan"),
             (host, "eth0"),
         ):
-            _run("ip", "-n", namespace, "link", "set", device, "up")
-        _run("ip", "-n", host, "route", "add", "default", "via", f"{lan}.1")
+            run("ip", "-n", namespace, "link", "set", device, "up")
+        run("ip", "-n", host, "route", "add", "default", "via", f"{lan}.1")
         if delay_s:
-            _run("ip", "-n", self._tag, "route", "add", outside, "dev", port)
-            _run("ip", "-n", router, "route", "add", "default", "dev", "wan")
-            _run("ip", "netns", "exec", self._tag, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        _run("ip", "netns", "exec", router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        _run("ip", "netns", "exec", router, "nft", "-f", "-",
+            run("ip", "-n", self._tag, "route", "add", outside, "dev", port)
+            run("ip", "-n", router, "route", "add", "default", "dev", "wan")
+            run("ip", "netns", "exec", self._tag, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        run("ip", "netns", "exec", router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        run("ip", "netns", "exec", router, "nft", "-f", "-",
              text=_RULES % ("reject with tcp reset" if refuses else "drop", kind))  # fmt: skip
         return ("ip", "netns", "exec", host)
 
@@ -154,7 +153,7 @@ class Internet:
             command = (sys.executable, slow_link.__file__, device, own, far, str(delay_s / 2))
             self._daemons.append(subprocess.Popen([*inside, *command]))
             until = time.monotonic() + _PATIENCE_S
-            while f" {device}:" not in _run("ip", "-n", namespace, "link"):
+            while f" {device}:" not in run("ip", "-n", namespace, "link"):
                 if time.monotonic() > until:
                     raise OSError(f"no device {device}")
                 time.sleep(0.05)
@@ -183,7 +182,7 @@ class Internet:
         """Return what the latest router forwards, as nftables says it."""
         router = f"{self._tag}r{self._count}"
         rules = ("list", "chain", "inet", "filter", "prerouting_miniupnpd")
-        return _run("ip", "netns", "exec", router, "nft", *rules)
+        return run("ip", "netns", "exec", router, "nft", *rules)
 
     def close(self) -> None:
         """Remove everything; the links go with their namespaces."""
@@ -192,13 +191,7 @@ class Internet:
             daemon.wait()
         for folder in self._folders:
             folder.cleanup()
-        for name in reversed(self._made):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-    def _namespace(self, name: str) -> None:
-        _run("ip", "netns", "add", name)
-        self._made.append(name)
-        _run("ip", "-n", name, "link", "set", "lo", "up")
+        super().close()
 
 
 @contextmanager
@@ -210,15 +203,3 @@ def open_internet() -> Iterator[Internet]:
         yield net
     finally:
         net.close()
-
-
-def _veth(one: tuple[str, str], other: tuple[str, str]) -> None:
-    _run("ip", "link", "add", one[0], "netns", one[1], "type", "veth", "peer", "name", other[0],
-         "netns", other[1])  # fmt: skip
-
-
-def _run(*command: str, text: str | None = None) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, input=text)
-    if done.returncode:
-        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout

@@ -19,20 +19,51 @@ def available() -> bool:
     name = f"shoal{os.getpid()}p"
     if subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode:
         return False
-    _ip("netns", "del", name)
+    run("ip", "netns", "del", name)
     return True
 
 
-class Lan:
+class Namespaces:
+    """Network namespaces of one test."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = f"{tag}{os.getpid() % 100000:x}"
+        self._made: list[str] = []
+        self._count = 0
+
+    def close(self) -> None:
+        """Remove everything; the links go with their namespaces."""
+        for name in reversed(self._made):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+    def _namespace(self, name: str) -> None:
+        run("ip", "netns", "add", name)
+        self._made.append(name)
+        run("ip", "-n", name, "link", "set", "lo", "up")
+
+
+def join_namespaces(one: tuple[str, str], other: tuple[str, str]) -> None:
+    """Link two namespaces; each end is a device and its namespace."""
+    run("ip", "link", "add", one[0], "netns", one[1], "type", "veth", "peer", "name", other[0],
+        "netns", other[1])  # fmt: skip
+
+
+def run(*command: str, text: str | None = None) -> str:
+    """Run a command with this input; return what it prints. Raises OSError: it failed."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, input=text)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class Lan(Namespaces):
     """Two bridges, A and B, in namespaces of their own, joined by one link; hosts hang off either.
 
     Every host is 10.77.0.x in one network: whoever cuts the link parts A's hosts from B's.
     """
 
     def __init__(self) -> None:
-        self._tag = f"sh{os.getpid() % 100000:x}"
-        self._made: list[str] = []
-        self._count = 0
+        super().__init__("sh")
 
     def open(self) -> None:
         """Make both sides and the link between them."""
@@ -40,8 +71,7 @@ class Lan:
             self._namespace(f"{self._tag}{side}")
             self._in(side, "link", "add", "name", "hub", "type", "bridge")
             self._in(side, "link", "set", "hub", "up")
-        _ip("link", "add", "join", "netns", f"{self._tag}a", "type", "veth", "peer", "name",
-            "join", "netns", f"{self._tag}b")  # fmt: skip
+        join_namespaces(("join", f"{self._tag}a"), ("join", f"{self._tag}b"))
         for side in "ab":
             self._in(side, "link", "set", "join", "master", "hub")
         self.heal()
@@ -52,16 +82,11 @@ class Lan:
         name, address = f"{self._tag}h{self._count}", f"10.77.0.{self._count}"
         port = f"p{self._count}"
         self._namespace(name)
-        _ip("link", "add", port, "netns", f"{self._tag}{side}", "type", "veth", "peer", "name",
-            "eth0", "netns", name)  # fmt: skip
+        join_namespaces((port, f"{self._tag}{side}"), ("eth0", name))
         self._in(side, "link", "set", port, "master", "hub")
         self._in(side, "link", "set", port, "up")
-        for command in (
-            ("addr", "add", f"{address}/24", "dev", "eth0"),
-            ("link", "set", "eth0", "up"),
-            ("link", "set", "lo", "up"),
-        ):
-            _ip("-n", name, *command)
+        run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+        run("ip", "-n", name, "link", "set", "eth0", "up")
         return address, ("ip", "netns", "exec", name)
 
     def cut(self) -> None:
@@ -73,17 +98,8 @@ class Lan:
         for side in "ab":
             self._in(side, "link", "set", "join", "up")
 
-    def close(self) -> None:
-        """Remove everything; the links go with their namespaces."""
-        for name in reversed(self._made):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-    def _namespace(self, name: str) -> None:
-        _ip("netns", "add", name)
-        self._made.append(name)
-
     def _in(self, side: str, *command: str) -> None:
-        _ip("-n", f"{self._tag}{side}", *command)
+        run("ip", "-n", f"{self._tag}{side}", *command)
 
 
 @contextmanager
@@ -95,9 +111,3 @@ def open_lan() -> Iterator[Lan]:
         yield lan
     finally:
         lan.close()
-
-
-def _ip(*command: str) -> None:
-    done = subprocess.run(["ip", *command], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"ip {' '.join(command)}: {done.stderr.strip()}")
