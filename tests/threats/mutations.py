@@ -55,8 +55,9 @@ class Edit:
         if len(found) != 1:
             where = f"{self.path}:{self.scope}"
             raise ValueError(f"{where} holds this {len(found)} times:\n{self.before}")
-        (start, end, new), lines = found[0], text.splitlines(keepends=True)
-        return _upto(lines, start) + new + _after(lines, end)
+        start, end, new = found[0]
+        raw = text.encode()
+        return (raw[: _offset(raw, start)] + new.encode() + raw[_offset(raw, end) :]).decode()
 
     def _places(self, text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
         """Yield start, end and new text of each place that is meant."""
@@ -135,14 +136,10 @@ def _span(
     return (first.lineno, first.col_offset), (last.end_lineno, last.end_col_offset)
 
 
-def _upto(lines: list[str], at: tuple[int, int]) -> str:
-    row, column = at
-    return "".join(lines[: row - 1]) + lines[row - 1].encode()[:column].decode()
-
-
-def _after(lines: list[str], at: tuple[int, int]) -> str:
-    row, column = at
-    return lines[row - 1].encode()[column:].decode() + "".join(lines[row:])
+def _offset(raw: bytes, place: tuple[int, int]) -> int:
+    """Return where in a file a node's row and column of bytes are."""
+    row, column = place
+    return sum(map(len, raw.splitlines(keepends=True)[: row - 1])) + column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
