@@ -102,15 +102,6 @@ def test_a_file_is_named_by_flag_before_variable_before_folder() -> None:
     assert (result.settings.local, result.origins["local"]) == (3, "three.toml")
 
 
-def test_a_flag_can_turn_off_what_a_file_turned_on() -> None:
-    write("no_trainer = true\njson = true\nmdns = false")
-    result = case.loaded("node", ["--trainer", "--no-json", "--mdns"])
-    settings = result.settings
-    assert (settings.no_trainer, settings.json_output, settings.mdns) == (False, False, True)
-    assert result.origins["no_trainer"] == "--trainer"
-    assert result.origins["json_output"] == "--no-json"
-
-
 def test_an_empty_item_clears_a_list() -> None:
     environment = {"SHOAL_BOOTSTRAP": case.PEER}
     assert case.loaded("node", (), environment).settings.bootstrap == (case.PEER,)
