@@ -109,15 +109,10 @@ def test_the_store_goes_on_counting_and_knows_what_was_handed_over(node_dir: Pat
 
 def test_the_store_keeps_the_proof_against_a_publisher(node_dir: Path) -> None:
     query = "SELECT publisher, sequence, first, second FROM equivocations"
-    ((publisher, sequence, first, second),) = _rows(node_dir / "node.db", query)
+    (row,) = _rows(node_dir / "node.db", query)
     with closing(_store(node_dir)) as store:
         (pair,) = store.evidence()
-    assert (pair.publisher, pair.sequence, pair.first, pair.second) == (
-        publisher,
-        sequence,
-        first,
-        second,
-    )
+    assert (pair.publisher, pair.sequence, pair.first, pair.second) == row
 
 
 def test_peers_and_their_standing_are_as_they_were_left(node_dir: Path) -> None:

@@ -138,11 +138,3 @@ def test_rounds_end_in_a_clean_exit(stage: Stage) -> None:
     assert last["trainer"]["state"] == "finished"
     assert _newest_checkpoint(node) == 4
     assert wait_for(lambda: not (node.data_dir / "node.sock").exists() or None, 5, "socket gone")
-
-
-@pytest.mark.slow
-def test_a_wrong_model_is_told_and_ends_the_node(stage: Stage) -> None:
-    node = stage.process("node", "wrong", "--no-mdns", "--model", "/no/such/model").launch()
-    assert node.wait() == 2
-    assert "Traceback" not in node.log
-    assert "/no/such/model" in node.log
