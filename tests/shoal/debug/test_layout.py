@@ -53,9 +53,9 @@ TABLES = {
 }
 
 
-def printed(show: Any, view: Any, width: int) -> list[str]:
+def printed(show: Any, view: Any, width: int, *, is_terminal: bool = False) -> list[str]:
     file = io.StringIO()
-    show(Terminal(file=file, width=width), view)
+    show(Terminal(file=file, width=width, force_terminal=is_terminal, color_system=None), view)
     return file.getvalue().splitlines()
 
 
@@ -109,10 +109,7 @@ def test_a_column_goes_below_only_where_it_must() -> None:
 def test_a_long_question_is_wrapped_on_a_terminal_and_one_line_elsewhere() -> None:
     text = "convert the number " * 12 + "1011"
     for is_terminal in (True, False):
-        file = io.StringIO()
-        console = Terminal(file=file, width=60, force_terminal=is_terminal, color_system=None)
-        print_wrapped(console, text)
-        lines = file.getvalue().splitlines()
+        lines = printed(print_wrapped, text, 60, is_terminal=is_terminal)
         assert " ".join(line.strip() for line in lines) == text
         assert all(line.startswith("  ") for line in lines)
         assert (len(lines) > 1) == is_terminal
@@ -147,10 +144,7 @@ def test_sentences_break_between_words_on_a_terminal(
     view: str, answer: Doctor | RolloutsView, width: int
 ) -> None:
     whole = printed(VIEWS[view].show, answer, width)
-    file = io.StringIO()
-    console = Terminal(file=file, width=width, force_terminal=True, color_system=None)
-    VIEWS[view].show(console, answer)
-    lines = file.getvalue().splitlines()
+    lines = printed(VIEWS[view].show, answer, width, is_terminal=True)
     assert max(map(len, lines)) <= width
     assert len(lines) > len(whole)
     assert " ".join(lines).split() == " ".join(whole).split()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import pytest
 
 from shoal.debug.views import VIEWS
-from shoal_base.terminal import Terminal
 from shoal_ipc.answers.node import Status, TrainerView
+from tests.shoal.debug.test_layout import printed
 
 
 def said_of(trainer: TrainerView) -> str:
-    file = io.StringIO()
-    VIEWS["status"].show(Terminal(file=file, width=100), Status(trainer=trainer))
-    return file.getvalue()
+    return "\n".join(printed(VIEWS["status"].show, Status(trainer=trainer), 100))
 
 
 @pytest.mark.parametrize(
