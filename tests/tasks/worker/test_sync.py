@@ -31,6 +31,13 @@ def test_questions_digests_and_items_agree(worker: SyncTaskWorker) -> None:
     assert worker.questions([]) == []
 
 
+def test_the_report_names_every_layer(worker: SyncTaskWorker) -> None:
+    assert worker.report is not None
+    active = {layer.name for layer in worker.report.layers if layer.active}
+    assert {"rlimits", "audit_hook", "process_group"} <= active
+    assert len(worker.report.layers) == 9
+
+
 def test_a_family_that_cannot_be_built_is_named() -> None:
     bad_config = FamilySpec(name="odd", generator="gcd", config={"no_such_option": 1})
     other_version = FamilySpec(name="old", generator="gcd", verifier_version="0.0.1")
