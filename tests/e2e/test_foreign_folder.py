@@ -70,7 +70,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run_in(
-    folder: Path, *command: object, patience_s: float = PATIENCE_S, **more: str
+    folder: Path, *command: object, patience_s: float, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder, with none of the settings of who runs the tests."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "PYTHON"))}
@@ -88,7 +88,7 @@ def run_in(
 
 def run(project: Path, *command: object, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a command in the project; fail if anything of the project was imported."""
-    done = run_in(project, *command, **more)
+    done = run_in(project, *command, patience_s=PATIENCE_S, **more)
     marks = sorted(path.name for path in (project.parent / "marks").iterdir())
     assert marks == [], done.stderr[-2000:]
     return done

@@ -10,11 +10,11 @@ async with open_local_node(tmp_path) as node:
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -44,8 +44,6 @@ from tests.support.doubles.worker import InstantWorker
 from tests.support.peers import quiet_settings, run_peer
 
 __all__ = ["LocalNode", "NodeThread", "open_local_node", "wall_ms"]
-
-T = TypeVar("T")
 
 
 class _End(SimulatedEnd):
@@ -221,6 +219,6 @@ class NodeThread:
         self.kill()
         self.start()
 
-    def call(self, function: Callable[..., Awaitable[T] | T], *arguments: Any) -> T:
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a function in the node's loop and return its result."""
         return self._portal.call(function, *arguments)

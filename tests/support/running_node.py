@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -15,8 +15,6 @@ from shoal_p2p.live_node import LiveNode
 from shoal_p2p.node import Node
 from shoal_p2p.parts import REAL, Parts
 from tests.support.peers import quiet_settings, run_peer
-
-T = TypeVar("T")
 
 
 class RunningNode:
@@ -58,6 +56,6 @@ class RunningNode:
         with closing(self.client(m.Role.INSPECTOR)) as client:
             return client.inspect(name, **options)
 
-    def call(self, function: Callable[..., Awaitable[T] | T], *arguments: Any) -> T:
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a function in the node's loop."""
         return self._portal.call(function, *arguments)
