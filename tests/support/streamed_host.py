@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import trio
 from libp2p.host.exceptions import HostException
-from libp2p.tools.anyio_service import background_trio_service
 
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_p2p.gossip import gossip
 from shoal_p2p.net.address import from_libp2p_id
 from shoal_p2p.net.connections import Direction
-from shoal_p2p.net.host import AttachedService
 from shoal_p2p.net.request import RequestHandler, RequestLimits, RequestServer, exchange
 from shoal_wire.types import PeerId
 from tests.support.simulated_streams import Line, Pipe, Stream
@@ -45,19 +43,19 @@ class StreamedHost(SimulatedHost):
         self.lines: dict[PeerId, Line] = {}
         self.handlers: dict[str, Serve] = {}
         self.servers: dict[str, RequestServer] = {}
-        self._libp2p_services: list[AttachedService] = []
+        self._libp2p_services: list[Callable[..., Awaitable[None]]] = []
 
-    def attach_service(self, run: Callable[[trio.Event], Awaitable[None]]) -> None:
+    def attach_service(self, run: Callable[..., Awaitable[None]]) -> None:
         """Run `run` for as long as the host runs."""
-        self._libp2p_services.append(AttachedService(run))
+        self._libp2p_services.append(run)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run, with its services."""
-        async with AsyncExitStack() as stack:
+        async with trio.open_nursery() as services:
             for service in self._libp2p_services:
-                await stack.enter_async_context(background_trio_service(service))
-                await service.ready.wait()
+                await services.start(service)
             await super().run(task_status=task_status)
+            services.cancel_scope.cancel()
 
     # Connections
 

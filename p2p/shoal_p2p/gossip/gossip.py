@@ -21,7 +21,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from google.protobuf.message import DecodeError
@@ -54,6 +54,9 @@ from shoal_p2p.net.windows import MAX_BODY_BYTES
 from shoal_p2p.net.yamux import abort
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
 
 logger = logging.getLogger(__name__)
 
@@ -100,10 +103,10 @@ class Libp2pGossip(MeshGossip):
         host.add_peer_callbacks(connected=self._meet)
         host.attach_service(self.run)
 
-    async def run(self, ready: trio.Event) -> None:
-        """Beat until cancelled; `ready` is set once peers may come."""
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Beat until cancelled; `task_status` is told once peers may come."""
         async with trio.open_nursery() as self._nursery:
-            ready.set()
+            task_status.started()
             while True:
                 self._beat(peer for peer, queue in self._queues.items() if queue.num_data_bytes)
                 await trio.sleep(self._settings.mesh.heartbeat_s)

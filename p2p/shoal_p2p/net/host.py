@@ -10,7 +10,6 @@ Services start before listening: a pubsub stream that arrives earlier ends py-li
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -24,7 +23,6 @@ from libp2p.host.basic_host import BasicHost
 from libp2p.host.exceptions import HostException
 from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
-from libp2p.tools.anyio_service import Service, background_trio_service
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_base.waits import REPLY_S, SHORT_DEADLINE_S
@@ -87,17 +85,6 @@ class HostSettings:
     requests: RequestLimits = field(default_factory=RequestLimits)
 
 
-class AttachedService(Service):
-    """A task that begins before the host listens."""
-
-    def __init__(self, run: Callable[[trio.Event], Awaitable[None]]) -> None:
-        self.ready = trio.Event()
-        self._task = run
-
-    async def run(self) -> None:
-        await self._task(self.ready)
-
-
 class Libp2pHost(Host):
     """`Host` over py-libp2p."""
 
@@ -115,7 +102,7 @@ class Libp2pHost(Host):
             announced=self.announced,
         )
         self.traffic = self._host.get_network().traffic
-        self._services: list[AttachedService] = []
+        self._services: list[Callable[..., Awaitable[None]]] = []
         self._servers: dict[str, RequestServer] = {}
         self._nursery: trio.Nursery | None = None
         self._stop = trio.Event()
@@ -131,20 +118,19 @@ class Libp2pHost(Host):
         """py-libp2p's host, for the relay server."""
         return self._host
 
-    def attach_service(self, run: Callable[[trio.Event], Awaitable[None]]) -> None:
-        """Begin `run` before the first socket listens, and cancel it when the host ends. It sets
-        the event once peers may come."""
-        self._services.append(AttachedService(run))
+    def attach_service(self, run: Callable[..., Awaitable[None]]) -> None:
+        """Begin `run` before the first socket listens, and cancel it when the host ends. It tells
+        its `task_status` once peers may come."""
+        self._services.append(run)
 
     def set_full_callback(self, callback: Callable[[str], None]) -> None:
         self._host.get_network().on_full = callback
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         try:
-            async with self._host.run(listen_addrs=[]), AsyncExitStack() as stack:
+            async with self._host.run(listen_addrs=[]), trio.open_nursery() as services:
                 for service in self._services:
-                    await stack.enter_async_context(background_trio_service(service))
-                    await service.ready.wait()
+                    await services.start(service)
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
                     try:
@@ -155,6 +141,7 @@ class Libp2pHost(Host):
                         self._nursery = None
                         nursery.cancel_scope.cancel()
                         await self._shut_down()
+                services.cancel_scope.cancel()
         finally:
             # Cancelled, the library forgets connections without closing their sockets.
             for connection in self._table.all_connections():
