@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from shoal.page.board import Board
+from shoal.page.guard import PageReply, in_words
 from shoal.view.live import LivePeer
 from shoal.view.metrics import metrics_text
 from shoal_base.visible import visible_name
@@ -32,15 +32,6 @@ _TYPES: Final = {
 
 Asked = dict[str, str]
 """The parameters of a request, the last of each name."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageReply:
-    """One answer."""
-
-    status: int
-    body: bytes
-    media_type: str = "text/plain; charset=utf-8"
 
 
 class Pages:
@@ -71,7 +62,7 @@ class Pages:
         if (file := self._files.get(path)) is not None:
             return file
         make = self._paths.get(path)
-        return _text("not here", 404) if make is None else make(dict(parse_qsl(query)))
+        return in_words(404, "not here") if make is None else make(dict(parse_qsl(query)))
 
     def _state(self, _asked: Asked) -> PageReply:
         self._board.note_request()
@@ -93,7 +84,7 @@ class Pages:
         peers = self._named(asked)
         if len(peers) != 1:
             names = ", ".join(map(visible_name, self._board.peers))
-            return _text(f"say which: /metrics?peer=NAME, one of {names}", 404)
+            return in_words(404, f"say which: /metrics?peer=NAME, one of {names}")
         text = "" if (known := peers[0].known) is None else metrics_text(*known)
         return PageReply(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
 
@@ -102,7 +93,7 @@ class Pages:
         found = [(peer.name, *peer.health(at_work=at_work)) for peer in self._named(asked)]
         lines = [f"{visible_name(name)}: {says}" for name, _, says in found]
         ok = bool(found) and all(is_well for _, is_well, _ in found)
-        return _text("\n".join(lines) or "no peer here", 200 if ok else 503)
+        return in_words(200 if ok else 503, "\n".join(lines) or "no peer here")
 
     def _named(self, asked: Asked) -> list[LivePeer]:
         name, peers = asked.get("peer"), self._board.peers
@@ -117,10 +108,6 @@ def _json(value: Any, status: int = 200) -> PageReply:
     """Answer in JSON of one line of ASCII."""
     body = json.dumps(value, separators=(",", ":")).encode()
     return PageReply(status, body, "application/json")
-
-
-def _text(text: str, status: int) -> PageReply:
-    return PageReply(status, f"{text}\n".encode())
 
 
 def _nothing(says: str) -> PageReply:

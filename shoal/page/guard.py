@@ -13,7 +13,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -62,33 +62,40 @@ class PageRequest:
     """Headers by name in lower case; one that came twice has both values, which no rule accepts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRefusal:
-    """Why a request is not answered."""
+@dataclass(frozen=True, slots=True)
+class PageReply:
+    """One answer."""
 
     status: int
-    says: str
-    headers: Mapping[str, str]
+    body: bytes
+    media_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers beside those of every answer."""
 
 
-def refusal(asked: PageRequest, rules: Rules) -> RequestRefusal | None:
-    """Return why a request is not answered; None where it is. Pure.
+def in_words(status: int, says: str, headers: Mapping[str, str] | None = None) -> PageReply:
+    """Return an answer in words."""
+    return PageReply(status, f"{says}\n".encode(), headers=headers or {})
+
+
+def refusal(asked: PageRequest, rules: Rules) -> PageReply | None:
+    """Return the answer to a request that may not ask; None to one that may. Pure.
 
     A token in the page's address becomes a cookie: the browser is sent to the address without it.
     """
     if asked.method not in ("GET", "HEAD"):
-        return _no(405, "this page is only read", {"Allow": "GET, HEAD"})
+        return in_words(405, "this page is only read", {"Allow": "GET, HEAD"})
     host = asked.headers.get("host", "")
     if not _may_be_called(host, rules):
-        return _no(421, "this page does not go by that name")
+        return in_words(421, "this page does not go by that name")
     if not _is_own(asked, host, rules):
-        return _no(403, "another website asks; open the page by its own address")
+        return in_words(403, "another website asks; open the page by its own address")
     has_token = _has_token(asked, rules)
     if not has_token and not _shows_token(asked, rules):
-        return _no(403, _WHERE_THE_TOKEN_IS)
+        return in_words(403, _WHERE_THE_TOKEN_IS)
     if has_token and asked.path == "/":
         cookie = f"{rules.cookie}={rules.token}; HttpOnly; SameSite=Strict; Path=/"
-        return _no(303, "", {"Location": "/", "Set-Cookie": cookie})
+        return in_words(303, "", {"Location": "/", "Set-Cookie": cookie})
     return None
 
 
@@ -148,7 +155,3 @@ def _shows_token(asked: PageRequest, rules: Rules) -> bool:
 
 def _same(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode(), token.encode())
-
-
-def _no(status: int, says: str, headers: Mapping[str, str] | None = None) -> RequestRefusal:
-    return RequestRefusal(status=status, says=says, headers=headers or {})

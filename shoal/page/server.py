@@ -19,14 +19,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO, Final
 
-from shoal.page.answers import PageReply, Pages
+from shoal.page.answers import Pages
 from shoal.page.board import Board
-from shoal.page.guard import HEADERS, PageRequest, Rules, refusal
+from shoal.page.guard import HEADERS, PageReply, PageRequest, Rules, in_words, refusal
 from shoal_base.bounded import FEW
 from shoal_base.waits import POLL_S, REPLY_S
 from shoal_settings.web_address import WebAddress, WebName
@@ -202,7 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
             self.close_connection = True
         if not self.server.places.acquire(blocking=False):
-            self._send(PageReply(503, b"too many requests at once\n"))
+            self._send(in_words(503, "too many requests at once"))
             return
         try:
             self._answer()
@@ -216,15 +216,15 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {one.lower(): ", ".join(self.headers.get_all(one, ())) for one in self.headers}
         asked = PageRequest(method=self.command, path=path, query=query, headers=headers)
         if (no := refusal(asked, self.server.rules)) is not None:
-            self._send(PageReply(no.status, f"{no.says}\n".encode()), no.headers)
+            self._send(no)
             return
         self.server.room.let_in(self.connection)
         self._send(self.server.pages.answer(path, query))
 
-    def _send(self, answer: PageReply, headers: Mapping[str, str] | None = None) -> None:
+    def _send(self, answer: PageReply) -> None:
         self.send_response_only(answer.status)
         length = {"Content-Type": answer.media_type, "Content-Length": str(len(answer.body))}
-        for name, value in {**length, **HEADERS, **(headers or {})}.items():
+        for name, value in {**length, **HEADERS, **answer.headers}.items():
             self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")
@@ -235,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer what is no request that a browser sends."""
         self.close_connection = True
-        self._send(PageReply(code, b"not a request that this page answers\n"))
+        self._send(in_words(code, "not a request that this page answers"))
 
     def log_message(self, format: str, *args: Any) -> None:
         log.debug(format, *args)

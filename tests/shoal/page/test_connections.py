@@ -15,9 +15,9 @@ import pytest
 import trio
 
 from shoal.page import server
-from shoal.page.answers import PageReply, Pages
+from shoal.page.answers import Pages
 from shoal.page.board import Board
-from shoal.page.guard import HEADERS
+from shoal.page.guard import HEADERS, PageReply
 from shoal.page.server import PageServer
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeUnavailable

@@ -138,7 +138,8 @@ def test_nothing_but_the_token_is_one(query: str, cookie: str, authorization: st
 def test_who_is_refused_learns_where_the_token_is() -> None:
     no = refusal(asked(cookie=""), RULES)
     assert no is not None and no.status == 403
-    assert "printed" in no.says and "page.json" in no.says and TOKEN not in no.says
+    says = no.body.decode()
+    assert "printed" in says and "page.json" in says and TOKEN not in says
 
 
 def test_the_headers_let_nothing_but_the_page_itself_run() -> None:
