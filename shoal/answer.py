@@ -12,7 +12,7 @@ from shoal.nearby import running_node
 from shoal.node_link import OpenNode, check_author, open_link
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal, styled
-from shoal_base.visible import visible_lines, visible_name
+from shoal_base.visible import visible_name
 from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag, did_you_mean, whole
 from shoal_tasks.hand_made import completion_of
@@ -118,8 +118,7 @@ def _answers(link: OpenNode, asked: _Asked, console: Terminal) -> list[Completio
     rules = link.manifest.rules
     console.print()
     console.print(visible_name(asked.spec.name), style="bold")
-    for line in visible_lines(asked.question.strip()):
-        console.print(line, soft_wrap=True)
+    console.print_lines(asked.question.strip())
     if asked.spec.is_tagged:
         console.print("the answer stands between <answer> and </answer>", style="dim")
     found: list[Completion] = []

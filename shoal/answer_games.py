@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.node_link import OpenNode
 from shoal_base.terminal import Terminal, styled
-from shoal_base.visible import visible_lines, visible_name
+from shoal_base.visible import visible_name
 from shoal_settings.exits import fail
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import FamilySpec
@@ -38,7 +38,7 @@ def play_games(
             enough = number > rules.min_completions
             why = "an empty line ends" if enough else f"{rules.min_completions} games are needed"
             console.print(f"game {number} from the same start; {why}", style="dim")
-        _show(console, first)
+        console.print_lines(first.strip())
         game = _one_game(worker, spec, task, rules, console)
         if game is not None:
             found.append(game)
@@ -68,7 +68,7 @@ def _one_game(
             continue
         messages.append(text)
         answer = _heard(worker, task, messages)
-        _show(console, answer.observations[-1])
+        console.print_lines(answer.observations[-1].strip())
         if answer.done:
             console.print(f"the game is over: reward {answer.reward:.2f}", style="dim")
             return completion_of(join_messages(messages))
@@ -88,8 +88,3 @@ def _heard(worker: SyncTaskWorker, task: TaskCoordinates, messages: list[str]) -
     if answer.error:
         raise fail("answer", answer.error)
     return answer
-
-
-def _show(console: Terminal, text: str) -> None:
-    for line in visible_lines(text.strip()):
-        console.print(line, soft_wrap=True)

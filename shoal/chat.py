@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.policy_flags import chosen_policy, policy_flags
 from shoal_base.lines import guard_process, say_json
 from shoal_base.terminal import Terminal, styled
-from shoal_base.visible import visible_lines, visible_name
+from shoal_base.visible import visible_name
 from shoal_settings.exits import EXIT_OK
 from shoal_settings.parser import Parser, whole
 
@@ -91,8 +91,7 @@ def _show(
             }
         )
         return
-    for one in visible_lines(answer):
-        console.print(one, soft_wrap=True)
+    console.print_lines(answer)
     if choice["finish_reason"] == "length":
         console.print("(cut: --max-tokens N lets it say more)", style="dim")
 

@@ -25,6 +25,10 @@ from shoal_wire.types import Digest, PolicyInfo, RolloutGroup, SamplingParams
 _TIMEOUT_SECONDS = 15.0  # the task worker of a busy node takes some; a guess
 
 
+UNKNOWN_SAMPLING = SamplingParams(temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=0)
+"""The sampling of answers whose generator is not told."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenNode:
     """A running node, open for groups that no trainer made."""
@@ -54,9 +58,7 @@ class OpenNode:
                         policy=PolicyInfo(
                             model_name=author, tokenizer_digest=Digest(b""), policy_version=0
                         ),
-                        sampling=SamplingParams(
-                            temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=0
-                        ),
+                        sampling=UNKNOWN_SAMPLING,
                         groups=batch,
                     ),
                     m.PublishReply,
@@ -95,9 +97,16 @@ def check_author(command: str, author: str) -> str:
     Raises:
         UsageExit: it cannot.
     """
-    if not author or len(author.encode()) > MAX_NAME_BYTES or not author.isprintable():
-        raise fail(command, f"--author must be 1 to {MAX_NAME_BYTES} printable bytes")
+    if (fault := fault_of_author(author)) is not None:
+        raise fail(command, f"--{fault}")
     return author
+
+
+def fault_of_author(author: str) -> str | None:
+    """Return why a model's name cannot stand on the wire, in a sentence; None where it can."""
+    if author and len(author.encode()) <= MAX_NAME_BYTES and author.isprintable():
+        return None
+    return f"author must be 1 to {MAX_NAME_BYTES} printable bytes"
 
 
 def _num_encoded_bytes(group: RolloutGroup) -> int:

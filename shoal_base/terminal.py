@@ -26,6 +26,11 @@ class Terminal(Console):
         super().__init__(**how, markup=False, emoji=False, highlight=False)
         self.soft_wrap = not self.is_terminal  # in a pipe no line is broken: grep has it whole
 
+    def print_lines(self, text: str, *, head: str = "") -> None:
+        """Print a text as it stands, broken at its own ends of line; `head` begins the first."""
+        for number, line in enumerate(text.split("\n")):
+            self.print(line if number else f"{head}{line}", soft_wrap=True)
+
     def render_str(self, text: str, **how: Any) -> Text:
         """Return a string as what it is."""
         plain = {"markup": False, "emoji": False, "highlight": False, "highlighter": None}

@@ -13,10 +13,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from shoal.api.groups import Group, LeasedGroup, SwarmError, own_group
+from shoal.node_link import UNKNOWN_SAMPLING, fault_of_author
 from shoal.started_peer import StartedPeer
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
@@ -27,13 +27,9 @@ from shoal_tasks.prompts import messages_for
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import Split
 from shoal_tasks.worker.sync import SyncTaskWorker
-from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.manifest import Manifest, SwarmRules
 from shoal_wire.rules import is_reserved
 from shoal_wire.types import Digest, GroupId, PeerId, PolicyInfo, SamplingParams
-
-UNKNOWN_SAMPLING = SamplingParams(temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=0)
-"""The sampling of answers whose generator is not told."""
 
 
 class Swarm:
@@ -128,8 +124,8 @@ class Swarm:
         Raises:
             SwarmError: peers would reject a group; none is published.
         """
-        if not author or len(author.encode()) > MAX_NAME_BYTES or not author.isprintable():
-            raise SwarmError(f"author must be 1 to {MAX_NAME_BYTES} printable bytes")
+        if (fault := fault_of_author(author)) is not None:
+            raise SwarmError(fault)
         for number, group in enumerate(groups):
             if is_reserved(group.question.task):
                 raise SwarmError(f"group {number}: its question is kept for evaluation")
@@ -242,10 +238,5 @@ class Swarm:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()

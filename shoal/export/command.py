@@ -136,7 +136,7 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
     num_batches = count_archive(path, own=arguments.own)
     card, tally = Card(), Tally()
     with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(open_sinks(arguments.out, formats))
+        writers = stack.enter_context(open_sinks(arguments.out, formats))
         worker = None
         if not arguments.no_verify and families:
             if (missing := missing_for_tasks()) is not None:
@@ -147,7 +147,8 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
         counted.told(done)
         for chunk in _chunks(path, own=arguments.own):
             rows = list(maker.rows([item for batch in chunk for item in items_of(batch, tally)]))
-            sink.write(rows)
+            for write in writers:
+                write(rows)
             card.count(rows)
             done += len(chunk)
             counted.told(done)

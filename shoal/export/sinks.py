@@ -27,21 +27,11 @@ _GAMES = (
 )
 
 
-class RowSink:
-    """Takes rows in order, into any number of files."""
-
-    def __init__(self, writers: Sequence[Callable[[Sequence[Row]], object]]) -> None:
-        self._writers = writers
-
-    def write(self, rows: Sequence[Row]) -> None:
-        """Write some rows."""
-        for write in self._writers:
-            write(rows)
-
-
 @contextmanager
-def open_sinks(folder: Path, formats: Sequence[str]) -> Iterator[RowSink]:
-    """Make `folder` and yield what writes into it."""
+def open_sinks(
+    folder: Path, formats: Sequence[str]
+) -> Iterator[Sequence[Callable[[Sequence[Row]], object]]]:
+    """Make `folder` and yield for each format what writes rows into it, in order."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         writers: list[Callable[[Sequence[Row]], object]] = []
@@ -58,7 +48,7 @@ def open_sinks(folder: Path, formats: Sequence[str]) -> Iterator[RowSink]:
             parquet = stack.enter_context(ParquetWriter(path, schema, compression="zstd"))
             table = partial(pyarrow.Table.from_pylist, schema=schema)
             writers.append(lambda rows: rows and parquet.write_table(table(list(rows))))
-        yield RowSink(writers)
+        yield writers
 
 
 def _write_lines(file: IO[str], rows: Sequence[Row]) -> None:

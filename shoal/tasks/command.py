@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import random
 from collections.abc import Sequence
@@ -16,9 +15,9 @@ from shoal.tasks.play import asked_flags, play, short
 from shoal_base.extras import missing_for_tasks
 from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
-from shoal_base.visible import visible_lines, visible_name
+from shoal_base.visible import visible_name
 from shoal_settings.exits import EXIT_OK, fail
-from shoal_settings.parser import Parser, whole
+from shoal_settings.parser import Parser, did_you_mean, whole
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.floor import NUM_QUESTIONS, floor_of
@@ -159,8 +158,7 @@ def _choose(listed: Sequence[Listed], name: str) -> Listed:
         return Listed("", FamilySpec(name=name, generator=name))
     except FamilyError:
         known = [one.spec.name for one in listed] + sorted(ALLOWED_GENERATORS)
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else "; `shoal tasks` lists them"
+        hint = did_you_mean(name, known) or "; `shoal tasks` lists them"
         raise fail("tasks", f"no family {name!r}{hint}") from None
 
 
@@ -305,9 +303,9 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
     print_pairs(console, table)
     if view["instruction"] is not None:
         _head(console, "instruction", " (before the question)")
-        _text(console, view["instruction"])
+        console.print_lines(view["instruction"])
     _head(console, "question", f" (seed {sample['seed']}, index {sample['index']})")
-    _text(console, sample["question"].strip())
+    console.print_lines(sample["question"].strip())
     if "seen" in view:
         _show_prompt(console, view["seen"])
     if is_game:
@@ -320,7 +318,7 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
         return
     _head(console, "answer")
     stated = "any that the scorer accepts" if sample["answer"] is None else sample["answer"]
-    _text(console, stated)
+    console.print_lines(stated)
     _head(console, "rewards")
     for row in sample["scored"]:
         shown = short(readable_json(row["completion"]))
@@ -338,17 +336,12 @@ def _show_prompt(console: Terminal, seen: dict[str, Any]) -> None:
     examples = f"{shots or 'no'} worked example{'' if shots == 1 else 's'}"
     model = visible_name(seen["model"])
     _head(console, "what the model sees", f" ({model}: {seen['tokens']} tokens, {examples})")
-    _text(console, seen["text"])
+    console.print_lines(seen["text"])
 
 
 def _head(console: Terminal, title: str, more: str = "") -> None:
     console.print()
     console.print(styled((title, "bold"), more))
-
-
-def _text(console: Terminal, text: str) -> None:
-    for line in visible_lines(text):
-        console.print(line, soft_wrap=True)
 
 
 _GAME_RULE = "messages in turn with the environment, which gives the reward"

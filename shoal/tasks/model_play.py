@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.policy_flags import newest_checkpoint_in, policy_of_checkpoint, policy_of_model
-from shoal.tasks.play import end_line, require_game, show
+from shoal.tasks.play import end_line, require_game
 from shoal_base.terminal import Terminal
 from shoal_settings.exits import fail
 from shoal_settings.real_models import TOKENS
@@ -41,7 +41,7 @@ def play_by_model(
         (first,) = worker.questions([at])
         task = make_task(at, first, spec)
         shown = _Shown(console, tasks.play)
-        show(console, first)
+        console.print_lines(first)
         groups = ThisProcess(policy, generate).answer(
             Asking(
                 questions=tasks.questions([task]),
@@ -75,14 +75,14 @@ class _Shown:
         plays: list[Play] = self._play(requests)
         if plays[0].error:
             raise fail("tasks", plays[0].error)
-        show(self._console, plays[0].observations[-1])
+        self._console.print_lines(plays[0].observations[-1])
         return plays
 
     def said(self, messages: Sequence[str]) -> None:
         """Print the messages that were not printed yet: the last one may have no answer."""
         for message in messages[self._num_said :]:
             self._console.print()
-            show(self._console, message, head="> ")
+            self._console.print_lines(message, head="> ")
         self._num_said = len(messages)
 
 

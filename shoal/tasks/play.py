@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 from shoal_base.terminal import Terminal
-from shoal_base.visible import visible, visible_lines
+from shoal_base.visible import visible
 from shoal_settings.exits import fail
 from shoal_settings.parser import whole
 from shoal_settings.trainer_settings import MAX_SHOTS
@@ -28,7 +28,7 @@ def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
     earned, is_over = 0.0, False
     with SyncTaskWorker([spec]) as worker:
         (first,) = worker.questions([task])
-        show(console, first)
+        console.print_lines(first)
         while len(messages) < spec.max_turns and not is_over:
             console.print()
             console.print("> ", end="")
@@ -39,7 +39,7 @@ def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
             (answer,) = worker.play([PlayRequest(task=task, messages=tuple(messages))])
             if answer.error:
                 raise fail("tasks", answer.error)
-            show(console, answer.observations[-1])
+            console.print_lines(answer.observations[-1])
             earned, is_over = answer.reward, answer.done
     end_line(console, len(messages), earned, is_over=is_over)
 
@@ -74,9 +74,3 @@ def end_line(console: Terminal, num_messages: int, reward: float, *, is_over: bo
     ended = f"is over after {turns}" if is_over else f"ends unfinished after {turns}"
     console.print()
     console.print(f"The game {ended}. Reward {reward:.2f}")
-
-
-def show(console: Terminal, text: str, *, head: str = "") -> None:
-    """Print a text of one side; `head` stands before its first line."""
-    for number, line in enumerate(visible_lines(text)):
-        console.print(f"{'' if number else head}{line}", soft_wrap=True)
