@@ -14,7 +14,7 @@ from shoal_base.node_folders import NODE_FOLDER
 from shoal_ipc.answers.doctor import Doctor, Facts
 from shoal_ipc.answers.form import read, to_json
 from shoal_ipc.answers.peer import KeyFile, Way
-from shoal_ipc.client import SOCKET_NAME, NodeRefused, NodeUnavailable
+from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag
@@ -104,9 +104,9 @@ def _key(told: KeyFile | None) -> bytes:
 def _folder(named: Path) -> Path:
     """Return the folder that is meant: a node's, or else that of the bootstrap peer beside."""
     found = running_node(named)
-    if named is not NODE_FOLDER or answers_at(found / SOCKET_NAME):
+    if named is not NODE_FOLDER or answers_at(found):
         return found
-    return _BOOTSTRAP_FOLDER if answers_at(_BOOTSTRAP_FOLDER / SOCKET_NAME) else found
+    return _BOOTSTRAP_FOLDER if answers_at(_BOOTSTRAP_FOLDER) else found
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -24,7 +24,7 @@ def running_node(named: Path = NODE_FOLDER) -> Path:
     A folder that was named is returned as it is, also where it is named as the default is.
     """
     default = NODE_FOLDER
-    if named is not default or answers_at(default / SOCKET_NAME):
+    if named is not default or answers_at(default):
         return named
     running = answering(beside(default, SOCKET_NAME))
     if not running and not default.exists():
@@ -47,8 +47,9 @@ def need_folder(command: str, folder: Path) -> None:
         raise fail(command, why, EXIT_NO_NODE)
 
 
-def answers_at(path: Path) -> bool:
-    """Return whether a node answers on this socket."""
+def answers_at(folder: Path) -> bool:
+    """Return whether a node answers on the socket in this folder."""
+    path = folder / SOCKET_NAME
     client = NodeClient(path, role=m.Role.INSPECTOR, timeout_seconds=_ANSWER_SECONDS)
     try:
         return client.ensure()
@@ -58,7 +59,7 @@ def answers_at(path: Path) -> bool:
 
 def answering(folders: Sequence[Path]) -> list[Path]:
     """Return the folders whose node answers, of the first few."""
-    return [one for one in folders[:_MAX_ASKED] if answers_at(one / SOCKET_NAME)]
+    return [one for one in folders[:_MAX_ASKED] if answers_at(one)]
 
 
 def _only(found: Sequence[Path]) -> Path:

@@ -53,7 +53,7 @@ def connect(
     swarm_digest = _digest(invitation)
     if folder is None and not invitation:
         folder = running_node() if data_dir is None else Path(data_dir)
-    if folder is not None and answers_at(folder / SOCKET_NAME):
+    if folder is not None and answers_at(folder):
         return _attach(folder, swarm_digest, task_files, None)
     flags = [f"--task-file={one}" for one in task_files]
     if folder is not None:

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from shoal.counted import SAY_EVERY_SECONDS, SURE_SECONDS, Counted
+from shoal.counted import SAY_EVERY_SECONDS, Counted
 from tests.support.doubles.clock import SetClock
 
 
@@ -32,15 +32,14 @@ def test_a_log_gets_a_line_every_so_often() -> None:
 def test_a_slow_start_does_not_count_as_the_pace() -> None:
     """Programs that start and models that load take once what they take."""
     clock = SetClock()
-    made, _ = counted(clock, 1500)
-    clock.now = 15.0
-    assert made.time_left(1) == ""
-    clock.now = 15.0 + SURE_SECONDS / 2
-    assert made.time_left(40) == "", "too short a time to tell"
-    clock.now = 25.0
-    assert made.time_left(101) == "about 2 min left"
-    clock.now = 115.0
-    assert made.time_left(1001) == "about 50 s left"
+    made, output = counted(clock, 1500)
+    for clock.now, done in ((15.0, 1), (25.0, 101), (115.0, 1001)):
+        made.told(done)
+    assert output.getvalue().splitlines() == [
+        "1 of 1,500 batches",
+        "101 of 1,500 batches, about 2 min left",
+        "1,001 of 1,500 batches, about 50 s left",
+    ]
 
 
 def test_before_the_first_line_nothing_is_promised() -> None:
