@@ -28,6 +28,9 @@ LOOK_S: Final = 10.0
 MINUTE_S: Final = 60.0
 """Interval between two lines about one thing, or two looks at what changes slowly; also how long a
 peer is held to what passes, in seconds."""
+LATELY_S: Final = 600.0
+"""Time for which what was seen of a peer or of a network says how it is now, in seconds: routers,
+clocks and peers change slowly."""
 HOUR_S: Final = 3600.0
 """Time after which what was known is no longer counted on, and the longest interval between two
 lines about one thing, in seconds."""

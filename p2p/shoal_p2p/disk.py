@@ -18,14 +18,17 @@ from typing import TypeVar
 
 import trio
 
-from shoal_base.files import is_full, read_at_most, set_corrupt_aside, write_atomically
+from shoal_base.files import (
+    SMALL_FILE_BYTES,
+    is_full,
+    read_at_most,
+    set_corrupt_aside,
+    write_atomically,
+)
 from shoal_base.waits import MINUTE_S, RETRY_S, SHORT_DEADLINE_S
 from shoal_p2p.threads import InThread
 
 log = logging.getLogger(__name__)
-
-PROBE_BYTES = 1 << 20
-"""Room for less would be gone again at once."""
 
 MAX_KEPT_BYTES = 4 * 1024 * 1024
 _URGENT_SECONDS = MINUTE_S / 3
@@ -90,7 +93,8 @@ class Disk:
     def _probe(self) -> None:
         path = self._folder / f"room.tmp-{os.getpid()}-{secrets.token_hex(4)}"
         try:
-            path.write_bytes(bytes(PROBE_BYTES))
+            # Room for less would be gone again at once.
+            path.write_bytes(bytes(SMALL_FILE_BYTES))
         finally:
             path.unlink(missing_ok=True)
 

@@ -19,7 +19,7 @@ from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Learning, Ledger
 from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Peers, Refusals
-from shoal_p2p.rollouts.learning_ledger import MAX_PUBLISHERS
+from shoal_p2p.rollouts.origins import MAX_TOLD_APART
 
 
 def build(
@@ -51,7 +51,7 @@ def build(
         now=_now(answers, kind, data_dir, program),
         met_at=tuple(one.address for one in chosen(seen.facts.addresses)) if kind != "node" else (),
         invitation=line_of(seen),
-        here=(answers.peers or Peers()).peers[:MAX_PUBLISHERS] if kind != "node" and is_up else (),
+        here=(answers.peers or Peers()).peers[:MAX_TOLD_APART] if kind != "node" and is_up else (),
     )
 
 

@@ -11,7 +11,7 @@ from shoal.view.model import PublisherShown, Standing
 from shoal_ipc.answers.learning import LearntFrom, Ledger
 from shoal_ipc.answers.node import Buffer, PublisherRow, RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Connection, Peers, Score, Scores
-from shoal_p2p.rollouts.learning_ledger import MAX_PUBLISHERS
+from shoal_p2p.rollouts.origins import MAX_TOLD_APART
 
 _PEER_ID: Final = re.compile(r"\b12D3KooW[1-9A-HJ-NP-Za-km-z]{44}\b")
 DOUBTED_WEIGHT: Final = 0.5
@@ -67,7 +67,7 @@ def publishers_of(answers: LatestAnswers) -> tuple[PublisherShown, ...]:
         if one.connected or one.received or one.trained or one.drawn or one.verdict_state != "fine"
     ]
     found.sort(key=lambda one: (not one.mine, -one.signal, -one.received, one.peer_id))
-    return tuple(found[:MAX_PUBLISHERS])
+    return tuple(found[:MAX_TOLD_APART])
 
 
 def _row(

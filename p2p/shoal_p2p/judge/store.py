@@ -83,7 +83,8 @@ class JudgeStore:
 
     def note_challenge(self, peer: PeerId, *, now_ms: int) -> int:
         """Count a challenge given to `peer`, durably; return how many that makes."""
-        with _one_line(self._path), self._transaction():
+        with _one_line(self._path), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
             (count,) = self._db.execute(
                 "INSERT INTO peers VALUES (?, 1, ?) ON CONFLICT DO UPDATE SET"
                 " challenges = challenges + 1, asked_ms = excluded.asked_ms RETURNING challenges",
@@ -98,7 +99,8 @@ class JudgeStore:
 
     def add(self, peer: PeerId, make_envelope: Callable[[int], bytes]) -> bytes:
         """Store the envelope that `make_envelope` makes under the next number, durably."""
-        with _one_line(self._path), self._transaction():
+        with _one_line(self._path), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
             (number,) = self._db.execute(
                 "UPDATE meta SET value = value + 1 WHERE key = 'next_number' RETURNING value - 1"
             ).fetchone()
@@ -124,17 +126,6 @@ class JudgeStore:
                     (peer, after, limit),
                 )
             return [bytes(envelope) for (envelope,) in rows]
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
 
 
 def read_records(path: Path) -> list[bytes]:

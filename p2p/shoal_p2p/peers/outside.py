@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import trio
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.waits import LATELY_S
 from shoal_p2p.net.address import host_and_port, is_circuit, parse_transport
 from shoal_p2p.net.host import RequestError
 from shoal_p2p.net.inbound_gate import ip_of
@@ -34,9 +35,8 @@ from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 600.0
-"""Pause between two questions how this node looks from outside: routers, networks and clocks change
-slowly."""
+AGAIN_S = LATELY_S
+"""Pause between two questions how this node looks from outside."""
 _DIAL_SECONDS = 2.0
 """Deadline for dialling an asker, in seconds: a port behind a firewall never answers."""
 _ASK_SECONDS = 2 * _DIAL_SECONDS

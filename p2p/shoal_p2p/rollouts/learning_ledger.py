@@ -20,18 +20,13 @@ from typing import Any, Final, Literal, NotRequired
 from pydantic import FiniteFloat, TypeAdapter
 from typing_extensions import TypedDict
 
-from shoal_base.bounded import BoundedDict
+from shoal_base.bounded import REMEMBERED, BoundedDict
 from shoal_ipc import messages as m
 from shoal_ipc.answers.learning import Lately, LearntFamily, LearntFrom, Ledger
-from shoal_p2p.rollouts.origins import MINUTE_MS, WINDOW_MINUTES, Origins
+from shoal_p2p.rollouts.origins import MAX_TOLD_APART, MINUTE_MS, WINDOW_MINUTES, Origins
 from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.types import PeerId
 
-MAX_PUBLISHERS: Final = 256
-"""Bound on publishers; those learnt from last stay."""
-MAX_FAMILIES: Final = 128
-MAX_JOURNAL: Final = 2048
-"""Rounds of which it is known what they added; beyond it an older one cannot be taken back."""
 FAMILY_GROUPS: Final = 40
 """Groups in a family's first and latest mean."""
 
@@ -141,9 +136,10 @@ class LearningLedger:
 
     def _clear(self) -> None:
         self.round = 0
-        self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_PUBLISHERS)
-        self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_FAMILIES)
-        self._journal: deque[tuple[int, list[_Added]]] = deque(maxlen=MAX_JOURNAL)
+        self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_TOLD_APART)
+        self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_TOLD_APART)
+        self._journal: deque[tuple[int, list[_Added]]] = deque(maxlen=REMEMBERED)
+        """What the latest rounds added; an older one cannot be taken back."""
         self._began_ms = 0
         """Time when the first round was noted; 0 where an earlier version noted none."""
 

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shoal_base.bounded import MANY, BoundedDict
+from shoal_base.waits import HOUR_S, MINUTE_S
 from shoal_ipc.messages import GroupOutcome
 from shoal_p2p.buffer.types import BufferEntry
 from shoal_wire.types import GroupId, PeerId
 
-MINUTE_MS: Final = 60_000
-WINDOW_MINUTES: Final = 60
+MINUTE_MS: Final = int(1000 * MINUTE_S)
+WINDOW_MINUTES: Final = int(HOUR_S / MINUTE_S)
 """The latest minutes that are told apart, of networks and of the ledger."""
-_MAX_TOLD_APART: Final = 256
-"""The most networks, and publishers behind each, that are told apart: those learnt from last."""
+MAX_TOLD_APART: Final = 256
+"""The most publishers, families, networks, and publishers behind each, that are told apart: those
+learnt from last."""
 _TOO_MUCH: Final = 1.0 / 3.0
 """The share of others' signal above which a network is told of."""
 _SEVERAL, _OVER_EVEN = 3, 2.0
@@ -39,7 +41,7 @@ class _Origin:
 
     minutes: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=WINDOW_MINUTES))
     """Minutes of the wall clock, and the signal of each."""
-    names: BoundedDict[PeerId, int] = field(default_factory=lambda: BoundedDict(_MAX_TOLD_APART))
+    names: BoundedDict[PeerId, int] = field(default_factory=lambda: BoundedDict(MAX_TOLD_APART))
     """Publishers, and the minute in which each was learnt from last."""
     connection: str = ""
     """The peer that brought what was learnt last."""
@@ -83,7 +85,7 @@ class Origins:
 
     def __init__(self) -> None:
         self._leased: BoundedDict[GroupId, tuple[str, str, PeerId]] = BoundedDict(MANY)
-        self._networks: BoundedDict[str, _Origin] = BoundedDict(_MAX_TOLD_APART)
+        self._networks: BoundedDict[str, _Origin] = BoundedDict(MAX_TOLD_APART)
 
     def note(self, entry: BufferEntry) -> None:
         """Remember whence a group came that a trainer has been given."""

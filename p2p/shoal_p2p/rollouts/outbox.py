@@ -31,7 +31,7 @@ from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.validation import Rejected, reopen_batch
 from shoal_p2p.net.identity import Identity
-from shoal_p2p.rollouts.restraint import Restraint
+from shoal_p2p.rollouts.restraint import LATE_S, Restraint
 from shoal_p2p.store.store import OwnBatch, Store, StoreError
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import batch_to_bytes
@@ -62,7 +62,6 @@ own outboxes; with 128 it was 3.0 and 4.1 s, and none was lost."""
 
 _PACE_SHARE, _BURST_SHARE = 0.9, 0.5
 """Shares of a quota: peers count from another moment than we do."""
-_MAX_ANNOUNCED = 16
 ANNOUNCED_PER_SECOND = Rate(burst=16, per_second=2)
 ANNOUNCED_BYTES_PER_SECOND = Rate(burst=16 << 20, per_second=900_000)
 """Announcements, under what peers pull of one publisher (`QueueLimits`)."""
@@ -144,7 +143,7 @@ class Outbox:
         self.num_batches_sent = 0
         self.num_batches_announced = 0
         """Sent batches that were too big to be gossiped whole."""
-        self.announced: deque[BatchId] = deque(maxlen=_MAX_ANNOUNCED)
+        self.announced: deque[BatchId] = deque(maxlen=int(ANNOUNCED_PER_SECOND.burst))
         """The latest of them."""
         self.num_batches_expired = 0
         self.num_batches_put_off = 0
@@ -370,9 +369,6 @@ class Outbox:
             log.log(error.log_level, "batch %d is not noted as sent: %s", sequence, error)
 
 
-_LATE_SECONDS = 1.0
-
-
 def wait_s_of(pace: TokenBucket, num_groups: int, now: float) -> float:
     """Return the seconds until a batch may go out.
 
@@ -382,7 +378,7 @@ def wait_s_of(pace: TokenBucket, num_groups: int, now: float) -> float:
     wait_s = pace.wait_s(num_groups, now)
     is_whole = num_groups > _BURST_SHARE * LedgerLimits().burst_groups
     # Also of a peer that has heard the batch before it late.
-    return wait_s + _LATE_SECONDS if is_whole else wait_s
+    return wait_s + LATE_S if is_whole else wait_s
 
 
 def new_pace(now: float) -> TokenBucket:

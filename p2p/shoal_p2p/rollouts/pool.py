@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.waits import LATELY_S, MINUTE_S
 from shoal_ipc.answers.node import Buffer
 from shoal_p2p.buffer.pool import path_of, source_of
 from shoal_p2p.buffer.replay import ReplayBuffer
@@ -58,8 +59,7 @@ WRITTEN_BYTES = WHOLE_MESSAGE_BYTES
 """Envelopes that wait for the disk. Beyond it they are written at once: so what was pulled, which
 is larger, can be pulled from here without delay."""
 _SWEEP_SECONDS = 5.0
-_PRUNE_SECONDS = 60.0
-_SERVED_MS = 600_000
+_SERVED_MS = int(1000 * LATELY_S)
 """Time that a batch no longer needed here stays on disk for peers that missed it."""
 
 
@@ -171,13 +171,13 @@ class RolloutPool:
             await self.write_all()
 
     async def _sweep_for_ever(self) -> None:
-        next_prune = trio.current_time() + _PRUNE_SECONDS
+        next_prune = trio.current_time() + MINUTE_S
         while True:
             await trio.sleep(_SWEEP_SECONDS)
             self._buffer.expire(trio.current_time())
             await self._replace_what_left()
             if trio.current_time() >= next_prune:
-                next_prune = trio.current_time() + _PRUNE_SECONDS
+                next_prune = trio.current_time() + MINUTE_S
                 await self._prune()
 
     async def keep_all(self, batches: Sequence[SignedBatch]) -> None:

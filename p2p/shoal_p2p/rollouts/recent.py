@@ -9,11 +9,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shoal_base.bounded import REMEMBERED
 from shoal_p2p.events import Event, NewGroups
 from shoal_p2p.intake.weight import cut_short, weight_of
 from shoal_wire.types import GroupId, PeerId, PublishedGroup
 
-_MAX_RECENT = 512
 _MAX_WHOLE_BYTES = 32 * 1024
 """A group that weighs more is shown cut short, so that a few cannot push out all others."""
 _MAX_CHARS = _MAX_WHOLE_BYTES // 4
@@ -44,7 +44,7 @@ class RecentGroup:
 class RecentRollouts:
     """A ring of the latest groups."""
 
-    def __init__(self, capacity: int = _MAX_RECENT) -> None:
+    def __init__(self, capacity: int = REMEMBERED) -> None:
         self._groups: OrderedDict[GroupId, RecentGroup] = OrderedDict()
         self._capacity = capacity
         self._next = 1

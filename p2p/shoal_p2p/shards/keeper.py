@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.waits import LATELY_S
 from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.validation import Validator
 from shoal_p2p.net.host import DialError
@@ -77,10 +78,6 @@ class ShardSettings:
     """Above this many, those that serve no needed shard, and surplus ones, are closed."""
 
 
-_HEARD_S = 600.0
-"""A publisher counts for so long after its latest batch."""
-
-
 class ShardTraffic:
     """Groups of others that were valid, by shard."""
 
@@ -122,7 +119,7 @@ class ShardTraffic:
         while self._heard:
             oldest = next(iter(self._heard))
             at, smallest = self._heard[oldest]
-            if now - at <= _HEARD_S:
+            if now - at <= LATELY_S:
                 break
             del self._heard[oldest]
             self._publishers[leaf(smallest, depth)] -= 1

@@ -145,12 +145,16 @@ class ShardPlan:
     @property
     def load(self) -> float | None:
         """Groups heard a second in each shard listened to; None while that is not known."""
-        known = [
+        known = self._known()
+        return sum(known) / len(known) if known else None
+
+    def _known(self) -> list[float]:
+        """Return the groups a second of each shard that was measured for long enough."""
+        return [
             rate.per_s
             for shard, rate in self._rates.items()
             if shard in self._joined and rate.seconds >= self._limits.settle_s / 2
         ]
-        return sum(known) / len(known) if known else None
 
     def divide(self, levels: int, now: float) -> None:
         """Each shard has become 2^levels: listen to as many of these as the demand needs.
@@ -237,13 +241,7 @@ class ShardPlan:
 
     def _supply(self) -> float:
         """Return the groups a second of the shards joined; a new one counts as the mean one."""
-        known = [
-            rate.per_s
-            for shard, rate in self._rates.items()
-            if shard in self._joined and rate.seconds >= self._limits.settle_s / 2
-        ]
-        if not known:
-            known = [rate.per_s for rate in self._rates.values()] or [0.0]
+        known = self._known() or [rate.per_s for rate in self._rates.values()] or [0.0]
         return sum(known) * len(self._joined) / len(known)
 
     def _join_one(self, now: float) -> None:

@@ -21,6 +21,7 @@ from typing_extensions import TypedDict
 
 from shoal_base.bounded import MANY, REMEMBERED
 from shoal_base.rows import one_a_line
+from shoal_base.waits import HOUR_S
 from shoal_ipc.answers.peer import Score
 from shoal_p2p.standing.sampling import Record, SamplingStandings
 from shoal_p2p.standing.scoring import (
@@ -37,14 +38,14 @@ BAN_SECONDS = HALF_LIFE_SECONDS
 twice as long."""
 MAX_LISTED = REMEMBERED
 """Most peers blocked, protected, or banned at one time."""
-_BAN_MEMORY_SECONDS = 86_400.0
+_BAN_MEMORY_SECONDS = 24 * HOUR_S
 """Time after a ban in which another one lasts twice as long."""
 MAX_BAN_SECONDS = _BAN_MEMORY_SECONDS / 4
 """The longest ban. A guess: a peer that was mended is back within the day."""
 _MAX_AGE_SECONDS = 30 * _BAN_MEMORY_SECONDS
 """Most age that is believed of a saved file, also where it is the clock that jumped."""
 _VERSION = 1
-_SHOWN_POINTS = -0.005
+_SHOWN_POINTS = -FORGET_ABOVE / 2
 """Points above this are rounded away."""
 
 

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_base.waits import MINUTE_S
+from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.inbound_gate import ip_of
 from shoal_p2p.net.interface import Host
@@ -39,8 +41,6 @@ _NEEDED_ANSWERS = 2
 _KEPT_RANK = 1.0
 """Peers at or above this rank may be kept although others here have stayed less long. A guess:
 twenty seconds' first deliveries."""
-_GRACE_SECONDS = 60.0
-"""A connection younger than this, of rank 0, is a newcomer. A guess: it can bring a batch in it."""
 _FIRST_SECONDS = 2 * STAY_SECONDS
 """Time in which no newcomer is cut for a later one (a guess)."""
 _NEWCOMERS_SHARE = 0.25
@@ -69,7 +69,7 @@ def least_useful(
     """
 
     def is_idle_newcomer(c: ConnectionInfo) -> bool:
-        return c.opened_s < _GRACE_SECONDS and rank[c.peer_id] == 0
+        return c.opened_s < MINUTE_S and rank[c.peer_id] == 0
 
     newcomers = [c for c in connections if is_idle_newcomer(c)]
     others = [c for c in connections if not is_idle_newcomer(c)]
@@ -260,8 +260,8 @@ class PeerRoom:
 
 def _is_in(connection: ConnectionInfo, network: str) -> bool:
     """Return whether a connection came in from `network` by itself, through no relay."""
-    if connection.direction is not Direction.IN or "/p2p-circuit" in connection.address:
+    at = connection.address
+    if connection.direction is not Direction.IN or not at or is_circuit(at):
         return False
-    parts = connection.address.split("/")
-    address = ip_of(parts[2]) if len(parts) > 2 else None
+    address = ip_of(host_and_port(at)[0])
     return address is not None and address in ipaddress.ip_network(network)

@@ -106,17 +106,12 @@ def _create(connection: sqlite3.Connection, peer_id: PeerId, first_sequence: int
         ("peer_id", peer_id),
         ("next_sequence", first_sequence),
     ]
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
         for statement in _TABLES.split(";\n"):
             if statement.strip():
                 connection.execute(statement)
         connection.executemany("INSERT INTO meta VALUES (?, ?)", meta)
-        connection.execute("COMMIT")
-    except sqlite3.Error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _check_meta(connection: sqlite3.Connection, path: Path, peer_id: PeerId) -> None:

@@ -76,17 +76,13 @@ class StoreCore:
         if durable is not self._flushes:
             self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._flushes = durable
-        self._db.execute("BEGIN IMMEDIATE")
         try:
-            value = call(self)
-            self._db.execute("COMMIT")
+            with self._db:
+                self._db.execute("BEGIN IMMEDIATE")
+                return call(self)
         except BaseException:
             self._unsent_bytes = None
-            # SQLite may have rolled back by itself, e.g. when the disk is full.
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
             raise
-        return value
 
     # Own batches
 

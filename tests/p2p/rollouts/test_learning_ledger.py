@@ -21,12 +21,10 @@ from shoal_lab.simulation.parts import at_once
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.rollouts.learning_ledger import (
     FAMILY_GROUPS,
-    MAX_FAMILIES,
-    MAX_PUBLISHERS,
     LearningLedger,
 )
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger, left_in
-from shoal_p2p.rollouts.origins import WINDOW_MINUTES
+from shoal_p2p.rollouts.origins import MAX_TOLD_APART, WINDOW_MINUTES
 from shoal_wire.types import GroupId, PeerId
 
 ME, ANN, BEN = PeerId("me"), PeerId("ann"), PeerId("ben")
@@ -139,8 +137,8 @@ def test_whatever_a_trainer_tells_it_stays_within_its_bounds(seed: int) -> None:
         learnt.append(group(OWN, family=f"f{rng.randrange(500)}"))
         ledger.take(number, learnt, now_ms=now_ms)
     rows = ledger.publishers(now_ms)
-    assert len(rows) <= MAX_PUBLISHERS
-    assert len(ledger.families()) <= MAX_FAMILIES
+    assert len(rows) <= MAX_TOLD_APART
+    assert len(ledger.families()) <= MAX_TOLD_APART
     assert all(len(one.minutes) <= WINDOW_MINUTES for one in ledger._rows.values())
     json.dumps(to_json(ledger.view(now_ms)), allow_nan=False)
     assert len(ledger.to_json()) < 4 * 1024 * 1024
