@@ -14,7 +14,6 @@ import trio
 
 from shoal_base.extras import missing_for_tasks
 from shoal_p2p.intake.intake import Receivers
-from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.ipc.inspector import View
 from shoal_p2p.ipc.views import CoreViews
 from shoal_p2p.member import Member
@@ -31,7 +30,7 @@ class MeetingPoint:
         self.member = Member(
             peer,
             manifest,
-            Receivers(keep=self._forget, accuse=_keep_no_evidence),
+            Receivers(keep=self._forget),
             validates=missing_for_tasks() is None,
         )
         self.groups_relayed = 0
@@ -52,10 +51,6 @@ class MeetingPoint:
 
     async def _forget(self, batches: Sequence[SignedBatch]) -> None:
         self.groups_relayed += sum(len(signed.batch.groups) for signed in batches)
-
-
-async def _keep_no_evidence(_pair: Equivocation, _envelope: bytes) -> None:
-    """A relay keeps no evidence: those with a buffer do."""
 
 
 class BootstrapPeer(PeerLife[MeetingPoint]):

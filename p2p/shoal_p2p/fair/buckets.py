@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -61,6 +61,15 @@ class TokenBucket:
             return 0.0
         missing = min(amount, self._rate.burst) - self.available(now)
         return max(0.0, missing / self._rate.per_second)
+
+
+def take_of_all(buckets: Sequence[TokenBucket], now: float) -> float:
+    """Take 1 of each bucket and return 0, or take nothing and return the seconds to wait."""
+    wait_s = max((bucket.wait_s(1.0, now) for bucket in buckets), default=0.0)
+    if wait_s <= 0:
+        for bucket in buckets:
+            bucket.take(1.0, now)
+    return wait_s
 
 
 class KeyedBuckets(Generic[K]):

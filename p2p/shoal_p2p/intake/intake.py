@@ -110,13 +110,17 @@ class Announcements:
         return None
 
 
+async def _keep_nothing(*_what: object) -> None:
+    """Keep nothing, as a peer that has no use for groups."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receivers:
     """The receivers of the intake's results."""
 
-    keep: Callable[[Sequence[SignedBatch]], Awaitable[None]]
+    keep: Callable[[Sequence[SignedBatch]], Awaitable[None]] = _keep_nothing
     """Takes valid batches, in their order."""
-    accuse: Callable[[Equivocation, bytes], Awaitable[None]]
+    accuse: Callable[[Equivocation, bytes], Awaitable[None]] = _keep_nothing
     """Takes proof that a publisher signed two batches under one number."""
     announcements: Announcements = field(default_factory=Announcements)
     observers: Sequence[Observer] = ()

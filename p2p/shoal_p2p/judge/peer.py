@@ -5,14 +5,13 @@ member (host, discovery, manifest) ─▶ records ─▶ task worker ─▶ `/sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import trio
 
 from shoal_p2p.intake.intake import Receivers
-from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.ipc.inspector import View
 from shoal_p2p.ipc.views import CoreViews
 from shoal_p2p.judge.desk import DeskLimits
@@ -24,7 +23,6 @@ from shoal_p2p.peer_life import PeerLife
 from shoal_settings.schema import Settings
 from shoal_wire.judge import JUDGE_PROTOCOL, MAX_JUDGE_REQUEST_BYTES
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import SignedBatch
 
 
 class SittingJudge:
@@ -34,11 +32,8 @@ class SittingJudge:
         self, peer: ListeningPeer, manifest: Manifest, *, limits: DeskLimits | None = None
     ) -> None:
         """Raises JudgeStoreError: the records cannot be opened."""
-        self.member = Member(
-            peer,
-            manifest,
-            Receivers(keep=_keep_nothing, accuse=_keep_no_evidence),
-        )
+        # It subscribes to nothing, so no batch comes.
+        self.member = Member(peer, manifest, Receivers())
         self._store = JudgeStore(peer.data_dir / JUDGE_FILE, judge=peer.peer_id)
         self.judge = Judge(
             identity=peer.host.identity,
@@ -75,14 +70,6 @@ class SittingJudge:
             "open_challenges": self.judge.desk.num_open,
             "refused": dict(self.judge.refused),
         }
-
-
-async def _keep_nothing(_batches: Sequence[SignedBatch]) -> None:
-    """Keep nothing: it subscribes to nothing, so no batch comes."""
-
-
-async def _keep_no_evidence(_pair: Equivocation, _envelope: bytes) -> None:
-    """Likewise."""
 
 
 class JudgePeer(PeerLife[SittingJudge]):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import trio
 
 from shoal_base.bounded import MANY
-from shoal_p2p.fair.buckets import KeyedBuckets, Rate
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate, take_of_all
 from shoal_p2p.net.address import expand_unspecified, host_and_port, is_circuit
 from shoal_p2p.net.homes import LOOPBACK, NOWHERE, home_of
 from shoal_p2p.net.inbound_gate import prefix_of
@@ -98,12 +98,7 @@ class Hearsay:
             buckets.append(self._of_place.of(place, now))
             if network is not None:
                 buckets.append(self._of_network.of(network, now))
-        wait_s = max((bucket.wait_s(1.0, now) for bucket in buckets), default=0.0)
-        if wait_s > 0:
-            return wait_s
-        for bucket in buckets:
-            bucket.take(1.0, now)
-        return 0.0
+        return take_of_all(buckets, now)
 
 
 def own_homes() -> frozenset[str]:
