@@ -139,7 +139,7 @@ class LearningLedger:
         self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_TOLD_APART)
         self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_TOLD_APART)
         self._journal: deque[tuple[int, list[_Added]]] = deque(maxlen=REMEMBERED)
-        """What the latest rounds added; an older one cannot be taken back."""
+        """Additions of the latest rounds; an older one cannot be taken back."""
         self._began_ms = 0
         """Time when the first round was noted; 0 where an earlier version noted none."""
 
