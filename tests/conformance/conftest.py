@@ -6,18 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.conformance.worlds import (
-    RealWorld,
-    SimulatedWorld,
-    World,
-    in_real_time,
-    in_virtual_time,
-    open_world,
-)
+from tests.conformance.worlds import RealWorld, SimulatedWorld, World, open_world
 
 BOTH = [
-    pytest.param(RealWorld, id="real", marks=pytest.mark.trio(run=in_real_time)),
-    pytest.param(SimulatedWorld, id="simulated", marks=pytest.mark.trio(run=in_virtual_time)),
+    pytest.param(RealWorld, id="real"),
+    pytest.param(SimulatedWorld, id="simulated", marks=pytest.mark.virtual_time),
 ]
 
 

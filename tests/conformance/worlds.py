@@ -13,13 +13,12 @@ from __future__ import annotations
 import itertools
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
-import trio.testing
 from libp2p.pubsub.pb import rpc_pb2
 
 from shoal_lab.simulation.gossip import SimulatedGossip
@@ -35,16 +34,9 @@ from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.interface import Host
 from shoal_wire.types import PeerId
 from tests.conformance.talkers import Talker, connect
-from tests.support.network import HostilePeer, Relay, at_port, open_relay, signed_by
+from tests.support.network import HostilePeer, at_port, open_relay, signed_by
 from tests.support.nodes import LOOPBACK, RecordingWatch, fresh_identity
 
-if TYPE_CHECKING:
-    from trio_typing import TaskStatus
-
-Main = Callable[[], Awaitable[Any]]
-
-_LIMIT_S = 60.0
-"""What hangs must not stop the other tests."""
 BEAT_S = 0.05
 QUICK = GossipSettings(mesh=MeshSettings(heartbeat_s=BEAT_S))
 """Offers are made twenty times a second, so that what is never said can be waited for."""
@@ -150,36 +142,31 @@ class RealWorld(World):
         settings = HostSettings(listen=(LOOPBACK if listen is None else listen,))
         return Libp2pHost(identity=identity or fresh_identity(), settings=settings)
 
-    def make_gossip(self, host: Host, watch: PeerJudge, settings: GossipSettings) -> Gossip:
+    def make_gossip(self, host: Any, watch: PeerJudge, settings: GossipSettings) -> Gossip:
         """Return gossipsub."""
-        return Libp2pGossip(host=_real(host), watch=watch, settings=settings)
+        return Libp2pGossip(host=host, watch=watch, settings=settings)
 
-    async def cable(self, host: Host) -> Cable:
+    async def cable(self, host: Any) -> Cable:
         """Lay a TCP relay in front of `host`, which can stop to forward."""
-        relay: Relay = await self._nursery.start(_serve_relay, _real(host))
-        return Cable(address=at_port(_real(host), relay.port), pull=relay.pull_cable)
+        relay = await self._nursery.start(_serve_relay, host)
+        return Cable(address=at_port(host, relay.port), pull=relay.pull_cable)
 
-    async def send(self, sender: Host, target: PeerId, saying: Saying) -> None:
+    async def send(self, sender: Any, target: PeerId, saying: Saying) -> None:
         """Write an RPC to a pubsub stream."""
         message = signed_by(saying.author, saying.topic, saying.data, saying.number)
         if saying.forged:
             message.signature = bytes(64)
-        await HostilePeer(_real(sender), target).send_rpc(rpc_pb2.RPC(publish=[message]))
+        await HostilePeer(sender, target).send_rpc(rpc_pb2.RPC(publish=[message]))
 
 
-async def _serve_relay(host: Libp2pHost, *, task_status: TaskStatus[Relay]) -> None:
+async def _serve_relay(host: Libp2pHost, *, task_status: Any) -> None:
     async with open_relay(host) as relay:
         task_status.started(relay)
         await trio.sleep_forever()
 
 
-def _real(host: Host) -> Libp2pHost:
-    assert isinstance(host, Libp2pHost)
-    return host
-
-
 class SimulatedWorld(World):
-    """Hosts in memory; to be run by `in_virtual_time`."""
+    """Hosts in memory, for tests marked `virtual_time`."""
 
     rest_s = 40 * BEAT_S
 
@@ -195,10 +182,10 @@ class SimulatedWorld(World):
             listen = f"/ip4/10.0.0.{next(self._numbers)}/tcp/4001"
         return SimulatedHost(self._network, identity or fresh_identity(), listen)
 
-    def make_gossip(self, host: Host, watch: PeerJudge, settings: GossipSettings) -> Gossip:
+    def make_gossip(self, host: Any, watch: PeerJudge, settings: GossipSettings) -> Gossip:
         """Return simulated gossip."""
         rng = random.Random(host.peer_id)
-        return SimulatedGossip(_simulated(host), rng, watch=watch, settings=settings)
+        return SimulatedGossip(host, rng, watch=watch, settings=settings)
 
     async def cable(self, host: Host) -> Cable:
         """Return the only way to `host`; pulled, it parts it from everybody."""
@@ -217,31 +204,9 @@ class SimulatedWorld(World):
         self._network.send(source, target, lambda host: host.gossip.take(rpc, source))
 
 
-def _simulated(host: Host) -> SimulatedHost:
-    assert isinstance(host, SimulatedHost)
-    return host
-
-
 @asynccontextmanager
 async def open_world(kind: type[World]) -> AsyncIterator[World]:
     """Make a world, and end all that it runs."""
     async with trio.open_nursery() as nursery:
-        world = kind(nursery)
-        yield world
+        yield kind(nursery)
         nursery.cancel_scope.cancel()
-
-
-def in_real_time(main: Main, *, clock: None, instruments: Any) -> Any:
-    """Run a test as `trio.run` does, for no longer than a minute."""
-    return trio.run(_limited, main, instruments=instruments)
-
-
-def in_virtual_time(main: Main, *, clock: None, instruments: Any) -> Any:
-    """Run a test in a time that passes when everybody waits."""
-    jumping = trio.testing.MockClock(autojump_threshold=0)
-    return trio.run(_limited, main, clock=jumping, instruments=instruments)
-
-
-async def _limited(main: Main) -> Any:
-    with trio.fail_after(_LIMIT_S):
-        return await main()
