@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -16,9 +16,7 @@ from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.peers import port_mapping, upnp
 from shoal_p2p.peers.port_mapping import MappingState, PortMapping
 from shoal_p2p.peers.upnp import Forwarded, RouterError
-from shoal_wire.reach import REACH_PROTOCOL, ReachReply, decode_reach_request, encode_reach_reply
-from shoal_wire.types import PeerId
-from tests.support.doubles.identities import fresh_identity
+from tests.p2p.peers.witnesses import Witness, at_home, outside, seen_by
 from tests.support.routed_host import RoutedHost
 from tests.support.running import running
 
@@ -49,31 +47,8 @@ class PaperRouter:
         self.num_forgotten += 1
 
 
-def laptop(
-    *open_ports: int,
-    observed: str = f"/ip4/{OUTSIDE}/tcp/50000",
-    peers: Sequence[PeerId] | None = None,
-    say: Mapping[PeerId, ReachReply] | None = None,
-    at_home: Sequence[PeerId] = (),
-    **more: Any,
-) -> RoutedHost:
-    """A host whose peers try the ports that they are told: `open_ports` are open.
-
-    Some of them `say` something else, and some are behind the same router.
-    """
-
-    async def answer(peer_id: PeerId, question: bytes) -> bytes:
-        await trio.lowlevel.checkpoint()
-        reached = [port for port in decode_reach_request(question) if port in open_ports]
-        said = say.get(peer_id) if say is not None else None
-        return encode_reach_reply(said or reply(*reached, observed=observed))
-
-    host = RoutedHost(**{"interfaces": LAPTOP, "answers": {REACH_PROTOCOL: answer}, **more})
-    peers = [fresh_identity().peer_id] if peers is None else peers
-    for network, peer in enumerate(peers):
-        at = f"192.168.1.{network + 3}" if peer in at_home else f"11.88.{network}.1"
-        host.connect(peer, address=f"/ip4/{at}/tcp/1")
-    return host
+def laptop(*witnesses: Witness, **more: Any) -> RoutedHost:
+    return seen_by(*witnesses, **{"interfaces": LAPTOP, **more})
 
 
 @asynccontextmanager
@@ -83,28 +58,19 @@ async def mapped(host: RoutedHost, router: PaperRouter, **more: Any) -> AsyncIte
         yield mapping
 
 
-def reply(*open_ports: int, observed: str = f"/ip4/{OUTSIDE}/tcp/50000") -> ReachReply:
-    return ReachReply(observed=observed, wall_ms=1, open_ports=open_ports, dialled=True)
-
-
 @pytest.mark.parametrize("num_liars", [1, 2])
 async def test_a_liar_has_no_port_announced_that_others_do_not_get_in_by(num_liars: int) -> None:
-    peers = tuple(fresh_identity().peer_id for _ in range(4))
-    host = laptop(peers=peers, say=dict.fromkeys(peers[:num_liars], reply(4002)))
+    liars = [outside(n, 4002) for n in range(num_liars)]
+    host = laptop(*liars, *(outside(n) for n in range(num_liars, 4)))
     async with mapped(host, PaperRouter()) as mapping:
         await trio.sleep(300)
         assert (mapping.state, host.announced.forwarded) == (MappingState.SHUT, ())
 
 
 async def test_nor_does_one_keep_it_from_being_announced_nor_a_fellow_of_the_same_home() -> None:
-    peers = tuple(fresh_identity().peer_id for _ in range(4))
-    inside = reply(observed="/ip4/192.168.1.2/tcp/4001")
-    say = {peers[0]: reply()}
-    hosts = [
-        laptop(4002, peers=peers, say=say),
-        laptop(4002, peers=peers, say=say | {peers[1]: inside}, at_home=peers[1:2]),
-    ]
-    for host in hosts:
+    honest = [outside(1, 4002), outside(2, 4002)]
+    for other in (outside(3, 4002), at_home(4)):
+        host = laptop(outside(0), other, *honest)
         async with mapped(host, PaperRouter()) as mapping:
             await trio.sleep(1)
             assert mapping.state is MappingState.REACHED
@@ -112,7 +78,7 @@ async def test_nor_does_one_keep_it_from_being_announced_nor_a_fellow_of_the_sam
 
 
 async def test_what_peers_get_in_by_is_told_renewed_and_taken_back() -> None:
-    host, router, reached = laptop(4002), PaperRouter(), []
+    host, router, reached = laptop(outside(0, 4002)), PaperRouter(), []
     async with mapped(host, router, on_reached=lambda: reached.append(1)) as mapping:
         await trio.sleep(1)
         assert host.announced.beside(LAPTOP)[-1] == f"/ip4/{OUTSIDE}/tcp/4002"
@@ -127,10 +93,10 @@ async def test_what_peers_get_in_by_is_told_renewed_and_taken_back() -> None:
 @pytest.mark.parametrize(
     ("host", "state"),
     [
-        (laptop(), MappingState.SHUT),
-        (laptop(4002, observed="/ip4/8.8.8.8/tcp/1"), MappingState.SHUT),
-        (laptop(4002, observed=""), MappingState.SHUT),
-        (laptop(peers=()), MappingState.UNTRIED),
+        (laptop(outside(0)), MappingState.SHUT),
+        (laptop(outside(0, 4002, observed="/ip4/8.8.8.8/tcp/1")), MappingState.SHUT),
+        (laptop(outside(0, 4002, observed="")), MappingState.SHUT),
+        (laptop(), MappingState.UNTRIED),
     ],
     ids=["shut", "another router above", "not seen", "nobody there"],
 )
@@ -146,11 +112,11 @@ async def test_what_nobody_gets_in_by_is_told_to_nobody(
 @pytest.mark.parametrize(
     ("host", "wanted"),
     [
-        (laptop(), False),
-        (laptop(interfaces=("/ip4/127.0.0.1/tcp/4001",)), True),
-        (laptop(interfaces=("/ip4/9.9.9.9/tcp/4001", *LAPTOP)), True),
-        (laptop(interfaces=("/ip6/fd00::1/tcp/4001",)), True),
-        (laptop(announced=AnnouncedAddresses(("/ip4/9.9.9.9/tcp/4001",))), True),
+        (laptop(outside(0)), False),
+        (laptop(outside(0), interfaces=("/ip4/127.0.0.1/tcp/4001",)), True),
+        (laptop(outside(0), interfaces=("/ip4/9.9.9.9/tcp/4001", *LAPTOP)), True),
+        (laptop(outside(0), interfaces=("/ip6/fd00::1/tcp/4001",)), True),
+        (laptop(outside(0), announced=AnnouncedAddresses(("/ip4/9.9.9.9/tcp/4001",))), True),
     ],
     ids=["off", "loopback", "public", "no IPv4", "announced by hand"],
 )
@@ -162,7 +128,7 @@ async def test_no_router_is_asked_where_that_is_of_no_use(host: RoutedHost, want
 
 
 async def test_a_router_that_refuses_is_asked_again_in_a_while() -> None:
-    host, router = laptop(), PaperRouter(error="no such action")
+    host, router = laptop(outside(0)), PaperRouter(error="no such action")
     async with mapped(host, router) as mapping:
         await trio.sleep(650)
         assert (mapping.state, len(router.asked), mapping.error) == (
@@ -174,7 +140,7 @@ async def test_a_router_that_refuses_is_asked_again_in_a_while() -> None:
 
 
 async def test_a_laptop_that_moves_behind_a_router_asks_it() -> None:
-    host, router = laptop(4002, interfaces=("/ip4/9.9.9.8/tcp/4001",)), PaperRouter()
+    host, router = laptop(outside(0, 4002), interfaces=("/ip4/9.9.9.8/tcp/4001",)), PaperRouter()
     async with mapped(host, router) as mapping:
         await trio.sleep(700)
         assert mapping.state is MappingState.NEEDLESS
@@ -184,7 +150,7 @@ async def test_a_laptop_that_moves_behind_a_router_asks_it() -> None:
 
 
 async def test_a_router_that_never_answers_holds_nothing_up() -> None:
-    async with mapped(laptop(), PaperRouter(takes_s=1e9)) as mapping:
+    async with mapped(laptop(outside(0)), PaperRouter(takes_s=1e9)) as mapping:
         await trio.sleep(30)
         assert (mapping.state, mapping.error) == (MappingState.NONE, "no answer in 20 s")
 
@@ -250,7 +216,7 @@ async def test_without_the_extra_no_router_is_asked_and_a_line_says_so(
 ) -> None:
     monkeypatch.setattr(port_mapping, "can_ask", lambda: False)
     router = PaperRouter()
-    async with mapped(laptop(), router) as mapping:
+    async with mapped(laptop(outside(0)), router) as mapping:
         await trio.sleep(2 * HOUR_S)
         assert (router.asked, mapping.error) == ([], "pip install 'shoal[reach]'")
     assert caplog.text.count("shoal[reach]") == 1
