@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -26,22 +28,30 @@ def now_ms() -> int:
 class Watched:
     """A host whose clock is off by `off_ms`."""
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
-        self.off_ms = 0
+    def __init__(self, world: World, host: Host, off_ms: int) -> None:
+        self.off_ms = off_ms
+        self._world, self._host = world, host
         self.watch = ClockWatch(host=host, rng=random.Random(0), wall_ms=self.wall_ms)
 
     def wall_ms(self) -> int:
         return now_ms() + self.off_ms
 
+    async def meet(self, off_ms: int) -> None:
+        """Connect a peer whose clock is off by so much."""
+        peer = await self._world.host()
+        ReachServer(host=peer, wall_ms=lambda: now_ms() + off_ms).serve()
+        await connect(self._host, peer)
 
-async def watched(world: World, *peers_off_ms: int) -> Watched:
-    one = Watched(await world.host())
-    for off_ms in peers_off_ms:
-        peer = await world.host()
-        ReachServer(host=peer, wall_ms=lambda off_ms=off_ms: now_ms() + off_ms).serve()
-        await connect(one.host, peer)
-    return one
+
+@asynccontextmanager
+async def watched(*peers_off_ms: int, off_ms: int = 0) -> AsyncIterator[Watched]:
+    async with open_world(SimulatedWorld) as world, trio.open_nursery() as nursery:
+        one = Watched(world, await world.host(), off_ms)
+        for each in peers_off_ms:
+            await one.meet(each)
+        nursery.start_soon(one.watch.run)
+        yield one
+        nursery.cancel_scope.cancel()
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -56,10 +66,7 @@ def heard(caplog: pytest.LogCaptureFixture) -> None:
 async def test_an_hour_behind_is_said_and_so_is_that_it_is_mended(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with open_world(SimulatedWorld) as world, trio.open_nursery() as nursery:
-        one = await watched(world, 0, 0, 0)
-        one.off_ms = -HOUR_MS
-        nursery.start_soon(one.watch.run)
+    async with watched(0, 0, 0, off_ms=-HOUR_MS) as one:
         await trio.sleep(60)
         (said,) = warnings_of(caplog)
         assert "3,600 s behind the median of 3 peers: set it (NTP)" in said
@@ -67,33 +74,23 @@ async def test_an_hour_behind_is_said_and_so_is_that_it_is_mended(
         await trio.sleep(1300)
         assert len(warnings_of(caplog)) == 2
         assert "agrees with 3 of its peers again" in warnings_of(caplog)[1]
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("peers", [(0, 0, 0), (10**12, 0, 0), (), (2_000,)])
 async def test_a_right_clock_one_liar_or_nobody_to_ask_is_not_worth_a_word(
     peers: tuple[int, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_world(SimulatedWorld) as world, trio.open_nursery() as nursery:
-        one = await watched(world, *peers)
-        nursery.start_soon(one.watch.run)
+    async with watched(*peers):
         await trio.sleep(4000)
         assert warnings_of(caplog) == []
-        nursery.cancel_scope.cancel()
 
 
 async def test_it_is_asked_again_soon_until_somebody_is_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with open_world(SimulatedWorld) as world, trio.open_nursery() as nursery:
-        one = await watched(world)
-        one.off_ms = HOUR_MS
-        nursery.start_soon(one.watch.run)
+    async with watched(off_ms=HOUR_MS) as one:
         await trio.sleep(30)
-        peer = await world.host()
-        ReachServer(host=peer, wall_ms=now_ms).serve()
-        await connect(one.host, peer)
+        await one.meet(0)
         await trio.sleep(100)
         (said,) = warnings_of(caplog)
         assert "3,600 s ahead of its one peer: one of them is wrong" in said
-        nursery.cancel_scope.cancel()

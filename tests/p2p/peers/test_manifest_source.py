@@ -249,13 +249,12 @@ async def test_what_an_earlier_run_kept_counts_only_if_it_is_the_swarm_wanted(
 
 
 async def test_a_swarm_that_is_wanted_and_that_nobody_can_tell_is_an_error(tmp_path: Path) -> None:
+    own = manifest_of_settings(Settings())
     async with open_test_host() as host:
-        own = manifest_of_settings(Settings())
-        for wanted in (THEIRS, own):
-            settings = Settings(swarm_id=wanted.digest.hex())
-            source = ManifestSource(host=host, data_dir=tmp_path, settings=settings)
-            if wanted is own:
-                assert (await source.find()).manifest == source.local() == own
-                continue
-            with pytest.raises(ManifestError, match="name a --bootstrap"):
-                source.local()
+        theirs, ours = (
+            ManifestSource(host=host, data_dir=tmp_path, settings=Settings(swarm_id=swarm_id))
+            for swarm_id in (THEIRS.digest.hex(), own.digest.hex())
+        )
+        assert (await ours.find()).manifest == ours.local() == own
+        with pytest.raises(ManifestError, match="name a --bootstrap"):
+            theirs.local()
