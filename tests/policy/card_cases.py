@@ -23,6 +23,7 @@ from shoal_policy.model.lora import add_adapter
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
+from tests.policy.update.bench import group_of
 from tests.support.pretended_device import Pretended
 
 PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 31, 32, 4], [1, 9, 9, 14, 4]]
@@ -33,10 +34,10 @@ LONG = [1, *(20 + n % 30 for n in range(60)), 4]
 def _groups(count: int) -> list[TrainGroup]:
     """So many groups of two answers, every other one of another node, on one long prompt."""
     return [
-        TrainGroup(
-            prompt_ids=LONG,
-            completions=[[30, 31 + number, 2], [33, 34, 35, 36, 2]],
-            advantages=[1.0, -1.0],
+        group_of(
+            LONG,
+            [[30, 31 + number, 2], [33, 34, 35, 36, 2]],
+            [1.0, -1.0],
             external=bool(number % 2),
         )
         for number in range(count)

@@ -28,13 +28,14 @@ from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy, compute_dtype
 from shoal_policy.model.reference import load_reference
 from shoal_policy.sharded import Leader, Part, follow
-from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
 from shoal_policy.update.rows import TrainingRow
 from shoal_policy.update.stats import Blame
 from shoal_wire.types import SamplingParams
 from tests.policy import resume_cases, tiny_models
 from tests.policy import training_cases as case
 from tests.policy.generation import following_cases
+from tests.policy.update.bench import group_of
 from tests.policy.vllm_server import VllmServer
 from tests.support.rooms import python_path
 
@@ -245,9 +246,7 @@ def led(rank: int, folder: Path, **changes: Any) -> tuple[Leader, Policy, Any, P
     return leader, policy, optimizer, fresh_policy(settings, seed=3)
 
 
-GROUP = TrainGroup(
-    prompt_ids=[1, 7, 4], completions=[[9, 2], [8, 2]], advantages=[1.0, -1.0], external=False
-)
+GROUP = group_of([1, 7, 4], [[9, 2], [8, 2]], [1.0, -1.0])
 PROMPTS = [[1, 7, 9, 4], [1, 8, 4]]
 
 
@@ -308,12 +307,7 @@ def lead_to_a_poisonous_group(rank: int, folder: Path, lora_rank: int) -> None:
     settings = case.settings(folder, "tiny", seed=3, kl_beta=0.1, lora_rank=lora_rank)
     reference = leader.reference(settings, policy, seed=3)
     assert reference is not None and (reference.model is policy.model) == bool(lora_rank)
-    poisonous = TrainGroup(
-        prompt_ids=[1, 8, 4],
-        completions=[[9, 2], [8, 2]],
-        advantages=[float("inf"), -1.0],
-        external=False,
-    )
+    poisonous = group_of([1, 8, 4], [[9, 2], [8, 2]], [float("inf"), -1.0])
     config = GrpoConfig(kl_beta=0.1)
     stats = leader.update(policy, optimizer, [GROUP, poisonous], config)
     assert [(one.blame, one.groups) for one in stats.nonfinite] == [(Blame.GROUPS, (1,))]

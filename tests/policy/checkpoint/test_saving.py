@@ -16,10 +16,11 @@ from shoal_policy.checkpoint.saved import CheckpointError, TrainerState, latest_
 from shoal_policy.checkpoint.saving import LoadedCheckpoint, load_checkpoint, save_checkpoint
 from shoal_policy.generation.local import generate
 from shoal_policy.model.loading import Policy
-from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
 from shoal_settings.schema import Settings
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
+from tests.policy.update.bench import group_of
 
 SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=8)
 LR = 3e-3
@@ -42,12 +43,7 @@ class Trainer:
             self.policy, prompts, num_completions=4, params=SAMPLING, generator=generator
         )
         groups = [
-            TrainGroup(
-                prompt_ids=prompt,
-                completions=[sample.ids for sample in samples],
-                advantages=[chance.gauss(0, 1) for _ in range(4)],
-                external=False,
-            )
+            group_of(prompt, [one.ids for one in samples], [chance.gauss(0, 1) for _ in samples])
             for prompt, samples in zip(prompts, drawn, strict=True)
         ]
         update(self.policy, self.optimizer, groups, GrpoConfig())

@@ -22,7 +22,7 @@ from shoal_policy.model.prefix_cache import held_for
 from shoal_policy.update.grpo import make_optimizer, update
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
-from tests.policy.update.test_grpo import config, make_groups
+from tests.policy.update.bench import config, make_groups
 
 NEW = 9
 

@@ -18,11 +18,10 @@ from shoal_policy.model import lora
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter, merged, rank_of
 from shoal_policy.trainer import Trainer
-from shoal_policy.update.grpo import update
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
-from tests.policy.update.test_grpo import config, make_groups
+from tests.policy.update.bench import recorded
 
 peft = pytest.importorskip("peft")
 
@@ -92,21 +91,6 @@ def test_merging_keeps_the_function(tmp_path: Path) -> None:
         assert not [name for name in loaded.state_dict() if "lora" in name]
 
 
-class Gradients:
-    """Stands in for an optimiser: keeps the adapters' gradients."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.weights = [w for w in policy.model.parameters() if w.requires_grad]
-        self.found: list[torch.Tensor] = []
-
-    def zero_grad(self, *, set_to_none: bool) -> None:
-        for weight in self.weights:
-            weight.grad = None
-
-    def step(self) -> None:
-        self.found = [w.grad.flatten().clone() for w in self.weights if w.grad is not None]
-
-
 @contextmanager
 def types_of_products(policy: Policy) -> Iterator[set[torch.dtype]]:
     """The types that adapters' matrices give meanwhile."""
@@ -131,14 +115,12 @@ def test_adapters_stay_float32_and_compute_in_the_models_type() -> None:
         policy.model.to(torch.bfloat16).to(dtype)
         policy = add_adapter(policy, 2, seed=1)
         stir(policy)
-        gradients = Gradients(policy)
-        # The first looks at the model once, in a way of its own.
-        update(policy, gradients, make_groups(), config())
+        recorded(policy)  # the first looks at the model once, in a way of its own
         with types_of_products(policy) as used:
-            update(policy, gradients, make_groups(), config())
+            _, (gradients,) = recorded(policy)
         assert used == {dtype}
-        assert {one.dtype for one in gradients.found} == {torch.float32}
-        found[dtype] = torch.cat(gradients.found)
+        assert {one.dtype for one in gradients.values()} == {torch.float32}
+        found[dtype] = torch.cat([one.flatten() for one in gradients.values()])
     assert torch.nn.functional.cosine_similarity(*found.values(), dim=0) > 0.99
 
 

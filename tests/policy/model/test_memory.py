@@ -18,7 +18,13 @@ from shoal_policy.update.grpo import update
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.rows import TrainingRow, batch_tokens, micro_batches, pack
 from tests.policy import tiny_models
-from tests.policy.update.test_grpo import Recorder, assert_same_gradients, config, make_groups
+from tests.policy.update.bench import (
+    Recorder,
+    assert_same_gradients,
+    config,
+    make_groups,
+    recorded,
+)
 
 
 def run_out_above(tokens: int, monkeypatch: pytest.MonkeyPatch, *, late: bool = False) -> list[int]:
@@ -44,19 +50,17 @@ def test_an_update_goes_on_with_smaller_micro_batches(
     late: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     policy = tiny_models.policy()
-    expected, found = Recorder(policy), Recorder(policy)
     groups = [
         replace(one, claimed_logprobs=[[-1.0] * len(ids) for ids in one.completions])
         for one in make_groups()
     ]
-    wanted = update(policy, expected, groups, config(token_budget=10_000))
+    wanted, (expected,) = recorded(policy, groups, token_budget=10_000)
     widths = run_out_above(60, monkeypatch, late=late)
     with caplog.at_level(logging.WARNING):
-        stats = update(policy, found, groups, config(token_budget=10_000))
+        stats, (found,) = recorded(policy, groups, token_budget=10_000)
     assert max(widths) > 60
     assert "out of memory" in caplog.text
-    assert len(found.steps) == 1
-    assert_same_gradients(found.steps[0], expected.steps[0], 1e-6)
+    assert_same_gradients(found, expected, 1e-6)
     assert stats.loss == pytest.approx(wanted.loss, abs=1e-6)
     assert stats.entropy == pytest.approx(wanted.entropy, abs=1e-5)
     assert stats.num_tokens == wanted.num_tokens
@@ -65,10 +69,9 @@ def test_an_update_goes_on_with_smaller_micro_batches(
 
 
 def test_memory_that_does_not_hold_one_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = tiny_models.policy()
     widths = run_out_above(1, monkeypatch)
     with pytest.raises(RuntimeError, match="memory"):
-        update(policy, Recorder(policy), make_groups(), config())
+        recorded(tiny_models.policy())
     assert len(widths) < 12
 
 
@@ -82,9 +85,8 @@ def test_another_error_is_not_taken_for_memory(
         raise RuntimeError("shapes cannot be multiplied")
 
     monkeypatch.setattr(grpo, "completion_logprobs", broken)
-    policy = tiny_models.policy()
     with pytest.raises(RuntimeError, match="shapes"):
-        update(policy, Recorder(policy), make_groups(), config())
+        recorded(tiny_models.policy())
     assert len(calls) == 1 and "memory" not in caplog.text
 
 
@@ -152,16 +154,15 @@ def test_checkpointing_is_refused_where_layers_do_not_support_it() -> None:
     policy = tiny_models.policy()
     policy.model.supports_gradient_checkpointing = False
     with pytest.raises(ValueError, match="gradient_checkpointing"):
-        update(policy, Recorder(policy), make_groups(), config(gradient_checkpointing=True))
+        recorded(policy, gradient_checkpointing=True)
 
 
 def test_the_budget_that_is_left_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_models.policy()
-    assert update(policy, Recorder(policy), make_groups(), config()).token_budget == 8192
+    assert recorded(policy)[0].token_budget == 8192
     widths = run_out_above(60, monkeypatch)
-    left = update(policy, Recorder(policy), make_groups(), config()).token_budget
+    left = recorded(policy)[0].token_budget
     assert 20 <= left <= 100
     widths.clear()
-    again = update(policy, Recorder(policy), make_groups(), config(token_budget=left))
-    assert again.token_budget == left
+    assert recorded(policy, token_budget=left)[0].token_budget == left
     assert max(widths) <= 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -24,17 +25,16 @@ from shoal_policy.model import packed
 from shoal_policy.model.loading import Policy, wrap_policy
 from shoal_policy.model.packed import can_pack, pack_rows, packed_tokens
 from shoal_policy.update import grpo, logprobs, rows
-from shoal_policy.update.grpo import TrainGroup, update
+from shoal_policy.update.grpo import TrainGroup
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.rows import make_rows, micro_batches, packing_pays
 from tests.policy import tiny_models
-from tests.policy.update.test_grpo import (
-    Recorder,
+from tests.policy.update.bench import (
+    assert_plain,
     assert_same_gradients,
     config,
-    gradients_of,
+    group_of,
     make_groups,
-    plain_loss,
 )
 
 SMALL = {
@@ -82,14 +82,15 @@ def test_shared_prompts_have_the_loss_and_gradients_of_rows_alone(
         return real(*args, **options)
 
     monkeypatch.setattr(grpo, "completion_logprobs", watched)
-    recorder = Recorder(policy)
     before = policy.model.config._attn_implementation
-    stats = update(policy, recorder, make_groups(), config(token_budget=120))
+    assert_plain(policy, token_budget=120)
     assert seen and all(seen)
     assert policy.model.config._attn_implementation == before
-    expected = plain_loss(policy.model, make_groups(), config())
-    assert stats.loss == pytest.approx(float(expected.detach()), abs=1e-5)
-    assert_same_gradients(recorder.steps[0], gradients_of(policy.model, expected))
+
+
+def rows_of(policy: Policy, groups: Sequence[TrainGroup], **changes: Any) -> list[rows.TrainingRow]:
+    """The rows of all groups that fit."""
+    return [row for part in make_rows(policy, groups, config(**changes))[0] for row in part]
 
 
 def num_trees(laid: packed.Packed) -> int:
@@ -100,14 +101,12 @@ def drawn_groups(seed: int) -> list[TrainGroup]:
     """Groups of every shape: prompts long and short, completions of one token and of many."""
     rng = random.Random(seed)
     return [
-        TrainGroup(
-            prompt_ids=[rng.randrange(5, 50) for _ in range(rng.choice([1, 3, 20, 60]))],
-            completions=[
+        group_of(
+            [rng.randrange(5, 50) for _ in range(rng.choice([1, 3, 20, 60]))],
+            [
                 [rng.randrange(5, 50) for _ in range(rng.choice([1, 2, 5, 20]))]
                 for _ in range(rng.randint(1, 6))
             ],
-            advantages=[1.0] * 6,
-            external=False,
         )
         for _ in range(rng.randint(1, 4))
     ]
@@ -126,11 +125,7 @@ def test_prompts_computed_first_give_the_numbers_of_rows_alone(
         monkeypatch.setattr(packed, "_REPEATED_ON", ())
     policy, num_first = tiny_models.policy(name), 0
     for seed in range(30):
-        groups = [
-            dataclasses.replace(group, advantages=group.advantages[: len(group.completions)])
-            for group in drawn_groups(seed)
-        ]
-        made = [row for part in make_rows(policy, groups, config())[0] for row in part]
+        made = rows_of(policy, drawn_groups(seed))
         laid = pack_rows(made, policy.device)
         num_first += sum(len(call.seen) > len(call.asking) for call in laid.calls)
         assert (num_trees(laid) == len(laid.calls) == 1) == at_once
@@ -151,10 +146,7 @@ def test_models_that_packing_would_get_wrong_are_padded(name: str) -> None:
     policy = policy_of(name)
     assert not can_pack(policy.model, policy.device, 30)
     assert can_pack(policy.model, policy.device, 6) == (name == "window")
-    recorder = Recorder(policy)
-    update(policy, recorder, make_groups(), config())
-    expected = gradients_of(policy.model, plain_loss(policy.model, make_groups(), config()))
-    assert_same_gradients(recorder.steps[0], expected)
+    assert_plain(policy)
 
 
 def test_attention_that_was_chosen_on_purpose_is_left_alone() -> None:
@@ -166,26 +158,20 @@ def test_attention_that_was_chosen_on_purpose_is_left_alone() -> None:
 def test_packing_is_used_where_it_saves_tokens_only() -> None:
     policy = tiny_models.policy()
 
-    def rows_of(prompt: int, completions: list[int]) -> list[rows.TrainingRow]:
-        group = TrainGroup(
-            prompt_ids=[5] * prompt,
-            completions=[[6] * size for size in completions],
-            advantages=[1.0] * len(completions),
-            external=False,
-        )
-        return make_rows(policy, [group], config())[0][0]
+    def pays(prompt: int, completions: list[int], policy: Policy = policy) -> bool:
+        group = group_of([5] * prompt, [[6] * size for size in completions])
+        return packing_pays(policy, rows_of(policy, [group]), 8192)
 
-    assert packing_pays(policy, rows_of(20, [10, 10, 10]), 8192)
-    assert packing_pays(policy, rows_of(1, [40, 3, 3, 3]), 8192)  # not shared, but not padded
-    assert not packing_pays(policy, rows_of(2, [20, 20, 20]), 8192)
-    assert not packing_pays(policy, rows_of(60, [4]), 8192)
-    other = dataclasses.replace(policy, logit_form=None)
-    assert not packing_pays(other, rows_of(20, [10, 10, 10]), 8192)
+    assert pays(20, [10, 10, 10])
+    assert pays(1, [40, 3, 3, 3])  # not shared, but not padded
+    assert not pays(2, [20, 20, 20])
+    assert not pays(60, [4])
+    assert not pays(20, [10, 10, 10], dataclasses.replace(policy, logit_form=None))
 
 
 def test_micro_batches_keep_the_rows_of_a_prompt_together() -> None:
     policy = tiny_models.policy()
-    made = [row for part in make_rows(policy, make_groups(), config())[0] for row in part]
+    made = rows_of(policy, make_groups())
     batches = micro_batches(made, 100, packed=True)
     assert sorted(map(id, made)) == sorted(id(row) for batch in batches for row in batch)
     assert len(batches) > 1
@@ -201,17 +187,8 @@ def test_micro_batches_keep_the_rows_of_a_prompt_together() -> None:
 
 def test_rows_of_a_prompt_that_fit_one_pass_are_never_parted() -> None:
     """Its prompt would be computed twice; two of these are too many for one pass."""
-    policy = tiny_models.policy()
-    groups = [
-        TrainGroup(
-            prompt_ids=[5 + number] * 20,
-            completions=[[6] * (10 - number)] * 4,
-            advantages=[1.0] * 4,
-            external=False,
-        )
-        for number in range(3)
-    ]
-    made = [row for part in make_rows(policy, groups, config())[0] for row in part]
+    groups = [group_of([5 + number] * 20, [[6] * (10 - number)] * 4) for number in range(3)]
+    made = rows_of(tiny_models.policy(), groups)
     size = rows.batch_tokens(made[:4], packed=True)
     batches = micro_batches(made, int(1.5 * size), packed=True)
     assert [[row.group for row in batch] for batch in batches] == [[0] * 4, [1] * 4, [2] * 4]
@@ -219,18 +196,8 @@ def test_rows_of_a_prompt_that_fit_one_pass_are_never_parted() -> None:
 
 def test_attention_has_widths_that_a_processor_s_vectors_fill() -> None:
     policy = tiny_models.policy(positions=512)
-    made = make_rows(
-        policy,
-        [
-            TrainGroup(
-                prompt_ids=[5] * 8,
-                completions=[[6] * size for size in (150, 147, 100, 30)],
-                advantages=[1.0] * 4,
-                external=False,
-            )
-        ],
-        config(max_completion_tokens=None),
-    )[0][0]
+    group = group_of([5] * 8, [[6] * size for size in (150, 147, 100, 30)])
+    made = rows_of(policy, [group], max_completion_tokens=None)
     calls = pack_rows(made, policy.device).calls
     assert len(calls) > 1 and all(call.mask is None for call in calls)
     assert all(len(call.asking) // call.num_rows % 16 == 0 for call in calls)
@@ -248,10 +215,10 @@ def families(seed: int) -> list[TrainGroup]:
     for _ in range(6):
         begun = rng.choice(beginnings)
         groups.append(
-            TrainGroup(
-                prompt_ids=[*begun, *ids(rng.randint(1, 8))],
-                completions=[ids(rng.randint(1, 12)) for _ in range(rng.randint(1, 4))],
-                advantages=[],
+            group_of(
+                [*begun, *ids(rng.randint(1, 8))],
+                [ids(rng.randint(1, 12)) for _ in range(rng.randint(1, 4))],
+                [],
                 external=bool(rng.getrandbits(1)),
                 num_shared=len(begun),
             )
@@ -279,12 +246,7 @@ def test_shared_beginnings_have_the_loss_and_gradients_of_rows_alone(
 
     monkeypatch.setattr(logprobs, "pack_rows", watched)
     for seed in range(4):
-        groups = families(seed)
-        recorder = Recorder(policy)
-        stats = update(policy, recorder, groups, config(token_budget=budget))
-        expected = plain_loss(policy.model, groups, config())
-        assert stats.loss == pytest.approx(float(expected.detach()), abs=1e-5)
-        assert_same_gradients(recorder.steps[0], gradients_of(policy.model, expected))
+        assert_plain(policy, families(seed), token_budget=budget)
     assert any(trees)
 
 
@@ -292,16 +254,9 @@ def test_a_shared_beginning_is_computed_once_where_its_rows_fit() -> None:
     policy = tiny_models.policy(positions=512)
     begun = random.Random(1).choices(range(5, 50), k=200)
     groups = [
-        TrainGroup(
-            prompt_ids=[*begun, number],
-            completions=[[7, 8], [9]],
-            advantages=[1.0, -1.0],
-            external=False,
-            num_shared=200,
-        )
-        for number in (5, 6)
+        group_of([*begun, number], [[7, 8], [9]], [1.0, -1.0], num_shared=200) for number in (5, 6)
     ]
-    made = [row for part in make_rows(policy, groups, config())[0] for row in part]
+    made = rows_of(policy, groups)
     assert packing_pays(policy, made, 8192)
     [batch] = micro_batches(made, 300, packed=True)
     laid = pack_rows(batch, policy.device)

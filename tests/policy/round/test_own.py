@@ -11,10 +11,15 @@ from shoal_policy.choice.scored import ScoredGroup
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, Origin, OwnGroup, Question
 from shoal_policy.round.own import own_scored
-from shoal_policy.update.grpo import TrainGroup, update
+from shoal_policy.update.grpo import TrainGroup
 from shoal_wire.types import FinishReason, SamplingParams
 from tests.policy import tiny_models
-from tests.policy.update.test_grpo import Recorder, assert_same_gradients, config
+from tests.policy.update.bench import (
+    assert_same_gradients,
+    group_of,
+    own_logprobs,
+    recorded,
+)
 from tests.support import factories as make
 
 SAMPLING = SamplingParams(temperature=0.8, top_p=1.0, top_k=0, max_new_tokens=4)
@@ -58,55 +63,26 @@ def test_what_was_drawn_otherwise_is_not_taken_for_the_start() -> None:
     assert absurd.claimed == (None, None, None)
 
 
-def train_groups(**changes: object) -> list[TrainGroup]:
-    return [
-        TrainGroup(
-            prompt_ids=[1, 5 + number, 4],
-            completions=IDS,
-            advantages=(1.0, -0.5, -0.5),
-            external=False,
-            **changes,  # type: ignore[arg-type]
-        )
-        for number in range(3)
-    ]
+def train_groups() -> list[TrainGroup]:
+    return [group_of([1, 5 + number, 4], IDS, (1.0, -0.5, -0.5)) for number in range(3)]
 
 
-def own_logprobs(policy: Policy, prompt: list[int], ids: tuple[int, ...]) -> tuple[float, ...]:
-    with torch.inference_mode():
-        logits = policy.model(input_ids=torch.tensor([[*prompt, *ids]])).logits[0]
-    part = logits.log_softmax(-1)[len(prompt) - 1 : -1]
-    return tuple(part.gather(-1, torch.tensor(ids)[:, None])[:, 0].tolist())
-
-
-def test_known_start_log_probabilities_are_not_computed_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_known_start_log_probabilities_are_not_computed_again() -> None:
     policy = tiny_models.policy()
     plain = train_groups()
     known = [
-        dataclasses.replace(
-            group, start_logprobs=[own_logprobs(policy, list(group.prompt_ids), ids) for ids in IDS]
-        )
+        dataclasses.replace(group, start_logprobs=own_logprobs(policy.model, group))
         for group in plain
     ]
     found = []
     for groups in (plain, known):
-        one = tiny_models.policy()
-        recorder = Recorder(one)
-        forwards = count_forwards(one, monkeypatch)
-        update(one, recorder, groups, config(minibatches=3))
-        found.append((recorder.steps, len(forwards)))
+        one, forwards = tiny_models.policy(), list[int]()
+        one.model.base_model.register_forward_hook(lambda *_, seen=forwards: seen.append(1))
+        found.append((recorded(one, groups, minibatches=3)[1], len(forwards)))
     (steps, all_forwards), (known_steps, fewer) = found
     assert fewer < all_forwards
     for step, other in zip(steps, known_steps, strict=True):
         assert_same_gradients(step, other)
-
-
-def count_forwards(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    seen: list[int] = []
-    body = policy.model.base_model
-    body.register_forward_hook(lambda *_: seen.append(1))
-    return seen
 
 
 @pytest.mark.parametrize("minibatches", [1, 3])
@@ -118,15 +94,13 @@ def test_a_followers_text_is_weighed_by_what_it_says(minibatches: int, shift: fl
         dataclasses.replace(
             group,
             claimed_logprobs=[
-                tuple(value + shift for value in own_logprobs(policy, list(group.prompt_ids), ids))
-                for ids in IDS
+                [value + shift for value in row] for row in own_logprobs(policy.model, group)
             ],
         )
         for group in train_groups()
     ]
-    plain, weighed = Recorder(policy), Recorder(policy)
-    update(policy, plain, train_groups(), config(minibatches=minibatches, max_grad_norm=0))
-    update(policy, weighed, groups, config(minibatches=minibatches, max_grad_norm=0))
+    _, plain = recorded(policy, train_groups(), minibatches=minibatches)
+    _, weighed = recorded(policy, groups, minibatches=minibatches)
     factor = min(2.0, torch.tensor(-shift).exp().item())
-    for step, other in zip(plain.steps, weighed.steps, strict=True):
+    for step, other in zip(plain, weighed, strict=True):
         assert_same_gradients({name: factor * value for name, value in step.items()}, other)

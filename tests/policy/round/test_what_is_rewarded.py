@@ -28,7 +28,7 @@ from shoal_policy.round.config import RoundConfig, round_config
 from shoal_policy.round.external import ExternalSampling
 from shoal_policy.tasks import TaskSource
 from shoal_policy.update.losses import LOSSES
-from shoal_policy.update.rows import TrainGroup, TrainingRow, make_rows, weighted
+from shoal_policy.update.rows import TrainingRow, make_rows, weighted
 from shoal_policy.update.training_set import train_group
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
@@ -38,6 +38,7 @@ from shoal_wire.digests import group_id
 from shoal_wire.types import Completion, FinishReason, PeerId, PublishedGroup, RolloutGroup
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
+from tests.policy.update.bench import group_of
 from tests.support import factories as make
 
 SPECS = tuple({spec.name: spec for preset in PRESETS.values() for spec in preset}.values())
@@ -209,19 +210,18 @@ def test_no_group_of_others_weighs_more_than_an_own_one_can(
     """A hundred groups: the sum over tokens of |advantage| × weight, beside the largest own."""
     chosen = parse_strategy(strategy)
     advantages = group_advantages(theirs, scale)  # type: ignore[arg-type]
-    others = TrainGroup(
-        prompt_ids=[5],
-        completions=[[7] * lengths.randint(1, LONGEST) for _ in chosen.trained_on(advantages)],
-        advantages=[advantages[index] for index in chosen.trained_on(advantages)],
+    others = group_of(
+        [5],
+        [[7] * lengths.randint(1, LONGEST) for _ in chosen.trained_on(advantages)],
+        [advantages[index] for index in chosen.trained_on(advantages)],
         external=True,
         share=completion_share(len(theirs), own),
     )
     half = [float(index < own // 2) for index in range(own)]
-    mine = TrainGroup(
-        prompt_ids=[5],
-        completions=[[7] * LONGEST] * own,
-        advantages=group_advantages(half, scale),  # type: ignore[arg-type]
-        external=False,
+    mine = group_of(
+        [5],
+        [[7] * LONGEST] * own,
+        group_advantages(half, scale),  # type: ignore[arg-type]
     )
     config = dataclasses.replace(config_of(strategy, loss).grpo, max_completion_tokens=LONGEST)
     (their_rows, own_rows), _ = make_rows(policies()[1], [others, mine], config)

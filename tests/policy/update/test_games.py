@@ -16,7 +16,7 @@ import torch
 from shoal_policy.model.loading import Policy
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
-from tests.policy.update.test_grpo import Recorder
+from tests.policy.update.bench import Recorder, group_of, own_logprobs, recorded
 
 POLICY = tiny_models.policy()
 
@@ -34,29 +34,14 @@ def completion(game: list[Turn]) -> tuple[list[int], tuple[int, ...]]:
     return ids, tuple(said)
 
 
-def logprobs(model: Any, group: TrainGroup, index: int) -> torch.Tensor:
-    """Log-probabilities of what the policy said in one row, by the whole row's logits."""
-    ids = [*group.prompt_ids, *group.completions[index]]
-    table = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
-    said = group.said[index] if group.said else None
-    places = range(len(group.completions[index])) if said is None else said
-    first = len(group.prompt_ids)
-    return torch.stack([table[first + place - 1, ids[first + place]] for place in places])
-
-
 def game(seed: int = 0, **changes: Any) -> TrainGroup:
     rng = random.Random(seed)
     rows = [
         completion([(tokens(rng, 3), tokens(rng, 4)), (tokens(rng, 2), tokens(rng, 1))])
         for _ in range(4)
     ]
-    made = TrainGroup(
-        prompt_ids=[1, 7, 8, 4],
-        completions=[ids for ids, _ in rows],
-        advantages=[1.0, -1.0, 0.5, -0.5],
-        external=False,
-        said=[said for _, said in rows],
-    )
+    ids, said = zip(*rows, strict=True)
+    made = group_of([1, 7, 8, 4], ids, [1.0, -1.0, 0.5, -0.5], said=said)
     return replace(made, **changes)
 
 
@@ -64,17 +49,12 @@ def tokens(rng: random.Random, count: int) -> list[int]:
     return [rng.randrange(5, 50) for _ in range(count)]
 
 
-def own_logprobs(policy: Policy, group: TrainGroup) -> Any:
-    with torch.no_grad():
-        return [logprobs(policy.model, group, i).tolist() for i in range(len(group.completions))]
-
-
 @pytest.mark.parametrize(
     "policy", [POLICY, replace(POLICY, logit_form=None)], ids=["packed", "padded"]
 )
 def test_only_what_the_policy_said_is_counted(policy: Policy) -> None:
     group = game()
-    stats = update(policy, Recorder(policy), [group], GrpoConfig(max_completion_tokens=60))
+    stats, _ = recorded(policy, [group], max_completion_tokens=60)
     assert stats.num_tokens == sum(len(said or ()) for said in group.said or ()) == 20
 
 
@@ -87,7 +67,7 @@ def test_log_probabilities_are_of_what_the_policy_said(name: str) -> None:
         config = GrpoConfig(max_completion_tokens=60, epochs=2, minibatches=2)
         made = [game(seed) for seed in range(2)]
         if given_too:
-            made = [replace(one, **{name: own_logprobs(policy, one)}) for one in made]
+            made = [replace(one, **{name: own_logprobs(policy.model, one)}) for one in made]
         update(policy, make_optimizer(policy, lr=1e-2), made, config)
         return policy.model.state_dict()
 
@@ -103,8 +83,7 @@ def test_the_limit_of_an_answer_is_not_that_of_a_game() -> None:
     """A message has that many tokens at most; a game is bounded by the model's positions."""
 
     def left_out(group: TrainGroup, limit: int) -> int:
-        config = GrpoConfig(max_completion_tokens=limit)
-        return update(POLICY, Recorder(POLICY), [group], config).skipped_too_long
+        return recorded(POLICY, [group], max_completion_tokens=limit)[0].skipped_too_long
 
     assert left_out(game(said=None), 3) == 4
     assert left_out(game(), 3) == 0
@@ -116,11 +95,6 @@ def test_planted_text_is_masked_among_what_was_said() -> None:
     """The verifier's mask is one a token that the policy said, too."""
     group = game(external=True)
     unread = [tuple(place == 0 for place in range(len(said or ()))) for said in group.said or ()]
-    recorder = Recorder(POLICY)
-    stats = update(POLICY, recorder, [replace(group, unread=unread)], GrpoConfig())
-    assert stats.num_steps == 1
-    plain = Recorder(POLICY)
-    update(POLICY, plain, [group], GrpoConfig())
-    assert any(
-        not torch.equal(plain.steps[0][name], grad) for name, grad in recorder.steps[0].items()
-    )
+    _, (masked,) = recorded(POLICY, [replace(group, unread=unread)])
+    _, (plain,) = recorded(POLICY, [group])
+    assert any(not torch.equal(plain[name], grad) for name, grad in masked.items())

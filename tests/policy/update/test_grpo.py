@@ -1,11 +1,9 @@
-"""The update against a plain implementation that keeps all logits and knows of no packing."""
+"""The update: steps, clipping, what is left out; every architecture is in `test_packed.py`."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import random
-from collections.abc import Sequence
 from itertools import chain
 
 import pytest
@@ -15,116 +13,30 @@ from hypothesis import strategies as st
 
 from shoal_policy.model.loading import Policy, wrap_policy
 from shoal_policy.update import head
-from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, pack, update
+from shoal_policy.update.grpo import GrpoConfig, make_optimizer, pack, update
 from tests.policy import tiny_models
-
-EOS = 2
-LIMIT = 24
-
-
-def make_groups(seed: int = 0) -> list[TrainGroup]:
-    """Mixed prompt and completion lengths, mixed L; some completions cut, one group silent."""
-    rng = random.Random(seed)
-    groups = []
-    for number, size in enumerate((4, 2, 7, 3)):
-        ends = [[EOS] if rng.random() < 0.6 else [] for _ in range(size)]
-        completions = [[rng.randrange(5, 50) for _ in range(rng.randint(1, 20))] for _ in ends]
-        silent = number == 3
-        groups.append(
-            TrainGroup(
-                prompt_ids=[1, *(rng.randrange(5, 50) for _ in range(rng.randint(1, 15))), 4],
-                completions=[ids + end for ids, end in zip(completions, ends, strict=True)],
-                advantages=[0.0 if silent else rng.uniform(-2, 2) for _ in range(size)],
-                external=bool(number % 2),
-            )
-        )
-    groups[0] = dataclasses.replace(groups[0], advantages=[1.5, 0.0, -0.5, -1.0])
-    return groups
-
-
-def plain_logprobs(model, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0):
-    """One row, no padding, no trick."""
-    logits = model(input_ids=torch.tensor([[*prompt, *ids]])).logits[0] / temperature
-    places = torch.arange(len(prompt) - 1, len(prompt) + len(ids) - 1)
-    return torch.log_softmax(logits, -1)[places, torch.tensor(ids)]
-
-
-def plain_loss(model, groups: list[TrainGroup], config: GrpoConfig) -> torch.Tensor:
-    """GRPO's loss as the papers write it, before the first step."""
-    sums, lengths = [], []
-    for group in groups:
-        for ids, advantage in zip(group.completions, group.advantages, strict=True):
-            now = plain_logprobs(model, group.prompt_ids, ids, config.temperature)
-            tokens = []
-            for ratio in torch.exp(now - now.detach()):
-                unclipped = ratio * advantage
-                held = torch.clip(ratio, 1 - config.epsilon_low, 1 + config.epsilon_high)
-                tokens.append(-torch.min(unclipped, held * advantage))
-            sums.append(torch.stack(tokens).sum())
-            lengths.append(len(ids))
-    return sum(s / n for s, n in zip(sums, lengths, strict=True)) / len(sums)
-
-
-class Recorder:
-    """Stands in for an optimiser: keeps the gradients of each step instead of stepping."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.model = policy.model
-        self.steps: list[dict[str, torch.Tensor]] = []
-
-    def zero_grad(self, *, set_to_none: bool) -> None:
-        self.model.zero_grad(set_to_none=set_to_none)
-
-    def step(self) -> None:
-        self.steps.append(
-            {name: weight.grad.clone() for name, weight in self.model.named_parameters()}
-        )
-
-
-def config(**changes) -> GrpoConfig:
-    return GrpoConfig(**{"max_grad_norm": 0.0, "max_completion_tokens": LIMIT, **changes})
-
-
-def assert_same_gradients(
-    got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], tolerance: float = 1e-5
-) -> None:
-    assert got.keys() == expected.keys()
-    for name, grad in got.items():
-        assert torch.allclose(grad, expected[name], rtol=1e-4, atol=tolerance), name
-
-
-def gradients_of(model, loss: torch.Tensor) -> dict[str, torch.Tensor]:
-    model.zero_grad(set_to_none=True)
-    loss.backward()
-    return {name: weight.grad.clone() for name, weight in model.named_parameters()}
-
-
-@pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
-def test_loss_and_gradients_agree_with_the_plain_implementation(architecture: str) -> None:
-    """Of every architecture; the losses themselves are held against TRL's."""
-    policy = tiny_models.policy(architecture)
-    groups, settings = make_groups(), config(token_budget=80)
-    recorder = Recorder(policy)
-    stats = update(policy, recorder, groups, settings)
-    expected = plain_loss(policy.model, groups, settings)
-    assert stats.loss == pytest.approx(float(expected.detach()), abs=1e-5)
-    gradients = gradients_of(policy.model, expected)
-    assert_same_gradients(recorder.steps[0], gradients)
-    norm = math.sqrt(sum(float((grad**2).sum()) for grad in gradients.values()))
-    assert norm > 0.01
-    assert stats.grad_norm == pytest.approx(norm, rel=1e-4)
+from tests.policy.update.bench import (
+    EOS,
+    Recorder,
+    assert_plain,
+    assert_same_gradients,
+    config,
+    group_of,
+    make_groups,
+    plain_logprobs,
+    recorded,
+)
 
 
 @pytest.mark.parametrize("token_budget", [1, 30, 64, 200, 10_000])
 def test_packing_does_not_change_loss_or_gradients(token_budget: int) -> None:
     policy = tiny_models.policy()
-    whole, packed = Recorder(policy), Recorder(policy)
-    reference = update(policy, whole, make_groups(), config(token_budget=10_000))
-    stats = update(policy, packed, make_groups(), config(token_budget=token_budget))
+    reference, (whole,) = recorded(policy, token_budget=10_000)
+    stats, (packed,) = recorded(policy, token_budget=token_budget)
     assert stats.loss == pytest.approx(reference.loss, abs=1e-6)
     assert stats.entropy == pytest.approx(reference.entropy, abs=1e-5)
     assert stats.num_tokens == reference.num_tokens
-    assert_same_gradients(packed.steps[0], whole.steps[0], 1e-6)
+    assert_same_gradients(packed, whole, 1e-6)
 
 
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 200))
@@ -193,21 +105,15 @@ def test_a_head_with_a_bias() -> None:
     model.lm_head = torch.nn.Linear(32, tiny_models.VOCAB, bias=True)
     policy = wrap_policy(model, tiny_models.tokenizer(), name="biased")
     assert policy.linear_head
-    recorder = Recorder(policy)
-    update(policy, recorder, make_groups(), config())
-    expected = gradients_of(model, plain_loss(model, make_groups(), config()))
-    assert float(expected["lm_head.bias"].abs().max()) > 1e-3
-    assert_same_gradients(recorder.steps[0], expected)
+    assert_plain(policy)
+    assert float(model.lm_head.bias.grad.abs().max()) > 1e-3
 
 
 @pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
 def test_a_head_with_more_than_a_matrix_falls_back_to_full_logits(architecture: str) -> None:
     plain = tiny_models.policy(architecture)
     policy = dataclasses.replace(plain, logit_form=None)
-    recorder = Recorder(policy)
-    stats = update(policy, recorder, make_groups(), config())
-    expected = plain_loss(policy.model, make_groups(), config())
-    assert_same_gradients(recorder.steps[0], gradients_of(policy.model, expected))
+    stats = assert_plain(policy)
     assert stats.entropy == pytest.approx(plain_entropy(policy, 1.0), abs=1e-4)
 
 
@@ -255,17 +161,11 @@ def test_minibatches_take_their_ratio_against_the_policy_before_the_first_step()
 
 def test_minibatches_without_steps_between_sum_to_the_whole() -> None:
     policy = tiny_models.policy()
-    settings = config(minibatches=2, loss_type="dr_grpo")
-    parts, whole = Recorder(policy), Recorder(policy)
-    groups = make_groups()
-    update(policy, parts, groups, settings)
-    update(policy, whole, groups, dataclasses.replace(settings, minibatches=1))
+    _, (first, second) = recorded(policy, minibatches=2, loss_type="dr_grpo")
+    _, (whole,) = recorded(policy, loss_type="dr_grpo")
     rows = [4 + 7, 2 + 3]  # groups 0 and 2, then 1 and 3
-    total = {
-        name: (parts.steps[0][name] * rows[0] + parts.steps[1][name] * rows[1]) / sum(rows)
-        for name in whole.steps[0]
-    }
-    assert_same_gradients(total, whole.steps[0], 1e-6)
+    total = {name: (first[name] * rows[0] + second[name] * rows[1]) / sum(rows) for name in whole}
+    assert_same_gradients(total, whole, 1e-6)
 
 
 def test_no_signal_takes_no_step_and_is_counted() -> None:
@@ -301,32 +201,23 @@ def test_numbers_that_are_not_finite_skip_the_step(poison: str) -> None:
 
 def test_absurd_claims_of_old_logprobs_do_no_harm() -> None:
     policy = tiny_models.policy()
-    group = TrainGroup(
-        prompt_ids=[1, 4],
-        completions=[[7, 8], [9, 2]],
-        advantages=[1.0, -1.0],
-        external=True,
-        old_logprobs=[[-1e30, 0.0], [-300.0, -1.0]],
-    )
+    old = [[-1e30, 0.0], [-300.0, -1.0]]
+    group = group_of([1, 4], [[7, 8], [9, 2]], [1.0, -1.0], old_logprobs=old)
     stats = update(policy, make_optimizer(policy, lr=1e-3), [group], config())
     assert (stats.num_steps, stats.skipped_nonfinite) == (1, 0)
     assert all(bool(weight.isfinite().all()) for weight in policy.model.parameters())
 
 
 def test_gradients_are_clipped_to_the_norm() -> None:
-    policy = tiny_models.policy()
-    recorder = Recorder(policy)
-    stats = update(policy, recorder, make_groups(), config(max_grad_norm=0.25))
+    stats, (step,) = recorded(tiny_models.policy(), max_grad_norm=0.25)
     assert stats.grad_norm > 0.5
-    norm = math.sqrt(sum(float((grad**2).sum()) for grad in recorder.steps[0].values()))
+    norm = math.sqrt(sum(float((grad**2).sum()) for grad in step.values()))
     assert norm == pytest.approx(0.25, rel=1e-3)
 
 
 def test_completions_longer_than_allowed_are_left_out_whole() -> None:
     policy = tiny_models.policy("gpt2", positions=16)
-    long = TrainGroup(
-        prompt_ids=[1] * 10, completions=[[7] * 50, [8, EOS]], advantages=[1.0, -1.0], external=True
-    )
+    long = group_of([1] * 10, [[7] * 50, [8, EOS]], [1.0, -1.0], external=True)
     full = dataclasses.replace(long, prompt_ids=[1] * 16)
     optimizer = make_optimizer(policy, lr=1e-4)
     stats = update(policy, optimizer, [long, full], config())
@@ -335,11 +226,8 @@ def test_completions_longer_than_allowed_are_left_out_whole() -> None:
 
 
 def test_empty_completions_count_as_rows_and_train_nothing() -> None:
-    policy = tiny_models.policy()
-    group = TrainGroup(
-        prompt_ids=[1, 4], completions=[[], [7, EOS]], advantages=[-1.0, 1.0], external=True
-    )
-    stats = update(policy, Recorder(policy), [group], config())
+    group = group_of([1, 4], [[], [7, EOS]], [-1.0, 1.0])
+    stats, _ = recorded(tiny_models.policy(), [group])
     assert (stats.num_sequences, stats.num_tokens) == (1, 2)
     assert stats.loss == pytest.approx(-0.5)
 

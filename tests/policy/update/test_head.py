@@ -7,16 +7,8 @@ import torch
 
 from shoal_policy.model.logit_form import PLAIN, LogitForm
 from shoal_policy.update import head
-from shoal_policy.update.grpo import update
 from tests.policy.model.test_loading import capped_policy
-from tests.policy.update.test_grpo import (
-    Recorder,
-    assert_same_gradients,
-    config,
-    gradients_of,
-    make_groups,
-    plain_loss,
-)
+from tests.policy.update.bench import assert_plain
 
 FORMS = [PLAIN, LogitForm(scale=0.3), LogitForm(soft_cap=4.0), LogitForm(scale=2, soft_cap=1.5)]
 
@@ -56,12 +48,8 @@ def test_every_form_of_logits_gives_the_gradients_of_whole_logits(
 def test_an_update_of_a_capped_model_holds_no_logits_whole(
     size: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy = capped_policy(size)
     monkeypatch.setattr("shoal_policy.update.logprobs._from_logits", None)
-    recorder = Recorder(policy)
-    update(policy, recorder, make_groups(), config())
-    expected = plain_loss(policy.model, make_groups(), config())
-    assert_same_gradients(recorder.steps[0], gradients_of(policy.model, expected))
+    assert_plain(capped_policy(size))
 
 
 def test_a_bfloat16_matrix_gets_its_gradient_added_up_in_float32(

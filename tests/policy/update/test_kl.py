@@ -12,19 +12,14 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.reference import freeze, load_reference
 from shoal_policy.trainer import Trainer
-from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
 from shoal_wire.types import Digest
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.training_cases import trainer
-from tests.policy.update.test_grpo import Recorder, assert_same_gradients, config, make_groups
+from tests.policy.update.bench import assert_same_gradients, group_of, recorded
 
-GROUP = TrainGroup(
-    prompt_ids=[1, 9, 4],
-    completions=[[7, 2], [8, 2], [9, 10]],
-    advantages=[1.0, -0.5, -0.5],
-    external=False,
-)
+GROUP = group_of([1, 9, 4], [[7, 2], [8, 2], [9, 10]], [1.0, -0.5, -0.5])
 
 
 def reference() -> Policy:
@@ -113,14 +108,6 @@ def test_no_second_model_is_held_unless_asked_for(tmp_path: Path, model: str) ->
     assert torch.equal(before, torch.get_rng_state())
 
 
-class AdapterRecorder(Recorder):
-    """Keeps the gradients of what has one: of adapters alone."""
-
-    def step(self) -> None:
-        weights = self.model.named_parameters()
-        self.steps.append({n: w.grad.clone() for n, w in weights if w.grad is not None})
-
-
 @pytest.mark.parametrize("token_budget", [8192, 40])
 def test_adapters_are_measured_from_their_own_model_without_them(
     token_budget: int, tmp_path: Path, model: str
@@ -136,13 +123,10 @@ def test_adapters_are_measured_from_their_own_model_without_them(
     settings = case.settings(tmp_path, model, kl_beta=0.1, lora_rank=2)
     shared = load_reference(settings, policy, seed=1)
     assert shared is not None and shared.model is policy.model
-    found = []
-    for reference in (shared, freeze(case.policy())):
-        recorder = AdapterRecorder(policy)
-        made = config(kl_beta=0.1, token_budget=token_budget)
-        stats = update(policy, recorder, make_groups(), made, reference)
-        found.append((stats, recorder.steps))
-    (stats, steps), (expected, expected_steps) = found
+    (stats, steps), (expected, expected_steps) = (
+        recorded(policy, None, reference, kl_beta=0.1, token_budget=token_budget)
+        for reference in (shared, freeze(case.policy()))
+    )
     assert stats.kl > 1e-2 and stats.kl == pytest.approx(expected.kl, abs=1e-6)
     for mine, theirs in zip(steps, expected_steps, strict=True):
         assert_same_gradients(mine, theirs)

@@ -10,15 +10,12 @@ from shoal_policy.update.grpo import Blame, GrpoConfig, TrainGroup, make_optimiz
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.poison import poison_token
+from tests.policy.update.bench import group_of
 
 
 def group(*tokens: int) -> TrainGroup:
-    return TrainGroup(
-        prompt_ids=[1, 4],
-        completions=[[token, 9, 2] for token in tokens],
-        advantages=[1.0] + [-1.0] * (len(tokens) - 1),
-        external=True,
-    )
+    advantages = [1.0] + [-1.0] * (len(tokens) - 1)
+    return group_of([1, 4], [[token, 9, 2] for token in tokens], advantages, external=True)
 
 
 def test_the_group_that_overflows_is_named_and_no_other() -> None:

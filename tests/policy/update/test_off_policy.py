@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,14 +13,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shoal_policy.generation.token_replies import usable_claims
-from shoal_policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.off_policy import IMPORTANCE_CAP, importance_weights
 from shoal_policy.update.rows import make_rows
 from tests.policy import tiny_models
-from tests.policy.update.test_grpo import Recorder, plain_logprobs
+from tests.policy.update.bench import EOS, group_of, own_logprobs, recorded
 
-EOS = 2
 VOCAB = tiny_models.VOCAB
 
 
@@ -69,65 +66,37 @@ def test_weights_are_ratios_of_tokens() -> None:
 
 
 def group(*, external: bool = True, **changes: Any) -> TrainGroup:
-    made = TrainGroup(
-        prompt_ids=[1, 9, 4],
-        completions=[[7, 8, EOS], [9, EOS], [10, 11, 12, 13]],
-        advantages=[1.0, -0.5, -0.5],
-        external=external,
-    )
-    return dataclasses.replace(made, **changes)
-
-
-def computed(
-    groups: Sequence[TrainGroup], **changes: Any
-) -> tuple[UpdateStats, list[torch.Tensor]]:
-    policy = tiny_models.policy()
-    recorder = Recorder(policy)
-    config = GrpoConfig(max_grad_norm=0.0, **changes)
-    stats = update(policy, recorder, groups, config)
-    return stats, [*recorder.steps[-1].values()]
-
-
-def own_logprobs(of: TrainGroup) -> list[list[float]]:
-    model = tiny_models.policy().model
-    with torch.no_grad():
-        return [plain_logprobs(model, of.prompt_ids, ids).tolist() for ids in of.completions]
-
-
-def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return all(map(torch.equal, one, other))
-
-
-def norm(gradients: list[torch.Tensor]) -> float:
-    return math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients))
+    completions = [[7, 8, EOS], [9, EOS], [10, 11, 12, 13]]
+    return group_of([1, 9, 4], completions, [1.0, -0.5, -0.5], external=external, **changes)
 
 
 def test_own_text_of_a_server_is_weighed_by_what_the_server_says_up_to_the_cap() -> None:
     """A server that follows made it by other kernels, perhaps by older weights."""
     lies = [[-29.9] * len(ids) for ids in group().completions]
-    _, plain = computed([group(external=False)])
+    plain, _ = recorded(tiny_models.policy(), [group(external=False)])
     told = group(external=False, claimed_logprobs=lies)
-    stats, gradients = computed([told])
-    assert norm(gradients) == pytest.approx(IMPORTANCE_CAP * norm(plain), rel=1e-4)
+    stats, _ = recorded(tiny_models.policy(), [told])
+    assert stats.grad_norm == pytest.approx(IMPORTANCE_CAP * plain.grad_norm, rel=1e-4)
     assert stats.served_difference is not None
 
 
 @pytest.mark.parametrize("passes", [{}, {"epochs": 2, "minibatches": 2}])
 def test_how_far_a_server_s_numbers_are_from_the_policy_s_is_told(passes: dict[str, int]) -> None:
-    own = own_logprobs(group())
+    policy = tiny_models.policy()
+    own = own_logprobs(policy.model, group())
     shifted = [[one + (0.3 if i % 2 else -0.1) for i, one in enumerate(row)] for row in own]
     served = group(external=False, claimed_logprobs=[shifted[0], None, shifted[2]])
-    stats, _ = computed([served, group()], **passes)
+    stats, _ = recorded(policy, [served, group()], **passes)
     gaps = [0.3 if i % 2 else 0.1 for row in (own[0], own[2]) for i in range(len(row))]
     assert stats.served_difference == pytest.approx(sum(gaps) / len(gaps), abs=1e-5)
-    alone, _ = computed([group(external=False)], **passes)
+    alone, _ = recorded(policy, [group(external=False)], **passes)
     assert alone.served_difference is None
 
 
 def test_claims_of_another_length_are_an_error() -> None:
     groups = [group(external=False, claimed_logprobs=[[-1.0]] * 3)]
     with pytest.raises(ValueError, match="one a token"):
-        computed(groups)
+        recorded(tiny_models.policy(), groups)
 
 
 # What the verifier did not read
@@ -147,13 +116,7 @@ def test_of_what_no_verifier_read_only_what_the_policy_says_itself_moves_it(
     """Forty generated groups: the loss is that of the tokens that may be trained on, no others."""
     policy = tiny_models.policy()
     unread = [[chance.random() < 0.5 for _ in one] for one in ids]
-    made = TrainGroup(
-        prompt_ids=[1, 9],
-        completions=ids,
-        advantages=[1.0] * len(ids),
-        external=True,
-        unread=unread,
-    )
+    made = group_of([1, 9], ids, external=True, unread=unread)
     rows, _ = make_rows(policy, [made], GrpoConfig())
     found = completion_logprobs(policy, rows[0]).logprobs.split([len(one) for one in ids])
     expected = 0.0

@@ -23,20 +23,20 @@ import torch
 from shoal_policy.choice.advantage import group_advantages
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.reference import freeze
-from shoal_policy.update.grpo import GrpoConfig, TrainGroup, update
+from shoal_policy.update.grpo import GrpoConfig, TrainGroup
 from shoal_policy.update.losses import LOSSES
 from shoal_policy.update.objective import k3
 from shoal_policy.update.off_policy import IMPORTANCE_CAP
 from shoal_settings.groups import choices_of
 from tests.policy import tiny_models
-from tests.policy.update import test_grpo
+from tests.policy.update import bench
+from tests.policy.update.bench import EOS, LIMIT, group_of, own_logprobs, recorded
 
 if importlib.util.find_spec("trl") is None and not os.environ.get("CI"):
     pytest.skip("trl is not installed: no oracle to ask", allow_module_level=True)
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
-EOS, LIMIT = 2, 24
 TOLERANCE = 1e-5
 
 
@@ -120,14 +120,9 @@ def make_groups(seed: int = 0) -> list[TrainGroup]:
             for _ in range(size)
         ]
         rewards = [0.0 if number == 3 else float(rng.randint(0, 3)) for _ in range(size)]
-        groups.append(
-            TrainGroup(
-                prompt_ids=[1, *(rng.randrange(5, 50) for _ in range(rng.randint(1, 15))), 4],
-                completions=completions,
-                advantages=group_advantages(rewards),
-                external=bool(number % 2),
-            )
-        )
+        prompt = [1, *(rng.randrange(5, 50) for _ in range(rng.randint(1, 15))), 4]
+        advantages = group_advantages(rewards)
+        groups.append(group_of(prompt, completions, advantages, external=bool(number % 2)))
     return groups
 
 
@@ -163,9 +158,7 @@ class Variant:
 
 
 def grpo(**changes: Any) -> GrpoConfig:
-    return GrpoConfig(
-        **{"max_grad_norm": 0.0, "max_completion_tokens": LIMIT, "token_budget": 90, **changes}
-    )
+    return bench.config(token_budget=90, **changes)
 
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -186,16 +179,6 @@ VARIANTS = {
 }
 
 
-def plain_logprobs(model: Any, group: TrainGroup, temperature: float) -> list[list[float]]:
-    """Per token that the policy said, one row at a time."""
-    found = []
-    for ids, said in zip(group.completions, places_in(group), strict=True):
-        with torch.no_grad():
-            row = test_grpo.plain_logprobs(model, group.prompt_ids, ids, temperature)
-        found.append(row[list(said)].tolist())
-    return found
-
-
 def at_their_places(groups: Sequence[TrainGroup], values: Sequence[Sequence[float]]) -> Any:
     """Per-token values as TRL holds them, 0 where an environment speaks."""
     rows = [
@@ -209,7 +192,7 @@ def at_their_places(groups: Sequence[TrainGroup], values: Sequence[Sequence[floa
 
 
 def with_old(groups: Sequence[TrainGroup], model: Any, temperature: float) -> list[TrainGroup]:
-    return [replace(g, old_logprobs=plain_logprobs(model, g, temperature)) for g in groups]
+    return [replace(g, old_logprobs=own_logprobs(model, g, temperature)) for g in groups]
 
 
 def padded(rows: Sequence[Sequence[float]], fill: float, *, left: bool = False) -> torch.Tensor:
@@ -288,16 +271,16 @@ def test_loss_and_gradients_are_trl_s(
         groups = with_old(groups, nudged(policy.model, 0.02), config.temperature)
     inputs = trl_inputs(groups)
     if config.kl_beta:
-        ours = [plain_logprobs(reference.model, g, config.temperature) for g in groups]
+        ours = [own_logprobs(reference.model, g, config.temperature) for g in groups]
         flat = [row for rows in ours for row in rows]
         inputs["ref_per_token_logps"] = at_their_places(groups, flat)
-    recorder = test_grpo.Recorder(policy)
-    stats = update(policy, recorder, groups, config, reference if config.kl_beta else None)
+    held = reference if config.kl_beta else None
+    stats, steps = recorded(policy, groups, held, settings=config)
     set_up(trainer, config)
     trainer._metrics["eval"].clear()
     loss, gradients = trl_loss(trainer, inputs)
     assert stats.loss == pytest.approx(loss, abs=TOLERANCE)
-    assert_same(recorder.steps[-1], gradients)
+    assert_same(steps[-1], gradients)
     assert abs(loss) > 1e-3 or not variant.given_old
     metrics = {key: values[-1] for key, values in trainer._metrics["eval"].items()}
     if config.kl_beta:
@@ -320,20 +303,19 @@ def test_importance_weights_are_trl_s_correction_of_a_server_s_samples(
     config = grpo(loss_type=loss_type)
     generator = nudged(policy.model, 0.1)
     groups = [
-        replace(g, external=False, claimed_logprobs=plain_logprobs(generator, g, 1.0))
+        replace(g, external=False, claimed_logprobs=own_logprobs(generator, g))
         for g in make_groups()
     ]
-    recorder = test_grpo.Recorder(policy)
-    stats = update(policy, recorder, groups, config)
+    stats, steps = recorded(policy, groups, settings=config)
     set_up(trainer, config)
     trainer.use_vllm = trainer.vllm_importance_sampling_correction = True
-    own = padded([row for g in groups for row in plain_logprobs(policy.model, g, 1.0)], 0.0)
+    own = padded([row for g in groups for row in own_logprobs(policy.model, g)], 0.0)
     theirs = padded([row for g in groups for row in g.claimed_logprobs or ()], 0.0)
     inputs = trl_inputs(groups)
     inputs["importance_sampling_ratio"] = (own - theirs).exp().clamp(max=IMPORTANCE_CAP)
     loss, gradients = trl_loss(trainer, inputs)
     assert stats.loss == pytest.approx(loss, abs=TOLERANCE)
-    assert_same(recorder.steps[-1], gradients)
+    assert_same(steps[-1], gradients)
     assert 0.02 < float((own - theirs > math.log(IMPORTANCE_CAP)).float().mean()) < 0.9
 
 
@@ -359,22 +341,20 @@ def test_a_whole_trl_batch_has_our_advantages_loss_and_gradients(
     texts = policy.tokenizer.batch_decode(rows[1], skip_special_tokens=True)
     rewards = count_of_sevens(texts)
     groups = [
-        TrainGroup(
-            prompt_ids=rows[0][start],
-            completions=rows[1][start : start + 4],
-            advantages=group_advantages(rewards[start : start + 4], scale),
-            external=False,
+        group_of(
+            rows[0][start],
+            rows[1][start : start + 4],
+            group_advantages(rewards[start : start + 4], scale),
         )
         for start in (0, 4)
     ]
     ours = [advantage for group in groups for advantage in group.advantages]
     assert len(set(ours)) > 3
     assert ours == pytest.approx(batch["advantages"].tolist(), abs=TOLERANCE)
-    recorder = test_grpo.Recorder(policy)
-    stats = update(policy, recorder, groups, config)
+    stats, steps = recorded(policy, groups, settings=config)
     loss, gradients = trl_loss(trainer, batch)
     assert stats.loss == pytest.approx(loss, abs=TOLERANCE)
-    assert_same(recorder.steps[-1], gradients)
+    assert_same(steps[-1], gradients)
 
 
 def test_k3_is_the_estimator_by_that_name() -> None:
