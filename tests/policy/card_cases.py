@@ -14,14 +14,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
-from shoal_policy.generation.local import generate
 from shoal_policy.model.examples import Shots, ShownExamples
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import add_adapter
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
-from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 from tests.policy.update.bench import group_of
 from tests.support.pretended_device import Pretended
@@ -52,13 +47,7 @@ def _updated(policy: Policy, count: int) -> list[float]:
 def _answered(
     policy: Policy, tokens: int, prompts: Sequence[Sequence[int]] = PROMPTS
 ) -> list[float]:
-    made = generate(
-        policy,
-        prompts,
-        num_completions=2,
-        params=SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=tokens),
-        generator=torch.Generator().manual_seed(3),
-    )
+    made = tiny_models.draw(policy, prompts, num=2, params=tiny_models.sampling(tokens))
     return [float(one) for samples in made for sample in samples for one in sample.ids]
 
 
@@ -87,18 +76,10 @@ def _answered_behind_examples(policy: Policy, tokens: int) -> list[float]:
     return _answered(policy, tokens, prompts)
 
 
-def _with_adapter() -> Policy:
-    policy = add_adapter(_plain(), 2, seed=1)
-    for name, weight in policy.model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.05)
-    return policy
-
-
 KINDS: dict[str, tuple[Callable[[], Policy], Callable[[Policy, int], list[float]]]] = {
     "update": (lambda: tiny_models.policy("qwen2"), _updated),
     "answer": (_plain, _answered),
-    "answer with an adapter": (_with_adapter, _answered),
+    "answer with an adapter": (lambda: tiny_models.with_adapter(_plain()), _answered),
     "answer in 1 family": (lambda: _with_examples(1), _answered_behind_examples),
     "answer in 11 families": (lambda: _with_examples(11), _answered_behind_examples),
 }

@@ -139,11 +139,8 @@ def test_a_containers_limit_is_what_is_free(tmp_path: Path) -> None:
 
 def folder_of(path: Path, *, positions: int = 256, template: str | None = None) -> str:
     """A model's folder, with a chat template or the embedded model's form."""
-    tiny_models.model("qwen2", positions=positions).save_pretrained(path)
-    tokenizer = tiny_models.tokenizer(answer_token=template is None)
-    tokenizer.chat_template = template
-    tokenizer.save_pretrained(path)
-    return str(path)
+    model = tiny_models.model("qwen2", positions=positions)
+    return tiny_models.save(path, model, tiny_models.tokenizer(template=template))
 
 
 def test_a_model_too_short_for_every_question(

@@ -31,7 +31,6 @@ from shoal_policy.sharded import Leader, Part, follow
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
 from shoal_policy.update.rows import TrainingRow
 from shoal_policy.update.stats import Blame
-from shoal_wire.types import SamplingParams
 from tests.policy import resume_cases, tiny_models
 from tests.policy import training_cases as case
 from tests.policy.generation import following_cases
@@ -438,7 +437,7 @@ def test_an_answer_by_its_own_seed_is_the_same_whoever_draws_it() -> None:
     """A game's next message: which games still go on, and which process plays it, is all one."""
     policy = tiny_models.policy()
     prompts, seeds = [[1, number, 4] for number in range(5, 10)], [3, 1, 4, 1, 5]
-    sampling = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=6)
+    sampling = case.SAMPLING
 
     def drawn(which: list[int]) -> list[list[SampledCompletion]]:
         return generate(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shoal_policy import shots
-from shoal_policy.model.loading import ModelError, Policy, wrap_policy
+from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.packed import can_pack
 from shoal_policy.model.prompting import prompt_ids
 from shoal_policy.node.link import NodeLink
@@ -66,9 +66,7 @@ class Steered(TaskSource):
 
 
 def chat_policy(positions: int = 2048) -> Policy:
-    tokenizer = tiny_models.tokenizer(answer_token=False)
-    tokenizer.chat_template = TEMPLATE
-    return wrap_policy(tiny_models.model("qwen2", positions=positions), tokenizer, name="chat")
+    return tiny_models.policy(positions=positions, template=TEMPLATE)
 
 
 def chosen(
@@ -256,14 +254,6 @@ def test_a_tagged_answer_is_shown_between_its_tags() -> None:
     assert answer_text("5", tagged=False) == "5"
 
 
-def chat_folder(root: Path) -> str:
-    tokenizer = tiny_models.tokenizer(answer_token=False)
-    tokenizer.chat_template = TEMPLATE
-    tiny_models.model("qwen2", positions=2048).save_pretrained(root / "chat")
-    tokenizer.save_pretrained(root / "chat")
-    return str(root / "chat")
-
-
 class Tried(case.SteeredTasks):
     """Every second answer is right, but for the trials without examples."""
 
@@ -291,7 +281,8 @@ def trainer(data_dir: Path, model: str, rounds: int, *, tries: bool = True) -> T
 
 
 def test_a_run_with_examples_resumes_exactly(tmp_path: Path) -> None:
-    model = chat_folder(tmp_path)
+    chat = tiny_models.tokenizer(template=TEMPLATE)
+    model = tiny_models.save(tmp_path / "chat", tiny_models.model("qwen2", positions=2048), chat)
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
     whole = trainer(tmp_path / "whole", model, 2)

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from shoal_policy.__main__ import main
-from shoal_policy.generation.local import generate
 from shoal_policy.model.examples import NO_SHOTS
 from shoal_policy.model.loading import Policy, PromptFormat, load_policy
 from shoal_policy.model.prompting import encode_prompt, prompt_ids
@@ -21,7 +20,7 @@ from shoal_policy.shots import with_shots
 from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.prompts import Example
-from shoal_wire.types import SamplingParams
+from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.support import factories as make
 
@@ -61,19 +60,12 @@ def test_shared_examples_change_nothing_in_what_it_says(policy: Policy) -> None:
     prompts = [prompt_ids(shown, one) for one in questions]
     assert sum(shown.shots.num_shared(prompt) > 100 for prompt in prompts) >= 3
     alone, shared = (
-        generate(
-            replace(policy, shots=shots),
-            prompts,
-            num_completions=4,
-            params=SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=4),
-            generator=torch.Generator().manual_seed(1),
+        tiny_models.draw(
+            replace(policy, shots=shots), prompts, num=4, params=tiny_models.sampling(4)
         )
         for shots in (NO_SHOTS, shown.shots)
     )
-    for rows, others in zip(alone, shared, strict=True):
-        assert [row.ids for row in rows] == [row.ids for row in others]
-        for row, other in zip(rows, others, strict=True):
-            assert row.logprobs == pytest.approx(other.logprobs, abs=1e-3)
+    tiny_models.assert_same_answers(alone, shared, 1e-3)
 
 
 def test_it_earns_rewards_that_differ_from_its_first_rounds_on(

@@ -19,13 +19,13 @@ from shoal_policy.tasks import TaskSource, Ungraded
 from shoal_policy.trainer import Trainer
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_settings.schema import Settings
-from shoal_wire.types import FinishReason, RolloutGroup, SamplingParams, Task
+from shoal_wire.types import FinishReason, RolloutGroup, Task
 from tests.policy import tiny_models
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, NodeThread, wall_ms
 
 POSITIONS = 256
-SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=6)
+SAMPLING = tiny_models.sampling(6)
 
 
 class SteeredTasks(TaskSource):
@@ -135,8 +135,7 @@ def model_folder(root: Path) -> str:
     """A folder that `from_pretrained` loads."""
     folder = root / "model"
     if not folder.exists():
-        tiny_models.model("qwen2", positions=POSITIONS).save_pretrained(folder)
-        tiny_models.tokenizer().save_pretrained(folder)
+        tiny_models.save(folder, tiny_models.model("qwen2", positions=POSITIONS))
     return str(folder)
 
 
@@ -169,5 +168,24 @@ def trainer(
     **changes: Any,
 ) -> Trainer:
     """A small trainer; `changes` are of its settings."""
+    data_dir.mkdir(exist_ok=True)
     around = surroundings(link, should_stop=should_stop, tasks=tasks)
     return Trainer(settings(data_dir, model, **changes), around, seed=seed)
+
+
+def assert_resumes(
+    root: Path, make: Callable[..., Trainer], *, rounds: int
+) -> tuple[dict[str, torch.Tensor], Trainer]:
+    """A run that is interrupted half-way ends as one that is not; its first weights, and that one.
+
+    `make` is `trainer` with a model.
+    """
+    whole = make(root / "whole", rounds=rounds)
+    start = weights(whole.course.policy)
+    whole.run()
+    make(root / "parts", rounds=rounds // 2).run()
+    resumed = make(root / "parts", rounds=rounds)
+    assert resumed.course.round == rounds // 2
+    resumed.run()
+    assert same_weights(weights(whole.course.policy), weights(resumed.course.policy))
+    return start, whole

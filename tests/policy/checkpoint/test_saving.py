@@ -14,15 +14,12 @@ import torch
 
 from shoal_policy.checkpoint.saved import CheckpointError, TrainerState, latest_checkpoint
 from shoal_policy.checkpoint.saving import LoadedCheckpoint, load_checkpoint, save_checkpoint
-from shoal_policy.generation.local import generate
 from shoal_policy.model.loading import Policy
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
 from shoal_settings.schema import Settings
-from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 from tests.policy.update.bench import group_of
 
-SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=8)
 LR = 3e-3
 
 
@@ -38,10 +35,8 @@ class Trainer:
     def step(self) -> None:
         chance = random.Random(self.round)
         prompts = [[1, chance.randrange(5, 50), 4] for _ in range(2)]
-        generator = torch.Generator().manual_seed(self.round)
-        drawn = generate(
-            self.policy, prompts, num_completions=4, params=SAMPLING, generator=generator
-        )
+        how = tiny_models.sampling(8)
+        drawn = tiny_models.draw(self.policy, prompts, num=4, params=how, seed=self.round)
         groups = [
             group_of(prompt, [one.ids for one in samples], [chance.gauss(0, 1) for _ in samples])
             for prompt, samples in zip(prompts, drawn, strict=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,17 +18,17 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.prompting import prompt_ids
 from shoal_policy.rollouts import Origin, OwnGroup, Question
-from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
+from tests.policy.update.bench import plain_logprobs
 from tests.policy.vllm_server import VllmServer
 from tests.support import factories as make
 
-SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=5)
+SAMPLING = tiny_models.sampling(5)
 
 
-def question(number: int) -> Question:
+def question(number: int = 1, *, tagged: bool = False) -> Question:
     text = f"what is {number} + {number}?"
-    return Question(task=make.task(number, question=text), text=text, tagged=False)
+    return Question(task=make.task(number, question=text), text=text, tagged=tagged)
 
 
 def base() -> Policy:
@@ -72,18 +75,24 @@ def follower_of(
     return Following(policy, http, pusher, at_once=at_once, should_stop=lambda: False)
 
 
-def ask(one: Following, policy: Policy, version: int, count: int = 2) -> list[OwnGroup]:
-    return one.answer(
-        Asking(
-            questions=[question(number) for number in range(1, count + 1)],
-            policy=policy,
-            play=lambda _requests: [],
-            policy_version=version,
-            num_completions=3,
-            sampling=SAMPLING,
-            seed=version,
-        )
+def asking(policy: Policy, questions: Sequence[Question], **changes: Any) -> Asking:
+    """What a round asks of a generator."""
+    made = Asking(
+        questions=list(questions),
+        policy=policy,
+        policy_version=0,
+        num_completions=3,
+        sampling=SAMPLING,
+        seed=5,
+        play=lambda _requests: [],
     )
+    return replace(made, **changes)
+
+
+def ask(one: Following, policy: Policy, version: int, count: int = 2) -> list[OwnGroup]:
+    """The answers to so many questions, of a version of the weights."""
+    asked = [question(number) for number in range(1, count + 1)]
+    return one.answer(asking(policy, asked, policy_version=version, seed=version))
 
 
 def off(policy: Policy, groups: list[OwnGroup]) -> float:
@@ -93,12 +102,10 @@ def off(policy: Policy, groups: list[OwnGroup]) -> float:
         prompt = prompt_ids(policy, group.question)
         for answer in group.answers:
             with torch.inference_mode():
-                logits = policy.model(input_ids=torch.tensor([[*prompt, *answer.ids]])).logits[0]
-            own = logits.log_softmax(-1)[len(prompt) - 1 : -1]
-            ids = torch.tensor(answer.ids)[:, None]
+                own = plain_logprobs(policy.model, prompt, answer.ids)
             places = list(range(len(answer.ids)) if answer.said is None else answer.said)
             told = torch.tensor(answer.logprobs)
-            worst = max(worst, float((own.gather(-1, ids)[places, 0] - told).abs().max()))
+            worst = max(worst, float((own[places] - told).abs().max()))
     return worst
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import pytest
 import torch
@@ -15,19 +17,18 @@ from shoal_policy.model.loading import ModelError, Policy
 from shoal_wire.types import FinishReason, SamplingParams
 from tests.policy import tiny_models
 
+Prompts = Sequence[Sequence[int]]
+Samples = list[list[SampledCompletion]]
 PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 4], [1, 9, 9, 14, 33, 40, 12, 4], [1, 31, 4]]
 """Of different lengths, so that most of them are padded."""
 
 
-def params(**changes: float) -> SamplingParams:
-    settings = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 16, **changes}
-    return SamplingParams(**settings)  # type: ignore[arg-type]
+def params(**changes: Any) -> SamplingParams:
+    return tiny_models.sampling(**{"max_new_tokens": 16, **changes})
 
 
-def draw(policy: Policy, seed: int = 3, **options) -> list[list[SampledCompletion]]:
-    options = {"num_completions": 6, "params": params(), "prompts": PROMPTS, **options}
-    prompts = options.pop("prompts")
-    return generate(policy, prompts, generator=torch.Generator().manual_seed(seed), **options)
+def draw(policy: Policy, prompts: Prompts = PROMPTS, **options: Any) -> Samples:
+    return tiny_models.draw(policy, prompts, **{"num": 6, "params": params(), **options})
 
 
 def with_likely_end(policy: Policy) -> Policy:
@@ -56,7 +57,7 @@ def test_small_llamas_take_the_fast_path(architecture: str, fast: bool) -> None:
 
 @pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[1::2]], ids=["padded", "equal lengths"])
 def test_greedy_is_what_transformers_generates(policy: Policy, prompts: list[list[int]]) -> None:
-    ours = draw(policy, prompts=prompts, params=params(temperature=0.0), num_completions=2)
+    ours = draw(policy, prompts, params=params(temperature=0.0), num=2)
     for prompt, samples in zip(prompts, ours, strict=True):
         theirs = policy.model.generate(
             input_ids=torch.tensor([prompt]),
@@ -102,38 +103,26 @@ def truncated(logits: torch.Tensor, chosen: SamplingParams) -> torch.Tensor:
 
 
 def test_same_seed_same_samples_other_seed_others(policy: Policy) -> None:
+    """And the generator moves on between calls, and between the answers to a prompt."""
     assert draw(policy) == draw(policy)
     assert draw(policy) != draw(policy, seed=4)
-
-
-def test_the_generator_moves_on_between_calls() -> None:
-    policy = tiny_models.policy()
     generator = torch.Generator().manual_seed(0)
-    first, second = (
-        generate(policy, PROMPTS, num_completions=3, params=params(), generator=generator)
-        for _ in range(2)
-    )
+    how: dict[str, Any] = {"num_completions": 3, "params": params(), "generator": generator}
+    first, second = (generate(policy, PROMPTS, **how) for _ in range(2))
     assert first != second
+    assert all(len({tuple(one.ids) for one in samples}) == 3 for samples in first)
 
 
 def test_samples_do_not_depend_on_batching_or_on_who_ended(policy: Policy) -> None:
     together = draw(with_likely_end(policy))
     lengths = {len(sample.ids) for samples in together for sample in samples}
     assert len(lengths) > 3, "rows must end at different steps for this test to mean anything"
-    in_turns = draw(policy, max_rows=6)
-    for one, other in zip(chain(*together), chain(*in_turns), strict=True):
-        assert one.ids == other.ids
-        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
-
-
-def test_completions_of_one_prompt_differ() -> None:
-    for samples in draw(tiny_models.policy()):
-        assert len({tuple(sample.ids) for sample in samples}) == 6
+    tiny_models.assert_same_answers(together, draw(policy, max_rows=6), 1e-4)
 
 
 def test_end_token_closes_a_completion_and_is_kept_in_ids_only() -> None:
     policy = with_likely_end(tiny_models.policy(seed=1))
-    samples = list(chain(*draw(policy, num_completions=24)))
+    samples = list(chain(*draw(policy, num=24)))
     reasons = {sample.finish_reason for sample in samples}
     assert reasons == {FinishReason.STOP, FinishReason.LENGTH}
     for sample in samples:
@@ -149,7 +138,7 @@ def test_end_token_closes_a_completion_and_is_kept_in_ids_only() -> None:
 
 def test_never_runs_past_the_models_positions() -> None:
     policy = tiny_models.policy("gpt2", positions=12)
-    samples = draw(policy, prompts=[PROMPTS[0], PROMPTS[2]], num_completions=8)
+    samples = draw(policy, [PROMPTS[0], PROMPTS[2]], num=8)
     assert max(len(sample.ids) for sample in samples[0]) == 12 - 5
     assert max(len(sample.ids) for sample in samples[1]) == 12 - 8
 
@@ -162,7 +151,7 @@ def test_a_row_that_ended_is_not_computed_past_the_last_position(examples: tuple
         shown = ShownExamples(count=1, examples=(), prefix=examples)
         policy = replace(policy, shots=Shots({"any": shown}))
     prompts = [[*examples, *prompt] for prompt in [[1, 30, 4]] * 8 + [PROMPTS[2]]]
-    samples = draw(policy, prompts=prompts, params=params(max_new_tokens=8))
+    samples = draw(policy, prompts, params=params(max_new_tokens=8))
     assert max(len(sample.ids) for sample in samples[0]) == 8
     assert max(len(sample.ids) for sample in samples[8]) == 12 - 8
 
@@ -170,9 +159,9 @@ def test_a_row_that_ended_is_not_computed_past_the_last_position(examples: tuple
 def test_a_prompt_that_fills_the_model_is_refused() -> None:
     policy = tiny_models.policy("gpt2", positions=8)
     with pytest.raises(ValueError, match="8 tokens"):
-        draw(policy, prompts=[PROMPTS[0], PROMPTS[2]])
+        draw(policy, [PROMPTS[0], PROMPTS[2]])
     with pytest.raises(ValueError, match="0 tokens"):
-        draw(policy, prompts=[[]])
+        draw(policy, [[]])
 
 
 def test_a_model_whose_cache_has_a_name_that_we_do_not_know_is_refused() -> None:

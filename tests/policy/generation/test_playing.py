@@ -20,16 +20,15 @@ from shoal_policy.generation.local import generate
 from shoal_policy.generation.questions import prompt_of
 from shoal_policy.generation.seam import Asking, ThisProcess
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.prompting import turn_ids
 from shoal_policy.rollouts import Answer, Question
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import Play, PlayRequest
-from shoal_wire.types import FinishReason, SamplingParams
+from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
+from tests.policy.generation import following_cases
+from tests.policy.generation.following_cases import SAMPLING
 from tests.support import factories as make
-
-SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=5)
 
 
 def talkative(architecture: str = "llama", positions: int = 300, ends: int = 12) -> Policy:
@@ -70,17 +69,8 @@ def questions(games: int, once: int = 0, max_turns: int = 5) -> list[Question]:
     return random.Random(games).sample(made, len(made))
 
 
-def asking(policy: Policy, asked: list[Question], **changes: Any) -> Asking:
-    made = Asking(
-        questions=asked,
-        policy=policy,
-        policy_version=0,
-        num_completions=6,
-        sampling=SAMPLING,
-        seed=5,
-        play=world,
-    )
-    return replace(made, **changes)
+asking = partial(following_cases.asking, num_completions=6, play=world)
+"""What a round of such questions asks of a generator."""
 
 
 def held(this: Asking) -> list[Answer]:
@@ -124,11 +114,7 @@ def test_the_same_games_as_from_the_beginning_of_each_turn(
 ) -> None:
     policy = talkative(kind.split()[0] if kind != "adapters" else "llama")
     if kind == "adapters":
-        policy = add_adapter(policy, 2, seed=0)
-        with torch.no_grad():
-            for name, weight in policy.model.named_parameters():
-                if "lora_B" in name:
-                    weight.normal_(std=0.2)
+        policy = tiny_models.with_adapter(policy)
     if "modules" in kind:
         monkeypatch.setattr(held_rows, "is_small_llama", lambda _policy: False)
     sampling = replace(SAMPLING, temperature=temperature, top_k=30)

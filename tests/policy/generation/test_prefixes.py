@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from shoal_policy.generation import decoding
-from shoal_policy.generation.local import SampledCompletion, generate
+from shoal_policy.generation.local import SampledCompletion
 from shoal_policy.generation.prefixes import PrefixDecoder
 from shoal_policy.model.examples import Shots, ShownExamples, common_prefix
 from shoal_policy.model.loading import Policy
@@ -20,11 +20,9 @@ from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.packed import can_pack
 from shoal_policy.model.prefix_cache import held_for
 from shoal_policy.update.grpo import make_optimizer, update
-from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
+from tests.policy.tiny_models import assert_same_answers as assert_same
 from tests.policy.update.bench import config, make_groups
-
-NEW = 9
 
 
 def ids(seed: int, size: int) -> list[int]:
@@ -53,20 +51,7 @@ def case(seed: int) -> tuple[Shots, list[list[int]]]:
 
 
 def sampled(policy: Policy, prompts: list[list[int]], seed: int) -> list[list[SampledCompletion]]:
-    return generate(
-        policy,
-        prompts,
-        num_completions=3,
-        params=SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=NEW),
-        generator=torch.Generator().manual_seed(seed),
-    )
-
-
-def assert_same(one: list[list[SampledCompletion]], other: list[list[SampledCompletion]]) -> None:
-    for rows, others in zip(one, other, strict=True):
-        assert [row.ids for row in rows] == [row.ids for row in others]
-        for row, expected in zip(rows, others, strict=True):
-            assert row.logprobs == pytest.approx(expected.logprobs, abs=2e-5)
+    return tiny_models.draw(policy, prompts, params=tiny_models.sampling(9), seed=seed)
 
 
 @contextmanager
@@ -90,7 +75,7 @@ def test_shared_beginnings_change_nothing_in_what_is_sampled(architecture: str) 
     for seed in range(8):
         shown, prompts = case(seed)
         sharing = replace(policy, shots=shown)
-        assert isinstance(decoding.make_decoder(sharing, prompts, 3, NEW), PrefixDecoder)
+        assert isinstance(decoding.make_decoder(sharing, prompts, 3, 9), PrefixDecoder)
         assert_same(sampled(sharing, prompts, seed), sampled(policy, prompts, seed))
 
 
@@ -141,7 +126,7 @@ def test_an_update_drops_what_the_old_weights_computed() -> None:
 def test_a_model_that_cannot_do_so_is_asked_as_ever() -> None:
     policy = replace(tiny_models.policy(), logit_form=None)
     shown, prompts = case(4)
-    made = decoding.make_decoder(replace(policy, shots=shown), prompts, 2, NEW)
+    made = decoding.make_decoder(replace(policy, shots=shown), prompts, 2, 9)
     assert not isinstance(made, PrefixDecoder)
 
 

@@ -14,22 +14,16 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from shoal_policy.generation import decoding, local, ready
-from shoal_policy.generation.local import SampledCompletion, generate
+from shoal_policy.generation.local import SampledCompletion
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import add_adapter
-from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 
 PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 4], [1, 9, 9, 14, 33, 40, 12, 4]]
-SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=10)
 
 
 def draw(policy: Policy, num: int = 4, **options: Any) -> list[SampledCompletion]:
-    generator = torch.Generator().manual_seed(3)
-    made = generate(
-        policy, PROMPTS, num_completions=num, params=SAMPLING, generator=generator, **options
-    )
-    return list(chain(*made))
+    how = tiny_models.sampling(10)
+    return list(chain(*tiny_models.draw(policy, PROMPTS, num=num, params=how, **options)))
 
 
 @contextmanager
@@ -51,8 +45,7 @@ def in_bfloat16(policy: Policy) -> Policy:
 def test_matrices_are_cast_once_and_not_at_every_token(architecture: str, lora: bool) -> None:
     policy = in_bfloat16(tiny_models.policy(architecture))
     if lora:
-        pytest.importorskip("peft")
-        policy = add_adapter(policy, 2, seed=1)
+        policy = tiny_models.with_adapter(policy)
     before = {name: id(weight) for name, weight in policy.model.named_parameters()}
     with casts() as found:
         draw(policy, num=1)
@@ -73,12 +66,8 @@ def test_what_is_drawn_is_what_autocast_draws(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
 @pytest.mark.parametrize("half", [False, True])
 def test_adapters_are_in_the_matrices_while_tokens_are_drawn(architecture: str, half: bool) -> None:
-    pytest.importorskip("peft")
     policy = tiny_models.policy(architecture)
-    policy = add_adapter(in_bfloat16(policy) if half else policy, 2, seed=1)
-    for name, weight in policy.model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.2)
+    policy = tiny_models.with_adapter(in_bfloat16(policy) if half else policy)
     before = {name: (id(w), w.clone()) for name, w in policy.model.named_parameters()}
     ids = torch.tensor([[1, 20, 21, 22, 23]])
 
@@ -105,8 +94,7 @@ def test_adapters_are_in_the_matrices_while_tokens_are_drawn(architecture: str, 
 
 
 def test_adapters_stay_apart_where_memory_holds_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("peft")
-    policy = add_adapter(tiny_models.policy(), 2, seed=1)
+    policy = tiny_models.with_adapter(tiny_models.policy())
     monkeypatch.setattr(ready, "_UNASKED_BYTES", 0)
     for free, merged in ((1_000_000_000, True), (1_000, False)):
         monkeypatch.setattr(ready, "free_bytes", lambda _device, free=free: free)

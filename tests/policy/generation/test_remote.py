@@ -18,14 +18,11 @@ from shoal_policy import generate_only
 from shoal_policy.generation.remote import RemoteConfig, RemoteGenerator, remote_generator
 from shoal_policy.generation.remote_replies import Fault, read_answer
 from shoal_policy.generation.requests import InferenceServer, ServerRefusedError
-from shoal_policy.rollouts import Question
 from shoal_settings.schema import Settings
-from shoal_wire.types import FinishReason, SamplingParams
+from shoal_wire.types import FinishReason
+from tests.policy.generation.following_cases import SAMPLING, question
 from tests.policy.model_server import Fate, Handler, ModelServer
-from tests.support import factories as make
 from tests.support.local_node import NodeThread
-
-SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=5)
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +32,6 @@ def signals_as_they_were() -> Iterator[None]:
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
-
-
-def question(number: int = 1, *, tagged: bool = False) -> Question:
-    text = f"what is {number} + {number}?"
-    return Question(task=make.task(number, question=text), text=text, tagged=tagged)
 
 
 def generator(

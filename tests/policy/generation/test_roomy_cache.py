@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from itertools import chain
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ import torch
 
 from shoal_policy.generation import decoding
 from shoal_policy.generation.decoding import CacheDecoder, cache_of
-from shoal_policy.generation.local import SampledCompletion, generate
+from shoal_policy.generation.local import SampledCompletion
 from shoal_policy.generation.ready import row_bytes
 from shoal_policy.model.loading import Policy
-from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 from tests.policy.model.test_packed import policy_of
 
@@ -37,13 +35,8 @@ def in_bfloat16(architecture: str) -> Policy:
 def draw(
     policy: Policy, prompts: list[list[int]], completions: int, tokens: int
 ) -> list[list[SampledCompletion]]:
-    return generate(
-        policy,
-        prompts,
-        num_completions=completions,
-        params=SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=tokens),
-        generator=torch.Generator().manual_seed(3),
-    )
+    how = tiny_models.sampling(tokens)
+    return tiny_models.draw(policy, prompts, num=completions, params=how)
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "llama", "gpt2", "qwen3", "window", "softcap"])
@@ -64,9 +57,7 @@ def test_answers_are_those_of_the_model_s_own_cache(
         with monkeypatch.context() as patched:
             patched.setattr(decoding, "cache_of", lambda _policy, _columns: None)
             theirs = draw(policy, prompts, *shape)
-        for mine, its in zip(chain(*ours), chain(*theirs), strict=True):
-            assert mine.ids == its.ids
-            assert mine.logprobs == pytest.approx(its.logprobs, abs=1e-5)
+        tiny_models.assert_same_answers(ours, theirs, 1e-5)
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "gpt2"])

@@ -18,7 +18,7 @@ from shoal_policy.generation.requests import Parallel
 from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.static import Static
 from shoal_policy.generation.talk import Talk
-from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.model.prompting import decode_completion, turn_ids
 from shoal_policy.rollouts import Answer, Origin, OwnGroup
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
@@ -26,9 +26,10 @@ from shoal_tasks.types import Play, PlayRequest
 from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
-from tests.policy.generation.following_cases import adapted, base, follower, off, stir
-from tests.policy.generation.test_playing import SAMPLING, questions, world
-from tests.policy.generation.test_turns import CHATML
+from tests.policy.generation import following_cases
+from tests.policy.generation.following_cases import SAMPLING, adapted, base, follower, off, stir
+from tests.policy.generation.test_playing import questions, world
+from tests.policy.generation.test_turns import CHATML, sample
 from tests.policy.model_server import Handler, ModelServer
 from tests.policy.vllm_server import VllmServer
 from tests.tasks.games import game_file
@@ -40,16 +41,8 @@ def ending(policy: Policy) -> Policy:
 
 
 def asking(policy: Policy, games: int = 3, once: int = 1, **changes: Any) -> Asking:
-    made = Asking(
-        questions=questions(games, once),
-        policy=policy,
-        policy_version=1,
-        num_completions=4,
-        sampling=SAMPLING,
-        seed=1,
-        play=world,
-    )
-    return replace(made, **changes)
+    how = {"policy_version": 1, "num_completions": 4, "play": world, **changes}
+    return following_cases.asking(policy, questions(games, once), **how)
 
 
 def assert_appended(policy: Policy, groups: Sequence[OwnGroup]) -> int:
@@ -207,14 +200,8 @@ def test_a_server_without_a_chat_gets_the_game_as_one_text() -> None:
         )
 
 
-def chat_policy() -> Policy:
-    tokenizer = tiny_models.tokenizer(answer_token=False)
-    tokenizer.chat_template = CHATML
-    return wrap_policy(tiny_models.model("llama", positions=400), tokenizer, name="chat")
-
-
 def test_text_is_encoded_anew_and_trained_on_only_as_the_same_text() -> None:
-    policy = chat_policy()
+    policy = tiny_models.policy("llama", positions=400, template=CHATML)
     said = iter(["ab", "cd", "ab", "c\u00e9", "ab", "ab", "ab", "ab"] * 40)
 
     def fate(handler: Handler, _request: dict[str, Any]) -> bool:
@@ -273,8 +260,6 @@ def test_a_swarm_with_games_is_played_by_a_server(
     if generator == "openai":
         server = served(ModelServer)
     else:
-        from shoal_policy.model.loading import load_policy
-
         server = served(
             lambda: VllmServer(lambda: load_policy(model), folder=folder / "served" / "model")
         )
@@ -314,8 +299,6 @@ def test_work_may_bring_more_work_and_ends_when_told_to() -> None:
 
 def test_a_servers_numbers_count_only_where_every_message_has_them() -> None:
     policy = ending(tiny_models.policy("llama"))
-    from tests.policy.generation.test_turns import sample
-
     game = PlayedGame(question=questions(1)[0], prompt=[1, 2], place=0)
     game.add_message(policy, sample(policy, "a"))
     game.ids += [7, 8]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shoal_policy.generation.game import PlayedGame
 from shoal_policy.generation.local import SampledCompletion, generate
 from shoal_policy.generation.questions import prompt_of
-from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.generation.seam import Generate, ThisProcess
 from shoal_policy.model.loading import Policy, wrap_policy
 from shoal_policy.model.prompting import encode_prompt, encode_text, turn_ids
 from shoal_policy.model.reading import game_reading
@@ -25,8 +25,9 @@ from shoal_policy.tasks import TaskSource
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
 from shoal_tasks.types import Play, PlayRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
-from shoal_wire.types import Completion, FinishReason, SamplingParams
+from shoal_wire.types import Completion, FinishReason
 from tests.policy import tiny_models
+from tests.policy.generation.following_cases import asking
 from tests.support import factories as make
 from tests.tasks.games import game_family
 
@@ -41,8 +42,6 @@ class Game:
         return f"{self.left} left <eos>", 0.4 if "a" in message else 0, self.left == 0
 """
 """Ends after three messages, each of which earns something where it holds an a."""
-SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=6)
-
 CHATML = (
     "{% for m in messages %}<bos>{{ m['role'] }}\n"
     "{% if m['role'] == 'assistant' %}{{ m['content'].split('think.')[-1] }}{% else %}"
@@ -81,15 +80,6 @@ REAL = {
 """Published models whose own templates TRL ships (Apache-2.0), with the tokens that begin a text,
 end a turn, and whatever else a template writes."""
 TEMPLATES_OF_TRL = Path(str(trl.__file__)).parent / "chat_templates"
-TEMPLATES = {"chatml": CHATML, "llama": LLAMA, "gemma": GEMMA, "plain": None}
-
-
-def policy_of(name: str, positions: int = 400) -> Policy:
-    if name == "tiny":
-        return tiny_models.policy("llama", positions=positions)
-    tokenizer = tiny_models.tokenizer(answer_token=False)
-    tokenizer.chat_template = TEMPLATES[name]
-    return wrap_policy(tiny_models.model("llama", positions=positions), tokenizer, name=name)
 
 
 @pytest.fixture(scope="module")
@@ -99,19 +89,31 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskSource]:
         yield TaskSource(worker, [spec])
 
 
+def policy_of(name: str, positions: int = 400) -> Policy:
+    templates = {"chatml": CHATML, "llama": LLAMA, "gemma": GEMMA}
+    return tiny_models.policy(
+        "llama", positions=positions, answer_token=name == "tiny", template=templates.get(name)
+    )
+
+
 def played(
-    policy: Policy, tasks: TaskSource, *, seed: int = 5, count: int = 3, num: int = 6, size: int = 6
+    policy: Policy,
+    tasks: TaskSource,
+    *,
+    make: Generate = generate,
+    seed: int = 5,
+    count: int = 3,
+    num: int = 24,
 ) -> list[OwnGroup]:
-    asking = Asking(
-        questions=tasks.held_out(count),
-        policy=policy,
-        policy_version=0,
+    asked = asking(
+        policy,
+        tasks.held_out(count),
         num_completions=num,
-        sampling=replace(SAMPLING, max_new_tokens=size),
+        sampling=tiny_models.sampling(6),
         seed=seed,
         play=tasks.play,
     )
-    return ThisProcess(policy, generate).answer(asking)
+    return ThisProcess(policy, make).answer(asked)
 
 
 def answers_of(groups: Sequence[OwnGroup]) -> list[Answer]:
@@ -181,19 +183,8 @@ def test_what_was_sampled_is_what_is_trained_on(name: str, tasks: TaskSource) ->
         drawn.extend((list(p), one) for p, row in zip(prompts, samples, strict=True) for one in row)
         return samples
 
-    groups = ThisProcess(policy, noted).answer(
-        Asking(
-            questions=tasks.held_out(3),
-            policy=policy,
-            policy_version=0,
-            num_completions=24,
-            sampling=SAMPLING,
-            seed=5,
-            play=tasks.play,
-        )
-    )
     several = 0
-    for group in groups:
+    for group in played(policy, tasks, make=noted):
         prompt = prompt_of(policy, group.question)
         assert prompt is not None
         for answer in group.answers:
@@ -224,7 +215,8 @@ def test_what_was_sampled_is_what_is_trained_on(name: str, tasks: TaskSource) ->
 
 def test_how_a_game_ends(tasks: TaskSource) -> None:
     policy = eager(policy_of("tiny"))
-    answers = answers_of(played(policy, tasks, num=24))
+    groups = played(policy, tasks)
+    answers = answers_of(groups)
     ends = {(one.finish_reason, len(split_messages(one.text))) for one in answers}
     assert (FinishReason.STOP, 3) in ends, "the environment ended it"
     assert {count for finish, count in ends if finish is FinishReason.STOP} == {3}
@@ -233,7 +225,6 @@ def test_how_a_game_ends(tasks: TaskSource) -> None:
             assert one.ids[-1] not in policy.eos_ids, "its last message was cut"
     for answer in answers:
         assert answer.num_tokens == len(answer.logprobs)
-    groups = played(policy, tasks, num=24)
     for group, rewards in zip(groups, tasks.verify_own(groups), strict=True):
         for answer, reward in zip(group.answers, rewards, strict=True):
             earned = 0.4 * sum("a" in message for message in split_messages(answer.text))
@@ -242,11 +233,11 @@ def test_how_a_game_ends(tasks: TaskSource) -> None:
 
 def test_a_row_depends_on_the_seed_and_its_place_alone(tasks: TaskSource) -> None:
     policy = eager(policy_of("tiny"))
-    first = answers_of(played(policy, tasks, num=24))
-    assert answers_of(played(policy, tasks, num=24)) == first
-    assert answers_of(played(policy, tasks, num=24, seed=6)) != first
+    first = answers_of(played(policy, tasks))
+    assert answers_of(played(policy, tasks)) == first
+    assert answers_of(played(policy, tasks, seed=6)) != first
     # Alone it has other neighbours in its later turns.
-    alone = answers_of(played(policy, tasks, count=1, num=24))
+    alone = answers_of(played(policy, tasks, count=1))
     assert [one.text for one in alone] == [one.text for one in first[:24]]
     assert sum(len(split_messages(one.text)) > 1 for one in alone) > 1
 
@@ -268,29 +259,11 @@ def test_a_later_message_does_not_depend_on_who_else_still_plays(tasks: TaskSour
             ]
             return [cut, *made[1:]]
 
-        asking = Asking(
-            questions=tasks.held_out(1),
-            policy=policy,
-            policy_version=0,
-            num_completions=24,
-            sampling=SAMPLING,
-            seed=5,
-            play=tasks.play,
-        )
-        (group,) = ThisProcess(policy, cutting).answer(asking)
-        return [one.text for one in group.answers]
+        return [one.text for one in answers_of(played(policy, tasks, make=cutting, count=1))]
 
     whole, half = with_cut(0), with_cut(12)
     assert whole[12:] == half[12:] and whole[:12] != half[:12]
     assert any(len(split_messages(text)) > 1 for text in whole[12:])
-
-
-def test_a_game_without_room_ends(tasks: TaskSource) -> None:
-    policy = eager(policy_of("tiny", positions=20))
-    answers = answers_of(played(policy, tasks, num=24))
-    assert all(8 + len(one.ids) <= 20 + 1 for one in answers)
-    assert all(one.finish_reason is FinishReason.LENGTH for one in answers)
-    assert any(one.ids[-1] in policy.eos_ids for one in answers), "not all of them were cut"
 
 
 def question(max_turns: int = 4) -> Question:
@@ -318,17 +291,6 @@ class Separating:
 
     def decode(self, *given: object, **how: object) -> str:
         return str(self._inner.decode(*given, **how)).replace("7", SEPARATOR)  # type: ignore[attr-defined]
-
-
-def test_a_message_with_the_separator_ends_its_game_before_it() -> None:
-    policy = policy_of("tiny")
-    drawn = sample(policy, "ab7cd")
-    policy = replace(policy, tokenizer=Separating(policy.tokenizer))
-    game = PlayedGame(question=question(), prompt=[1, 2], place=0)
-    game.add_message(policy, replace(drawn, text=f"ab{SEPARATOR}cd"))
-    answer = game.answer()
-    assert answer.text == "ab" and answer.finish_reason is FinishReason.LENGTH
-    assert list(answer.ids) == drawn.ids[:2] and len(answer.logprobs) == 2
 
 
 @pytest.mark.parametrize(
@@ -399,21 +361,27 @@ def test_a_reading_says_what_the_messages_say(
 READER = policy_of("llama")
 
 
-def test_a_message_that_begins_with_the_separator_is_one_token_and_says_nothing() -> None:
+@pytest.mark.parametrize(("said", "kept"), [("ab7cd", 2), ("7cd", 1)])
+@pytest.mark.parametrize("before", [[], ["a"]])
+def test_a_message_with_the_separator_ends_its_game_before_it(
+    before: list[str], said: str, kept: int
+) -> None:
+    """One that begins with it is one token and says nothing."""
     policy = policy_of("tiny")
     policy = replace(policy, tokenizer=Separating(policy.tokenizer))
-    for before in ([], [sample(policy, "a")]):
-        game = PlayedGame(question=question(), prompt=[1, 2], place=0)
-        for one in before:
-            game.add_message(policy, one)
-            game.add_answer(policy, Play(observations=("b",), done=False, reward=0.0))
-        drawn = sample(policy, "7cd")
-        game.add_message(policy, replace(drawn, text=f"{SEPARATOR}cd"))
-        answer = game.answer()
-        assert split_messages(answer.text) == (*(one.text for one in before), "")
-        assert answer.finish_reason is FinishReason.LENGTH
-        assert answer.ids[-1] == drawn.ids[0] and (answer.said or ())[-1] == len(answer.ids) - 1
-        assert len(answer.logprobs) == answer.num_said == sum(len(o.ids) for o in before) + 1
+    game = PlayedGame(question=question(), prompt=[1, 2], place=0)
+    earlier = [sample(policy, text) for text in before]
+    for one in earlier:
+        game.add_message(policy, one)
+        game.add_answer(policy, Play(observations=("b",), done=False, reward=0.0))
+    drawn = sample(policy, said)
+    game.add_message(policy, replace(drawn, text=said.replace("7", SEPARATOR)))
+    answer = game.answer()
+    assert split_messages(answer.text) == (*before, said.partition("7")[0])
+    assert answer.finish_reason is FinishReason.LENGTH
+    assert list(answer.ids[-kept:]) == drawn.ids[:kept]
+    assert (answer.said or ())[-1] == len(answer.ids) - 1
+    assert len(answer.logprobs) == answer.num_said == sum(len(o.ids) for o in earlier) + kept
 
 
 QUICK = """
@@ -434,7 +402,7 @@ def test_a_game_that_is_over_at_once_and_messages_that_are_empty(tmp_path: Path)
     spec = game_family(tmp_path, QUICK, max_turns=3)
     with SyncTaskWorker([spec]) as worker:
         source = TaskSource(worker, [spec])
-        groups = played(policy, source, num=24)
+        groups = played(policy, source)
         rewards = source.verify_own(groups)
     answers = answers_of(groups)
     assert {len(split_messages(one.text)) for one in answers} == {1}
@@ -449,7 +417,7 @@ def test_a_game_that_is_over_at_once_and_messages_that_are_empty(tmp_path: Path)
 def test_empty_messages_go_on(tasks: TaskSource) -> None:
     policy = policy_of("chatml")
     policy = replace(policy, eos_ids=frozenset(range(policy.model.config.vocab_size)))
-    for answer in answers_of(played(policy, tasks)):
+    for answer in answers_of(played(policy, tasks, num=6)):
         assert split_messages(answer.text) == ("", "", "")
         assert answer.finish_reason is FinishReason.STOP and answer.num_said == 3
 

@@ -13,10 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_policy.generation.local import generate
 from shoal_policy.model.loading import ModelError, check_model, load_policy
 from shoal_policy.model.prompting import encode_prompt
-from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 
 ODD = st.sampled_from(
@@ -27,10 +25,7 @@ FILES = ["config.json", "generation_config.json", "tokenizer_config.json", "toke
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("model")
-    tiny_models.model("qwen2").save_pretrained(made)
-    tiny_models.tokenizer().save_pretrained(made)
-    return made
+    return Path(tiny_models.save(tmp_path_factory.mktemp("model")))
 
 
 def damaged(value: Any, data: st.DataObject) -> Any:
@@ -64,11 +59,6 @@ def test_it_answers_or_is_one_line(folder: Path, name: str, data: st.DataObject)
             return
         assert all(0 <= one < policy.model.config.vocab_size for one in policy.eos_ids)
         with torch.random.fork_rng():
-            made = generate(
-                policy,
-                [encode_prompt(policy, "1 + 1")],
-                num_completions=2,
-                params=SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=2),
-                generator=torch.Generator(),
-            )
+            prompts = [encode_prompt(policy, "1 + 1")]
+            made = tiny_models.draw(policy, prompts, num=2, params=tiny_models.sampling(2))
         assert [len(of_prompt) for of_prompt in made] == [2]

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    CohereConfig,
-    CohereForCausalLM,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-)
+from transformers import BertConfig, BertForMaskedLM
 
 from shoal_policy.model import loading
 from shoal_policy.model.loading import (
@@ -29,13 +22,7 @@ from shoal_policy.model.loading import (
 )
 from shoal_policy.model.logit_form import LogitForm
 from tests.policy import tiny_models
-
-
-def save(folder: Path, model: Any, tokenizer: Any = None) -> str:
-    model.save_pretrained(folder)
-    if tokenizer is not False:
-        (tokenizer or tiny_models.tokenizer()).save_pretrained(folder)
-    return str(folder)
+from tests.policy.tiny_models import save
 
 
 @pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
@@ -56,8 +43,7 @@ def test_a_folder_loads_as_it_was_saved(architecture: str, tmp_path: Path) -> No
 
 
 def test_weights_can_be_loaded_in_bfloat16(tmp_path: Path) -> None:
-    path = save(tmp_path, tiny_models.model("qwen2"))
-    assert load_policy(path, device="cpu", dtype="bfloat16").model.dtype == torch.bfloat16
+    assert load_policy(save(tmp_path), device="cpu", dtype="bfloat16").model.dtype == torch.bfloat16
 
 
 def test_the_digest_follows_the_vocabulary_and_nothing_else(tmp_path: Path) -> None:
@@ -93,18 +79,7 @@ def test_prompt_formats() -> None:
 
 
 def test_a_head_that_scales_its_logits_is_noticed() -> None:
-    torch.manual_seed(0)
-    model = CohereForCausalLM(
-        CohereConfig(
-            vocab_size=tiny_models.VOCAB,
-            hidden_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            logit_scale=0.5,
-        )
-    )
-    policy = wrap_policy(model, tiny_models.tokenizer(), name="x")
+    policy = tiny_models.policy("cohere", logit_scale=0.5)
     assert policy.logit_form == LogitForm(scale=0.5) and not policy.linear_head
 
 
@@ -127,14 +102,10 @@ def test_emulated_bfloat16_does_not_count(monkeypatch: pytest.MonkeyPatch) -> No
 
 def capped_policy(size: float) -> Policy:
     """A Gemma 2 whose logits are capped at 3, and small or large by `size`."""
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16}
-    common = {"vocab_size": tiny_models.VOCAB, "intermediate_size": 32, "num_key_value_heads": 2}
-    torch.manual_seed(0)
-    config = Gemma2Config(**sizes, **common, final_logit_softcapping=3.0)
-    model = Gemma2ForCausalLM(config)
+    policy = tiny_models.policy("gemma2", final_logit_softcapping=3.0)
     with torch.no_grad():
-        model.model.norm.weight.fill_(size - 1)  # Gemma adds one
-    return wrap_policy(model, tiny_models.tokenizer(), name="gemma")
+        policy.model.model.norm.weight.fill_(size - 1)  # Gemma adds one
+    return policy
 
 
 def masked_language_model() -> Any:
@@ -178,7 +149,7 @@ def lose_a_layer(folder: Path) -> None:
     "spoil", [break_config, break_weights, remove_weights, remove_tokenizer, lose_a_layer]
 )
 def test_a_spoilt_folder_is_one_clear_line(spoil: Any, tmp_path: Path) -> None:
-    path = save(tmp_path, tiny_models.model("qwen2"))
+    path = save(tmp_path)
     spoil(tmp_path)
     with pytest.raises(ModelError) as caught:
         load_policy(path, device="cpu")
@@ -187,7 +158,7 @@ def test_a_spoilt_folder_is_one_clear_line(spoil: Any, tmp_path: Path) -> None:
 
 
 def test_quantised_weights_are_refused_before_they_are_loaded(tmp_path: Path) -> None:
-    path = save(tmp_path, tiny_models.model("qwen2"))
+    path = save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -272,7 +243,7 @@ def test_a_length_that_is_none_is_no_limit(declared: Any) -> None:
 
 
 def test_a_model_of_endless_layers_is_refused_before_it_is_built(tmp_path: Path) -> None:
-    path = Path(save(tmp_path, tiny_models.model("qwen2"))) / "config.json"
+    path = Path(save(tmp_path)) / "config.json"
     config = json.loads(path.read_text()) | {"num_hidden_layers": 1 << 31, "layer_types": None}
     path.write_text(json.dumps(config))
     with pytest.raises(ModelError, match="num_hidden_layers is 2,147,483,648"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from shoal_policy.checkpoint.saved import CheckpointError, latest_checkpoint
-from shoal_policy.generation.local import generate
 from shoal_policy.model import lora
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter, merged, rank_of
 from shoal_policy.trainer import Trainer
-from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.update.bench import recorded
@@ -28,52 +27,38 @@ peft = pytest.importorskip("peft")
 IDS = torch.tensor([[1, 7, 9, 20, 5], [1, 30, 8, 8, 2]])
 
 
-def adapted(architecture: str) -> Policy:
-    return add_adapter(tiny_models.policy(architecture), 2, seed=3)
-
-
-def stir(policy: Policy) -> None:
-    """Make the adapters do something: fresh ones do nothing."""
-    torch.manual_seed(5)
-    for weight in policy.model.parameters():
-        if weight.requires_grad:
-            torch.nn.init.normal_(weight, std=0.3)
-
-
 def logits(model: Any) -> torch.Tensor:
     with torch.inference_mode():
         return model(input_ids=IDS).logits
 
 
+def stirred(architecture: str) -> Policy:
+    return tiny_models.with_adapter(tiny_models.policy(architecture), std=0.3)
+
+
 def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
-    data_dir.mkdir(exist_ok=True)
     return case.trainer(data_dir, model, **{"lora_rank": 2, **changes})
 
 
 @pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
 def test_a_fresh_adapter_changes_nothing_and_alone_is_trained(architecture: str) -> None:
     plain = logits(tiny_models.model(architecture))
-    policy = adapted(architecture)
+    policy = add_adapter(tiny_models.policy(architecture), 2, seed=3)
     assert torch.equal(logits(policy.model), plain)
     trained = [name for name, weight in policy.model.named_parameters() if weight.requires_grad]
     assert trained and all(".lora_" in name for name in trained)
     head = policy.model.get_output_embeddings()
     assert type(head) is torch.nn.Linear, "the output matrix is read past its module"
-    stir(policy)
-    assert not torch.allclose(logits(policy.model), plain)
+    assert not torch.allclose(logits(stirred(architecture).model), plain)
     assert rank_of(policy) == 2
     assert rank_of(tiny_models.policy(architecture)) == 0
 
 
 @pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
 def test_what_is_generated_comes_from_model_and_adapter_together(architecture: str) -> None:
-    policy = adapted(architecture)
-    stir(policy)
-    prompt = [1, 9, 12, 4]
-    greedy = SamplingParams(temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=5)
-    made = generate(
-        policy, [prompt], num_completions=1, params=greedy, generator=torch.Generator()
-    )[0][0]
+    policy, prompt = stirred(architecture), [1, 9, 12, 4]
+    greedy = tiny_models.sampling(5, temperature=0.0)
+    ((made,),) = tiny_models.draw(policy, [prompt], num=1, params=greedy)
     ids = torch.tensor([[*prompt, *made.ids]])
     with torch.inference_mode():
         best = policy.model(input_ids=ids, use_cache=False).logits[0].argmax(-1)
@@ -82,8 +67,7 @@ def test_what_is_generated_comes_from_model_and_adapter_together(architecture: s
 
 def test_merging_keeps_the_function(tmp_path: Path) -> None:
     for architecture in tiny_models.ARCHITECTURES:
-        policy = adapted(architecture)
-        stir(policy)
+        policy = stirred(architecture)
         before = logits(policy.model)
         merged(policy).save_pretrained(tmp_path / architecture)
         loaded = AutoModelForCausalLM.from_pretrained(tmp_path / architecture).eval()
@@ -113,8 +97,7 @@ def test_adapters_stay_float32_and_compute_in_the_models_type() -> None:
     for dtype in (torch.bfloat16, torch.float32):
         policy = tiny_models.policy()
         policy.model.to(torch.bfloat16).to(dtype)
-        policy = add_adapter(policy, 2, seed=1)
-        stir(policy)
+        policy = tiny_models.with_adapter(policy, std=0.3)
         recorded(policy)  # the first looks at the model once, in a way of its own
         with types_of_products(policy) as used:
             _, (gradients,) = recorded(policy)
@@ -125,15 +108,8 @@ def test_adapters_stay_float32_and_compute_in_the_models_type() -> None:
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path: Path, model: str) -> None:
-    whole = trainer(tmp_path / "whole", model, rounds=4)
-    start = case.weights(whole.course.policy)
-    whole.run()
-    trainer(tmp_path / "parts", model, rounds=2).run()
-    resumed = trainer(tmp_path / "parts", model, rounds=4)
-    assert resumed.course.round == 2
-    resumed.run()
+    start, whole = case.assert_resumes(tmp_path, partial(trainer, model=model), rounds=4)
     ended = case.weights(whole.course.policy)
-    assert case.same_weights(ended, case.weights(resumed.course.policy))
     changed = {name for name in ended if not torch.equal(start[name], ended[name])}
     assert changed and all(".lora_" in name for name in changed)
 

@@ -10,19 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    MambaConfig,
-    MambaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from shoal_policy.model import packed
-from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import can_pack, pack_rows, packed_tokens
 from shoal_policy.update import grpo, logprobs, rows
 from shoal_policy.update.grpo import TrainGroup
@@ -37,37 +27,16 @@ from tests.policy.update.bench import (
     make_groups,
 )
 
-SMALL = {
-    "vocab_size": tiny_models.VOCAB,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "intermediate_size": 48,
-    "max_position_embeddings": 96,
-    "eos_token_id": 2,
+CONFIGS: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": None},
+    "window": {"architecture": "mistral", "sliding_window": 6},
+    "softcap": {"architecture": "gemma2"},
+    "recurrent": {"architecture": "mamba"},
 }
 
 
 def policy_of(name: str) -> Policy:
-    torch.manual_seed(0)
-    match name:
-        case "qwen3":
-            made: Any = Qwen3ForCausalLM(Qwen3Config(**SMALL))
-        case "mistral":
-            made = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None))
-        case "window":
-            made = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=6))
-        case "softcap":
-            made = Gemma2ForCausalLM(Gemma2Config(**SMALL))
-        case "recurrent":
-            made = MambaForCausalLM(
-                MambaConfig(vocab_size=tiny_models.VOCAB, hidden_size=32, num_hidden_layers=2)
-            )
-        case _:
-            return tiny_models.policy(name)
-    return wrap_policy(made, tiny_models.tokenizer(), name=name)
+    return tiny_models.policy(**{"architecture": name, **CONFIGS.get(name, {})})
 
 
 @pytest.mark.parametrize("name", [*tiny_models.ARCHITECTURES, "qwen3", "mistral"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
 
 from shoal_policy.model.examples import common_prefix
-from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import (
     decode_completion,
     encode_completion,
@@ -29,9 +29,7 @@ TINY = tiny_models.policy()
 
 
 def with_template(template: str | None) -> Policy:
-    tokenizer = tiny_models.tokenizer(answer_token=False)
-    tokenizer.chat_template = template
-    return wrap_policy(tiny_models.model("qwen2"), tokenizer, name="x")
+    return tiny_models.policy(answer_token=False, template=template)
 
 
 def decoded(policy: Policy, ids: list[int]) -> str:

@@ -11,7 +11,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram
-from transformers import PreTrainedTokenizerFast
 
 from shoal_policy.model.loading import Policy, load_policy, wrap_policy
 from shoal_policy.model.prompting import decode_completion
@@ -21,23 +20,12 @@ from shoal_tasks.spec import AnswerFormat
 from shoal_wire.types import Completion, FinishReason
 from tests.policy import tiny_models
 
-SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
-
 
 def _wrapped(backend: Tokenizer) -> Policy:
-    backend.add_special_tokens(SPECIALS)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token="<pad>",
-        bos_token="<bos>",
-        eos_token="<eos>",
-        unk_token="<unk>",
-    )
-    return wrap_policy(
-        tiny_models.model("qwen2", vocab=len(tokenizer)),
-        tokenizer,
-        name=type(backend.model).__name__,
-    )
+    backend.add_special_tokens(tiny_models.SPECIALS)
+    tokenizer = tiny_models.wrapped(backend)
+    model = tiny_models.model("qwen2", vocab=len(tokenizer))
+    return wrap_policy(model, tokenizer, name=type(backend.model).__name__)
 
 
 def _byte_pairs() -> Policy:
@@ -84,33 +72,9 @@ def policy_of(name: str) -> Policy:
 
 PARTS = st.sampled_from(
     [
-        *(
-            "42",
-            "7",
-            " ",
-            "    ",
-            "\t",
-            "\n",
-            "<answer>",
-            "</answer>",
-            "so ",
-            "<eos>",
-            "<ans>",
-            "B",
-        ),
-        *(
-            "ﬁ",
-            "４２",
-            "e\u0301",
-            "\u200b",
-            "\u00a0",
-            "I",
-            "Ⅷ",
-            "\x1f",
-            "!buy",
-            "<answer",
-            "answer>",
-        ),
+        *("42", "7", " ", "    ", "\t", "\n", "<answer>", "</answer>", "so ", "<eos>", "<ans>"),
+        *("B", "ﬁ", "４２", "e\u0301", "\u200b", "\u00a0", "I", "Ⅷ", "\x1f", "!buy", "<answer"),
+        "answer>",
     ]
 )
 SAID = st.lists(PARTS, max_size=3).map("".join)

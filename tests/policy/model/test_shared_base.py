@@ -17,9 +17,7 @@ from tests.policy import tiny_models
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    tiny_models.model("qwen2").save_pretrained(tmp_path)
-    tiny_models.tokenizer().save_pretrained(tmp_path)
-    return Settings(model=str(tmp_path), device="cpu", lora_rank=2)
+    return Settings(model=tiny_models.save(tmp_path), device="cpu", lora_rank=2)
 
 
 def logits(policy: Any) -> torch.Tensor:
@@ -58,13 +56,10 @@ def test_it_is_the_policy_that_was_loaded_apart(settings: Settings) -> None:
 
 
 def test_each_is_asked_as_its_settings_say(tmp_path: Path) -> None:
-    tiny_models.model("qwen2").save_pretrained(tmp_path)
-    tokenizer = tiny_models.tokenizer(answer_token=False)
-    tokenizer.chat_template = "{{ messages[0]['content'] }}"
-    tokenizer.save_pretrained(tmp_path)
-    bases = Bases()
+    tokenizer = tiny_models.tokenizer(template="{{ messages[0]['content'] }}")
+    model, bases = tiny_models.save(tmp_path, words=tokenizer), Bases()
     for asked in ("chat", "plain", "chat"):
-        settings = Settings(model=str(tmp_path), device="cpu", lora_rank=2, prompt=asked)
+        settings = Settings(model=model, device="cpu", lora_rank=2, prompt=asked)
         assert bases.fresh_policy(settings, seed=1).prompt_format == asked
 
 

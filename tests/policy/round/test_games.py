@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from shoal_policy.evaluate import evaluate
-from shoal_policy.generation.local import generate
-from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.generation.seam import ThisProcess
 from shoal_policy.model.loading import Policy
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import OwnGroup, shareable
@@ -22,9 +21,10 @@ from shoal_policy.tasks import TaskSource
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_tasks.turns import split_messages
 from shoal_tasks.worker.sync import SyncTaskWorker
-from shoal_wire.types import RolloutGroup, SamplingParams
+from shoal_wire.types import RolloutGroup
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
+from tests.policy.generation.following_cases import SAMPLING, asking
 from tests.support import factories as make
 from tests.support.local_node import NodeThread
 from tests.tasks.games import game_family
@@ -39,7 +39,6 @@ class Game:
         self.left -= 1
         return f"{self.left} left", ("a" in message) / 3, self.left == 0
 """
-SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=5)
 ALONE = NodeLink(None)
 
 
@@ -115,16 +114,8 @@ def test_held_out_games_are_played_for_the_evaluation(tasks: TaskSource) -> None
 
 
 def games_of(policy: Policy, tasks: TaskSource, count: int) -> list[OwnGroup]:
-    asking = Asking(
-        questions=tasks.draw(random.Random(3), count),
-        policy=policy,
-        policy_version=0,
-        num_completions=8,
-        sampling=SAMPLING,
-        seed=9,
-        play=tasks.play,
-    )
-    return ThisProcess(policy, generate).answer(asking)
+    asked = tasks.draw(random.Random(3), count)
+    return ThisProcess(policy).answer(asking(policy, asked, num_completions=8, play=tasks.play))
 
 
 def shared(groups: list[OwnGroup]) -> list[RolloutGroup]:

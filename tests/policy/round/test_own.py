@@ -22,7 +22,7 @@ from tests.policy.update.bench import (
 )
 from tests.support import factories as make
 
-SAMPLING = SamplingParams(temperature=0.8, top_p=1.0, top_k=0, max_new_tokens=4)
+SAMPLING = tiny_models.sampling(4, temperature=0.8)
 IDS = ((7, 9, 2), (8, 30, 11), (12, 2))
 
 

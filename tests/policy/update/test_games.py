@@ -67,7 +67,8 @@ def test_log_probabilities_are_of_what_the_policy_said(name: str) -> None:
         config = GrpoConfig(max_completion_tokens=60, epochs=2, minibatches=2)
         made = [game(seed) for seed in range(2)]
         if given_too:
-            made = [replace(one, **{name: own_logprobs(policy.model, one)}) for one in made]
+            told: list[dict[str, Any]] = [{name: own_logprobs(policy.model, one)} for one in made]
+            made = [replace(one, **own) for one, own in zip(made, told, strict=True)]
         update(policy, make_optimizer(policy, lr=1e-2), made, config)
         return policy.model.state_dict()
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.reference import freeze, load_reference
 from shoal_policy.trainer import Trainer
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
@@ -113,13 +112,7 @@ def test_adapters_are_measured_from_their_own_model_without_them(
     token_budget: int, tmp_path: Path, model: str
 ) -> None:
     """With the numbers that a second model gives, and gradients that add up as ever."""
-    pytest.importorskip("peft")
-    policy = add_adapter(case.policy(), 2, seed=1)
-    torch.manual_seed(2)
-    with torch.no_grad():
-        for weight in policy.model.parameters():
-            if weight.requires_grad:
-                weight += 0.2 * torch.randn_like(weight)
+    policy = tiny_models.with_adapter(case.policy())
     settings = case.settings(tmp_path, model, kl_beta=0.1, lora_rank=2)
     shared = load_reference(settings, policy, seed=1)
     assert shared is not None and shared.model is policy.model

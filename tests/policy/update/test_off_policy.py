@@ -81,7 +81,7 @@ def test_own_text_of_a_server_is_weighed_by_what_the_server_says_up_to_the_cap()
 
 
 @pytest.mark.parametrize("passes", [{}, {"epochs": 2, "minibatches": 2}])
-def test_how_far_a_server_s_numbers_are_from_the_policy_s_is_told(passes: dict[str, int]) -> None:
+def test_how_far_a_server_s_numbers_are_from_the_policy_s_is_told(passes: dict[str, Any]) -> None:
     policy = tiny_models.policy()
     own = own_logprobs(policy.model, group())
     shifted = [[one + (0.3 if i % 2 else -0.1) for i, one in enumerate(row)] for row in own]

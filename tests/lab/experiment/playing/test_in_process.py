@@ -116,10 +116,8 @@ def test_a_run_has_one_value_a_round_and_leaves_the_dishonest_out(shared: Worker
 
 
 def test_what_an_untrained_model_answers_is_looked_up_for_those_asked_alike(tmp_path: Path) -> None:
-    tokenizer = tiny_models.tokenizer(answer_token=False)
-    tokenizer.chat_template = "{{ messages[0]['content'] }}"
-    tokenizer.save_pretrained(tmp_path)
-    tiny_models.model("qwen2", positions=1024).save_pretrained(tmp_path)
+    tokenizer = tiny_models.tokenizer(template="{{ messages[0]['content'] }}")
+    tiny_models.save(tmp_path, tiny_models.model("qwen2", positions=1024), tokenizer)
     arm = Arm(
         name="asked",
         nodes=tuple(
