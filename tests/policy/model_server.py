@@ -6,20 +6,31 @@ import json
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-import torch
-
-from shoal_policy.generation.local import generate
+from shoal_policy.generation.local import SampledCompletion
+from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import encode_text
-from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 
 Fate = Callable[["Handler", dict[str, Any]], bool]
 """Does something else with a request; returns whether it was dealt with."""
+
+
+def drawn(
+    policy: Policy, ids: Sequence[int], request: dict[str, Any], *, num: int, seed: int
+) -> list[SampledCompletion]:
+    """So many answers to a prompt, sampled as the request asks."""
+    params = tiny_models.sampling(
+        request.get("max_tokens") or request["max_completion_tokens"],
+        temperature=request["temperature"],
+        top_p=request["top_p"],
+        top_k=request.get("top_k", 0),
+    )
+    return tiny_models.draw(policy, [ids], num=num, params=params, seed=seed)[0]
 
 
 class ModelServer(ThreadingHTTPServer):
@@ -56,22 +67,13 @@ class ModelServer(ThreadingHTTPServer):
 
     def complete(self, request: dict[str, Any], prompt: str) -> Any:
         """Generate one completion as the request asks."""
-        params = SamplingParams(
-            temperature=request["temperature"],
-            top_p=request["top_p"],
-            top_k=request.get("top_k", 0),
-            max_new_tokens=request.get("max_tokens") or request["max_completion_tokens"],
-        )
         with self._model:
             # Its n-th request of these words, whatever came between: the order is chance.
             asked = json.dumps(request, sort_keys=True)
             self._asked[asked] += 1
             seed = zlib.crc32(f"{self._asked[asked]} {asked}".encode())
-            generator = torch.Generator().manual_seed(seed)
             ids = encode_text(self.policy, prompt.lower() or " ")  # a template is never empty
-            return generate(
-                self.policy, [ids], num_completions=1, params=params, generator=generator
-            )[0][0]
+            return drawn(self.policy, ids, request, num=1, seed=seed)[0]
 
 
 class Handler(BaseHTTPRequestHandler):

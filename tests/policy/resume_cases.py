@@ -20,7 +20,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from shoal_base.node_folders import METRICS_FILE
 from shoal_policy.checkpoint.saved import latest_checkpoint
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import coordinates
@@ -190,8 +189,9 @@ def rounds_saved(data_dir: Path) -> int:
 
 def course(data_dir: Path) -> list[dict[str, Any]]:
     """All that `metrics.jsonl` says, but for time."""
-    events = [json.loads(line) for line in (data_dir / METRICS_FILE).read_text().splitlines()]
-    return [{k: v for k, v in event.items() if k not in SHARE_OF_TIME} for event in events]
+    from tests.policy.training_cases import metrics
+
+    return [{k: v for k, v in row.items() if k not in SHARE_OF_TIME} for row in metrics(data_dir)]
 
 
 def assert_same_end(one: Path, other: Path) -> None:

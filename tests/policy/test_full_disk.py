@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-from shoal_base.node_folders import METRICS_FILE
 from shoal_policy import trainer as trainer_module
 from shoal_policy.checkpoint import saving
 from shoal_policy.checkpoint.saved import CheckpointError, NoRoomError, latest_checkpoint
@@ -54,8 +53,7 @@ def told(of: Trainer) -> list[str]:
 
 
 def assert_lost_nothing(made: Trainer, data_dir: Path, undisturbed: Trainer) -> None:
-    lines = (data_dir / METRICS_FILE).read_text().splitlines()
-    rounds = [event["round"] for event in map(json.loads, lines) if event["event"] == "round"]
+    rounds = [row["round"] for row in case.metrics(data_dir, "round")]
     assert rounds == list(range(1, ROUNDS + 1))
     path = latest_checkpoint(data_dir).path
     assert path is not None and path.name == f"round-{ROUNDS:06d}"

@@ -23,7 +23,6 @@ from shoal_settings.schema import Settings
 from shoal_tasks.errors import WorkerUnavailable
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
-from tests.policy.test_trainer_command import as_it_was, shared_worker  # noqa: F401
 
 SETTINGS = Settings(model="big", device="cpu")
 

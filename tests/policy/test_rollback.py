@@ -40,43 +40,42 @@ def spoil_optimizer(made: Trainer) -> None:
         state["exp_avg"].fill_(math.inf)
 
 
-def test_weights_that_a_step_spoilt_are_taken_back(tmp_path: Path, model: str) -> None:
-    with NodeThread(tmp_path) as node:
-        case.send(node, [case.external_group(number) for number in range(8)])
-        link = NodeLink(node.node.client())
-        made = trainer(tmp_path, model, link=link, local=1, external=1, rounds=5)
-        ready: list[int] = []
-        good: dict[str, torch.Tensor] = {}
+def test_weights_that_a_step_spoilt_are_taken_back(
+    tmp_path: Path, model: str, node: NodeThread, link: NodeLink
+) -> None:
+    case.send(node, [case.external_group(number) for number in range(8)])
+    made = trainer(tmp_path, model, link=link, local=1, external=1, rounds=5)
+    ready: list[int] = []
+    good: dict[str, torch.Tensor] = {}
 
-        def on_round(record: RoundRecord, _progress: RunCounters) -> None:
-            link.drain()  # what was leased ahead and not chosen is released by then
-            ready.append(node.node.buffer.ready())
-            if record.round == 2:
-                made.checkpoint()
-                good.update(case.weights(made.course.policy))
-                spoil_optimizer(made)
-            if record.round == 3:
-                assert not finite(made)
-                made.checkpoint()
-                made._checkpoint_round = 2
+    def on_round(record: RoundRecord, _progress: RunCounters) -> None:
+        link.drain()  # what was leased ahead and not chosen is released by then
+        ready.append(node.node.buffer.ready())
+        if record.round == 2:
+            made.checkpoint()
+            good.update(case.weights(made.course.policy))
+            spoil_optimizer(made)
+        if record.round == 3:
+            assert not finite(made)
+            made.checkpoint()
+            made._checkpoint_round = 2
 
-        made._on_round = on_round
-        restored: list[bool] = []
-        undo = link.release_held
+    made._on_round = on_round
+    restored: list[bool] = []
+    undo = link.release_held
 
-        def noting() -> None:
-            restored.append(case.same_weights(good, case.weights(made.course.policy)))
-            undo()
+    def noting() -> None:
+        restored.append(case.same_weights(good, case.weights(made.course.policy)))
+        undo()
 
-        link.release_held = noting  # type: ignore[method-assign]
-        made.run()
-        assert restored == [True]
-        assert finite(made)
-        assert (made.course.round, made.course.policy_version) == (5, 4)
-        assert made.course.progress.rollbacks == 1
-        # What round 3 had learnt from was given back before round 4 drew.
-        assert ready == [7, 6, 5, 5, 4]
-        link._client.close()  # type: ignore[union-attr]
+    link.release_held = noting  # type: ignore[method-assign]
+    made.run()
+    assert restored == [True]
+    assert finite(made)
+    assert (made.course.round, made.course.policy_version) == (5, 4)
+    assert made.course.progress.rollbacks == 1
+    # What round 3 had learnt from was given back before round 4 drew.
+    assert ready == [7, 6, 5, 5, 4]
     again = trainer(tmp_path, model)
     assert (again.course.round, again.course.policy_version) == (5, 4)
     assert finite(again)
@@ -109,9 +108,7 @@ def test_three_bad_steps_in_a_row_go_back_and_two_do_not(
     tmp_path: Path, model: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for steps, expected in ((STEPS_IN_A_ROW - 1, 0), (STEPS_IN_A_ROW, 1)):
-        folder = tmp_path / str(steps)
-        folder.mkdir()
-        made = trainer(folder, model, rounds=steps + 2)
+        made = trainer(tmp_path / str(steps), model, rounds=steps + 2)
         count_down(made, Overflow(made.course.policy, steps))
         made.run()
         assert made.course.progress.rollbacks == expected
@@ -170,24 +167,20 @@ def test_a_model_that_was_never_finite_is_said_at_once(tmp_path: Path, model: st
 
 
 def test_a_poisonous_group_is_named_and_done_with(
-    tmp_path: Path, model: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, model: str, node: NodeThread, link: NodeLink, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with NodeThread(tmp_path) as node:
-        texts = (POISON, "1", "2", "3")
-        publisher = case.send(node, [case.external_group(1, texts)])
-        link = NodeLink(node.node.client())
-        made = trainer(tmp_path, model, link=link, local=0, external=1, rounds=2)
-        poison_token(made.course.policy)
-        before = case.weights(made.course.policy)
-        held: list[object] = []
-        made._on_round = lambda _record, _progress: held.extend(link.leases().held)
-        made.run()
-        # Nothing was learnt from it, so nothing of it could be given back later.
-        assert held == []
-        # Done with: it is not drawn a second time.
-        assert made.course.progress.external_drawn == 1
-        assert node.node.buffer.stats(0.0).consumed_total == 1
-        link._client.close()  # type: ignore[union-attr]
+    publisher = case.send(node, [case.external_group(1, (POISON, "1", "2", "3"))])
+    made = trainer(tmp_path, model, link=link, local=0, external=1, rounds=2)
+    poison_token(made.course.policy)
+    before = case.weights(made.course.policy)
+    held: list[object] = []
+    made._on_round = lambda _record, _progress: held.extend(link.leases().held)
+    made.run()
+    # Nothing was learnt from it, so nothing of it could be given back later.
+    assert held == []
+    # Done with: it is not drawn a second time.
+    assert made.course.progress.external_drawn == 1
+    assert node.node.buffer.stats(0.0).consumed_total == 1
     assert case.same_weights(before, case.weights(made.course.policy))
     progress = made.course.progress
     assert (progress.batches_quarantined, progress.rollbacks) == (1, 0)

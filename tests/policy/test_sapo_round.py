@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,16 +20,6 @@ from tests.support import factories as make
 from tests.support.local_node import NodeThread, wall_ms
 
 ALONE = NodeLink(None)
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[NodeThread]:
-    with NodeThread(tmp_path) as running:
-        yield running
-
-
-def connected(node: NodeThread) -> NodeLink:
-    return NodeLink(node.node.client())
 
 
 def batches_of(node: NodeThread, link: NodeLink) -> list[RolloutBatch]:
@@ -69,9 +58,8 @@ def test_a_round_repeats_exactly_and_another_seed_differs() -> None:
     assert played(1) != played(1, number=2)
 
 
-def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread) -> None:
+def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread, link: NodeLink) -> None:
     tasks = case.SteeredTasks()
-    link = connected(node)
     share = link.share
 
     def noting(batch: object) -> None:
@@ -100,11 +88,10 @@ def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread) -> None:
         assert group.task.inline is None
 
 
-def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread) -> None:
+def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread, link: NodeLink) -> None:
     four = [case.external_group(number) for number in range(4)]
     publisher = case.send(node, four, ago_ms=5_000)
     policy = case.policy()
-    link = connected(node)
     record = case.rounds(policy, case.SteeredTasks(), link, local=1, external=2).play(1, 0).record
     assert (record.groups_local, record.groups_external, record.external_drawn) == (1, 2, 4)
     assert record.reward_external == 0.5
@@ -115,11 +102,11 @@ def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread) -> Non
     assert [recent.rewards for recent in verified] == [(0.0, 1.0, 0.0, 1.0)] * 4
 
 
-def test_others_text_alone_changes_the_weights(node: NodeThread) -> None:
+def test_others_text_alone_changes_the_weights(node: NodeThread, link: NodeLink) -> None:
     case.send(node, [case.external_group(1)])
     policy = case.policy()
     before = case.weights(policy)
-    rounds = case.rounds(policy, case.SteeredTasks(), connected(node), local=0, external=1)
+    rounds = case.rounds(policy, case.SteeredTasks(), link, local=0, external=1)
     record = rounds.play(1, 0).record
     assert (record.groups_local, record.groups_external) == (0, 1)
     assert record.reward_local is None
@@ -127,12 +114,13 @@ def test_others_text_alone_changes_the_weights(node: NodeThread) -> None:
     assert not case.same_weights(before, case.weights(policy))
 
 
-def test_groups_without_signal_are_used_up_and_not_trained_on(node: NodeThread) -> None:
+def test_groups_without_signal_are_used_up_and_not_trained_on(
+    node: NodeThread, link: NodeLink
+) -> None:
     flat = [case.external_group(n, ("same", "same 2", "same 3")) for n in range(3)]
     case.send(node, flat)
     policy = case.policy()
     before = case.weights(policy)
-    link = connected(node)
     rounds = case.rounds(policy, case.SteeredTasks(), link, local=0, external=2)
     outcome = rounds.play(1, 0)
     assert (outcome.record.groups_external, outcome.record.external_drawn) == (0, 3)
@@ -144,12 +132,13 @@ def test_groups_without_signal_are_used_up_and_not_trained_on(node: NodeThread) 
     assert rounds.play(2, 0).record.external_drawn == 0
 
 
-def test_questions_kept_for_evaluation_are_used_up_and_not_trained_on(node: NodeThread) -> None:
+def test_questions_kept_for_evaluation_are_used_up_and_not_trained_on(
+    node: NodeThread, link: NodeLink
+) -> None:
     """As if intake had let them in: right and wrong answers, which would teach them by heart."""
     seeds = [0, JUDGE_SEED_MIN - 1, JUDGE_SEED_MIN, TRAIN_SEED_MIN - 1]
     reserved = [make.group(of=make.task(number, seed=s)) for number, s in enumerate(seeds)]
     case.send(node, [*reserved, case.external_group(5)])
-    link = connected(node)
     outcome = case.rounds(
         case.policy(), case.SteeredTasks(), link, local=0, external=5, oversample=2
     ).play(1, 0)
@@ -159,7 +148,9 @@ def test_questions_kept_for_evaluation_are_used_up_and_not_trained_on(node: Node
     assert node.node.buffer.ready() == 0
 
 
-def test_nor_are_held_out_questions_that_a_training_seed_gives_again(node: NodeThread) -> None:
+def test_nor_are_held_out_questions_that_a_training_seed_gives_again(
+    node: NodeThread, link: NodeLink
+) -> None:
     """Also in words of one's own: an inline task is told by its text."""
     worker = make.real_worker()
     numbers = range(200)
@@ -170,16 +161,14 @@ def test_nor_are_held_out_questions_that_a_training_seed_gives_again(node: NodeT
     inline = make.group(of=make.task(question=own_words.question, inline=own_words))
     fine = next(number for number in numbers if parts[number] is Split.TRAINING)
     case.send(node, [*map(case.external_group, again), inline, case.external_group(fine)])
-    link = connected(node)
     outcome = case.rounds(case.policy(), tasks, link, local=0, external=5, oversample=2).play(1, 0)
     assert (outcome.record.external_drawn, outcome.record.external_reserved) == (5, 4)
     assert outcome.record.groups_external == 1
 
 
-def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread) -> None:
+def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread, link: NodeLink) -> None:
     flat = [case.external_group(n, ("same", "same 2")) for n in range(12)]
     case.send(node, flat)
-    link = connected(node)
     rounds = case.rounds(
         case.policy(), case.SteeredTasks(), link, local=0, external=2, oversample=4
     )
@@ -189,18 +178,20 @@ def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread) -> None:
     assert node.node.buffer.ready() == 4
 
 
-def test_few_places_look_at_as_much_as_many(node: NodeThread) -> None:
+def test_few_places_look_at_as_much_as_many(node: NodeThread, link: NodeLink) -> None:
     """What may be looked at follows from all places of a round: others offer what they offer."""
     case.send(node, [case.external_group(n, ("same", "same 2")) for n in range(12)])
     rounds = case.rounds(
-        case.policy(), case.SteeredTasks(), connected(node), local=3, external=1, oversample=2
+        case.policy(), case.SteeredTasks(), link, local=3, external=1, oversample=2
     )
     record = rounds.play(1, 0).record
     assert (record.external_drawn, record.own_groups) == (8, 3)
 
 
 @pytest.mark.parametrize("at", range(5))
-def test_told_to_stop_before_the_update_nothing_has_changed(node: NodeThread, at: int) -> None:
+def test_told_to_stop_before_the_update_nothing_has_changed(
+    node: NodeThread, at: int, link: NodeLink
+) -> None:
     case.send(node, [case.external_group(number) for number in range(3)])
     policy = case.policy()
     before = case.weights(policy)
@@ -211,7 +202,6 @@ def test_told_to_stop_before_the_update_nothing_has_changed(node: NodeThread, at
         asked += 1
         return asked > at
 
-    link = connected(node)
     rounds = case.rounds(
         policy, case.SteeredTasks(), link, local=1, external=2, should_stop=should_stop
     )
@@ -225,12 +215,10 @@ def test_told_to_stop_before_the_update_nothing_has_changed(node: NodeThread, at
 
 
 def test_a_round_repeated_after_a_crash_shares_nothing_twice(node: NodeThread) -> None:
-    for _ in range(2):
-        link = connected(node)
-        case.rounds(case.policy(), case.SteeredTasks(), link).play(1, 0)
-        assert len(batches_of(node, link)) == 1
-    case.rounds(case.policy(), case.SteeredTasks(), link, seed=9).play(1, 0)
-    assert len(batches_of(node, link)) == 2
+    for seed, shared in ((1, 1), (1, 1), (9, 2)):
+        with case.connected(node) as link:
+            case.rounds(case.policy(), case.SteeredTasks(), link, seed=seed).play(1, 0)
+            assert len(batches_of(node, link)) == shared
 
 
 def test_with_no_node_there_a_round_goes_on_with_what_it_has(tmp_path: Path) -> None:

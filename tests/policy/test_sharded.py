@@ -5,9 +5,7 @@ Only the order of additions differs.
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -58,15 +56,9 @@ def meeting(size: int) -> dict[str, str]:
     """The variables that a launcher sets for each of so many processes."""
     return {
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(case.free_port()),
         "WORLD_SIZE": str(size),
     }
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def launch(data_dir: Path, *more: str, launcher: Sequence[str] = ()) -> None:
@@ -114,11 +106,6 @@ def _as_rank(rank: int, told: dict[str, str], work: Callable[..., None], *argume
     work(rank, *arguments)
 
 
-def recorded(data_dir: Path) -> list[dict[str, Any]]:
-    lines = (data_dir / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
 def weights(data_dir: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
@@ -142,7 +129,7 @@ def worst(one: Path, other: Path) -> float:
 
 def assert_alike(one: Path, other: Path) -> None:
     """Two runs recorded the same rounds, and ended alike, but for the order of additions."""
-    rows, theirs = recorded(one), recorded(other)
+    rows, theirs = case.metrics(one), case.metrics(other)
     played = [row for row in rows if row["event"] == "round"]
     assert sum(row["groups_with_signal"] for row in played) > 1
     assert max(abs(row["loss"]) for row in played) > 1e-4, "no loss, no comparison"
@@ -186,7 +173,7 @@ def test_two_processes_train_as_one(
         pytest.importorskip("accelerate")
     run(tmp_path / "one", *WITHOUT_EVALUATION, *more, ranks=1)
     start_two(tmp_path / "two", *WITHOUT_EVALUATION, *more)
-    assert len(recorded(tmp_path / "two")) == 2
+    assert len(case.metrics(tmp_path / "two")) == 2
     assert_alike(tmp_path / "one", tmp_path / "two")
 
 
@@ -214,7 +201,7 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path: Path, more: tuple[
     run(parts, "--rounds=3", *EVALUATED, *more)
     assert worst(two, parts) == 0
     run(parts, "--rounds=4", *EVALUATED, *more, ranks=3 if "--kl-beta=0.5" in more else 1)
-    assert [row["round"] for row in recorded(parts) if row["event"] == "round"] == [1, 2, 3, 4]
+    assert [row["round"] for row in case.metrics(parts) if row["event"] == "round"] == [1, 2, 3, 4]
     if more:
         return
     settings = case.settings(parts, "tiny")

@@ -16,7 +16,6 @@ from shoal_policy import shots
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.packed import can_pack
 from shoal_policy.model.prompting import prompt_ids
-from shoal_policy.node.link import NodeLink
 from shoal_policy.shots import SHOTS_FILE, shots_of, with_shots
 from shoal_policy.tasks import TaskSource
 from shoal_policy.trainer import Trainer
@@ -275,16 +274,13 @@ def test_a_choice_that_cannot_be_kept_is_one_line(tmp_path: Path) -> None:
 
 
 def trainer(data_dir: Path, model: str, rounds: int, *, tries: bool = True) -> Trainer:
-    settings = case.settings(data_dir, model, rounds=rounds, max_new_tokens=2)
-    around = case.surroundings(NodeLink(None), tasks=Tried(tries=tries))
-    return Trainer(settings, around, seed=1)
+    tasks = Tried(tries=tries)
+    return case.trainer(data_dir, model, tasks=tasks, rounds=rounds, max_new_tokens=2)
 
 
 def test_a_run_with_examples_resumes_exactly(tmp_path: Path) -> None:
     chat = tiny_models.tokenizer(template=TEMPLATE)
     model = tiny_models.save(tmp_path / "chat", tiny_models.model("qwen2", positions=2048), chat)
-    for name in ("whole", "parts"):
-        (tmp_path / name).mkdir()
     whole = trainer(tmp_path / "whole", model, 2)
     assert len(whole.course.policy.shots.families) == len(make.SPECS)
     whole.run()

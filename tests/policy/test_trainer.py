@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal_base.node_folders import METRICS_FILE
+from shoal_policy import trainer as trainer_module
 from shoal_policy.checkpoint.saved import CheckpointError
 from shoal_policy.model.loading import ModelError
 from shoal_policy.node.link import NodeLink
+from shoal_policy.trainer import Trainer
 from tests.policy import training_cases as case
-from tests.policy.training_cases import trainer
+from tests.policy.training_cases import metrics, trainer
 from tests.support.local_node import NodeThread
-
-
-def metrics(data_dir: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (data_dir / METRICS_FILE).read_text().splitlines()]
 
 
 def test_it_plays_the_rounds_it_was_asked_for_and_writes_them_down(
@@ -69,62 +65,53 @@ def test_a_checkpoint_comes_as_often_as_asked(tmp_path: Path, model: str) -> Non
     assert rounds == [1, 2, 3, 3]
 
 
-def test_groups_are_given_up_only_once_a_checkpoint_holds_them(tmp_path: Path, model: str) -> None:
-    node_dir = tmp_path / "node"
-    node_dir.mkdir()
-    with NodeThread(node_dir) as node:
-        case.send(node, [case.external_group(number) for number in range(6)])
-        stats = node.node.buffer.stats
-        consumed: list[int] = []
-        first = trainer(
-            tmp_path, model, link=NodeLink(node.node.client()), local=1, external=2, rounds=2
-        )
+def test_groups_are_given_up_only_once_a_checkpoint_holds_them(
+    tmp_path: Path, model: str, node: NodeThread
+) -> None:
+    def sharing(link: NodeLink, rounds: int) -> Trainer:
+        return trainer(tmp_path, model, link=link, local=1, external=2, rounds=rounds)
+
+    case.send(node, [case.external_group(number) for number in range(6)])
+    stats = node.node.buffer.stats
+    consumed: list[int] = []
+    with case.connected(node) as link:
+        first = sharing(link, 2)
         first._on_round = lambda _record, _progress: consumed.append(stats(0.0).consumed_total)
         first.run()
         assert consumed == [0, 0]
         assert stats(0.0).consumed_total == 4
-        first._link._client.close()  # type: ignore[union-attr]
-        # Killed between the checkpoint and its acknowledgement: the next start makes up for it.
-        killed = trainer(
-            tmp_path, model, link=NodeLink(node.node.client()), local=1, external=2, rounds=3
-        )
-        killed._link.consume_held = lambda: None  # type: ignore[method-assign]
-        killed.run()
-        killed._link._client.close()  # type: ignore[union-attr]
-        node.restart()
-        assert node.node.buffer.ready() == 2
-        resumed = trainer(
-            tmp_path, model, link=NodeLink(node.node.client()), local=1, external=2, rounds=4
-        )
+    # Killed between the checkpoint and its acknowledgement: the next start makes up for it.
+    with case.connected(node) as link:
+        link.consume_held = lambda: None  # type: ignore[method-assign]
+        sharing(link, 3).run()
+    node.restart()
+    assert node.node.buffer.ready() == 2
+    with case.connected(node) as link:
+        resumed = sharing(link, 4)
         assert resumed.course.progress.groups_external_used == 6
         resumed.run()
         assert resumed.course.progress.groups_external_used == 6
         assert node.node.buffer.stats(0.0).groups == 0
-        resumed._link._client.close()  # type: ignore[union-attr]
 
 
-def test_the_node_hears_how_it_goes(tmp_path: Path, model: str) -> None:
-    node_dir = tmp_path / "node"
-    node_dir.mkdir()
-    with NodeThread(node_dir) as node:
-        made = trainer(tmp_path, model, link=NodeLink(node.node.client()), rounds=2)
-        states: list[str] = []
-        made._on_round = lambda _record, _progress: states.append(node.node.link.status["state"])
-        made.run()
-        status = node.node.link.status
-        assert states == ["training", "training"]
-        assert status["state"] == "finished"
-        assert (status["round"], status["policy_version"]) == (2, 2)
-        assert status["reward_local"] == status["reward_start"] == 0.5
-        assert status["model"] == model
-        made._link._client.close()  # type: ignore[union-attr]
+def test_the_node_hears_how_it_goes(
+    tmp_path: Path, model: str, node: NodeThread, link: NodeLink
+) -> None:
+    made = trainer(tmp_path, model, link=link, rounds=2)
+    states: list[str] = []
+    made._on_round = lambda _record, _progress: states.append(node.node.link.status["state"])
+    made.run()
+    status = node.node.link.status
+    assert states == ["training", "training"]
+    assert status["state"] == "finished"
+    assert (status["round"], status["policy_version"]) == (2, 2)
+    assert status["reward_local"] == status["reward_start"] == 0.5
+    assert status["model"] == model
 
 
 def test_a_checkpoint_that_fails_does_not_stop_the_rounds(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from shoal_policy import trainer as trainer_module
-
     tries: list[int] = []
 
     def fail(

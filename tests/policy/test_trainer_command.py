@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
 
 import pytest
 
@@ -22,48 +19,17 @@ from shoal_policy.record.phases import Phases
 from shoal_policy.rollback import DivergedError
 from shoal_policy.trainer import Trainer
 from shoal_settings.exits import EXIT_DIVERGED
+from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
 from shoal_tasks.swarm import families_of
-from shoal_tasks.worker import sync as client_sync
 from shoal_wire.manifest import decode_manifest, make_manifest
+from shoal_wire.types import PeerId
 from tests.support import factories as make
 from tests.support.local_node import NodeThread
 
 PATIENCE_S = 20.0
 
-
-@pytest.fixture(autouse=True)
-def as_it_was(empty_folder: Path) -> Iterator[None]:
-    """Signals and logging as before the command ran."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    level = logging.getLogger().level
-    yield
-    logging.getLogger().setLevel(level)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture
-def shared_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session's task worker in the place of the command's own, which takes seconds to start."""
-    shared = SharedWorker(make.real_worker())
-    monkeypatch.setattr(client_sync, "SyncTaskWorker", lambda _families, **_limits: shared)
-
-
-class SharedWorker:
-    """That worker, which no test ends."""
-
-    def __init__(self, worker: client_sync.SyncTaskWorker) -> None:
-        self._worker = worker
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._worker, name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+pytestmark = pytest.mark.usefixtures("as_it_was")
 
 
 def flags(model: str, *more: str) -> list[str]:
@@ -211,9 +177,6 @@ def test_a_signal_asks_for_a_stop() -> None:
 
 
 def test_each_node_draws_its_own_tasks_unless_told_otherwise() -> None:
-    from shoal_settings.schema import Settings
-    from shoal_wire.types import PeerId
-
     ann, bob = PeerId("ann"), PeerId("bob")
     assert command._seed(Settings(seed=5), ann) == 5
     assert command._seed(Settings(), ann) == command._seed(Settings(), ann)
@@ -222,8 +185,6 @@ def test_each_node_draws_its_own_tasks_unless_told_otherwise() -> None:
 
 
 def test_alone_the_manifest_is_the_presets() -> None:
-    from shoal_settings.schema import Settings
-
     manifest = command._manifest(Settings(alone=True, tasks="paper"), None, StopFlag())
     assert manifest is not None
     assert [family.name for family in manifest.families] == [s.name for s in PRESETS["paper"]]

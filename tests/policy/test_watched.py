@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import OwnGroup
@@ -21,15 +20,6 @@ from shoal_tasks.families import PRESETS
 from shoal_tasks.worker.sync import SyncTaskWorker
 from tests.policy.record.courses import Course, steady
 from tests.support import factories as make
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """More only get into each other's way where other programs run."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Told(NodeLink):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import json
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from shoal_base.node_folders import METRICS_FILE
 from shoal_policy.choice.strategy import parse_strategy
 from shoal_policy.model.loading import Policy
 from shoal_policy.node.link import NodeLink
@@ -117,6 +121,27 @@ def surroundings(
 def external_group(number: int, texts: Sequence[str] = ("1", "2", "3", "4")) -> RolloutGroup:
     """Another node's answers to a real question."""
     return make.group(of=make.task(number, question=make.real_question(number)), texts=texts)
+
+
+@contextmanager
+def connected(node: NodeThread) -> Iterator[NodeLink]:
+    """A trainer's link with a node, closed in the end."""
+    client = node.node.client()
+    yield NodeLink(client)
+    client.close()
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def metrics(data_dir: Path, event: str = "") -> list[dict[str, Any]]:
+    """What a run has written down: all of it, or the events of one kind."""
+    rows = [json.loads(line) for line in (data_dir / METRICS_FILE).read_text().splitlines()]
+    return [row for row in rows if event in ("", row["event"])]
 
 
 async def _receive(node: LocalNode, groups: Sequence[RolloutGroup], ago_ms: int) -> str:

@@ -10,14 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from shoal_policy.generation.local import generate
 from shoal_policy.generation.probe import ANSWERS
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.model.lora import load_adapter
-from shoal_wire.types import SamplingParams
-from tests.policy.model_server import Fate, Handler, ModelServer
+from tests.policy.model_server import Fate, Handler, ModelServer, drawn
 
 
 class VllmServer(ModelServer):
@@ -84,20 +80,9 @@ class VllmServer(ModelServer):
         if policy is None:
             handler.reply(404, {"error": {"message": "The model does not exist."}})
             return
-        sampling = SamplingParams(
-            temperature=request["temperature"],
-            top_p=request["top_p"],
-            top_k=request.get("top_k", 0),
-            max_new_tokens=request["max_tokens"],
-        )
+        how = {"num": request["n"], "seed": request["seed"]}
         with self._model:
-            [made] = generate(
-                policy,
-                [request["prompt"]],
-                num_completions=request["n"],
-                params=sampling,
-                generator=torch.Generator().manual_seed(request["seed"]),
-            )
+            made = drawn(policy, request["prompt"], request, **how)
         choices = [
             {
                 "index": index,

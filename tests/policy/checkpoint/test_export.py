@@ -11,7 +11,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from shoal_policy.__main__ import main
 from shoal_policy.checkpoint.export import export_model
 from shoal_policy.checkpoint.saved import CheckpointError, checkpoint_to_export
-from shoal_policy.trainer import Trainer
 from tests.policy import training_cases as case
 
 IDS = torch.tensor([[1, 7, 9, 20, 5]])
@@ -25,11 +24,9 @@ def test_the_folder_holds_what_was_trained(
         pytest.importorskip("peft")
     model = case.model_folder(tmp_path)
     data_dir = tmp_path / "d"
-    data_dir.mkdir()
-    settings = case.settings(data_dir, model, lora_rank=rank, learning_rate=0.05)
+    trainer = case.trainer(data_dir, model, lora_rank=rank, learning_rate=0.05)
     with pytest.raises(CheckpointError, match="no checkpoint"):
         checkpoint_to_export(data_dir, tmp_path / "out")
-    trainer = Trainer(settings, case.surroundings(), seed=1)
     trainer.run()
     out = tmp_path / "out"
     command = [f"--data-dir={data_dir}", f"--model={model}", f"--export={out}"]
@@ -51,12 +48,10 @@ def test_the_folder_holds_what_was_trained(
 def test_adapters_are_added_in_float32_whatever_the_model_is_in(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     model, data_dir = case.model_folder(tmp_path), tmp_path / "d"
-    data_dir.mkdir()
-    changes = {"lora_rank": 2, "dtype": "bfloat16", "learning_rate": 1e-3}
-    settings = case.settings(data_dir, model, **changes)
-    trainer = Trainer(settings, case.surroundings(), seed=1)
+    trainer = case.trainer(data_dir, model, lora_rank=2, dtype="bfloat16")
     trainer.run()
     found = checkpoint_to_export(data_dir, tmp_path / "out")
+    settings = case.settings(data_dir, model, lora_rank=2, dtype="bfloat16")
     export_model(settings, found, tmp_path / "out", lambda _step: None)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     assert loaded.dtype == torch.float32

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from shoal_policy import __main__ as command
 from shoal_policy.generation.following import Following
 from shoal_policy.generation.requests import InferenceServer
 from shoal_policy.generation.seam import Asking
@@ -19,6 +20,7 @@ from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.prompting import prompt_ids
 from shoal_policy.rollouts import Origin, OwnGroup, Question
 from tests.policy import tiny_models
+from tests.policy.training_cases import metrics
 from tests.policy.update.bench import plain_logprobs
 from tests.policy.vllm_server import VllmServer
 from tests.support import factories as make
@@ -112,3 +114,20 @@ def off(policy: Policy, groups: list[OwnGroup]) -> float:
 def stamps(groups: list[OwnGroup]) -> set[int]:
     assert {group.origin for group in groups} == {Origin.FOLLOWER}
     return {group.author.policy_version for group in groups if group.author is not None}
+
+
+def served_flags(generator: str, base_url: str, *more: str) -> list[str]:
+    """A trainer's flags for two small rounds of a server's answers."""
+    return [
+        *(f"--generator={generator}", f"--base-url={base_url}", "--data-dir=d", "--local=2"),
+        *("--external=0", "--completions=3", "--max-new-tokens=4", "--rounds=2", "--seed=3"),
+        *more,
+    ]
+
+
+def trained(flags: Sequence[str]) -> list[dict[str, Any]]:
+    """Train; the rounds that were written down, in each of which something was generated."""
+    assert command.main([*flags, "--device=cpu", "--log=none"]) == 0
+    rounds = metrics(Path("d"), "round")
+    assert [row["tokens_generated"] > 0 for row in rounds] == [True, True]
+    return rounds

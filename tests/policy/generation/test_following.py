@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +10,19 @@ from typing import Any
 import pytest
 from safetensors import SafetensorError
 
-from shoal_policy import __main__ as command
 from shoal_policy.model.loading import ModelError
 from tests.policy import training_cases as case
-from tests.policy.generation.following_cases import adapted, ask, base, follower, off, stamps, stir
+from tests.policy.generation.following_cases import (
+    adapted,
+    ask,
+    base,
+    follower,
+    off,
+    served_flags,
+    stamps,
+    stir,
+    trained,
+)
 from tests.policy.model_server import Handler
 from tests.policy.vllm_server import VllmServer
 
@@ -210,22 +218,12 @@ def test_a_server_that_hangs_or_floods_is_left(tmp_path: Path) -> None:
         assert ask(follower(policy, server, tmp_path / "served"), policy, 0, count=1) == []
 
 
-def test_a_trainer_learns_from_a_server_that_follows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("as_it_was")
+def test_a_trainer_learns_from_a_server_that_follows(model: str) -> None:
     pytest.importorskip("peft")
-    monkeypatch.chdir(tmp_path)
-    model = case.model_folder(tmp_path)
+    more = ("--alone", f"--model={model}", "--lora-rank=2")
     with VllmServer(case.policy) as server:
-        flags = [
-            *("--generator=vllm", f"--base-url={server.base_url}", "--data-dir=d", "--local=2"),
-            *("--external=0", "--completions=3", "--max-new-tokens=4", "--rounds=2", "--seed=3"),
-            *("--alone", f"--model={model}", "--device=cpu", "--lora-rank=2", "--log=none"),
-        ]
-        assert command.main(flags) == 0
+        rounds = trained(served_flags("vllm", server.base_url, *more))
         assert len(server.questions) == 4
         assert Path("d/served").is_dir()
-    rows = [json.loads(line) for line in Path("d/metrics.jsonl").read_text().splitlines()]
-    rounds = [row for row in rows if row["event"] == "round"]
-    assert [row["tokens_generated"] > 0 for row in rounds] == [True, True]
     assert all(row["server_difference"] < 1e-4 for row in rounds)

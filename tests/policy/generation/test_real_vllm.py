@@ -6,11 +6,9 @@ environment of its own does). With `-s` the differences are printed.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,20 +17,25 @@ from pathlib import Path
 
 import httpx
 import pytest
-import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from shoal_policy import __main__ as command
 from shoal_policy.generation.following import Following
 from shoal_policy.generation.probe import MOST_DIFFERENCE
 from shoal_policy.generation.remote_replies import Fault
 from shoal_policy.generation.requests import InferenceServer
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
-from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from tests.policy import tiny_models
-from tests.policy.generation.following_cases import ask, off, stamps, stir
+from tests.policy.generation.following_cases import (
+    ask,
+    off,
+    served_flags,
+    stamps,
+    stir,
+    trained,
+)
 from tests.policy.generation.test_served_games import asking, assert_appended, ending
+from tests.policy.training_cases import free_port
 
 VLLM = os.environ.get("VLLM") or shutil.which("vllm")
 
@@ -45,30 +48,8 @@ pytestmark = [
 
 def tied() -> Policy:
     """A Qwen2 of a few thousand weights, with heads as large as vLLM's CPU attention wants them."""
-    torch.manual_seed(0)
-    model = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=tiny_models.VOCAB,
-            hidden_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            intermediate_size=96,
-            max_position_embeddings=256,
-            tie_word_embeddings=True,
-            bos_token_id=1,
-            eos_token_id=2,
-            pad_token_id=0,
-        )
-    ).eval()
-    return wrap_policy(model, tiny_models.tokenizer(), name="tied")
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+    return tiny_models.policy(positions=256, hidden_size=64, intermediate_size=96, **heads)
 
 
 @contextmanager
@@ -219,20 +200,13 @@ def test_whole_weights_follow_a_server_that_dies_and_comes_back(
         assert stamps(ask(one, policy, 2)) == {2}, "the right folder, the right weights"
 
 
-def test_a_trainer_learns_from_its_answers_as_from_another_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("as_it_was")
+def test_a_trainer_learns_from_its_answers_as_from_another_s(tmp_path: Path) -> None:
     """`--generator openai`. Without a chat template it is asked for plain completions."""
-    monkeypatch.chdir(tmp_path)
+    more = ("--remote-model=whole", "--alone", "--model=tiny")
     with vllm(write_tied(tmp_path), tmp_path / "log") as base_url:
-        flags = ["--generator=openai", f"--base-url={base_url}", "--remote-model=whole"]
-        flags += ["--data-dir=d", "--local=2", "--external=0", "--completions=3"]
-        flags += ["--max-new-tokens=8", "--rounds=2", "--seed=3", "--alone", "--log=none"]
-        assert command.main([*flags, "--model=tiny", "--device=cpu"]) == 0
-    lines = Path("d/metrics.jsonl").read_text().splitlines()
-    rounds = [row for row in map(json.loads, lines) if row["event"] == "round"]
+        rounds = trained(served_flags("openai", base_url, *more))
     print(f"openai: {[row['tokens_generated'] for row in rounds]} tokens")
-    assert [row["tokens_generated"] > 0 for row in rounds] == [True, True]
     assert all(row["server_difference"] is None for row in rounds), "it does not follow"
 
 
@@ -274,10 +248,7 @@ def test_a_server_that_keeps_a_tied_matrix_is_refused(tmp_path: Path) -> None:
 
 def write_tied(folder: Path) -> Path:
     """The model as transformers writes it."""
-    policy, place = tied(), folder / "model"
-    policy.model.save_pretrained(place)
-    policy.tokenizer.save_pretrained(place)
-    return place
+    return Path(tiny_models.save(folder / "model", tied().model))
 
 
 def test_it_plays_games_of_several_turns(tmp_path: Path) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,12 @@ from shoal_policy.generation.remote_replies import Fault, read_answer
 from shoal_policy.generation.requests import InferenceServer, ServerRefusedError
 from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason
-from tests.policy.generation.following_cases import SAMPLING, question
+from tests.policy.generation.following_cases import SAMPLING, question, served_flags, trained
 from tests.policy.model_server import Fate, Handler, ModelServer
+from tests.policy.training_cases import metrics
 from tests.support.local_node import NodeThread
 
-
-@pytest.fixture(autouse=True)
-def signals_as_they_were() -> Iterator[None]:
-    """The command sets handlers of its own."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("as_it_was")
 
 
 def generator(
@@ -228,30 +221,17 @@ def test_an_endless_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def flags(server: ModelServer, *more: str) -> list[str]:
-    return [
-        *("--generator=openai", f"--base-url={server.base_url}", "--data-dir=d", "--local=2"),
-        *("--external=0", "--completions=3", "--max-new-tokens=4", "--rounds=2", "--seed=3"),
-        *more,
-    ]
+    return served_flags("openai", server.base_url, *more)
 
 
-def test_a_policy_learns_from_a_servers_answers(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_policy_learns_from_a_servers_answers(model: str) -> None:
     with ModelServer() as server:
-        more = ("--alone", f"--model={model}", "--device=cpu", "--remote-model=theirs")
-        assert command.main(flags(server, *more)) == 0
+        trained(flags(server, "--alone", f"--model={model}", "--remote-model=theirs"))
         assert {request["model"] for request in server.requests} == {"theirs"}
-    rows = [json.loads(line) for line in Path("d/metrics.jsonl").read_text().splitlines()]
-    assert [row["tokens_generated"] > 0 for row in rows if row["event"] == "round"] == [True, True]
 
 
-def test_a_node_that_only_generates_shares_and_goes_on_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    data_dir = tmp_path / "d"
+def test_a_node_that_only_generates_shares_and_goes_on_where_it_was() -> None:
+    data_dir = Path("d").resolve()
     data_dir.mkdir()
     with ModelServer() as server, NodeThread(data_dir) as node:
         more = ("--no-train", "--model=theirs")
@@ -263,14 +243,12 @@ def test_a_node_that_only_generates_shares_and_goes_on_where_it_was(
         assert command.main(flags(server, *more, "--rounds=3")) == 0
         seeds = [found.group.group.task for found in node.node.recent.after(0, limit=99)]
         assert len(seeds) == len(set(seeds)) > len(shared)
-    rows = [json.loads(line) for line in (data_dir / "metrics.jsonl").read_text().splitlines()]
-    assert [row["round"] for row in rows] == [1, 2, 3]
+    assert [row["round"] for row in metrics(data_dir)] == [1, 2, 3]
 
 
 def test_a_server_that_is_away_is_one_line_and_the_round_is_not_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(InferenceServer, "_wait", lambda _self, _seconds: None)
     monkeypatch.setattr(generate_only, "RETRY_S", 0.01)
     with ModelServer(first(24, replies(503, b"down"))) as server:
@@ -279,7 +257,7 @@ def test_a_server_that_is_away_is_one_line_and_the_round_is_not_counted(
     said = [record.getMessage() for record in caplog.records]
     assert len([one for one in said if "status 503; next try in 0 s" in one]) == 1
     assert not [one for one in said if "HTTP Request" in one]
-    [row] = [json.loads(line) for line in Path("d/metrics.jsonl").read_text().splitlines()]
+    [row] = metrics(Path("d"))
     assert (row["round"], row["completions/mean_length"] > 0) == (1, True)
 
 
@@ -318,10 +296,7 @@ def test_a_node_that_only_generates_needs_no_torch(tmp_path: Path) -> None:
         assert len(server.requests) == 6
 
 
-def test_what_cannot_generate_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_generate_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--no-train", "--alone", "--data-dir=d"]) == 2
     assert "--generator openai" in capsys.readouterr().err
     with ModelServer(replies(403, b"who are you?")) as server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,12 @@ from tests.support.local_node import LocalNode, NodeThread, wall_ms
 IDS = tuple(GroupId(bytes([number]) * 16) for number in range(6))
 
 
-def away(tmp_path: Path) -> NodeLink:
-    return NodeLink(NodeClient(tmp_path / "node.sock", timeout_seconds=5.0))
+@pytest.fixture
+def away(tmp_path: Path) -> Iterator[NodeLink]:
+    """A link with a node that is not there yet."""
+    client = NodeClient(tmp_path / "node.sock", timeout_seconds=5.0)
+    yield NodeLink(client)
+    client.close()
 
 
 def arrive(link: NodeLink) -> None:
@@ -56,49 +61,42 @@ def test_without_a_node_everything_is_quietly_nothing() -> None:
     assert link.counts.batches_published == 0
 
 
-def test_batches_wait_for_the_node_and_go_out_in_order(tmp_path: Path) -> None:
-    link = away(tmp_path)
+def test_batches_wait_for_the_node_and_go_out_in_order(tmp_path: Path, away: NodeLink) -> None:
     for number in range(1, 4):
-        link.share(batch(number))
-    assert not link.flush()
-    assert link.counts.batches_published == 0
+        away.share(batch(number))
+    assert not away.flush()
+    assert away.counts.batches_published == 0
     with NodeThread(tmp_path) as node:
-        arrive(link)
-        link.share(batch(4))
-        assert link.flush()
-        assert link.counts.batches_published == 4
-        assert link.counts.groups_published == 4
+        arrive(away)
+        away.share(batch(4))
+        assert away.flush()
+        assert away.counts.batches_published == 4
+        assert away.counts.groups_published == 4
         recent = node.node.recent.after(0, limit=9)
         assert [found.group.round for found in recent] == [1, 2, 3, 4]
-        link._client.close()  # type: ignore[union-attr]
 
 
 def test_too_many_waiting_drop_the_oldest_and_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, away: NodeLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outgoing, "MAX_WAITING_BATCHES", 2)
-    link = away(tmp_path)
     for number in range(1, 6):
-        link.share(batch(number))
-        assert len(link._outgoing._waiting) <= 2
-    assert link.counts.batches_dropped == 3
+        away.share(batch(number))
+        assert len(away._outgoing._waiting) <= 2
+    assert away.counts.batches_dropped == 3
     with NodeThread(tmp_path) as node:
-        arrive(link)
-        assert link.flush()
+        arrive(away)
+        assert away.flush()
         recent = node.node.recent.after(0, limit=9)
         assert [found.group.round for found in recent] == [4, 5]
-        link._client.close()  # type: ignore[union-attr]
 
 
-def test_a_batch_that_will_never_do_does_not_hold_up_the_next(tmp_path: Path) -> None:
-    with NodeThread(tmp_path) as node:
-        link = NodeLink(node.node.client())
-        link.share(make.publish([make.group(1, ("only one",))], key=b"bad"))
-        link.share(batch(2))
-        assert link.flush()
-        assert link.counts.batches_dropped == 1
-        assert link.counts.batches_published == 1
-        link._client.close()  # type: ignore[union-attr]
+def test_a_batch_that_will_never_do_does_not_hold_up_the_next(link: NodeLink) -> None:
+    link.share(make.publish([make.group(1, ("only one",))], key=b"bad"))
+    link.share(batch(2))
+    assert link.flush()
+    assert link.counts.batches_dropped == 1
+    assert link.counts.batches_published == 1
 
 
 class SlowDisk:
@@ -120,142 +118,128 @@ class SlowDisk:
 
 
 def test_sharing_does_not_wait_for_the_disk_and_sampling_ahead_not_for_sharing(
-    tmp_path: Path,
+    node: NodeThread, link: NodeLink
 ) -> None:
-    with NodeThread(tmp_path) as node:
-        node.call(_receive, node.node, 2)
-        link = NodeLink(node.node.client())
-        disk = SlowDisk(node)
-        link.lease_ahead(2)
-        for number in range(1, outgoing.MAX_SENT_BATCHES + 1):
-            link.share(batch(number))
-        ids = [item.published.group_id for item in link.sample(2)]
-        assert len(ids) == 2
-        link.report([])
-        link.end_leases(consumed=ids[:1], released=ids[1:])
-        # All that without an answer: the node is still at the first batch.
-        assert link.counts.batches_published == 0
-        node.call(disk.let_go)
-        assert link.flush()
-        assert link.counts.batches_published == outgoing.MAX_SENT_BATCHES
-        link.drain()
-        assert node.node.buffer.ready() == 1
-        link._client.close()  # type: ignore[union-attr]
+    node.call(_receive, node.node, 2)
+    disk = SlowDisk(node)
+    link.lease_ahead(2)
+    for number in range(1, outgoing.MAX_SENT_BATCHES + 1):
+        link.share(batch(number))
+    ids = [item.published.group_id for item in link.sample(2)]
+    assert len(ids) == 2
+    link.report([])
+    link.end_leases(consumed=ids[:1], released=ids[1:])
+    # All that without an answer: the node is still at the first batch.
+    assert link.counts.batches_published == 0
+    node.call(disk.let_go)
+    assert link.flush()
+    assert link.counts.batches_published == outgoing.MAX_SENT_BATCHES
+    link.drain()
+    assert node.node.buffer.ready() == 1
 
 
-def test_acknowledgements_are_read_when_they_have_come(tmp_path: Path) -> None:
-    with NodeThread(tmp_path) as node:
-        link = NodeLink(node.node.client())
-        link.share(batch(1))
-        link.drain()  # the node answers in order: so the first answer has come
-        link.share(batch(2))
-        assert link.counts.batches_published == 1
-        assert len(link._outgoing._waiting) == 1
-        link._client.close()  # type: ignore[union-attr]
+def test_acknowledgements_are_read_when_they_have_come(node: NodeThread, link: NodeLink) -> None:
+    link.share(batch(1))
+    link.drain()  # the node answers in order: so the first answer has come
+    link.share(batch(2))
+    assert link.counts.batches_published == 1
+    assert len(link._outgoing._waiting) == 1
 
 
-def test_no_more_batches_than_the_bound_are_on_their_way(tmp_path: Path) -> None:
-    with NodeThread(tmp_path) as node:
-        client = node.node.client(timeout_seconds=0.5)
-        link = NodeLink(client)
-        disk = SlowDisk(node)
-        for number in range(1, outgoing.MAX_SENT_BATCHES + 2):
-            link.share(batch(number))
-        # The one too many waited for the first until its deadline, and the connection is gone.
-        assert not client.connected
-        assert len(link._outgoing._waiting) == outgoing.MAX_SENT_BATCHES + 1
-        node.call(disk.let_go)
-        client._timeout = 20.0
-        arrive(link)
-        assert link.flush()
-        recent = node.node.recent.after(0, limit=20)
-        assert sorted(found.group.round for found in recent) == list(range(1, 10))
-        client.close()
+def test_no_more_batches_than_the_bound_are_on_their_way(node: NodeThread) -> None:
+    client = node.node.client(timeout_seconds=0.5)
+    link = NodeLink(client)
+    disk = SlowDisk(node)
+    for number in range(1, outgoing.MAX_SENT_BATCHES + 2):
+        link.share(batch(number))
+    # The one too many waited for the first until its deadline, and the connection is gone.
+    assert not client.connected
+    assert len(link._outgoing._waiting) == outgoing.MAX_SENT_BATCHES + 1
+    node.call(disk.let_go)
+    client._timeout = 20.0
+    arrive(link)
+    assert link.flush()
+    recent = node.node.recent.after(0, limit=20)
+    assert sorted(found.group.round for found in recent) == list(range(1, 10))
+    client.close()
 
 
 @pytest.mark.parametrize("node_dies_too", [False, True])
 def test_killed_between_sending_and_acknowledgement_the_batch_is_there_once(
-    tmp_path: Path, node_dies_too: bool
+    node: NodeThread, node_dies_too: bool
 ) -> None:
-    with NodeThread(tmp_path) as node:
-        killed = NodeLink(node.node.client())
-        killed.share(batch(1))
-        killed._client.close()  # type: ignore[union-attr]
-        if node_dies_too:
-            node.restart()
-        # No checkpoint has the round, so it is played again: with the same outcome, then another.
-        resumed = NodeLink(node.node.client())
-        resumed.share(batch(1))
-        resumed.share(make.publish([make.group(7)], key=b"another", round=1))
-        assert resumed.flush()
-        node.call(node.node.outbox.drained)
-        node.kill()
-        stored = [reopen_batch(data, max_bytes=MAX_BATCH_BYTES) for data in node.published]
-        assert {signed.batch.groups[0].task.seed for signed in stored} == {
-            make.group(1).task.seed,
-            make.group(7).task.seed,
-        }
-        assert len({signed.batch.sequence for signed in stored}) == 2
-        resumed._client.close()  # type: ignore[union-attr]
+    killed = NodeLink(node.node.client())
+    killed.share(batch(1))
+    killed._client.close()  # type: ignore[union-attr]
+    if node_dies_too:
+        node.restart()
+    # No checkpoint has the round, so it is played again: with the same outcome, then another.
+    resumed = NodeLink(node.node.client())
+    resumed.share(batch(1))
+    resumed.share(make.publish([make.group(7)], key=b"another", round=1))
+    assert resumed.flush()
+    node.call(node.node.outbox.drained)
+    node.kill()
+    stored = [reopen_batch(data, max_bytes=MAX_BATCH_BYTES) for data in node.published]
+    assert {signed.batch.groups[0].task.seed for signed in stored} == {
+        make.group(1).task.seed,
+        make.group(7).task.seed,
+    }
+    assert len({signed.batch.sequence for signed in stored}) == 2
+    resumed._client.close()  # type: ignore[union-attr]
 
 
-def test_what_was_on_its_way_when_the_node_died_goes_out_first(tmp_path: Path) -> None:
-    with NodeThread(tmp_path) as node:
-        link = NodeLink(node.node.client())
-        SlowDisk(node)
-        for number in range(1, 4):
-            link.share(batch(number))
-        node.kill()
-        link.share(batch(4))
-        node.start()
-        arrive(link)
-        link.share(batch(5))
-        assert link.flush()
-        recent = node.node.recent.after(0, limit=9)
-        assert [found.group.round for found in recent] == [1, 2, 3, 4, 5]
-        link._client.close()  # type: ignore[union-attr]
+def test_what_was_on_its_way_when_the_node_died_goes_out_first(
+    node: NodeThread, link: NodeLink
+) -> None:
+    SlowDisk(node)
+    for number in range(1, 4):
+        link.share(batch(number))
+    node.kill()
+    link.share(batch(4))
+    node.start()
+    arrive(link)
+    link.share(batch(5))
+    assert link.flush()
+    recent = node.node.recent.after(0, limit=9)
+    assert [found.group.round for found in recent] == [1, 2, 3, 4, 5]
 
 
-def test_groups_are_acknowledged_only_with_the_checkpoint(tmp_path: Path) -> None:
-    with NodeThread(tmp_path) as node:
-        node.call(_receive, node.node, 3)
-        link = NodeLink(node.node.client())
-        ids = [item.published.group_id for item in link.sample(3)]
-        link.hold_until_checkpoint(ids[:2])
-        stats = node.node.buffer.stats
-        assert set(link.consumed_for_checkpoint()) == set(ids[:2])
-        assert stats(0.0).consumed_total == 0
-        link.consume_held()
-        assert stats(0.0).consumed_total == 2
-        assert link.consumed_for_checkpoint() == ()
-        assert link.leases() == Leases(held=(ids[2],))
-        link.end_leases(released=(ids[2],))
-        link.drain()
-        assert node.node.buffer.ready() == 1
-        link._client.close()  # type: ignore[union-attr]
+def test_groups_are_acknowledged_only_with_the_checkpoint(node: NodeThread, link: NodeLink) -> None:
+    node.call(_receive, node.node, 3)
+    ids = [item.published.group_id for item in link.sample(3)]
+    link.hold_until_checkpoint(ids[:2])
+    stats = node.node.buffer.stats
+    assert set(link.consumed_for_checkpoint()) == set(ids[:2])
+    assert stats(0.0).consumed_total == 0
+    link.consume_held()
+    assert stats(0.0).consumed_total == 2
+    assert link.consumed_for_checkpoint() == ()
+    assert link.leases() == Leases(held=(ids[2],))
+    link.end_leases(released=(ids[2],))
+    link.drain()
+    assert node.node.buffer.ready() == 1
 
 
-def test_a_checkpoint_written_while_the_node_is_away_is_made_up_for(tmp_path: Path) -> None:
-    with NodeThread(tmp_path) as node:
-        node.call(_receive, node.node, 2)
-        link = NodeLink(node.node.client())
-        ids = [item.published.group_id for item in link.sample(2)]
-        link.hold_until_checkpoint(ids)
-        node.kill()
-        link.consume_held()
-        # Not confirmed, so the next checkpoint and the next handshake name them again.
-        assert set(link.consumed_for_checkpoint()) == set(ids)
-        assert set(link.leases().consumed) == set(ids)
-        node.start()
-        arrive(link)
-        assert node.node.buffer.stats(0.0).groups == 0
-        assert link.sample(2) == ()
-        link._client.close()  # type: ignore[union-attr]
+def test_a_checkpoint_written_while_the_node_is_away_is_made_up_for(
+    node: NodeThread, link: NodeLink
+) -> None:
+    node.call(_receive, node.node, 2)
+    ids = [item.published.group_id for item in link.sample(2)]
+    link.hold_until_checkpoint(ids)
+    node.kill()
+    link.consume_held()
+    # Not confirmed, so the next checkpoint and the next handshake name them again.
+    assert set(link.consumed_for_checkpoint()) == set(ids)
+    assert set(link.leases().consumed) == set(ids)
+    node.start()
+    arrive(link)
+    assert node.node.buffer.stats(0.0).groups == 0
+    assert link.sample(2) == ()
 
 
-def test_a_resumed_trainer_owes_what_its_checkpoint_names(tmp_path: Path) -> None:
-    link = away(tmp_path)
-    link.restore_consumed(IDS[:2])
-    link.hold_until_checkpoint(IDS[2:3])
-    assert link.leases() == Leases(consumed=IDS[:2], held=IDS[2:3])
-    assert link.consumed_for_checkpoint() == IDS[:3]
+def test_a_resumed_trainer_owes_what_its_checkpoint_names(away: NodeLink) -> None:
+    away.restore_consumed(IDS[:2])
+    away.hold_until_checkpoint(IDS[2:3])
+    assert away.leases() == Leases(consumed=IDS[:2], held=IDS[2:3])
+    assert away.consumed_for_checkpoint() == IDS[:3]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,11 @@ from shoal_policy.record.earlier_runs import (
     set_aside,
 )
 from shoal_policy.record.sinks import run_name
-from tests.policy.training_cases import trainer
+from tests.policy.training_cases import metrics, trainer
 
 
 def rounds(data_dir: Path) -> list[int]:
-    return [json.loads(x)["round"] for x in (data_dir / "metrics.jsonl").read_text().splitlines()]
+    return [row["round"] for row in metrics(data_dir)]
 
 
 def test_the_next_start_resumes_the_new_run_not_the_one_set_aside(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -123,14 +122,8 @@ def shared(groups: list[OwnGroup]) -> list[RolloutGroup]:
     return [one.group for one in found if one is not None]
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[NodeThread]:
-    with NodeThread(tmp_path) as running:
-        yield running
-
-
 def test_another_learns_from_games_that_it_did_not_play(
-    node: NodeThread, tasks: TaskSource
+    node: NodeThread, link: NodeLink, tasks: TaskSource
 ) -> None:
     """It has their messages alone, and replays what they were answered and what they earned."""
     groups = shared(games_of(fresh_policy(), tasks, 6))
@@ -138,7 +131,6 @@ def test_another_learns_from_games_that_it_did_not_play(
     case.send(node, groups)
     policy = fresh_policy(seed=1)
     before = case.weights(policy)
-    link = NodeLink(node.node.client())
     outcome = rounds(policy, tasks, link, local=0, external=3).play(1, 0)
     assert outcome.record.groups_external >= 1
     assert outcome.record.reward_external is not None and outcome.record.reward_external > 0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,20 +15,13 @@ from tests.policy import training_cases as case
 from tests.support.local_node import NodeThread, wall_ms
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[NodeThread]:
-    with NodeThread(tmp_path) as running:
-        yield running
-
-
 def ledger(node: NodeThread) -> dict[str, Any]:
     return {one.peer_id: one for one in node.node.live.learning.publishers(wall_ms())}
 
 
-def test_a_round_tells_whom_it_learnt_from(node: NodeThread) -> None:
+def test_a_round_tells_whom_it_learnt_from(node: NodeThread, link: NodeLink) -> None:
     good = case.send(node, [case.external_group(number) for number in (1, 2)])
     flat = case.send(node, [case.external_group(3, ("same", "same 2", "same 3"))])
-    link = NodeLink(node.node.client())
     rounds = case.rounds(case.policy(), case.SteeredTasks(), link, local=2, external=3)
     rounds.play(1, 0)
     link.drain()
@@ -50,8 +41,9 @@ def test_a_round_tells_whom_it_learnt_from(node: NodeThread) -> None:
     assert by_publisher[me].used is True
 
 
-def test_own_groups_that_are_not_needed_are_only_looked_at(node: NodeThread) -> None:
-    link = NodeLink(node.node.client())
+def test_own_groups_that_are_not_needed_are_only_looked_at(
+    node: NodeThread, link: NodeLink
+) -> None:
     rounds = case.rounds(case.policy(), case.SteeredTasks(), link, local=1)
     rounds._config = replace(rounds._config, num_questions=3)
     rounds.play(1, 0)
@@ -60,9 +52,8 @@ def test_own_groups_that_are_not_needed_are_only_looked_at(node: NodeThread) -> 
     assert (found.looked_at, found.trained) == (3, 1)
 
 
-def test_a_round_that_is_not_finite_has_learnt_nothing(node: NodeThread) -> None:
+def test_a_round_that_is_not_finite_has_learnt_nothing(node: NodeThread, link: NodeLink) -> None:
     publisher = case.send(node, [case.external_group(1)])
-    link = NodeLink(node.node.client())
     policy = case.policy()
     with torch.no_grad():
         next(iter(policy.model.parameters())).fill_(float("nan"))

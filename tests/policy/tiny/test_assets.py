@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from transformers import AutoModelForCausalLM
 
 from shoal_lab.experiment.plan import Job, ratio_arm
@@ -20,8 +19,6 @@ from shoal_lab.warmstart.provenance import digests, environment_changes, read_pr
 from shoal_policy.model.loading import load_policy
 from shoal_policy.tiny import MODEL_NAMES, PLAYER, Profile, assets_path, embedded_folder
 from shoal_settings.loader import EMBEDDED, PLAYS
-
-torch.set_num_threads(1)
 
 START_WINDOW = {Profile.DENSE: (0.10, 0.16), Profile.SPARSE: (0.003, 0.025)}
 """Documented share of right answers before any reinforcement learning."""

@@ -82,7 +82,6 @@ def test_after_a_restart_it_still_measures_from_the_start(tmp_path: Path, model:
     kls: dict[str, list[float]] = {"whole": [], "parts": []}
 
     def run(name: str, rounds: int) -> Trainer:
-        (tmp_path / name).mkdir(exist_ok=True)
         made = trainer(tmp_path / name, model, rounds=rounds, kl_beta=0.2)
         made._on_round = lambda record, _progress: kls[name].append(record.kl)
         made.run()
