@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from shoal_lab.experiment.command import main
-from shoal_lab.experiment.flags import make_experiment, parser
 from shoal_lab.experiment.folder import is_done, remove, write_config
-from tests.lab.experiment.test_flags import asked
+from tests.lab.experiment.jobs import asked, document_of, experiment, without_clocks
 from tests.support.schemas import check
 
 SMALL = [
@@ -56,7 +55,7 @@ def test_a_wrong_flag_is_one_line_and_code_2(
     [("--seeds 2", (1, 2)), ("--seeds 2 --first-seed 11", (11, 12)), ("--seed-list 9,3", (9, 3))],
 )
 def test_seeds_can_be_chosen(flags: str, seeds: tuple[int, ...]) -> None:
-    made = make_experiment(parser().parse_args(["results", *flags.split()]))
+    made = asked(*flags.split())
     assert made.seeds == seeds
     assert {job.seed for job in made.jobs()} == set(seeds)
 
@@ -112,18 +111,15 @@ def test_one_experiment_at_a_time_writes_to_a_folder(
     assert "another experiment" in capsys.readouterr().err
 
 
-def _without_clocks(path: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    clocks = ("step_time", "cpu_seconds", "seconds_generate", "seconds_update", "held_out/seconds")
-    return [{k: v for k, v in line.items() if k not in clocks} for line in lines]
+def told_in(path: Path) -> list[dict[str, Any]]:
+    return [without_clocks(json.loads(line)) for line in path.read_text().splitlines()]
 
 
 def test_it_runs_and_goes_on_where_it_was_cut(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert main([*SMALL, "--out", str(out), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = document_of(capsys, *SMALL, "--out", str(out))
     check("experiment", document)
     del document["schema_version"]
     arms = {"8/0", "2/0", "2/2 strategy=positive"}
@@ -132,19 +128,18 @@ def test_it_runs_and_goes_on_where_it_was_cut(
     assert json.loads((out / "result.json").read_text()) == document
     assert "| 2/0 |" in (out / "table.md").read_text()
 
-    jobs = make_experiment(parser().parse_args(SMALL)).jobs()
+    jobs = experiment(*SMALL).jobs()
     kept, cut = (out / job.file_name for job in jobs[1:])
-    whole = _without_clocks(cut)
+    whole = told_in(cut)
     assert whole[-1] == {"event": "made_by", "code": document["made_by"]["code"][0]}
     typed = [word for word in SMALL if word not in ("--jobs", "0", "--no-figures")]
     assert document["made_by"]["command"] == " ".join(["shoal experiment", *typed])
     untouched = kept.stat().st_mtime_ns
     # As a kill leaves it: half a file, under the name of one in progress.
     cut.rename(cut.with_name(f"{cut.name}.part"))
-    assert main([*SMALL, "--out", str(out), "--json"]) == 0
-    again = json.loads(capsys.readouterr().out)
+    again = document_of(capsys, *SMALL, "--out", str(out))
     assert again["totals"] == document["totals"]
-    assert _without_clocks(cut) == whole
+    assert told_in(cut) == whole
     assert kept.stat().st_mtime_ns == untouched
 
 
@@ -159,5 +154,4 @@ def test_worker_processes_play_jobs_and_say_in_one_line_which_cannot_be(
     said = capsys.readouterr().err.strip().splitlines()
     assert said[-1].startswith("shoal experiment: rounds/1-0-model-")
     assert "ModelError: " in said[-1]
-    experiment = make_experiment(parser().parse_args(flags))
-    assert [is_done(out, job) for job in experiment.jobs()] == [True, True, False, False]
+    assert [is_done(out, job) for job in experiment(*flags).jobs()] == [True, True, False, False]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_lab.experiment.flags import UsageError, make_experiment, parser
-from shoal_lab.experiment.plan import FILTERED, Experiment
-from shoal_lab.experiment.presets import REMOVED
+from shoal_lab.experiment.flags import UsageError, parser
+from shoal_lab.experiment.plan import FILTERED, check_settings
+from shoal_lab.experiment.presets import PRESETS, REMOVED
+from tests.lab.experiment.jobs import asked, experiment
 
 
-def asked(*flags: str) -> Experiment:
-    return make_experiment(parser().parse_args(["results", *flags]))
+@pytest.mark.parametrize("size", [[], ["--quick"]])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_each_preset_has_settings_that_exist(preset: str, size: list[str]) -> None:
+    check_settings(experiment(preset, *size))
 
 
 @pytest.mark.parametrize("name", REMOVED)

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from shoal_lab.experiment.flags import UsageError, make_experiment, parser
+from shoal_lab.experiment.flags import UsageError
 from shoal_lab.experiment.plan import NOT_IN_MEMORY, Job, uniform_arm
 from shoal_lab.experiment.playing.in_process import play, workers
 from shoal_settings.schema import Settings
 from shoal_settings.trainer_settings import TrainerSettings
+from tests.lab.experiment.jobs import asked
 from tests.settings.settings_cases import as_text, other_value
 from tests.support.read_settings import reading
 
@@ -52,6 +53,5 @@ def test_every_setting_is_read_or_refused() -> None:
 @pytest.mark.parametrize("key", NOT_IN_MEMORY)
 def test_what_is_not_read_is_refused_in_one_line(key: str) -> None:
     value: Any = other_value(key)
-    words = ["results", "--quick", "--set", f"{key}={as_text(value)}"]
     with pytest.raises(UsageError, match=f"{key} has no effect in a swarm in memory"):
-        make_experiment(parser().parse_args(words))
+        asked("--quick", "--set", f"{key}={as_text(value)}")

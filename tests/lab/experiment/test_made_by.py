@@ -12,26 +12,21 @@ import pytest
 
 from shoal_lab.experiment import made_by
 from shoal_lab.experiment.folder import write_config, write_result
-from shoal_lab.experiment.plan import Experiment, Job, uniform_arm
+from shoal_lab.experiment.plan import Experiment, uniform_arm
 from shoal_lab.experiment.playing import pool
 from shoal_lab.experiment.playing.in_process import Workers
+from tests.lab.experiment.jobs import written
 
 EXPERIMENT = Experiment(
     name="x", arms=(uniform_arm("8/0", 1),), seeds=(3, 4), rounds=1, base={"model": "tiny-sparse"}
 )
 
 
-def _played(out: Path, job: Job, *lines: dict[str, Any]) -> None:
-    path = out / job.file_name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in (job.to_json(), *lines)))
-
-
 def test_a_result_names_command_seeds_code_and_the_rounds_it_was_made_of(tmp_path: Path) -> None:
     write_config(tmp_path, EXPERIMENT, "shoal experiment results --quick")
     first, second = EXPERIMENT.jobs()
-    _played(tmp_path, first, {"event": "round", "reward": 0.5}, made_by.last_line())
-    _played(tmp_path, second)  # of a version that did not say
+    written(tmp_path, first, {"event": "round", "reward": 0.5}, made_by.last_line())
+    written(tmp_path, second)  # of a version that did not say
     found = write_result(tmp_path, EXPERIMENT, {"totals": {}}, "| table |\n")["made_by"]
     assert found["command"] == "shoal experiment results --quick"
     assert found["seeds"] == [3, 4]
@@ -40,7 +35,7 @@ def test_a_result_names_command_seeds_code_and_the_rounds_it_was_made_of(tmp_pat
     assert found["rounds_sha256"] in text
     assert "`shoal experiment results --quick`, seeds 3, 4, code of" in text
 
-    _played(tmp_path, first, {"event": "round", "reward": 0.6}, made_by.last_line())
+    written(tmp_path, first, {"event": "round", "reward": 0.6}, made_by.last_line())
     other = write_result(tmp_path, EXPERIMENT, {"totals": {}}, None)["made_by"]
     assert other["rounds_sha256"] != found["rounds_sha256"]
 

@@ -15,8 +15,8 @@ from shoal_lab.experiment.command import main
 from shoal_lab.experiment.folder import remove, write_config, write_result
 from shoal_lab.experiment.plan import Experiment
 from shoal_lab.experiment.registered import PLAN, _lines, register, registered
+from tests.lab.experiment.jobs import asked, written
 from tests.lab.experiment.test_command import SMALL
-from tests.lab.experiment.test_flags import asked
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 VALUES = st.recursive(
@@ -33,13 +33,6 @@ def planned(out: Path, *flags: str) -> Experiment:
     experiment = asked(*flags)
     register(out, experiment, merit="area", tests=("none",))
     return experiment
-
-
-def finish(out: Path, experiment: Experiment, count: int) -> None:
-    for job in experiment.jobs()[:count]:
-        path = out / job.file_name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("{}\n")
 
 
 def test_the_plan_says_all_that_decides_the_experiment(tmp_path: Path) -> None:
@@ -75,7 +68,8 @@ def test_what_is_asked_for_later_is_marked_with_the_jobs_that_were_finished(
 ) -> None:
     first = planned(tmp_path)
     planned_part = (tmp_path / PLAN).read_bytes()
-    finish(tmp_path, first, 4)
+    for job in first.jobs()[:4]:
+        written(tmp_path, job)
     planned(tmp_path, *flags)
     assert (tmp_path / PLAN).read_bytes().startswith(planned_part)
     found = registered(tmp_path)
@@ -86,7 +80,7 @@ def test_what_is_asked_for_later_is_marked_with_the_jobs_that_were_finished(
 
 
 def test_a_plan_that_is_written_after_rounds_says_so(tmp_path: Path) -> None:
-    finish(tmp_path, asked(), 1)
+    written(tmp_path, asked().jobs()[0])
     planned(tmp_path)
     assert registered(tmp_path)["rounds_before_plan"]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM
 
 from shoal_lab.experiment.plan import Job, ratio_arm
-from shoal_lab.experiment.playing.in_process import play, workers
+from shoal_lab.experiment.playing.in_process import workers
 from shoal_lab.warmstart import __main__ as warmstart
 from shoal_lab.warmstart.__main__ import main
 from shoal_lab.warmstart.lessons import draw_lessons, held_out_questions
@@ -19,6 +18,7 @@ from shoal_lab.warmstart.provenance import digests, environment_changes, read_pr
 from shoal_policy.model.loading import load_policy
 from shoal_policy.tiny import MODEL_NAMES, PLAYER, Profile, assets_path, embedded_folder
 from shoal_settings.loader import EMBEDDED, PLAYS
+from tests.lab.experiment.jobs import rounds_of
 
 START_WINDOW = {Profile.DENSE: (0.10, 0.16), Profile.SPARSE: (0.003, 0.025)}
 """Documented share of right answers before any reinforcement learning."""
@@ -83,13 +83,9 @@ def test_it_visibly_learns(ratio: str, nodes: int) -> None:
     settings = {"model": "tiny", "tasks": "easy", "device": "cpu"}
     job = Job(arm=ratio_arm(ratio, nodes), seed=5, rounds=40, base=settings)
     rewards: dict[int, list[float]] = defaultdict(list)
-
-    def hear(line: dict[str, Any]) -> None:
-        if line["event"] == "round":
-            rewards[line["node"]].append(line["reward_local"])
-
     with workers() as shared:
-        play(job, shared, hear)
+        for line in rounds_of(job, shared):
+            rewards[line["node"]].append(line["reward_local"])
     for row in rewards.values():
         assert sum(row[-10:]) / 10 > 0.2 + sum(row[:3]) / 3 / 2
 

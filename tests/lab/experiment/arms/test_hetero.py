@@ -7,26 +7,18 @@ from typing import Any
 import pytest
 
 from shoal_lab.experiment.arms.hetero import all_arms
-from shoal_lab.experiment.flags import make_experiment, parser
-from shoal_lab.experiment.plan import Arm, Job, NodeSpec, check_settings
-from shoal_lab.experiment.playing.in_process import Workers, play
+from shoal_lab.experiment.plan import NodeSpec
+from shoal_lab.experiment.playing.in_process import Workers
 from shoal_lab.experiment.playing.tasks import SpecialistSource
+from tests.lab.experiment.jobs import arm_of, job, lines_of
 
 SHARING = {"local": 2, "external": 2}
-BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}
-
-
-def lines_of(shared: Workers, *nodes: NodeSpec) -> list[dict[str, Any]]:
-    lines: list[dict[str, Any]] = []
-    job = Job(arm=Arm(name="a", nodes=nodes), seed=1, rounds=4, base=BASE)
-    play(job, shared, lines.append)
-    return lines
 
 
 def test_slow_and_late_nodes_play_fewer_rounds_and_hear_the_others(shared: Workers) -> None:
     steady = NodeSpec(settings=SHARING)
     slow, late = NodeSpec(settings=SHARING, every=3), NodeSpec(settings=SHARING, late=0.5)
-    lines = lines_of(shared, steady, slow, late)
+    lines = lines_of(job(arm_of(steady, slow, late), rounds=4), shared)
     numbers = {node: [o["round"] for o in lines if o["node"] == node] for node in range(3)}
     assert numbers == {0: [1, 2, 3, 4], 1: [3], 2: [3, 4]}
     assert sum(line["external_drawn"] for line in lines if line["node"] == 2) > 0
@@ -44,9 +36,8 @@ def test_a_specialist_asks_of_its_own_families_only(shared: Workers) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal_lab.experiment.playing.in_process.SpecialistSource", Watched)
-        lines_of(
-            shared, NodeSpec(settings=SHARING, families=("gcd_easy",)), NodeSpec(settings=SHARING)
-        )
+        specialist = NodeSpec(settings=SHARING, families=("gcd_easy",))
+        lines_of(job(arm_of(specialist, NodeSpec(settings=SHARING)), rounds=4), shared)
     assert set(asked) == {"gcd_easy"}
     assert len(asked) == 8
 
@@ -57,5 +48,3 @@ def test_every_difference_has_its_arm() -> None:
     assert {node.settings.get("completions") for node in arms["L 4/4"].nodes} == {4, 8, 16}
     assert len({node.families for node in arms["specialists 4/4"].nodes}) == 6
     assert [node.role for node in arms["slow and late 4/4"].nodes].count("slow") == 2
-    for flags in (["hetero"], ["hetero", "--quick"]):
-        check_settings(make_experiment(parser().parse_args(flags)))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from shoal_lab.experiment.arms import poison
-from shoal_lab.experiment.command import main
-from shoal_lab.experiment.flags import make_experiment, parser
-from shoal_lab.experiment.plan import check_settings
 from shoal_lab.experiment.playing.attackers import ATTACKS, PLANTED
 from shoal_settings.schema import Settings
+from tests.lab.experiment.jobs import document_of, experiment
 
 
 def test_shares_are_of_all_members() -> None:
@@ -38,33 +35,25 @@ def test_every_attack_is_of_plain_or_of_tagged_answers() -> None:
     assert set(poison.TAGGED_KINDS) < set(PLANTED)
 
 
-def test_each_preset_has_settings_that_exist() -> None:
-    for flags in (["poison"], ["poison", "--quick"], ["planted"], ["planted", "--quick"]):
-        check_settings(make_experiment(parser().parse_args(flags)))
-
-
 def test_the_command_gives_table_and_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["poison", "--quick", "--nodes", "2", "--rounds", "2", "--jobs", "0", "--model", "tiny"]
+    flags = ["--quick", "--nodes", "2", "--rounds", "2", "--jobs", "0", "--model", "tiny"]
     for arm in ("clean: none", "mark 25%: none", "mark 25%: default"):
         flags += ["--arm", arm]
     flags += ["--set", "completions=4", "--set", "eval_every=1", "--set", "eval_per_family=1"]
     flags += ["--no-figures"]
-    out = tmp_path / "out"
-    assert main([*flags, "--out", str(out), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = document_of(capsys, "poison", *flags, "--out", str(tmp_path))
     assert list(document["area"]) == ["clean: none", "mark 25%: none", "mark 25%: default"]
     assert document["planted"]["mark 25%: none"] == {"mean": 0.0, "sd": 0.0, "ci95": None}
     assert [(one["arm"], one["minus"]) for one in document["pairs"]][:1] == [
         ("mark 25%: none", "clean: none")
     ]
-    assert "| mark 25%: default |" in (out / "table.md").read_text()
+    assert "| mark 25%: default |" in (tmp_path / "table.md").read_text()
 
 
 def test_the_default_is_what_a_node_runs() -> None:
-    experiment = make_experiment(parser().parse_args(["poison"]))
-    jobs = [job for job in experiment.jobs() if job.arm.name == "clean: default"]
+    jobs = [job for job in experiment("poison").jobs() if job.arm.name == "clean: default"]
     mine, node = jobs[0].node_settings(0), Settings()
     for name in ("local", "external", "strategy", "draws", "completions", "learning_rate"):
         assert getattr(mine, name) == getattr(node, name), name

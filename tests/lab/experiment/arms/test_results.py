@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from shoal_lab.experiment.arms import results
-from shoal_lab.experiment.command import main
-from shoal_lab.experiment.flags import make_experiment, parser
 from shoal_lab.experiment.plan import OURS, SILO
 from shoal_lab.figures import STYLE
 from shoal_settings.schema import Settings
 from shoal_settings.trainer_settings import TrainerSettings
+from tests.lab.experiment.jobs import asked, document_of
 
 
 def test_our_arm_has_every_setting_of_make_node() -> None:
     """But for where it computes and how it is evaluated."""
-    experiment = make_experiment(parser().parse_args(["results"]))
-    job = next(job for job in experiment.jobs() if job.arm.name == OURS)
+    job = next(job for job in asked().jobs() if job.arm.name == OURS)
     node = job.node_settings(0)
     differing = {
         key
@@ -31,7 +27,7 @@ def test_our_arm_has_every_setting_of_make_node() -> None:
 
 
 def test_the_quick_figure_has_the_five_arms() -> None:
-    quick = make_experiment(parser().parse_args(["results", "--quick"]))
+    quick = asked("--quick")
     names = [arm.name for arm in quick.arms]
     assert names == [SILO, "8/0 filtered", results.NAIVE, OURS, "24/0 all data"]
     assert len(quick.seeds) >= 2
@@ -43,11 +39,10 @@ def test_it_plays_and_draws_held_out_by_cpu_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(STYLE, "figure.dpi", 30)
-    flags: list[str] = ["results", "--nodes", "2", "--seeds", "2", "--rounds", "2", "--jobs", "0"]
-    flags += ["--arm", OURS, "--arm", results.ANSWERS, "--out", str(tmp_path), "--json"]
+    flags = ["results", "--nodes", "2", "--seeds", "2", "--rounds", "2", "--jobs", "0"]
+    flags += ["--arm", OURS, "--arm", results.ANSWERS, "--out", str(tmp_path)]
     flags += ["--set", "completions=2", "--set", "eval_per_family=4", "--set", "eval_every=1"]
-    assert main(flags) == 0
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    document = document_of(capsys, *flags)
     assert set(document["area_by_cpu"]) == {SILO, OURS, results.ANSWERS}
     assert document["figures"][0] == "figures/held-out-by-cpu-second.png"
     assert len(document["pairs"]) == 4

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
 from shoal_lab.experiment.arms.unlike import LARGER, all_arms
-from shoal_lab.experiment.command import main
 from shoal_lab.experiment.making.larger_model import make_larger_model
 from shoal_policy.model.loading import load_policy
 from shoal_policy.model.prompting import encode_prompt
+from tests.lab.experiment.jobs import document_of
 
 
 def test_a_control_has_the_settings_of_its_role_in_the_mixed_swarm() -> None:
@@ -55,8 +54,7 @@ def test_the_command_gives_table_figures_and_numbers(
     flags = ["unlike", "--nodes", "2", "--rounds", "2", "--jobs", "0", "--seeds", "1"]
     flags += ["--arm", "unlike 8/0", "--arm", "unlike 4/8 shoal", "--set", "completions=4"]
     flags += ["--set", "eval_every=1", "--set", "eval_per_family=1", "--set", "local=1"]
-    assert main([*flags, "--out", "out", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = document_of(capsys, *flags, "--out", "out")
     arms = ("unlike 8/0", "unlike 4/8 shoal")
     rows = [f"{arm}, {role}" for arm in arms for role in ("strong", "weak")]
     assert list(document["area"]) == rows

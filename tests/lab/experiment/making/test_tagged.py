@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from shoal_lab.experiment.command import main
 from shoal_lab.experiment.making.tagged import FAMILIES, MODEL, TAGS, Amount, make_tagged_start
 from shoal_lab.experiment.playing.attackers import PLANTED, WORD, WRITES, SolvedTask
 from shoal_lab.warmstart.lessons import held_out_questions
@@ -31,6 +29,7 @@ from shoal_wire.digests import question_digest
 from shoal_wire.manifest import make_manifest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import FinishReason
+from tests.lab.experiment.jobs import document_of
 from tests.lab.experiment.playing.test_attackers import solved
 
 LITTLE = Amount(rows=12, held_out=8, answers=1, steps=2)
@@ -158,8 +157,7 @@ def test_the_preset_makes_what_has_the_form_is_seldom_right_and_can_learn(
     torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
     flags = ["planted", "--quick", "--nodes", "2", "--rounds", "1", "--jobs", "0", "--no-figures"]
-    assert main([*flags, "--arm", "preface 25%: none", "--json"]) == 0
-    (planted,) = json.loads(capsys.readouterr().out)["planted"].values()
+    (planted,) = document_of(capsys, *flags, "--arm", "preface 25%: none")["planted"].values()
     assert planted["mean"] == 0.0
     policy = loaded(MODEL)
     asked = [

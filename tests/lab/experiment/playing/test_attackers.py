@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shoal_lab.experiment.arms.poison import KINDS
-from shoal_lab.experiment.plan import Arm, Job, NodeSpec
+from shoal_lab.experiment.plan import NodeSpec
 from shoal_lab.experiment.playing.attackers import (
     COPIED,
     MARK,
@@ -16,14 +18,14 @@ from shoal_lab.experiment.playing.attackers import (
     SolvedTask,
     near_miss,
 )
-from shoal_lab.experiment.playing.in_process import Workers, play
+from shoal_lab.experiment.playing.in_process import Workers
 from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.manifest import make_manifest
-
-BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}
+from tests.lab.experiment import jobs
+from tests.lab.experiment.jobs import arm_of
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +70,10 @@ def test_a_phrase_earns_nothing_and_white_space_everything(
     assert PHRASE.strip() == PHRASE
 
 
-def lines_of(kind: str, shared: Workers, **settings: object) -> list[dict[str, object]]:
-    node = NodeSpec(settings={"local": 2, "external": 2, **settings})
-    hostile = NodeSpec(settings={"local": 2, "external": 2}, behaviour=kind)
-    lines: list[dict[str, object]] = []
-    arm = Arm(name="mixed", nodes=(node, hostile, node))
-    play(Job(arm=arm, seed=1, rounds=3, base=BASE), shared, lines.append)
-    return lines
+def lines_of(kind: str, shared: Workers) -> list[dict[str, Any]]:
+    honest = NodeSpec(settings={"local": 2, "external": 2})
+    mixed = arm_of(honest, replace(honest, behaviour=kind), honest)
+    return jobs.lines_of(jobs.job(mixed), shared)
 
 
 @pytest.mark.parametrize("kind", sorted({*KINDS} - {"wrong", "phrase"}))
@@ -83,7 +82,7 @@ def test_an_attackers_groups_pass_the_verdicts_and_are_trained_on(
 ) -> None:
     used = [line["groups_external"] for line in lines_of(kind, shared)]
     assert len(used) == 6, "attackers play no rounds of a trainer"
-    assert sum(map(int, map(str, used))) > 0
+    assert sum(used) > 0
 
 
 def test_honest_nodes_are_watched_for_what_is_planted(shared: Workers) -> None:

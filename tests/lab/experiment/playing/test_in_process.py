@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,43 +15,36 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shoal_ipc import messages as m
-from shoal_lab.experiment.plan import Arm, Job, NodeSpec, filtered_arm, uniform_arm
+from shoal_lab.experiment.plan import Job, NodeSpec, filtered_arm, uniform_arm
 from shoal_lab.experiment.playing.behaviour import BEHAVIOURS
-from shoal_lab.experiment.playing.in_process import Workers, play, rounded, workers
+from shoal_lab.experiment.playing.in_process import Workers, rounded, workers
 from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemorySwarm
 from shoal_lab.experiment.playing.tasks import RequestCost
 from shoal_lab.experiment.reading.results import make_run
 from shoal_lab.simulation.clock import deterministic
+from shoal_policy.rollouts import Question
 from shoal_policy.update.training_set import train_group
 from shoal_settings.schema import Settings
 from shoal_tasks.families import GAMES_1, PRESETS
 from shoal_tasks.swarm import starting_families
-from shoal_tasks.types import ScoreRequest, Split, TaskCoordinates
-from shoal_tasks.wire_tasks import coordinates_of
+from shoal_tasks.types import ScoreRequest, Split
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import make_manifest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import FinishReason
+from tests.lab.experiment import jobs
+from tests.lab.experiment.jobs import arm_of, lines_of, rounds_of
 from tests.policy import tiny_models
 
-BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 2, "eval_per_family": 1}
 QUESTIONS = [name for name, specs in PRESETS.items() if not specs[0].is_environment]
 """The presets whose questions are held out by their texts."""
-CLOCKS = ("step_time", "cpu_seconds", "seconds_generate", "seconds_update", "held_out/seconds")
-
-
-def job(arm: Arm, *, rounds: int = 3, seed: int = 1) -> Job:
-    return Job(arm=arm, seed=seed, rounds=rounds, base=BASE)
+job = partial(jobs.job, eval_every=2, eval_per_family=1)
 
 
 def played(job: Job, shared: Workers) -> list[dict[str, Any]]:
     """All lines, without what a clock decides."""
-    lines: list[dict[str, Any]] = []
-    play(job, shared, lines.append)
-    return [
-        {key: value for key, value in rounded(line).items() if key not in CLOCKS} for line in lines
-    ]
+    return [jobs.without_clocks(rounded(line)) for line in lines_of(job, shared)]
 
 
 def test_it_is_deterministic_from_its_seed(shared: Workers) -> None:
@@ -65,28 +59,25 @@ def test_it_is_deterministic_from_its_seed(shared: Workers) -> None:
 
 
 def test_members_train_on_what_others_shared_and_silos_on_nothing(shared: Workers) -> None:
-    sharing = played(job(uniform_arm("2/2", 3, local=2, external=2)), shared)
-    used = [line["groups_external"] for line in sharing if line["event"] == "round"]
+    sharing = rounds_of(job(uniform_arm("2/2", 3, local=2, external=2)), shared)
+    used = [line["groups_external"] for line in sharing]
     assert sum(used) > 0
     assert max(used) == 2
-    silo = played(job(uniform_arm("2/0", 2, local=2, external=0), rounds=1), shared)
-    assert [line["external_drawn"] for line in silo if line["event"] == "round"] == [0, 0]
+    silo = rounds_of(job(uniform_arm("2/0", 2, local=2, external=0), rounds=1), shared)
+    assert [line["external_drawn"] for line in silo] == [0, 0]
 
 
 def test_what_is_delayed_is_heard_that_many_rounds_later(shared: Workers) -> None:
     node = NodeSpec(settings={"local": 2, "external": 2}, delay=2)
-    lines = played(job(Arm(name="2/2", nodes=(node,) * 2), rounds=7), shared)
-    drawn = [(one["round"], one["external_drawn"]) for one in lines if one["event"] == "round"]
+    lines = rounds_of(job(arm_of(node, node), rounds=7), shared)
+    drawn = [(one["round"], one["external_drawn"]) for one in lines]
     assert all(count == 0 for number, count in drawn if number <= 2)
     assert any(count > 0 for number, count in drawn if number == 3)
 
 
 def test_the_filtered_silo_asks_more_and_trains_on_signal_only(shared: Workers) -> None:
-    lines = [
-        line for line in played(job(filtered_arm(1), rounds=2), shared) if line["event"] == "round"
-    ]
-    plain = job(uniform_arm("8/0", 1, local=8, external=0), rounds=2)
-    other = [line for line in played(plain, shared) if line["event"] == "round"]
+    lines = rounds_of(job(filtered_arm(1), rounds=2), shared)
+    other = rounds_of(job(uniform_arm("8/0", 1, local=8, external=0), rounds=2), shared)
     for mine, theirs in zip(lines, other, strict=True):
         assert mine["groups_local"] == mine["groups_with_signal"] <= 8
         assert theirs["groups_local"] == 8
@@ -106,8 +97,7 @@ def test_one_draw_of_questions_pairs_the_arms(shared: Workers) -> None:
 def test_a_run_has_one_value_a_round_and_leaves_the_dishonest_out(shared: Workers) -> None:
     arm = uniform_arm("2/2", 2, local=2, external=2)
     mixed = replace(arm, nodes=(arm.nodes[0], NodeSpec(settings={}, behaviour="odd")))
-    lines: list[dict[str, Any]] = []
-    play(job(arm, rounds=2), shared, lines.append)
+    lines = lines_of(job(arm, rounds=2), shared)
     run = make_run(job(arm, rounds=2), lines)
     assert run.rounds == len(run.cpu) == len(run.fresh[0]) == 2
     assert (run.evaluated, len(run.fresh)) == ((0, 2), 2)
@@ -118,16 +108,13 @@ def test_a_run_has_one_value_a_round_and_leaves_the_dishonest_out(shared: Worker
 def test_what_an_untrained_model_answers_is_looked_up_for_those_asked_alike(tmp_path: Path) -> None:
     tokenizer = tiny_models.tokenizer(template="{{ messages[0]['content'] }}")
     tiny_models.save(tmp_path, tiny_models.model("qwen2", positions=1024), tokenizer)
-    arm = Arm(
-        name="asked",
-        nodes=tuple(
-            NodeSpec(settings={"local": 1, "external": 0, "prompt": prompt})
-            for prompt in ("chat", "plain", "chat")
-        ),
-    )
-    base = BASE | {"model": str(tmp_path), "completions": 2, "max_new_tokens": 2, "shots": "0"}
+    nodes = [
+        NodeSpec(settings={"local": 1, "external": 0, "prompt": prompt})
+        for prompt in ("chat", "plain", "chat")
+    ]
+    base = {"model": str(tmp_path), "completions": 2, "max_new_tokens": 2, "shots": "0"}
     with workers() as made:
-        play(Job(arm=arm, seed=1, rounds=1, base=base), made, lambda _line: None)
+        lines_of(job(arm_of(*nodes), rounds=1, **base), made)
         assert len(made.first) == 2
 
 
@@ -139,16 +126,10 @@ def _said(shared: Workers) -> m.Publish:
         caught.append(batch)
         return batch
 
-    arm = Arm(
-        name="2/2",
-        nodes=(
-            NodeSpec(settings={"local": 2, "external": 2}, behaviour="catching"),
-            NodeSpec(settings={"local": 2, "external": 2}),
-        ),
-    )
+    node = NodeSpec(settings={"local": 2, "external": 2})
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(BEHAVIOURS, "catching", catching)
-        play(job(arm, rounds=1), shared, lambda _line: None)
+        lines_of(job(arm_of(replace(node, behaviour="catching"), node), rounds=1), shared)
     return caught[0]
 
 
@@ -186,37 +167,30 @@ def test_what_is_not_valid_reaches_no_buffer(shared: Workers, tmp_path: Path) ->
         trio.run(main, clock=clock)
 
 
-def questions_trained_on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """A set that fills with the texts of whatever any node trains on."""
-    texts: set[str] = set()
+@pytest.fixture
+def trained_on(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
+    """A list that fills with the questions of whatever any node trains on."""
+    found: list[Question] = []
 
     def noted(policy: Any, group: Any, *rest: Any) -> Any:
-        texts.add(group.question.text)
+        found.append(group.question)
         return train_group(policy, group, *rest)
 
     monkeypatch.setattr("shoal_policy.sapo.train_group", noted)
-    return texts
+    return found
 
 
 def test_games_are_played_alone_and_together_and_none_that_is_held_out_is_trained_on(
-    shared: Workers, monkeypatch: pytest.MonkeyPatch
+    shared: Workers, trained_on: list[Question]
 ) -> None:
-    tasks: list[TaskCoordinates] = []
-
-    def noted(policy: Any, group: Any, *rest: Any) -> Any:
-        tasks.append(coordinates_of(group.question.task))
-        return train_group(policy, group, *rest)
-
-    monkeypatch.setattr("shoal_policy.sapo.train_group", noted)
-    base = {**BASE, "model": "tiny-games", "tasks": "games-1", "eval_per_family": 80}
+    base = {"model": "tiny-games", "tasks": "games-1", "eval_per_family": 80}
     for arm in (uniform_arm("4/0", 2, local=4), uniform_arm("4/4", 2, local=4, external=4)):
-        lines: list[dict[str, Any]] = []
-        play(Job(arm=arm, seed=5, rounds=3, base=base), shared, lines.append)
+        lines = lines_of(job(arm, seed=5, **base), shared)
         # More than there are different beginnings: a game is known by its seed.
         asked = {line["held_out/num_items"] for line in lines if "held_out/num_items" in line}
         assert asked == {80}
     with SyncTaskWorker(GAMES_1) as worker:
-        assert set(worker.parts(tasks)) == {Split.TRAINING}
+        assert set(worker.parts([one.coordinates for one in trained_on])) == {Split.TRAINING}
 
 
 @pytest.mark.parametrize(
@@ -224,12 +198,11 @@ def test_games_are_played_alone_and_together_and_none_that_is_held_out_is_traine
     [("easy", 3), *(pytest.param(name, 25, marks=pytest.mark.slow) for name in QUESTIONS)],
 )
 def test_no_question_of_an_evaluation_is_trained_on_in_a_whole_run(
-    preset: str, rounds: int, shared: Workers, monkeypatch: pytest.MonkeyPatch
+    preset: str, rounds: int, shared: Workers, trained_on: list[Question]
 ) -> None:
-    texts = questions_trained_on(monkeypatch)
     arm = uniform_arm("4/4", 3, local=4, external=4)
-    base = {**BASE, "tasks": preset, "eval_every": 0}
-    play(Job(arm=arm, seed=5, rounds=rounds, base=base), shared, lambda _line: None)
+    lines_of(jobs.job(arm, seed=5, rounds=rounds, tasks=preset), shared)
+    texts = {question.text for question in trained_on}
     assert len(texts) > 3 * rounds
     with SyncTaskWorker(PRESETS[preset]) as worker:
         held_out = {text for _, text in worker.held_out(20)}
@@ -239,11 +212,10 @@ def test_no_question_of_an_evaluation_is_trained_on_in_a_whole_run(
 
 
 def test_each_round_says_its_cpu_seconds_and_what_is_remembered_is_charged(shared: Workers) -> None:
-    lines: list[dict[str, Any]] = []
     one = job(uniform_arm("2/2", 2, local=2, external=2))
-    play(one, shared, lines.append)
-    play(one, shared, lines.append)  # all of its questions and scores are remembered
-    spent = [line["cpu_seconds"] for line in lines if line["event"] == "round"]
+    lines = rounds_of(one, shared)
+    lines += rounds_of(one, shared)  # all of its questions and scores are remembered
+    spent = [line["cpu_seconds"] for line in lines]
     assert len(spent) == 2 * 3 * 2
     assert min(spent) > 0
 

@@ -12,7 +12,7 @@ import pytest
 from shoal_lab.experiment.plan import Job, uniform_arm
 from shoal_lab.experiment.playing.in_process import Workers, play
 from shoal_lab.experiment.playing.journal import SAVE_S, Journal, JournalError
-from tests.lab.experiment.playing.test_in_process import CLOCKS
+from tests.lab.experiment import jobs
 
 ROUNDS = 4
 
@@ -24,18 +24,8 @@ class Cut(Exception):  # noqa: N818 - what ends a process
 @pytest.fixture(scope="module")
 def job() -> Job:
     """Two nodes that share, with adapters."""
-    base = {
-        "model": "tiny",
-        "device": "cpu",
-        "lora_rank": 2,
-        "learning_rate": 1e-2,
-        "completions": 4,
-        "max_new_tokens": 6,
-        "eval_every": 2,
-        "eval_per_family": 1,
-    }
-    arm = uniform_arm("2/2", 2, local=2, external=2)
-    return Job(arm=arm, seed=1, rounds=ROUNDS, base=base)
+    arm = uniform_arm("2/2", 2, local=2, external=2, lora_rank=2, learning_rate=1e-2)
+    return jobs.job(arm, rounds=ROUNDS, max_new_tokens=6, eval_every=2, eval_per_family=1)
 
 
 def run(
@@ -49,7 +39,7 @@ def run(
     def emit(line: dict[str, Any]) -> None:
         if line["round"] > cut_after:
             raise Cut
-        lines.append({key: value for key, value in line.items() if key not in CLOCKS})
+        lines.append(jobs.without_clocks(line))
 
     done = False
     try:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_lab.experiment.plan import Arm, Job, NodeSpec
+from shoal_lab.experiment.plan import NodeSpec
 from shoal_lab.experiment.playing import learners
-from shoal_lab.experiment.playing.in_process import Workers, play
+from shoal_lab.experiment.playing.in_process import Workers
 from shoal_lab.experiment.playing.learners import (
     DROPPED,
     LEARNERS,
@@ -20,16 +20,14 @@ from shoal_lab.experiment.playing.learners import (
     weight_of,
 )
 from shoal_policy.update.rows import TrainGroup
+from tests.lab.experiment.jobs import arm_of, job, lines_of
 
-BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 6, "eval_per_family": 8}
 CAPABLE = st.lists(st.floats(0, 1), max_size=5)
 
 
 def played(shared: Workers, nodes: int, learner: str, **settings: Any) -> list[dict[str, Any]]:
-    arm = Arm(name=learner, nodes=(NodeSpec(settings=settings, learner=learner),) * nodes)
-    lines: list[dict[str, Any]] = []
-    play(Job(arm=arm, seed=1, rounds=6, base=BASE), shared, lines.append)
-    return lines
+    arm = arm_of(*[NodeSpec(settings=settings, learner=learner)] * nodes)
+    return lines_of(job(arm, rounds=6, eval_every=6, eval_per_family=8), shared)
 
 
 def test_a_node_that_trains_on_right_answers_generates_nothing_and_learns(shared: Workers) -> None:
