@@ -48,20 +48,6 @@ def test_where_there_is_no_difference_one_in_twenty_is_found(seeds: int, trials:
     assert 0.3 * ALPHA < by_groups < ALPHA + chance, "Welch's is conservative with few"
 
 
-def test_nodes_taken_for_units_would_find_one_in_many() -> None:
-    """What the swarm as the unit is for: the same data, node by node."""
-    rng = random.Random(1)
-    found = 0
-    for _ in range(100):
-        arms = []
-        for _ in range(2):
-            shared = rng.gauss(0, WITHIN_A_SWARM**0.5)
-            arms.append([shared + rng.gauss(0, (1 - WITHIN_A_SWARM) ** 0.5) for _ in range(NODES)])
-        p = welch(*arms)
-        found += p is not None and p < ALPHA
-    assert found / 100 > 0.4
-
-
 def test_a_difference_that_is_there_is_found() -> None:
     by_pairs, by_groups = share_found(60, 7, effect=2.5)
     assert min(by_pairs, by_groups) > 0.95

@@ -19,6 +19,7 @@ from tests.policy import training_cases as case
 ADDRESS = "/ip4/192.0.2.1/tcp/4001/p2p/12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
 QUESTION = m.JudgeChallenge(challenge_id=b"i" * 16, family="gcd", question="gcd?", tagged=False)
 SCORE = m.JudgeScore(score=1.0, number=9, family="gcd")
+JUDGED = Settings(judge=ADDRESS)
 LATER, NEVER = (None, True), (None, False)
 
 
@@ -41,32 +42,16 @@ class Scripted(NodeLink):
 
 
 def judged(
-    link: NodeLink, policy: Policy | None = None, system: str = "", **settings: Any
+    link: NodeLink, policy: Policy | None = None, *, settings: Settings = JUDGED, **more: Any
 ) -> JudgedPolicy:
-    values: dict[str, Any] = {"judge": ADDRESS, **settings}
-    return JudgedPolicy(
-        Settings(**values),
-        policy or case.policy(),
-        link,
-        case.SAMPLING,
-        seed=3,
-        system=lambda family: system if family == QUESTION.family else "",
-        every=2,
-    )
+    made = policy or case.policy()
+    return JudgedPolicy(settings, made, link, case.SAMPLING, seed=3, every=2, **more)
 
 
 def test_a_judges_question_of_a_game_is_not_answered() -> None:
     """A judge asks once and cannot play: what it would score is half a game."""
     node = Scripted(QUESTION)
-    one = JudgedPolicy(
-        Settings(judge=ADDRESS),
-        case.policy(),
-        node,
-        case.SAMPLING,
-        seed=3,
-        is_game=lambda family: family == QUESTION.family,
-        every=2,
-    )
+    one = judged(node, is_game=lambda family: family == QUESTION.family)
     assert one.after_round(2, 1) is None
     assert len(node.asked) == 1
 
@@ -89,9 +74,10 @@ def test_it_asks_every_few_rounds_and_takes_what_comes_when_it_comes() -> None:
 
 def test_a_silo_says_so_and_no_judge_is_never_asked() -> None:
     node = Scripted(QUESTION, SCORE)
-    assert judged(node, external=0).after_round(2, 2) is not None
+    silo = Settings(judge=ADDRESS, external=0)
+    assert judged(node, settings=silo).after_round(2, 2) is not None
     assert not node.asked[-1].draws_externals
-    assert judged(Scripted(), judge="none").after_round(2, 2) is None
+    assert judged(Scripted(), settings=Settings(judge="none")).after_round(2, 2) is None
 
 
 def test_after_the_last_round_it_waits_for_what_is_under_way_and_no_longer() -> None:
@@ -112,7 +98,7 @@ def test_after_the_last_round_it_waits_for_what_is_under_way_and_no_longer() -> 
 
 
 def test_a_question_that_is_too_long_for_the_model_costs_a_line() -> None:
-    node = Scripted(m.JudgeChallenge(**{**_fields(QUESTION), "question": "x" * 4000}))
+    node = Scripted(replace(QUESTION, question="x" * 4000))
     policy = tiny_models.policy("qwen2", positions=64)
     one = judged(node, policy)
     assert one.after_round(2, 2) is None
@@ -124,7 +110,7 @@ def test_the_question_is_asked_with_its_familys_system_turn() -> None:
     policy = replace(tiny_models.policy("qwen2", positions=256), prompt_format=PromptFormat.PLAIN)
     for system, is_answered in (("", True), ("x" * 4000, False)):
         node = Scripted(QUESTION, SCORE)
-        judged(node, policy, system).after_round(2, 2)
+        judged(node, policy, system=lambda _family, text=system: text).after_round(2, 2)
         assert (type(node.asked[-1]) is m.JudgeAnswer) is is_answered
 
 
@@ -138,7 +124,3 @@ def test_it_leaves_the_random_states_of_the_training_alone() -> None:
     assert answers[0] == answers[1]
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
-
-
-def _fields(of: Any) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in of.__dataclass_fields__}

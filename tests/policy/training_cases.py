@@ -23,7 +23,8 @@ from shoal_policy.tasks import TaskSource, Ungraded
 from shoal_policy.trainer import Trainer
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_settings.schema import Settings
-from shoal_wire.types import FinishReason, RolloutGroup, Task
+from shoal_wire.digests import group_id
+from shoal_wire.types import BatchId, FinishReason, PeerId, PublishedGroup, RolloutGroup, Task
 from tests.policy import tiny_models
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, NodeThread, wall_ms
@@ -121,6 +122,20 @@ def surroundings(
 def external_group(number: int, texts: Sequence[str] = ("1", "2", "3", "4")) -> RolloutGroup:
     """Another node's answers to a real question."""
     return make.group(of=make.task(number, question=make.real_question(number)), texts=texts)
+
+
+def published(group: RolloutGroup, publisher: str) -> PublishedGroup:
+    """A group as the node offers it."""
+    return PublishedGroup(
+        group=group,
+        group_id=group_id(group),
+        publisher=PeerId(publisher),
+        batch_id=BatchId(bytes(16)),
+        round=1,
+        created_ms=0,
+        policy=make.POLICY,
+        sampling=make.SAMPLING,
+    )
 
 
 @contextmanager

@@ -15,10 +15,14 @@ from shoal_policy.generation.following import Following
 from shoal_policy.generation.requests import InferenceServer
 from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
+from shoal_policy.generation.talk import PlayGames
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
-from shoal_policy.model.prompting import prompt_ids
+from shoal_policy.model.prompting import decode_completion, prompt_ids, turn_ids
 from shoal_policy.rollouts import Origin, OwnGroup, Question
+from shoal_tasks.turns import split_messages
+from shoal_tasks.types import PlayRequest
+from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 from tests.policy.training_cases import metrics
 from tests.policy.update.bench import plain_logprobs
@@ -95,6 +99,38 @@ def ask(one: Following, policy: Policy, version: int, count: int = 2) -> list[Ow
     """The answers to so many questions, of a version of the weights."""
     asked = [question(number) for number in range(1, count + 1)]
     return one.answer(asking(policy, asked, policy_version=version, seed=version))
+
+
+def messages_of(
+    policy: Policy, games: Sequence[OwnGroup], play: PlayGames
+) -> list[tuple[list[int], list[int]]]:
+    """The ids of all messages of games, each with those that it stands behind.
+
+    Between two messages is what the environment answers, and a game ends when that says so.
+    """
+    found = []
+    for group in games:
+        prompt = prompt_ids(policy, group.question)
+        for answer in group.answers:
+            messages = split_messages(answer.text)
+            (played,) = play([PlayRequest(task=group.question.coordinates, messages=messages)])
+            ids, said, at = list(answer.ids), set(answer.said or ()), 0
+            for number, message in enumerate(messages):
+                end = at
+                while end in said:
+                    end += 1
+                assert decode_completion(policy, ids[at:end]) == message
+                found.append(([*prompt, *ids[:at]], ids[at:end]))
+                if number < len(messages) - 1:
+                    between = turn_ids(policy, played.observations[number])
+                    assert ids[end : end + len(between)] == between
+                    end += len(between)
+                at = end
+            assert at == len(ids) and said <= set(range(len(ids)))
+            is_over = played.done and len(played.observations) == len(messages)
+            is_cut = answer.ids[-1] not in policy.eos_ids
+            assert (answer.finish_reason is FinishReason.STOP) == (is_over and not is_cut)
+    return found
 
 
 def off(policy: Policy, groups: list[OwnGroup]) -> float:

@@ -47,17 +47,6 @@ def one_level(folder: Path) -> list[Path]:
     return sorted((folder / "served").iterdir())
 
 
-def test_whole_weights_follow_through_the_folder_the_server_was_started_on(tmp_path: Path) -> None:
-    policy = base()
-    with VllmServer(base, folder=tmp_path / "served" / "model") as server:
-        one = follower(policy, server, tmp_path / "served")
-        for version in range(2):
-            stir(policy, version)
-            groups = ask(one, policy, version)
-            assert off(policy, groups) < 1e-4 and stamps(groups) == {version}
-        assert server.forgotten == 2, "what it had computed of prompts is of older weights"
-
-
 def test_each_version_is_given_once_and_stamped(tmp_path: Path) -> None:
     policy = adapted()
     with VllmServer(base) as server:

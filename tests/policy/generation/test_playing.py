@@ -20,7 +20,6 @@ from shoal_policy.generation.local import generate
 from shoal_policy.generation.questions import prompt_of
 from shoal_policy.generation.seam import Asking, ThisProcess
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.prompting import turn_ids
 from shoal_policy.rollouts import Answer, Question
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import Play, PlayRequest
@@ -125,31 +124,6 @@ def test_the_same_games_as_from_the_beginning_of_each_turn(
     if temperature:
         several = [one for one in found if one.said and len(split_messages(one.text)) > 2]
         assert len(several) > 5
-
-
-def test_greedy_messages_are_those_of_transformers() -> None:
-    policy = talkative()
-    asked = questions(6)
-    this = asking(policy, asked, num_completions=1, sampling=replace(SAMPLING, temperature=0.0))
-    compared = 0
-    for question, answer in zip(asked, held(this), strict=True):
-        ids = prompt_of(policy, question)
-        messages = split_messages(answer.text)
-        (play,) = world([PlayRequest(task=question.coordinates, messages=messages)])
-        expected: list[int] = []
-        for number, _ in enumerate(messages):
-            expected += [] if not number else turn_ids(policy, play.observations[number - 1])
-            [out] = policy.model.generate(
-                torch.tensor([[*(ids or []), *expected]]),
-                max_new_tokens=SAMPLING.max_new_tokens,
-                do_sample=False,
-                pad_token_id=0,
-                eos_token_id=sorted(policy.eos_ids),
-            ).tolist()
-            expected = out[len(ids or []) :]
-            compared += 1
-        assert list(answer.ids) == expected
-    assert compared > 8
 
 
 @settings(max_examples=60)

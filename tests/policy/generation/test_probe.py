@@ -19,7 +19,6 @@ from shoal_policy.generation.token_replies import TokenAnswer
 from shoal_policy.model.loading import ModelError, Policy, load_policy
 from shoal_policy.model.lora import add_adapter
 from shoal_policy.rollouts import OwnGroup
-from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 from tests.policy.generation.following_cases import ask, follower, off, stamps, stir
 from tests.policy.vllm_server import VllmServer
@@ -194,6 +193,7 @@ def test_a_server_with_a_packed_copy_of_a_tied_matrix_follows(
             stir(policy, version)
             groups = asked(one, policy, version)
             assert stamps(groups) == {version} and off(policy, groups) < 1e-4
+        assert server.forgotten == 3, "what it had computed of prompts is of older weights"
     own, read = policy.model.state_dict(), load_policy(str(folder), device="cpu").model
     assert read.state_dict().keys() == own.keys()
     assert all(torch.equal(weight, own[name]) for name, weight in read.state_dict().items())
@@ -250,20 +250,14 @@ def test_an_honest_difference_of_half_precision_is_within_the_bound() -> None:
 
 def sampled(policy: Policy, prompt: list[int], temperature: float, seed: int) -> list[TokenAnswer]:
     """Eight answers of eight tokens, as a server with this policy gives them."""
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.tensor([prompt] * 8)
-    said = []
-    with torch.no_grad():
-        for _ in range(8):
-            logits = policy.model(input_ids=ids).logits[:, -1].float() / temperature
-            drawn = torch.multinomial(logits.softmax(-1), 1, generator=generator)
-            said.append(logits.log_softmax(-1).gather(1, drawn))
-            ids = torch.cat([ids, drawn], 1)
+    endless = dataclasses.replace(policy, eos_ids=frozenset({-1}))
+    how = tiny_models.sampling(8, temperature=temperature)
+    (made,) = tiny_models.draw(endless, [prompt], num=8, params=how, seed=seed)
     return [
         TokenAnswer(
-            ids=tuple(row[len(prompt) :]), logprobs=tuple(one), finish_reason=FinishReason.LENGTH
+            ids=tuple(one.ids), logprobs=tuple(one.logprobs), finish_reason=one.finish_reason
         )
-        for row, one in zip(ids.tolist(), torch.cat(said, 1).tolist(), strict=True)
+        for one in made
     ]
 
 

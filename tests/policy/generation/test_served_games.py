@@ -19,7 +19,7 @@ from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.static import Static
 from shoal_policy.generation.talk import Talk
 from shoal_policy.model.loading import Policy, load_policy
-from shoal_policy.model.prompting import decode_completion, turn_ids
+from shoal_policy.model.prompting import turn_ids
 from shoal_policy.rollouts import Answer, Origin, OwnGroup
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
 from shoal_tasks.types import Play, PlayRequest
@@ -27,7 +27,15 @@ from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.generation import following_cases
-from tests.policy.generation.following_cases import SAMPLING, adapted, base, follower, off, stir
+from tests.policy.generation.following_cases import (
+    SAMPLING,
+    adapted,
+    base,
+    follower,
+    messages_of,
+    off,
+    stir,
+)
 from tests.policy.generation.test_playing import questions, world
 from tests.policy.generation.test_turns import CHATML, sample
 from tests.policy.model_server import Handler, ModelServer
@@ -47,32 +55,8 @@ def asking(policy: Policy, games: int = 3, once: int = 1, **changes: Any) -> Ask
 
 def assert_appended(policy: Policy, groups: Sequence[OwnGroup]) -> int:
     """Each game is its messages' own ids with the environment's between; return their number."""
-    turns = 0
-    for group in groups:
-        if not group.question.max_turns:
-            continue
-        for answer in group.answers:
-            messages = split_messages(answer.text)
-            turns += len(messages) - 1
-            request = PlayRequest(task=group.question.coordinates, messages=messages)
-            (play,) = world([request])
-            said = set(answer.said or ())
-            ids, at = list(answer.ids), 0
-            for number, message in enumerate(messages):
-                end = at
-                while end in said:
-                    end += 1
-                assert decode_completion(policy, ids[at:end]) == message
-                if number < len(messages) - 1:
-                    between = turn_ids(policy, play.observations[number])
-                    assert ids[end : end + len(between)] == between
-                    end += len(between)
-                at = end
-            assert at == len(ids) and said <= set(range(len(ids)))
-            is_over = play.done and len(play.observations) == len(messages)
-            is_cut = answer.ids[-1] not in policy.eos_ids
-            assert (answer.finish_reason is FinishReason.STOP) == (is_over and not is_cut)
-    return turns
+    games = [group for group in groups if group.question.max_turns]
+    return len(messages_of(policy, games, world)) - sum(len(one.answers) for one in games)
 
 
 def test_a_server_that_follows_plays(tmp_path: Path) -> None:

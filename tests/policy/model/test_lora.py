@@ -122,6 +122,7 @@ def test_a_checkpoint_is_small_and_peft_loads_it_elsewhere(tmp_path: Path, model
     names = {file.name for file in (found / "model").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors"} <= names
     assert not [name for name in names if name.startswith("model")]
+    assert json.loads((found / "model" / "base.json").read_text())["model"] == model
     base = AutoModelForCausalLM.from_pretrained(model)
     elsewhere = peft.PeftModel.from_pretrained(base, str(found / "model")).eval()
     assert torch.equal(logits(elsewhere), logits(made.course.policy.model))
@@ -155,11 +156,3 @@ def test_an_adapter_does_not_go_onto_other_weights(tmp_path: Path) -> None:
     other.save_pretrained(folder)
     with pytest.raises(CheckpointError, match="other weights"):
         trainer(tmp_path / "d", folder)
-
-
-def test_the_checkpoint_names_its_base(tmp_path: Path, model: str) -> None:
-    made = trainer(tmp_path / "d", model, rounds=1)
-    made.run()
-    found = latest_checkpoint(tmp_path / "d").path
-    assert found is not None
-    assert json.loads((found / "model" / "base.json").read_text())["model"] == model

@@ -17,8 +17,7 @@ from shoal_policy.round.external import ExternalSampling
 from shoal_policy.tasks import TaskSource, Ungraded
 from shoal_tasks.types import Split
 from shoal_tasks.wire_tasks import coordinates_of
-from shoal_wire.digests import group_id
-from shoal_wire.types import Completion, GroupId, PeerId, PublishedGroup, Task
+from shoal_wire.types import Completion, GroupId, PublishedGroup, Task
 from tests.policy import training_cases as case
 from tests.support import factories as make
 
@@ -62,12 +61,16 @@ class Buffer(NodeLink):
 
 
 class Noting(TaskSource):
-    """Real questions and rewards; notes which tasks were asked for and scored."""
+    """Real questions and rewards; notes which tasks were asked for and scored.
+
+    A judge of this node's own grades some groups not at all, and others later.
+    """
 
     def __init__(self) -> None:
         super().__init__(make.real_worker(), make.SPECS)
         self.asked: list[Task] = []
         self.scored: list[Task] = []
+        self.ungraded: dict[Task, Ungraded] = {}
 
     def for_training(self, tasks: Sequence[Task]) -> list[Question | Split]:
         self.asked += tasks
@@ -77,19 +80,6 @@ class Noting(TaskSource):
         self, groups: Sequence[tuple[Task, Sequence[Completion]]]
     ) -> list[list[float] | Ungraded]:
         self.scored += [task for task, _ in groups]
-        return super().verify(groups)
-
-
-class OwnJudge(Noting):
-    """A judge of this node's own grades some groups not at all, and others later."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ungraded: dict[Task, Ungraded] = {}
-
-    def verify(
-        self, groups: Sequence[tuple[Task, Sequence[Completion]]]
-    ) -> list[list[float] | Ungraded]:
         verified = super().verify(groups)
         return [
             self.ungraded.get(task, rewards)
@@ -102,24 +92,11 @@ def groups(count: int) -> list[PublishedGroup]:
     tasks = TaskSource(make.real_worker(), make.SPECS)
     drawn = tasks.draw(random.Random(3), count)
     answers = make.real_worker().items([coordinates_of(one.task) for one in drawn])
-    signed = make.Author(make.swarm())
-    batch = signed.signed(signed.batch([make.group(1, ("a", "b"))])).batch_id
     found = []
     for number, (question, item) in enumerate(zip(drawn, answers, strict=True)):
         texts = [item.answer or "" if number % 2 else "no", "no", "7", "no"]
         group = make.group(of=question.task, texts=texts)
-        found.append(
-            PublishedGroup(
-                group=group,
-                group_id=group_id(group),
-                publisher=PeerId(f"peer{number % 3}"),
-                batch_id=batch,
-                round=1,
-                created_ms=0,
-                policy=make.POLICY,
-                sampling=make.SAMPLING,
-            )
-        )
+        found.append(case.published(group, f"peer{number % 3}"))
     return found
 
 
@@ -154,7 +131,7 @@ def test_the_weights_are_to_the_bit_those_of_verifying_again(
 
 def test_what_the_own_judge_has_not_graded_waits_or_is_dropped_and_weighs_nobody() -> None:
     offered = groups(40)
-    link, tasks, policy = Buffer(offered), OwnJudge(), case.policy()
+    link, tasks, policy = Buffer(offered), Noting(), case.policy()
     rounds = case.rounds(policy, tasks, link, external=2, strategy="positive+balance")
     waits, fails = (offered[number::3] for number in (0, 1))
     tasks.ungraded |= {one.group.task: Ungraded.WAITS for one in waits}

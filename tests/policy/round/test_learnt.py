@@ -67,7 +67,3 @@ def test_every_word_has_its_sentence() -> None:
     assert set(UNUSED_SAYS) == set(Unused)
     assert unused_says("copy") == "a copy of what was trained on"
     assert unused_says("of another version") == unused_says("") == ""
-
-
-def test_without_a_node_there_is_nobody_to_tell() -> None:
-    NodeLink(None).tell_learnt(1, ())

@@ -34,12 +34,10 @@ from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
 from shoal_tasks.prompts import answer_text
 from shoal_tasks.worker.sync import SyncTaskWorker
-from shoal_wire.digests import group_id
-from shoal_wire.types import Completion, FinishReason, PeerId, PublishedGroup, RolloutGroup
+from shoal_wire.types import Completion, FinishReason, RolloutGroup
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.update.bench import group_of
-from tests.support import factories as make
 
 SPECS = tuple({spec.name: spec for preset in PRESETS.values() for spec in preset}.values())
 LONGEST = 48
@@ -121,17 +119,7 @@ def hostile_group(rng: random.Random, name: str, number: int) -> RolloutGroup:
 
 
 def sampled(group: RolloutGroup, number: int) -> m.SampledGroup:
-    signed = make.Author(make.swarm())
-    published = PublishedGroup(
-        group=group,
-        group_id=group_id(group),
-        publisher=PeerId(f"peer{number}"),
-        batch_id=signed.signed(signed.batch([make.group(1, ("a", "b"))])).batch_id,
-        round=1,
-        created_ms=0,
-        policy=make.POLICY,
-        sampling=make.SAMPLING,
-    )
+    published = case.published(group, f"peer{number}")
     return m.SampledGroup(published=published, own=False, network=f"n{number}", connection="")
 
 
