@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shoal_policy import shots
-from shoal_policy.model.loading import ModelError, Policy
+from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import can_pack
 from shoal_policy.model.prompting import prompt_ids
 from shoal_policy.shots import SHOTS_FILE, shots_of, with_shots
@@ -33,6 +33,7 @@ from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.model.test_prompting import TEMPLATE
+from tests.policy.tiny_models import refused
 from tests.support import factories as make
 
 SPECS = tuple(one for one in make.SPECS if one.generator in ("gcd", "count_bits", "spell_backward"))
@@ -125,7 +126,7 @@ def test_an_embedded_model_has_no_form_for_them() -> None:
     for asked in ("auto", "0"):
         settings = case.settings(Path("unused"), "tiny", shots=asked)
         assert with_shots(tiny, settings, around, keep_in=None) is tiny
-    with pytest.raises(ModelError, match="no form for worked examples"):
+    with refused("no form for worked examples"):
         with_shots(tiny, case.settings(Path("unused"), "tiny", shots="1"), around, keep_in=None)
 
 
@@ -268,9 +269,8 @@ class Tried(case.SteeredTasks):
 
 
 def test_a_choice_that_cannot_be_kept_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"cannot write .*shots\.json: No such file") as caught:
+    with refused("cannot write ", "shots.json: No such file"):
         chosen(tmp_path / "nowhere")
-    assert "\n" not in str(caught.value)
 
 
 def trainer(data_dir: Path, model: str, rounds: int, *, tries: bool = True) -> Trainer:

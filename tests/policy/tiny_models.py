@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tokenizers.pre_tokenizers import Split
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from shoal_policy.generation.local import SampledCompletion, generate
-from shoal_policy.model.loading import Policy, wrap_policy
+from shoal_policy.model.loading import ModelError, Policy, wrap_policy
 from shoal_policy.model.lora import add_adapter
 from shoal_wire.types import SamplingParams
 
@@ -99,6 +100,16 @@ def with_adapter(policy: Policy, *, std: float = 0.2) -> Policy:
         if weight.requires_grad:
             torch.nn.init.normal_(weight, std=std)
     return policy
+
+
+@contextmanager
+def refused(*said: str, error: type[Exception] = ModelError) -> Iterator[None]:
+    """What is done within is refused in one line, which says these things."""
+    with pytest.raises(error) as caught:
+        yield
+    line = str(caught.value)
+    assert all(one in line for one in said), line
+    assert "\n" not in line
 
 
 def sampling(max_new_tokens: int = 6, **changes: Any) -> SamplingParams:

@@ -12,7 +12,6 @@ from transformers import BertConfig, BertForMaskedLM
 
 from shoal_policy.model import loading
 from shoal_policy.model.loading import (
-    ModelError,
     Policy,
     PromptFormat,
     check_model,
@@ -22,7 +21,7 @@ from shoal_policy.model.loading import (
 )
 from shoal_policy.model.logit_form import LogitForm
 from tests.policy import tiny_models
-from tests.policy.tiny_models import save
+from tests.policy.tiny_models import refused, save
 
 
 @pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
@@ -67,14 +66,14 @@ def test_prompt_formats() -> None:
     model, tokenizer = tiny_models.model("qwen2"), tiny_models.tokenizer(answer_token=False)
     assert wrap_policy(model, tokenizer, name="x").prompt_format is PromptFormat.PLAIN
     assert wrap_policy(model, tokenizer, name="x", prompt="plain").prompt_format == "plain"
-    with pytest.raises(ModelError, match="'x' has no chat template: leave --prompt out, or plain"):
+    with refused("'x' has no chat template: leave --prompt out, or plain"):
         wrap_policy(model, tokenizer, name="x", prompt="chat")
     tokenizer.chat_template = "{{ messages[0]['content'] }}"
     assert wrap_policy(model, tokenizer, name="x").prompt_format is PromptFormat.CHAT
     assert wrap_policy(model, tokenizer, name="x", prompt="chat").prompt_format == "chat"
     assert wrap_policy(model, tokenizer, name="x", prompt="plain").prompt_format == "plain"
     for asked in ("chat", "plain"):
-        with pytest.raises(ModelError, match="'x' has a prompt of its own: leave --prompt out"):
+        with refused("'x' has a prompt of its own: leave --prompt out"):
             wrap_policy(model, tiny_models.tokenizer(), name="x", prompt=asked)
 
 
@@ -108,15 +107,12 @@ def capped_policy(size: float) -> Policy:
     return policy
 
 
-def masked_language_model() -> Any:
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    return BertForMaskedLM(BertConfig(vocab_size=tiny_models.VOCAB, intermediate_size=32, **sizes))
-
-
 def test_a_model_that_sees_later_tokens_is_refused(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    with pytest.raises(ModelError, match="not causal"):
-        load_policy(save(tmp_path, masked_language_model()), device="cpu")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=tiny_models.VOCAB, intermediate_size=32, **sizes)
+    with refused("not causal"):
+        load_policy(save(tmp_path, BertForMaskedLM(config)), device="cpu")
 
 
 def break_config(folder: Path) -> None:
@@ -151,10 +147,8 @@ def lose_a_layer(folder: Path) -> None:
 def test_a_spoilt_folder_is_one_clear_line(spoil: Any, tmp_path: Path) -> None:
     path = save(tmp_path)
     spoil(tmp_path)
-    with pytest.raises(ModelError) as caught:
+    with refused(path):
         load_policy(path, device="cpu")
-    assert path in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_quantised_weights_are_refused_before_they_are_loaded(tmp_path: Path) -> None:
@@ -162,7 +156,7 @@ def test_quantised_weights_are_refused_before_they_are_loaded(tmp_path: Path) ->
     config = json.loads((tmp_path / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="its weights are quantised"):
+    with refused("its weights are quantised"):
         check_model(path, device="cpu")
 
 
@@ -170,68 +164,56 @@ def test_a_missing_folder_is_said_to_be_missing() -> None:
     # The last three have no hub's form: nobody waits for its answer.
     folders = ("./nowhere", "/nowhere/at/all", "~/nowhere-at-all")
     for path in (*folders, "runs/21/model", "runs/model/", "my model"):
-        with pytest.raises(ModelError, match="no such folder"):
+        with refused("no such folder"):
             load_policy(path)
 
 
 @pytest.mark.parametrize("nothing", ["", " "])
 def test_no_name_is_not_this_folder(nothing: str) -> None:
-    with pytest.raises(ModelError, match="--model is empty"):
+    with refused("--model is empty"):
         load_policy(nothing)
 
 
 def test_a_folder_without_a_model_is_said_to_have_none(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
     for load in (load_policy, load_reader, check_model):
-        with pytest.raises(ModelError, match=r"this folder has no config\.json"):
+        with refused("this folder has no config.json"):
             load(str(tmp_path))
 
 
 def test_an_unreachable_hub_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ModelError) as caught:
+    with refused("nobody/no-such-model", "no folder here has that name"):
         load_policy("nobody/no-such-model")
-    assert "nobody/no-such-model" in str(caught.value)
-    assert "no folder here has that name" in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_unknown_device_and_dtype() -> None:
-    with pytest.raises(ModelError, match="device"):
+    with refused("device"):
         load_policy("tiny", device="abacus")
-    with pytest.raises(ModelError, match="dtype"):
+    with refused("dtype"):
         load_policy("tiny", dtype="float7")
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused() -> None:
-    model = tiny_models.model("qwen2", vocab=30)
-    with pytest.raises(ModelError, match="tokenizer has"):
-        wrap_policy(model, tiny_models.tokenizer(), name="x")
-
-
-def test_a_model_without_an_end_token_is_refused() -> None:
-    model, tokenizer = tiny_models.model("qwen2"), tiny_models.tokenizer()
-    tokenizer.eos_token = None
-    model.generation_config.eos_token_id = None
-    with pytest.raises(ModelError, match="end-of-sequence"):
-        wrap_policy(model, tokenizer, name="x")
+    with refused("tokenizer has"):
+        tiny_models.policy(vocab=30)
 
 
 @pytest.mark.parametrize("declared", ["x", [2, "x"], 1.5, True, {"a": 1}])
 def test_an_end_token_that_is_no_number_is_refused(declared: Any) -> None:
-    model, tokenizer = tiny_models.model("qwen2"), tiny_models.tokenizer()
+    model = tiny_models.model("qwen2")
     model.generation_config.eos_token_id = declared
-    with pytest.raises(ModelError, match="is no number"):
-        wrap_policy(model, tokenizer, name="x")
+    with refused("is no number"):
+        wrap_policy(model, tiny_models.tokenizer(), name="x")
 
 
-@pytest.mark.parametrize("declared", [-1, 1 << 40, [None, -1]])
+@pytest.mark.parametrize("declared", [None, -1, 1 << 40, [None, -1]])
 def test_an_end_token_that_the_model_cannot_say_is_passed_over(declared: Any) -> None:
     model, tokenizer = tiny_models.model("qwen2"), tiny_models.tokenizer()
     model.generation_config.eos_token_id = declared
     assert wrap_policy(model, tokenizer, name="x").eos_ids == {tokenizer.eos_token_id}
     tokenizer.eos_token = None
-    with pytest.raises(ModelError, match="end-of-sequence"):
+    with refused("end-of-sequence"):
         wrap_policy(model, tokenizer, name="x")
 
 
@@ -246,5 +228,5 @@ def test_a_model_of_endless_layers_is_refused_before_it_is_built(tmp_path: Path)
     path = Path(save(tmp_path)) / "config.json"
     config = json.loads(path.read_text()) | {"num_hidden_layers": 1 << 31, "layer_types": None}
     path.write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="num_hidden_layers is 2,147,483,648"):
+    with refused("num_hidden_layers is 2,147,483,648"):
         check_model(str(tmp_path))
