@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 from collections.abc import Sequence
@@ -35,6 +34,7 @@ from tests.policy import training_cases as case
 from tests.policy.model.test_prompting import TEMPLATE
 from tests.policy.tiny_models import refused
 from tests.support import factories as make
+from tests.support.task_files import task_file
 
 SPECS = tuple(one for one in make.SPECS if one.generator in ("gcd", "count_bits", "spell_backward"))
 HELPED = {"gcd_easy", "count_bits_easy"}
@@ -209,10 +209,8 @@ def _examples(spec: FamilySpec) -> list[tuple[Any, str]]:
 
 
 def test_rows_show_training_rows_and_never_the_one_that_is_asked(tmp_path: Path) -> None:
-    lines = [json.dumps({"question": f"{n} + 1?", "answer": str(n + 1)}) for n in range(9)]
-    (tmp_path / "sums.jsonl").write_text("\n".join(lines))
-    (tmp_path / "sums.toml").write_text('name = "sums"\nrows = "sums.jsonl"\nheld_out = 2\n')
-    spec = load_task_file(tmp_path / "sums.toml")
+    rows = [{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(9)]
+    spec = load_task_file(task_file(tmp_path, "sums", rows, held_out=2))
     with SyncTaskWorker([spec]) as worker:
         tasks = TaskSource(worker, [spec])
         policy = replace(chat_policy(), shots=shots_of(chat_policy(), tasks, 4))
@@ -229,15 +227,10 @@ def test_rows_show_training_rows_and_never_the_one_that_is_asked(tmp_path: Path)
 
 
 def test_rows_show_the_working_before_their_answer(tmp_path: Path) -> None:
-    lines = [
-        json.dumps({"question": f"{n} + 1?", "answer": f"One more than {n}.\n#### {n + 1}"})
-        for n in range(9)
+    rows = [
+        {"question": f"{n} + 1?", "answer": f"One more than {n}.\n#### {n + 1}"} for n in range(9)
     ]
-    (tmp_path / "sums.jsonl").write_text("\n".join(lines))
-    (tmp_path / "sums.toml").write_text(
-        'name = "sums"\nrows = "sums.jsonl"\nheld_out = 2\nanswer_after = "####"\n'
-    )
-    spec = load_task_file(tmp_path / "sums.toml")
+    spec = load_task_file(task_file(tmp_path, "sums", rows, held_out=2, answer_after="####"))
     with SyncTaskWorker([spec]) as worker:
         tasks = TaskSource(worker, [spec])
         whole = tasks.examples(4)["sums"]

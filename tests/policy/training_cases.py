@@ -78,29 +78,22 @@ def rounds(
     external: int = 0,
     should_stop: Callable[[], bool] = lambda: False,
     strategy: str = "uniform",
-    **config: int,
+    lr: float = 1e-3,
+    **changes: Any,
 ) -> Rounds:
-    """Rounds with I = `local` and J = `external`."""
+    """Rounds with I = `local` and J = `external`; `changes` are of their settings."""
+    small = {
+        "num_completions": 4,
+        "oversample": 4,
+        "sampling": SAMPLING,
+        "grpo": GrpoConfig(max_completion_tokens=SAMPLING.max_new_tokens + 1),
+        "seed": 1,
+        "strategy": parse_strategy(strategy),
+    }
     return Rounds(
-        Learner(policy=of, optimizer=make_optimizer(of, lr=1e-3)),
+        Learner(policy=of, optimizer=make_optimizer(of, lr=lr)),
         surroundings(link, tasks=tasks, should_stop=should_stop),
-        round_config_of(local=local, external=external, strategy=strategy, **config),
-    )
-
-
-def round_config_of(
-    *, local: int = 2, external: int = 0, strategy: str = "uniform", **config: int
-) -> RoundConfig:
-    """The settings of those rounds."""
-    return RoundConfig(
-        num_local=local,
-        num_external=external,
-        num_completions=4,
-        oversample=config.get("oversample", 4),
-        sampling=SAMPLING,
-        grpo=GrpoConfig(max_completion_tokens=SAMPLING.max_new_tokens + 1),
-        seed=config.get("seed", 1),
-        strategy=parse_strategy(strategy),
+        RoundConfig(num_local=local, num_external=external, **{**small, **changes}),
     )
 
 

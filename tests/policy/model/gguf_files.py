@@ -7,6 +7,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -23,8 +24,8 @@ def write_gguf(
 
     The tensor called `without` is left out.
     """
-    characters = _byte_characters()
-    tokens = [*SPECIALS, *characters, characters[ord("t")] + characters[ord("h")]]
+    characters = bytes_to_unicode()
+    tokens = [*SPECIALS, *characters.values(), characters[ord("t")] + characters[ord("h")]]
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("small")
     writer.add_context_length(512)
@@ -91,12 +92,3 @@ def _add_weights(
         ]:
             matrix(f"{block}.{name}.weight", rows, columns)
     return names
-
-
-def _byte_characters() -> list[str]:
-    """One printable character for each byte, as byte-level BPE has them."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = (byte for byte in range(256) if byte not in shown)
-    by_byte = {byte: chr(byte) for byte in shown}
-    by_byte |= {byte: chr(256 + number) for number, byte in enumerate(others)}
-    return [by_byte[byte] for byte in range(256)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,10 +14,8 @@ from shoal_policy.generation.seam import ThisProcess
 from shoal_policy.model.loading import Policy
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import OwnGroup, shareable
-from shoal_policy.round.config import RoundConfig
-from shoal_policy.sapo import Learner, RoundOutcome, Rounds
+from shoal_policy.sapo import RoundOutcome
 from shoal_policy.tasks import TaskSource
-from shoal_policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_tasks.turns import split_messages
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import RolloutGroup
@@ -56,21 +54,8 @@ def fresh_policy(seed: int = 0) -> Policy:
     return policy
 
 
-def rounds(policy: Policy, tasks: TaskSource, link: NodeLink, **changes: int) -> Rounds:
-    config = RoundConfig(
-        num_local=changes.get("local", 4),
-        num_external=changes.get("external", 0),
-        num_completions=8,
-        oversample=4,
-        sampling=SAMPLING,
-        grpo=GrpoConfig(max_completion_tokens=SAMPLING.max_new_tokens + 1),
-        seed=1,
-    )
-    return Rounds(
-        Learner(policy=policy, optimizer=make_optimizer(policy, lr=4e-3)),
-        replace(case.surroundings(link), tasks=tasks),
-        config,
-    )
+rounds = partial(case.rounds, local=4, num_completions=8, sampling=SAMPLING, lr=4e-3)
+"""Rounds of games."""
 
 
 def reward_of(outcomes: list[RoundOutcome]) -> float:

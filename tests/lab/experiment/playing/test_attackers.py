@@ -48,26 +48,20 @@ def rewards(kind: str, tasks: tuple[TaskSource, list[SolvedTask]]) -> list[list[
     return source.verify([(t.question.task, WRITES[kind](t, 8, rng)) for t in some])
 
 
-def test_near_misses_are_never_right(tasks: tuple[TaskSource, list[SolvedTask]]) -> None:
-    assert {reward for group in rewards("wrong", tasks) for reward in group} == {0.0}
+@pytest.mark.parametrize(
+    ("kind", "earned"),
+    [
+        *(("cut", 1), ("long", 1), ("garbage", 1), ("easy", 7), ("mark", 4), ("wrong", 0)),
+        *(("phrase", 0), ("preface", 0), ("behind", 0), ("decoy", 0)),
+    ],
+)
+def test_attacks_that_carry_right_answers_have_signal_and_others_none(
+    kind: str, earned: int, tasks: tuple[TaskSource, list[SolvedTask]]
+) -> None:
+    """Of eight answers; a mark is white space, which no verifier of plain answers minds."""
+    assert {sum(group) for group in rewards(kind, tasks)} == {earned}
     assert near_miss("7", random.Random(3)) != "7"
-
-
-@pytest.mark.parametrize(("kind", "right"), [("cut", 1), ("long", 1), ("garbage", 1), ("easy", 7)])
-def test_attacks_that_carry_right_answers_have_signal(
-    kind: str, right: int, tasks: tuple[TaskSource, list[SolvedTask]]
-) -> None:
-    assert {sum(group) for group in rewards(kind, tasks)} == {right}
-
-
-def test_a_phrase_earns_nothing_and_white_space_everything(
-    tasks: tuple[TaskSource, list[SolvedTask]],
-) -> None:
-    for kind in ("phrase", "preface", "behind", "decoy"):
-        assert {sum(group) for group in rewards(kind, tasks)} == {0.0}
-    assert {sum(group) for group in rewards("mark", tasks)} == {4.0}
-    assert not MARK.strip()
-    assert PHRASE.strip() == PHRASE
+    assert not MARK.strip() and PHRASE.strip() == PHRASE
 
 
 def lines_of(kind: str, shared: Workers) -> list[dict[str, Any]]:
