@@ -20,6 +20,18 @@ Fate = Callable[["Handler", dict[str, Any]], bool]
 """Does something else with a request; returns whether it was dealt with."""
 
 
+def replies(status: int, body: Any, *, only: str = "", **headers: str) -> Fate:
+    """This to every request, or to those to one path."""
+
+    def fate(handler: Handler, _request: dict[str, Any]) -> bool:
+        if only and handler.path != only:
+            return False
+        handler.reply(status, body, **headers)
+        return True
+
+    return fate
+
+
 def drawn(
     policy: Policy, ids: Sequence[int], request: dict[str, Any], *, num: int, seed: int
 ) -> list[SampledCompletion]:

@@ -27,7 +27,7 @@ class VllmServer(ModelServer):
         fate: Fate = lambda _handler, _request: False,
     ) -> None:
         super().__init__(self._serve)
-        self._base, self._folder, self._other_fate = base, folder, fate
+        self._base, self._folder, self.mishap = base, folder, fate
         self.served: dict[str, Policy] = {}
         self.forgotten = 0
         self.taken: Callable[[Policy | None, Policy], Policy] = lambda _had, given: given
@@ -49,7 +49,7 @@ class VllmServer(ModelServer):
         return [request for request in self.asked("/v1/completions") if request["n"] != ANSWERS]
 
     def _serve(self, handler: Handler, request: dict[str, Any]) -> bool:
-        if self._other_fate(handler, request):
+        if self.mishap(handler, request):
             return True
         match handler.path.split("?")[0]:
             case "/v1/load_lora_adapter":

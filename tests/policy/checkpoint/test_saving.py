@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import resource
 import signal
 from pathlib import Path
@@ -15,10 +14,10 @@ import torch
 from shoal_policy.checkpoint.saved import CheckpointError, TrainerState, latest_checkpoint
 from shoal_policy.checkpoint.saving import LoadedCheckpoint, load_checkpoint, save_checkpoint
 from shoal_policy.model.loading import Policy
-from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
+from shoal_policy.update.grpo import make_optimizer, update
 from shoal_settings.schema import Settings
 from tests.policy import tiny_models
-from tests.policy.update.bench import group_of
+from tests.policy.update.bench import config, make_groups
 
 LR = 3e-3
 
@@ -33,15 +32,7 @@ class Trainer:
         self.seen: list[str] = []
 
     def step(self) -> None:
-        chance = random.Random(self.round)
-        prompts = [[1, chance.randrange(5, 50), 4] for _ in range(2)]
-        how = tiny_models.sampling(8)
-        drawn = tiny_models.draw(self.policy, prompts, num=4, params=how, seed=self.round)
-        groups = [
-            group_of(prompt, [one.ids for one in samples], [chance.gauss(0, 1) for _ in samples])
-            for prompt, samples in zip(prompts, drawn, strict=True)
-        ]
-        update(self.policy, self.optimizer, groups, GrpoConfig())
+        update(self.policy, self.optimizer, make_groups(self.round), config())
         self.round += 1
         self.seen.append(f"{self.round:032x}")
 
@@ -58,14 +49,6 @@ class Trainer:
 
     def save(self, directory: Path) -> Path:
         return save_checkpoint(directory, *self.parts())
-
-    def restore(self, loaded: LoadedCheckpoint) -> None:
-        self.policy, self.optimizer = loaded.policy, loaded.optimizer
-        self.round, self.seen = loaded.state.round, list(loaded.state.consumed_ids)
-
-
-def weights(policy: Policy) -> list[torch.Tensor]:
-    return [weight.detach().clone() for weight in policy.model.parameters()]
 
 
 def names(directory: Path) -> list[str]:

@@ -22,7 +22,7 @@ from tests.policy.generation.following_cases import (
     stir,
     trained,
 )
-from tests.policy.model_server import Handler
+from tests.policy.model_server import Handler, replies
 from tests.policy.tiny_models import refused
 from tests.policy.vllm_server import VllmServer
 
@@ -61,22 +61,16 @@ def test_each_version_is_given_once_and_stamped(tmp_path: Path) -> None:
 def test_no_question_is_asked_of_weights_that_are_too_old(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    policy, broken = adapted(), False
-
-    def fate(handler: Handler, _request: dict[str, Any]) -> bool:
-        if broken and handler.path == "/v1/load_lora_adapter":
-            handler.reply(503, b"down")
-            return True
-        return False
-
-    with VllmServer(base, fate=fate) as server:
-        one = follower(policy, server, tmp_path / "served")
+    policy = adapted()
+    with VllmServer(base) as server:
+        one, well = follower(policy, server, tmp_path / "served"), server.mishap
         assert len(ask(one, policy, 0)) == 2
-        broken, asked = True, len(server.questions)
+        asked = len(server.questions)
+        server.mishap = replies(503, b"down", only="/v1/load_lora_adapter")
         assert ask(one, policy, 1) == []
         assert len(server.questions) == asked
         assert "status 503; this round has the groups of others alone" in caplog.text
-        broken = False
+        server.mishap = well
         assert stamps(ask(one, policy, 1)) == {1}
 
 
@@ -130,11 +124,8 @@ def test_a_full_disk_leaves_the_round_to_the_groups_of_others(
 
 
 def test_a_server_that_takes_no_weights_is_one_line(tmp_path: Path) -> None:
-    def refusing(handler: Handler, _request: dict[str, Any]) -> bool:
-        handler.reply(404, {"detail": "Not Found"})
-        return True
-
     for policy, said in ((adapted(), "--enable-lora"), (base(), "VLLM_SERVER_DEV_MODE=1")):
+        refusing = replies(404, {"detail": "Not Found"})
         with VllmServer(base, fate=refusing) as server, refused(said, server.base_url):
             ask(follower(policy, server, tmp_path / "served"), policy, 0)
 

@@ -225,7 +225,7 @@ def test_a_server_that_restarts_before_it_is_compared_is_given_the_weights_again
                 server.served.clear()
             return False
 
-        server._other_fate = fate
+        server.mishap = fate
         groups = asked(follower(policy, server, tmp_path / "served"), policy, 0)
         assert stamps(groups) == {0} and len(server.asked("/collective_rpc")) == 2
 

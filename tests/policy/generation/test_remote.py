@@ -20,7 +20,7 @@ from shoal_policy.generation.requests import InferenceServer, ServerRefusedError
 from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason
 from tests.policy.generation.following_cases import SAMPLING, question, served_flags, trained
-from tests.policy.model_server import Fate, Handler, ModelServer
+from tests.policy.model_server import Fate, Handler, ModelServer, replies
 from tests.policy.tiny_models import refused
 from tests.policy.training_cases import metrics
 from tests.support.local_node import NodeThread
@@ -44,14 +44,6 @@ def first(count: int, fate: Fate) -> Fate:
     """The first `count` requests meet `fate`, the others are answered."""
     left = threading.Semaphore(count)
     return lambda handler, request: left.acquire(blocking=False) and fate(handler, request)
-
-
-def replies(status: int, body: Any, **headers: str) -> Fate:
-    def fate(handler: Handler, _request: dict[str, Any]) -> bool:
-        handler.reply(status, body, **headers)
-        return True
-
-    return fate
 
 
 def hangs_up(handler: Handler, _request: dict[str, Any]) -> bool:
@@ -188,13 +180,7 @@ def test_once_it_has_answered_a_refusal_costs_the_answer_only() -> None:
 
 
 def test_it_learns_the_servers_dialect() -> None:
-    def old(handler: Handler, request: dict[str, Any]) -> bool:
-        if handler.path.endswith("/chat/completions"):
-            handler.reply(404, {"error": "unknown path"})
-        else:
-            return False
-        return True
-
+    old = replies(404, {"error": "unknown path"}, only="/v1/chat/completions")
     with ModelServer(old) as server:
         (group,) = generator(server, concurrency=1).answer([question()])
         assert len(group.answers) == 3
