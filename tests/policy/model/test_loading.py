@@ -41,10 +41,6 @@ def test_a_folder_loads_as_it_was_saved(architecture: str, tmp_path: Path) -> No
     assert len(policy.tokenizer_digest) == 16
 
 
-def test_weights_can_be_loaded_in_bfloat16(tmp_path: Path) -> None:
-    assert load_policy(save(tmp_path), device="cpu", dtype="bfloat16").model.dtype == torch.bfloat16
-
-
 def test_the_digest_follows_the_vocabulary_and_nothing_else(tmp_path: Path) -> None:
     one = tiny_models.policy("qwen2")
     other_model = wrap_policy(tiny_models.model("gpt2"), tiny_models.tokenizer(), name="x")

@@ -15,7 +15,7 @@ from shoal_policy.model.prompting import (
     encode_prompt,
     encode_text,
 )
-from shoal_tasks.prompts import TAGGED_INSTRUCTION, Example
+from shoal_tasks.prompts import Example
 from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 
@@ -48,7 +48,7 @@ def test_plain_format() -> None:
         "what is 2+3?\n<unk>nswer:"
     )
     tagged = decoded(policy, encode_prompt(policy, "what is 2+3?", tagged=True))
-    assert "<answer>" in tagged and tagged.endswith("\n<unk>nswer:")
+    assert "<answer>" in tagged and "</answer>" in tagged and tagged.endswith("\n<unk>nswer:")
 
 
 THINKS = "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
@@ -86,10 +86,6 @@ def test_a_template_without_system_turns_gets_the_instruction_with_the_question(
     assert tagged.endswith("what is 2+3?\n<assistant>")
 
 
-def test_the_instruction_names_the_tags() -> None:
-    assert "<answer>" in TAGGED_INSTRUCTION and "</answer>" in TAGGED_INSTRUCTION
-
-
 def test_the_end_token_is_appended_exactly_when_the_generator_stopped() -> None:
     body = encode_text(TINY, "42")
     assert encode_completion(TINY, "42", FinishReason.STOP) == [*body, TINY.eos_id]
@@ -106,15 +102,12 @@ def test_text_cannot_smuggle_special_tokens(text: str) -> None:
     assert not set(encode_prompt(TINY, text)[1:-1]) & {0, 1, 2, 4}
 
 
-@given(st.text(alphabet=tiny_models.CHARACTERS, max_size=40))
-def test_text_survives_encoding_and_decoding(text: str) -> None:
+@given(st.text(alphabet=tiny_models.CHARACTERS, max_size=40) | st.text(max_size=40))
+def test_any_text_is_encoded_and_what_has_tokens_comes_back(text: str) -> None:
+    known = set(text) <= set(tiny_models.CHARACTERS)
     for finish in FinishReason:
-        assert decode_completion(TINY, encode_completion(TINY, text, finish)) == text
-
-
-@given(st.text(max_size=40))
-def test_any_text_can_be_encoded(text: str) -> None:
-    encode_completion(TINY, text, FinishReason.STOP)
+        read = decode_completion(TINY, encode_completion(TINY, text, finish))
+        assert read == text or not known
 
 
 def test_decoding_shows_what_was_sampled() -> None:

@@ -12,6 +12,7 @@ import pytest
 from shoal_policy.record import sinks
 from shoal_policy.record.metrics import MetricsFile, thinned
 from shoal_settings.schema import Settings
+from tests.policy.training_cases import metrics
 
 
 def line(number: int, kind: str = "round") -> bytes:
@@ -19,8 +20,7 @@ def line(number: int, kind: str = "round") -> bytes:
 
 
 def numbers(path: Path, kind: str = "round") -> list[int]:
-    events = map(json.loads, path.read_text().splitlines())
-    return [event["round"] for event in events if event["event"] == kind]
+    return [event["round"] for event in metrics(path.parent, kind)]
 
 
 def test_metrics_keep_the_newest_rounds_and_the_whole_course(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 from dataclasses import fields
@@ -18,6 +17,7 @@ from shoal_policy.record.metrics import (
     round_metrics,
 )
 from shoal_policy.record.progress import RoundRecord, RunCounters
+from tests.policy import training_cases
 from tests.policy.record.test_progress import record
 from tests.support.schemas import check
 
@@ -32,8 +32,7 @@ HELD_OUT = {
 
 
 def lines(path: Path) -> list[tuple[str, int]]:
-    events = [json.loads(line) for line in path.read_text().splitlines()]
-    return [(event["event"], event["round"]) for event in events]
+    return [(event["event"], event["round"]) for event in training_cases.metrics(path.parent)]
 
 
 def event(number: int, kind: str = "round") -> dict[str, object]:
@@ -108,7 +107,7 @@ def test_an_evaluation_stays_if_the_checkpoint_knows_of_it(tmp_path: Path) -> No
     assert lines(path)[-1] == ("round", 2)
     MetricsFile(path, last_round=0)
     assert not path.exists()
-    assert len(lines(tmp_path / "metrics.jsonl.old")) == 3
+    assert len((tmp_path / "metrics.jsonl.old").read_text().splitlines()) == 3
 
 
 def test_a_disk_that_is_full_for_a_while_costs_no_line(
