@@ -46,18 +46,6 @@ def test_alone_a_round_trains_on_its_own_groups() -> None:
     assert not case.same_weights(before, case.weights(policy))
 
 
-def test_a_round_repeats_exactly_and_another_seed_differs() -> None:
-    def played(seed: int, number: int = 1) -> object:
-        policy = case.policy()
-        tasks = case.SteeredTasks()
-        record = case.rounds(policy, tasks, ALONE, seed=seed).play(number, 0).record
-        return record.loss, record.entropy, record.tokens_generated, record.grad_norm
-
-    assert played(1) == played(1)
-    assert played(1) != played(2)
-    assert played(1) != played(1, number=2)
-
-
 def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread, link: NodeLink) -> None:
     tasks = case.SteeredTasks()
     share = link.share

@@ -18,11 +18,9 @@ from shoal_policy.model.prompting import prompt_ids
 from shoal_policy.shots import SHOTS_FILE, shots_of, with_shots
 from shoal_policy.tasks import TaskSource
 from shoal_policy.trainer import Trainer
-from shoal_tasks.answers import extract_answer
 from shoal_tasks.families import example_coordinates
-from shoal_tasks.prompts import answer_text
 from shoal_tasks.rows import worked_beside
-from shoal_tasks.spec import AnswerFormat, FamilySpec
+from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -239,12 +237,6 @@ def test_rows_show_the_working_before_their_answer(tmp_path: Path) -> None:
     for number, (one, other) in enumerate(zip(whole, bare, strict=True)):
         assert other.answer == f"<answer>{number + 1}</answer>"
         assert one.answer == f"One more than {number}.\n{other.answer}"
-
-
-def test_a_tagged_answer_is_shown_between_its_tags() -> None:
-    text = answer_text("5", tagged=True)
-    assert extract_answer(AnswerFormat.TAGGED, text, FinishReason.STOP) == "5"
-    assert answer_text("5", tagged=False) == "5"
 
 
 class Tried(case.SteeredTasks):

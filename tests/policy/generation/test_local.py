@@ -136,13 +136,6 @@ def test_end_token_closes_a_completion_and_is_kept_in_ids_only() -> None:
             assert sample.ids[-1] != policy.eos_id
 
 
-def test_never_runs_past_the_models_positions() -> None:
-    policy = tiny_models.policy("gpt2", positions=12)
-    samples = draw(policy, [PROMPTS[0], PROMPTS[2]], num=8)
-    assert max(len(sample.ids) for sample in samples[0]) == 12 - 5
-    assert max(len(sample.ids) for sample in samples[1]) == 12 - 8
-
-
 @pytest.mark.parametrize("examples", [(), tuple(range(5, 25))], ids=["plain", "behind examples"])
 def test_a_row_that_ended_is_not_computed_past_the_last_position(examples: tuple[int, ...]) -> None:
     """Few of many rows have ended, so that they stay for a while: GPT-2 has no row for them."""

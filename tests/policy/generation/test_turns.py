@@ -209,17 +209,6 @@ def test_how_a_game_ends(tasks: TaskSource) -> None:
             assert reward == pytest.approx(min(1.0, earned))
 
 
-def test_a_row_depends_on_the_seed_and_its_place_alone(tasks: TaskSource) -> None:
-    policy = eager(policy_of("tiny"))
-    first = answers_of(played(policy, tasks))
-    assert answers_of(played(policy, tasks)) == first
-    assert answers_of(played(policy, tasks, seed=6)) != first
-    # Alone it has other neighbours in its later turns.
-    alone = answers_of(played(policy, tasks, count=1))
-    assert [one.text for one in alone] == [one.text for one in first[:24]]
-    assert sum(len(split_messages(one.text)) > 1 for one in alone) > 1
-
-
 def test_a_later_message_does_not_depend_on_who_else_still_plays(tasks: TaskSource) -> None:
     """The first rows' games are over at once: what the others go on with stays the same."""
     policy = eager(policy_of("tiny"))

@@ -54,30 +54,12 @@ def test_whatever_is_claimed_a_weight_stays_within_the_cap(
     assert 0 <= float(weights.min()) <= float(weights.max()) <= IMPORTANCE_CAP * (1 + 1e-6)
 
 
-def test_weights_are_ratios_of_tokens() -> None:
-    start = torch.tensor([-1.0, -2.0, -4.0], requires_grad=True)
-    claimed = torch.tensor([-2.5, -2.0, -3.0])
-    token = importance_weights(start, claimed)
-    assert token.tolist() == pytest.approx([IMPORTANCE_CAP, 1.0, math.exp(-1.0)])
-    assert not token.requires_grad
-
-
 # What they change in an update
 
 
 def group(*, external: bool = True, **changes: Any) -> TrainGroup:
     completions = [[7, 8, EOS], [9, EOS], [10, 11, 12, 13]]
     return group_of([1, 9, 4], completions, [1.0, -0.5, -0.5], external=external, **changes)
-
-
-def test_own_text_of_a_server_is_weighed_by_what_the_server_says_up_to_the_cap() -> None:
-    """A server that follows made it by other kernels, perhaps by older weights."""
-    lies = [[-29.9] * len(ids) for ids in group().completions]
-    plain, _ = recorded(tiny_models.policy(), [group(external=False)])
-    told = group(external=False, claimed_logprobs=lies)
-    stats, _ = recorded(tiny_models.policy(), [told])
-    assert stats.grad_norm == pytest.approx(IMPORTANCE_CAP * plain.grad_norm, rel=1e-4)
-    assert stats.served_difference is not None
 
 
 @pytest.mark.parametrize("passes", [{}, {"epochs": 2, "minibatches": 2}])
