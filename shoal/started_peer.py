@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from shoal_base.children import LINE_BYTES, environment, python
+from shoal_base.bounded import PIECE_BYTES
+from shoal_base.children import START_S, environment, python
 from shoal_base.log_file import LOG_BYTES, BoundedFile
 from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_p2p.last_words import LastWords
 
-_READY_S: Final = 90.0
-"""Deadline for a start, which takes some two seconds: a slow, busy machine. A guess."""
 _STOP_S: Final = 30.0
 """Deadline for an end in order: a trainer writes its last checkpoint. A guess."""
 
@@ -76,7 +75,7 @@ class StartedPeer:
         Raises:
             PeerEndedError: it ended, or was not ready in time.
         """
-        self._is_known.wait(_READY_S)
+        self._is_known.wait(START_S)
         if not self._ready_line:
             raise PeerEndedError(f"the peer did not start: {self._why()}")
         return self._ready_line
@@ -100,7 +99,7 @@ class StartedPeer:
         assert self._process.stdout is not None, "opened with a pipe"
         log = None if self._log is None else BoundedFile(self._log, LOG_BYTES)
         with self._process.stdout as output:
-            while line := output.readline(LINE_BYTES):
+            while line := output.readline(PIECE_BYTES):
                 event = _event(line)
                 if event is None:
                     self._words.feed(line)

@@ -16,8 +16,9 @@ from typing import Final
 
 SAFE_PATH: Final = "PYTHONSAFEPATH"
 PROGRAM: Final = "shoal"
-LINE_BYTES: Final = 1 << 16
-"""Longest line that is read at once of what a process of ours says. A guess: far more than any."""
+START_S: Final = 120.0
+"""Deadline for the start of a process of ours, which takes some two seconds: a slow, busy machine.
+A guess."""
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _OURS: Final = frozenset(
     {_ROOT, *(_ROOT / name for name in ("p2p", "policy", "bootstrap", "proto", "lab"))}

@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from shoal_base.bounded import FEW
+
 NODE_FOLDER: Final = Path(".shoal/node")
 METRICS_FILE: Final = "metrics.jsonl"
 """File of a node's folder in which its trainer notes every round."""
 TOY: Final = "tiny"
 """The model whose folder is not named after it."""
 
-_MAX_NUMBERED = 64  # nodes of one machine; a guess
 _MAX_NAME_CHARS = 40  # a path to a socket may have about a hundred
 _CHECKPOINT = re.compile(r"round-(\d+)(?:\.(\d+))?")
 
@@ -43,7 +44,7 @@ def folders_for(model: str, base: Path = NODE_FOLDER) -> Iterator[Path]:
 def numbered(base: Path) -> Iterator[Path]:
     """Yield a folder, and beside it those numbered from 2 on."""
     yield base
-    yield from (base.with_name(f"{base.name}-{number}") for number in range(2, _MAX_NUMBERED))
+    yield from (base.with_name(f"{base.name}-{number}") for number in range(2, FEW))
 
 
 def beside(base: Path, file: str) -> list[Path]:

@@ -24,18 +24,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TextIO
 
-from shoal_base.lines import say
+from shoal_base.bounded import PIECE_BYTES
+from shoal_base.waits import AT_ONCE_S
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-EXIT_NO_READER: Final = 141
+EXIT_NO_READER: Final = 128 + signal.SIGPIPE
 """Exit code that shells give for a program that SIGPIPE ended."""
-_EXIT_NOT_WRITTEN: Final = 1
-MAX_WAITING_BYTES: Final = 1 << 18
+MAX_WAITING_BYTES: Final = 4 * PIECE_BYTES
 """Output that waits for a terminal or pipe which takes none; what comes beyond it is dropped."""
-_LAST_WORDS_SECONDS: Final = 1.0  # a guess: a terminal that takes anything takes it by then
-_POLL_MS: Final = 500  # a guess; a descriptor that is ready is told at once
 _STANDARD = (0, 1, 2)
 
 
@@ -87,7 +85,7 @@ class _Outlet(io.RawIOBase):
             except BlockingIOError:  # somebody who shares it has made it so
                 waiting = select.poll()
                 waiting.register(self._descriptor, select.POLLOUT)
-                waiting.poll(_POLL_MS)
+                waiting.poll()
 
     def _lose(self) -> None:
         """Drop what comes; children and C libraries write nowhere, too."""
@@ -109,8 +107,7 @@ class _EndsWithReader(_Outlet):
     def _failed(self, error: OSError) -> None:
         if error.errno == errno.EPIPE or (error.errno == errno.EIO and self._is_device):
             raise NoReader(EXIT_NO_READER) from None
-        say(f"shoal: cannot write its output: {error.strerror}", error=True)
-        raise SystemExit(_EXIT_NOT_WRITTEN) from None
+        raise SystemExit(f"shoal: cannot write its output: {error.strerror}") from None
 
 
 class _Queued(_Outlet):
@@ -226,7 +223,7 @@ def drain_output() -> None:
     with contextlib.suppress(OSError, ValueError, SystemExit):
         flush_output()
     for outlet in _outlets.values():
-        outlet.drain(_LAST_WORDS_SECONDS)
+        outlet.drain(AT_ONCE_S)
 
 
 def _fill_standard_descriptors() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_OTHERS = 0o077
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _MARKS = ("identity.key", "lock", "trainer.lock")
 """One of these stands in every folder that a peer or trainer has used."""
 _WRITTEN = (

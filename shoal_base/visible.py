@@ -18,8 +18,8 @@ import unicodedata
 from collections.abc import Collection
 from typing import Final
 
-_MOST_CHARS: Final = 400
-"""Characters of an error that are shown: five lines of a terminal, a guess."""
+from shoal_base.bounded import LINE_CHARS
+
 _MOST_MARKS: Final = 4
 """Marks on one letter: no script needs more, and a pile of them runs over other lines."""
 
@@ -50,7 +50,7 @@ _RIGHT_TO_LEFT: Final = frozenset({"R", "AL", "AN"})
 def first_line(error: BaseException) -> str:
     """Return the first line of what an error says, cut where it is very long; else its kind."""
     lines = str(error).strip().splitlines()
-    return lines[0][:_MOST_CHARS] if lines else type(error).__name__
+    return lines[0][:LINE_CHARS] if lines else type(error).__name__
 
 
 def acts(character: str) -> bool:

@@ -6,11 +6,13 @@ The codes are an agreement between processes: a node reads its trainer's, script
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
+from shoal_base.bounded import LINE_CHARS
 from shoal_base.lines import say, say_json
 
 EXIT_OK: Final = 0
@@ -22,7 +24,7 @@ EXIT_NO_NODE: Final = 3
 """Exit code of commands that ask a running node, or read its data: no node in that folder."""
 EXIT_DIVERGED: Final = 3
 """Exit code of a trainer, which asks for no node at its start: its numbers are not finite."""
-EXIT_INTERRUPTED: Final = 130
+EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 """Cut off by Ctrl-C or a second signal, by the number that shells give it."""
 
 
@@ -40,7 +42,8 @@ def fail(command: str, message: str, code: int = EXIT_USAGE) -> UsageExit:
     return UsageExit(code)
 
 
-_SHOWN_CHARS: Final = 200  # a line or two of a terminal; a guess
+_SHOWN_CHARS: Final = LINE_CHARS // 2
+"""Characters of a word without end: with the sentence around it they are a line of an error."""
 _LONG_WORD: Final = re.compile(r"\S{1000,}")
 """Longer than any address, path or name that means something: what was typed by mistake."""
 _as_json: ContextVar[bool] = ContextVar("_as_json", default=False)

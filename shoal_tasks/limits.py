@@ -16,16 +16,6 @@ MAX_CHARS_PER_FRAME: Final = 1_000_000
 
 MAX_QUESTION_CHARS: Final = 256 * 1024
 
-FIRST_PAUSE_SECONDS: Final = 0.1
-"""Pause before a worker is started again, or a server asked again for a place. A guess: people do
-not notice it, and a machine does next to nothing ten times a second."""
-
-READ_BYTES: Final = 1 << 16
-"""Bytes that are read at once from a worker or a server: as many as Linux's pipes hold."""
-
-MAX_ERROR_CHARS: Final = 500
-"""Longest text of an error of somebody's code or server: a line with a path in it. A guess."""
-
 TIMED_OUT_ERROR: Final = "timed out"
 """The worker's error when making a task used up its time, unlike a generator that fails."""
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from shoal_base.bounded import PIECE_BYTES
-from shoal_base.children import environment, python
+from shoal_base.children import START_S, environment, python
 from shoal_base.page_file import served_page
 from shoal_base.waits import AT_ONCE_S, SHORT_DEADLINE_S
 from shoal_p2p.last_words import LastWords
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_START_S: Final = 120.0
-"""Deadline for the page's start on a busy machine, in seconds."""
 _PIPE: Final = subprocess.PIPE
 
 
@@ -88,7 +86,7 @@ async def _follow(process: trio.Process, say_url: Callable[[str], None]) -> None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_listen, process.stderr, words)
         url = None
-        with trio.move_on_after(_START_S):
+        with trio.move_on_after(START_S):
             url = _url_in(await _first_line(process.stdout))
         if url is not None:
             say_url(url)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from shoal_base.bounded import PIECE_BYTES
 from shoal_base.waits import POLL_S, RETRY_S
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
@@ -31,7 +32,7 @@ from shoal_wire.framing import FrameDecoder, FrameError, encode_frame
 from shoal_wire.types import GroupId, PeerId
 
 SOCKET_NAME = "node.sock"
-READ_BYTES = 1 << 18
+READ_BYTES = 4 * PIECE_BYTES
 """Most bytes that either side takes from the socket at once."""
 MAX_UNREAD = 32
 """Requests in a row whose answers are left unread by `post`."""

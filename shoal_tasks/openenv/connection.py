@@ -24,8 +24,9 @@ from wsproto.events import (
 )
 from wsproto.utilities import ProtocolError
 
+from shoal_base.bounded import PIECE_BYTES
+from shoal_base.waits import POLL_S, SHORT_DEADLINE_S
 from shoal_tasks.errors import ServerAway
-from shoal_tasks.limits import FIRST_PAUSE_SECONDS, READ_BYTES
 from shoal_tasks.openenv.address import ServerAddress
 from shoal_tasks.openenv.forms import NotAnActionError
 from shoal_tasks.openenv.messages import (
@@ -40,7 +41,7 @@ from shoal_tasks.openenv.messages import (
 )
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS
 
-ANSWER_S: Final = 5.0
+ANSWER_S: Final = SHORT_DEADLINE_S
 """Longest wait for one answer, and for a connection, in seconds."""
 MAX_ANSWER_BYTES: Final = 16 * MAX_TRANSCRIPT_CHARS
 """Longest answer: what an environment may say in one game, of which JSON may need twelve bytes for
@@ -110,7 +111,7 @@ class _Bytes:
     def read(self) -> bytes:
         """Return what there is; nothing at the end. Raises OSError and `OpenEnvError`."""
         self._socket.settimeout(self._seconds())
-        data = self._socket.recv(READ_BYTES)
+        data = self._socket.recv(PIECE_BYTES)
         self._left -= len(data)
         if self._left < 0:
             raise OpenEnvError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
@@ -181,7 +182,7 @@ class Session:
                 if time.monotonic() > deadline:
                     why = "all its sessions are taken: start it with max_concurrent_envs = 4"
                     raise away(place.text, why) from None
-                time.sleep(FIRST_PAUSE_SECONDS)
+                time.sleep(POLL_S)
             except (OSError, ProtocolError, OpenEnvError) as error:
                 self.close()
                 raise away(place.text, error) from None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_tasks.limits import MAX_ERROR_CHARS
+from shoal_base.bounded import LINE_CHARS
 from shoal_tasks.openenv.forms import NotAnActionError
 
 NO_PLACE: Final = "CAPACITY_REACHED"
@@ -108,7 +108,7 @@ def _line(value: object, most: int) -> str:
 
 
 def _raise(data: Mapping[str, Any]) -> None:
-    code, said = _line(data.get("code"), 40), _line(data.get("message"), MAX_ERROR_CHARS)
+    code, said = _line(data.get("code"), 40), _line(data.get("message"), LINE_CHARS)
     if code == _NOT_AN_ACTION:
         raise NotAnActionError
     if code == NO_PLACE:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, cast
 
+from shoal_base.bounded import LINE_CHARS
 from shoal_tasks.errors import FamilyError, ServerAway
-from shoal_tasks.limits import MAX_ERROR_CHARS, MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
+from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
 from shoal_tasks.own_games import OWN_GAMES
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import (
@@ -132,7 +133,7 @@ class RequestAnswerer:
         except ServerAway:
             raise
         except Exception as error:  # noqa: BLE001  generators raise all kinds on an unlucky draw
-            return {"error": f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]}
+            return {"error": f"{type(error).__name__}: {error}"[:LINE_CHARS]}
 
     def _score_one(self, wanted: dict[str, Any]) -> Message:
         reward = 0.0

@@ -24,7 +24,7 @@ from shoal_tasks.worker.process import Pipes
 
 R = TypeVar("R")
 
-AWAY_S: Final = 30.0
+AWAY_S: Final = 2 * WorkerLimits().request_timeout_seconds
 """A server that could not be used is asked again after so long: each time, whoever asks may wait
 for `WorkerLimits.request_timeout_seconds`."""
 

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from shoal_base.bounded import LINE_CHARS
+from shoal_base.waits import POLL_S
 from shoal_tasks.errors import FamilyError, ServerAway, WorkerProtocolError, WorkerUnavailable
-from shoal_tasks.limits import FIRST_PAUSE_SECONDS, MAX_ERROR_CHARS, WorkerLimits
+from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec, spec_to_json
 from shoal_tasks.types import Layer, WorkerReport
 from shoal_tasks.worker.frames import Message, encode_message, read_messages
@@ -53,7 +55,7 @@ class Conversation:
             return self.report
         for attempt in range(self._limits.max_restarts):
             if attempt:
-                pause = FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
+                pause = POLL_S * 2 ** (attempt - 1)
                 await self.pipes.pause(min(pause, self._limits.max_backoff_seconds))
             try:
                 return await self._start_once()
@@ -133,7 +135,7 @@ def _check_ok(reply: Message) -> None:
     """Raise what a refusal of the worker means."""
     if reply.get("ok") is True:
         return
-    kind, reason = reply.get("kind"), str(reply.get("error"))[:MAX_ERROR_CHARS]
+    kind, reason = reply.get("kind"), str(reply.get("error"))[:LINE_CHARS]
     if kind == "FamilyError":
         raise FamilyError(reason)
     if kind == "ServerAway":

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shoal_base.bounded import LINE_CHARS
 from shoal_tasks.errors import FamilyError, UnknownFamily, WorkerProtocolError, WorkerUnavailable
 from shoal_tasks.limits import (
-    MAX_ERROR_CHARS,
     MAX_ITEMS_OF_A_JUDGE,
     MAX_ITEMS_ON_A_SERVER,
     MAX_ITEMS_PER_FRAME,
@@ -131,7 +131,7 @@ def read_item(row: Any) -> TaskItem | str:
     if not isinstance(row, dict):
         raise WorkerProtocolError("item is not an object")
     if "error" in row:
-        return str(row["error"])[:MAX_ERROR_CHARS]
+        return str(row["error"])[:LINE_CHARS]
     question, answer, example = (row.get(key) for key in ("question", "answer", "example"))
     if not isinstance(question, str) or len(question) > MAX_QUESTION_CHARS:
         raise WorkerProtocolError("question is not a text of permitted length")
@@ -151,13 +151,13 @@ def read_score(row: Any) -> ScoreResult:
     Raises `FamilyError`: the family's own function gives other rewards than a moment before.
     """
     if isinstance(row, dict) and isinstance(row.get("unrepeatable"), str):
-        raise FamilyError(row["unrepeatable"][:MAX_ERROR_CHARS])
+        raise FamilyError(row["unrepeatable"][:LINE_CHARS])
     reward = _reward(row if isinstance(row, dict) else {})
     error = row.get("error", "")
     return ScoreResult(
         reward=reward,
         timed_out=row.get("timed_out") is True,
-        error=error[:MAX_ERROR_CHARS] if isinstance(error, str) else "",
+        error=error[:LINE_CHARS] if isinstance(error, str) else "",
     )
 
 
@@ -177,7 +177,7 @@ def read_play(row: Any) -> Play:
         observations=tuple(observations),
         done=row.get("done") is True,
         reward=_reward(row),
-        error=error[:MAX_ERROR_CHARS],
+        error=error[:LINE_CHARS],
     )
 
 

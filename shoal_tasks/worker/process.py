@@ -12,13 +12,12 @@ from typing import Final
 
 import shoal_tasks
 import shoal_wire
+from shoal_base.bounded import PIECE_BYTES
 from shoal_base.children import SAFE_PATH, python
 from shoal_base.extras import missing_for_tasks
+from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.limits import READ_BYTES
 
-_REAP_SECONDS: Final = 5.0
-"""Longest wait for the end of a worker that was killed; nearly always it has ended at once."""
 _REAP_POLL_SECONDS: Final = 0.01
 """Pause between two looks at it: a child's end has no event on every platform."""
 _ALL_HAVE: Final = {
@@ -116,7 +115,7 @@ class Pipes(ABC):
     async def receive(self) -> bytes:
         """Return what there is, and nothing at the end of file. Raises as `send`."""
         await self.ready(self._read_fd, self._deadline, is_to_write=False)
-        return os.read(self._read_fd, READ_BYTES)
+        return os.read(self._read_fd, PIECE_BYTES)
 
     async def kill(self) -> None:
         """End the worker's whole process group and collect its status; harmless without one."""
@@ -131,7 +130,7 @@ class Pipes(ABC):
         os.close(self._write_fd)
         os.close(self._read_fd)
         self._write_fd = self._read_fd = -1
-        deadline = self.now() + _REAP_SECONDS
+        deadline = self.now() + SHORT_DEADLINE_S
         while popen.poll() is None and self.now() < deadline:
             await self.pause(_REAP_POLL_SECONDS)
 

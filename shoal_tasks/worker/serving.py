@@ -20,9 +20,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_base.bounded import LINE_CHARS, PIECE_BYTES
+from shoal_base.waits import RETRY_S
 from shoal_tasks.data_files import read_file
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.limits import MAX_ERROR_CHARS, READ_BYTES, WorkerLimits
+from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.sandbox import layers as sandbox
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import MATH_VERIFY, VERIFIER, FamilySpec
@@ -36,7 +38,7 @@ from shoal_tasks.worker.text_arena import preload_games
 from shoal_tasks.worker.user_code import preload_imports
 from shoal_wire.framing import FrameDecoder
 
-_REST_MS: Final = 1000
+_REST_MS: Final = 1000 * RETRY_S
 """Milliseconds without a request after which the worker gives back what it holds."""
 
 
@@ -60,7 +62,7 @@ class FramePipe:
             rest()
         messages: list[Message] = []
         while not messages:
-            if not (data := os.read(0, READ_BYTES)):
+            if not (data := os.read(0, PIECE_BYTES)):
                 return None
             messages = read_messages(self._decoder, data)
         return messages[0]
@@ -129,5 +131,5 @@ def serve(pipe: FramePipe, parent_pid: int | None) -> None:
                 reply = worker.answer(message)
         except Exception as error:  # noqa: BLE001  the parent learns of it and decides
             known = FamilyError if isinstance(error, FamilyError) else type(error)
-            reply = {"ok": False, "kind": known.__name__, "error": str(error)[:MAX_ERROR_CHARS]}
+            reply = {"ok": False, "kind": known.__name__, "error": str(error)[:LINE_CHARS]}
         pipe.write(reply)

@@ -13,8 +13,8 @@ import types
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from shoal_base.bounded import LINE_CHARS
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.limits import MAX_ERROR_CHARS
 from shoal_tasks.rows import check_file
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
@@ -105,5 +105,5 @@ def error_line(error: BaseException, path: str) -> str:
             line = trace.tb_lineno
         trace = trace.tb_next
     where = path if line is None else f"{path}, line {line}"
-    text = str(error).splitlines()[0][:MAX_ERROR_CHARS] if str(error) else ""
+    text = str(error).splitlines()[0][:LINE_CHARS] if str(error) else ""
     return f"{where}: {type(error).__name__}{': ' if text else ''}{text}"
