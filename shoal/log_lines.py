@@ -18,12 +18,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_base.log_file import LOG_BYTES
 from shoal_ipc.answers.form import Versioned
 
 LOG_FILES: Final = ("node.log", "bootstrap.log", "judge.log", "trainer.log")
 """Log files that a data directory may have."""
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-_TAIL_BYTES: Final = 4 << 20  # a quarter of what a log may have; a guess
+_TAIL_BYTES: Final = LOG_BYTES // 4
+"""Bytes of a log that are read from its end, or at once as it grows. A guess."""
 _LINE: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ([A-Z]+) ([\w-]+): (.*)")
 
 

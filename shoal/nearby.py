@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal_base.bounded import FEW
 from shoal_base.node_folders import NODE_FOLDER, beside
+from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.exits import EXIT_NO_NODE, fail
 
-_ANSWER_SECONDS = 0.5  # a node on this machine answers in milliseconds; a guess
-_MAX_ASKED = 16  # sockets tried one after the other: eight seconds at most
 _LEFT = "node.db"
 """A file that every node leaves in its folder, and a bootstrap peer does not."""
 
@@ -50,7 +50,7 @@ def need_folder(command: str, folder: Path) -> None:
 def answers_at(folder: Path) -> bool:
     """Return whether a node answers on the socket in this folder."""
     path = folder / SOCKET_NAME
-    client = NodeClient(path, role=m.Role.INSPECTOR, timeout_seconds=_ANSWER_SECONDS)
+    client = NodeClient(path, role=m.Role.INSPECTOR, timeout_seconds=SHORT_DEADLINE_S)
     try:
         return client.ensure()
     finally:
@@ -59,7 +59,7 @@ def answers_at(folder: Path) -> bool:
 
 def answering(folders: Sequence[Path]) -> list[Path]:
     """Return the folders whose node answers, of the first few."""
-    return [one for one in folders[:_MAX_ASKED] if answers_at(one)]
+    return [one for one in folders[:FEW] if answers_at(one)]
 
 
 def _only(found: Sequence[Path]) -> Path:

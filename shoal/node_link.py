@@ -22,9 +22,6 @@ from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.manifest import Manifest, decode_manifest
 from shoal_wire.types import Digest, PolicyInfo, RolloutGroup, SamplingParams
 
-_TIMEOUT_SECONDS = 15.0  # the task worker of a busy node takes some; a guess
-
-
 UNKNOWN_SAMPLING = SamplingParams(temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=0)
 """The sampling of answers whose generator is not told."""
 
@@ -77,9 +74,7 @@ def open_link(command: str, data_dir: Path) -> OpenNode:
     """
     if (missing := missing_for_tasks()) is not None:
         raise fail(command, missing)
-    client = NodeClient(
-        data_dir / SOCKET_NAME, role=m.Role.PUBLISHER, timeout_seconds=_TIMEOUT_SECONDS
-    )
+    client = NodeClient(data_dir / SOCKET_NAME, role=m.Role.PUBLISHER)
     if not client.ensure() or client.manifest is None:
         start = "start one with `shoal node`, or name its --data-dir"
         raise fail(command, f"no node answers in {data_dir}; {start}", EXIT_NO_NODE)

@@ -18,7 +18,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.policy_flags import chosen_policy, policy_flags
+from shoal_base.bounded import FEW
 from shoal_base.lines import guard_process, say, say_json
+from shoal_base.waits import MINUTE_S
 from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, whole
 
@@ -39,10 +41,6 @@ Exit codes: 0 ok, 1 failed, 2 usage."""
 PORT: Final = 8000
 """The port of vLLM's server, too, so that a recipe for one works with the other."""
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024  # a guess: a prompt of about a million tokens
-MAX_WAITING: Final = 64
-"""Requests that are answered or wait at once; the next is told to come again (503)."""
-_READ_S: Final = 30.0
-"""A client that sends nothing for so long is let go."""
 _HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 log = logging.getLogger(__name__)
@@ -107,7 +105,8 @@ class Server(ThreadingHTTPServer):
         """Listen; port 0 takes a free one. Raises OSError."""
         super().__init__(("127.0.0.1", port), _Handler)
         self.answers = {}
-        self.places = threading.BoundedSemaphore(MAX_WAITING)
+        self.places = threading.BoundedSemaphore(FEW)
+        """Requests that are answered or wait at once; the next is told to come again (503)."""
         self.one_at_a_time = threading.Lock()
 
 
@@ -115,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "shoal", ""
-    timeout = _READ_S
+    timeout = MINUTE_S  # a client that sends nothing for so long is let go
 
     def do_GET(self) -> None:
         self._serve({"/v1/models"})

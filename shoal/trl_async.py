@@ -31,6 +31,7 @@ from shoal.trl import (
     read_of_another,
     settling,
 )
+from shoal_base.waits import RETRY_S
 from shoal_policy.choice.advantage import group_advantages
 from shoal_policy.model.loading import load_reader
 from shoal_policy.model.prompting import encode_prompt
@@ -39,8 +40,6 @@ from shoal_wire.types import GroupId
 
 _AT_ONCE: Final = 4
 """Questions in one request to the server."""
-_PAUSE_S: Final = 1.0
-"""Pause after a request that failed, and between looks at a full queue."""
 
 T = TypeVar("T")
 
@@ -155,7 +154,7 @@ class AsyncRollouts(Sharing):
                 except (httpx.HTTPError, LookupError, TypeError, ValueError) as error:
                     self._fault = f"{self._args.vllm_server_base_url}: {type(error).__name__}"
                     log.warning("no answers from %s: %s", self._args.vllm_server_base_url, error)
-                    self._stopping.wait(_PAUSE_S)
+                    self._stopping.wait(RETRY_S)
         except Exception as error:  # told to TRL's thread, which asks after it
             self._fault = str(error)
             log.exception("no more rollouts")
@@ -295,7 +294,7 @@ class AsyncRollouts(Sharing):
         for sample in samples:
             while not self._stopping.is_set():
                 try:
-                    self.rollout_buffer.put(sample, timeout=_PAUSE_S)
+                    self.rollout_buffer.put(sample, timeout=RETRY_S)
                     self._heard = time.monotonic()
                     break
                 except queue.Full:

@@ -1,6 +1,6 @@
 """A run's reward by round as SVG, for a notebook's cell. Pure.
 
-the points of the page's curve ─▶ at most 120 of own reward, the latest among them ─▶ a line
+the points of the page's curve ─▶ at most 140 of own reward, the latest among them ─▶ a line
                               └─▶ evaluations ─▶ a dot each
 """
 
@@ -14,10 +14,10 @@ from shoal_ipc.answers.node import WINDOW
 
 WIDTH: Final = 560
 HEIGHT: Final = 220
-_LEFT: Final = 40
-_BOTTOM: Final = 30
 _MARGIN: Final = 10
-MOST_POINTS: Final = 120
+_LEFT: Final = 4 * _MARGIN
+_BOTTOM: Final = 3 * _MARGIN
+MOST_POINTS: Final = WIDTH // 4
 """Points of the line: more are closer together than a screen's pixels show."""
 
 

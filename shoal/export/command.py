@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal.counted import Counted
-from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
+from shoal.export.rows import RowMaker, Tally, items_of
 from shoal.export.sinks import Card, open_sinks
 from shoal.nearby import folder_with
+from shoal_base.bounded import FEW
 from shoal_base.extras import how_to_get, missing_for_tasks
 from shoal_base.lines import say, say_json, say_lines
 from shoal_p2p.data_dir import noted_task_files
@@ -184,7 +185,7 @@ def _families(path: Path, task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
 def _chunks(path: Path, *, own: bool) -> Iterator[list[Archived]]:
     """Yield the archive, or what this node made of it, some batches at a time."""
     batches = (batch for batch in read_archive(path) if batch.own or not own)
-    while chunk := list(islice(batches, CHUNK_BATCHES)):
+    while chunk := list(islice(batches, FEW)):
         yield chunk
 
 

@@ -24,9 +24,6 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import PublishedGroup, Task
 
-CHUNK_BATCHES = 64
-"""Batches whose answers are scored in one go."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:

@@ -14,6 +14,7 @@ import trio
 from rich.live import Live
 from rich.table import Table
 
+from shoal.counted import SAY_EVERY_SECONDS
 from shoal.started_peer import PeerEndedError, StartedPeer
 from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
 from shoal.swarm.members import ChildNode, members_table, progress_line
@@ -35,8 +36,6 @@ from shoal_settings.early import early_refusal
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.loader import said_of_defaults, to_flags
 from shoal_settings.schema import Settings
-
-_PROGRESS_SECONDS = 5.0  # a log stays readable; a guess
 
 
 def run(given: Given) -> int:
@@ -134,13 +133,13 @@ class _Swarm:
             live = Live(self._table(), console=self._console, auto_refresh=False, transient=True)
             live.start()
         try:
-            next_line = trio.current_time() + _PROGRESS_SECONDS
+            next_line = trio.current_time() + SAY_EVERY_SECONDS
             while not self._done():
                 await self._of_each(ChildNode.ask)
                 if live is not None:
                     live.update(self._table(), refresh=True)
                 elif trio.current_time() >= next_line:
-                    next_line = trio.current_time() + _PROGRESS_SECONDS
+                    next_line = trio.current_time() + SAY_EVERY_SECONDS
                     self._print_progress()
                 with trio.move_on_after(RETRY_S):
                     await self._stop.wait()

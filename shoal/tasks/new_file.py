@@ -22,7 +22,7 @@ from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser
 from shoal_tasks.data_files import HUB, Record, read_records
 from shoal_tasks.errors import FamilyError, TaskError
-from shoal_tasks.rows import number_text
+from shoal_tasks.rows import FIRST_ROWS, number_text
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -39,8 +39,6 @@ scored by the family's own verifier, and the first that would never be right is 
 
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
-_LOOKED_AT: Final = 1000
-"""Rows looked at: enough for a share of 90 % to be known to 2 %, and read in a moment."""
 _MOST: Final = 0.9
 """Share of rows that have to look alike before the file says so of all."""
 _QUESTIONS: Final = ("question", "problem", "prompt", "instruction", "input", "query", "text")
@@ -112,7 +110,7 @@ def _of_taskset(source: str, name: str, path: Path) -> TaskFileKeys:
 def look_at(data: str, name: str) -> TaskFileKeys:
     """Return the fields of a task file for `data`. Raises UsageExit with what is missing."""
     try:
-        records = [record for _, record in itertools.islice(read_records(data, Path()), _LOOKED_AT)]
+        records = [record for _, record in itertools.islice(read_records(data, Path()), FIRST_ROWS)]
     except FamilyError as error:
         raise fail("tasks new", str(error)) from None
     if not records:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Final
 
+from shoal.layout import MAX_CELL_CHARS, cut
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible
 from shoal_settings.exits import fail
@@ -15,9 +15,6 @@ from shoal_tasks.families import coordinates
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import PlayRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
-
-_SHOWN_CHARS: Final = 70
-"""Characters that fit 80 columns beside a reward."""
 
 
 def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
@@ -64,8 +61,7 @@ def require_game(spec: FamilySpec) -> None:
 
 def short(text: str) -> str:
     """Return a text as it stands in a line beside a reward, cut where it is long."""
-    line = visible(" ".join(text.split()))
-    return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 1]}…"
+    return cut(visible(" ".join(text.split())), MAX_CELL_CHARS)
 
 
 def end_line(console: Terminal, num_messages: int, reward: float, *, is_over: bool) -> None:
