@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from shoal_ipc.client import SOCKET_NAME
-from tests.support.processes import ShoalProcess, Stage, wait_for
+from tests.support.processes import ShoalProcess, Stage, open_stage, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -71,7 +71,9 @@ def test_file_descriptors_that_run_out_come_back(stage: Stage) -> None:
     with ExitStack() as held:
         for _ in range(120):
             held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5.0))
-        wait_for(lambda: _open_files(starved) >= 60 or None, 30.0, "its descriptors used up")
+        # The pid is prlimit's, which has become the node.
+        files = Path(f"/proc/{starved.pid}/fd")
+        wait_for(lambda: len(list(files.iterdir())) >= 60, 30.0, "its descriptors used up")
         for _ in range(8):  # a few of its descriptors may still be free
             asker = held.enter_context(socket.socket(socket.AF_UNIX))
             asker.connect(str(starved.data_dir / SOCKET_NAME))
@@ -83,11 +85,6 @@ def test_file_descriptors_that_run_out_come_back(stage: Stage) -> None:
     other = stage.node("other", "--no-trainer", bootstrap=starved.address)
     other.wait_status(lambda s: s["peers"] >= 1, "a newcomer is let in")
     starved.wait_status(lambda s: s["peers"] >= 1, "it answers again")
-
-
-def _open_files(node: ShoalProcess) -> int:
-    # The pid is prlimit's, which has become the node.
-    return len(list(Path(f"/proc/{node.pid}/fd").iterdir()))
 
 
 @pytest.mark.slow
@@ -165,30 +162,26 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.slow
 def test_a_full_disk_stops_nothing_but_what_needs_it(small_disk: Path, tmp_path: Path) -> None:
     """Nothing is acknowledged that is not on disk; with space again, all goes on."""
-    stage = Stage(small_disk)
-    try:
+    with open_stage(small_disk) as stage:
         flags = ("--round-seconds", "0.2")
         node = stage.node("node", *flags)
         node.wait_status(lambda s: s["groups_published"] >= 4, "publishing")
         filler = small_disk / "filler"
         _fill(filler)
         published = (node.view() or {})["groups_published"]
-        wait_for(lambda: _mentions_disk(node) or None, 60.0, "the full disk named in the log")
+        wait_for(lambda: "no space left" in node.log.lower(), 60.0, "a word of it in the log")
         assert node.alive
         filler.unlink()
         node.wait_status(
             lambda s: s["groups_published"] >= published + 4, "publishing with space again"
         )
         assert node.stop() == 0
-    finally:
-        stage.close()
 
 
 @pytest.mark.slow
 def test_a_full_disk_pauses_and_loses_nothing(small_disk: Path) -> None:
     """Said in log, status and doctor; no round is played twice, and all are once there is room."""
-    stage = Stage(small_disk)
-    try:
+    with open_stage(small_disk) as stage:
         node = stage.node("node", "--rounds", "150", "--round-seconds", "0.05")
         node.wait_status(lambda s: s["round"] >= 5, "training")
         filler = small_disk / "filler"
@@ -205,8 +198,6 @@ def test_a_full_disk_pauses_and_loses_nothing(small_disk: Path) -> None:
         assert after["trainer"]["paused"] is None
         assert after["trainer"]["pid"] == paused["trainer"]["pid"], "it was never started again"
         assert node.wait(90) == 0
-    finally:
-        stage.close()
     lines = (node.data_dir / "metrics.jsonl").read_text().splitlines()
     rounds = [event["round"] for event in map(json.loads, lines) if event["event"] == "round"]
     assert rounds == list(range(1, 151))
@@ -215,13 +206,6 @@ def test_a_full_disk_pauses_and_loses_nothing(small_disk: Path) -> None:
 
 
 def _fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(1 << 16))
-        except OSError:
-            pass
-
-
-def _mentions_disk(node: ShoalProcess) -> bool:
-    return "no space left" in node.log.lower()
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
