@@ -6,7 +6,6 @@ Nothing runs here but hosts on a simulated network. Each of these is a wire, and
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -109,11 +108,6 @@ async def test_a_node_whose_rounds_are_done_does_not_say_that_it_trains(
     ]
 
 
-def stranger(number: int) -> PeerAddresses:
-    peer_id = identity_from_seed((1000 + number).to_bytes(32, "big")).peer_id
-    return PeerAddresses(peer_id=peer_id, addresses=(PLACE,))
-
-
 async def test_who_speaks_is_known_by_its_connection(there: Town) -> None:
     me, other = await there.peer(1), await there.peer(2)
     await meet(me, other)
@@ -164,7 +158,8 @@ async def test_what_is_said_of_shards_is_sifted(
 ) -> None:
     async def told(_host: Any, _peer_id: PeerId, _shards: Any) -> list[PeerAddresses]:
         await trio.lowlevel.checkpoint()
-        return [replace(stranger(1), addresses=(PLACE, "/ip4/192.168.1.1/tcp/1"))]
+        told_of = make.fresh_identity().peer_id
+        return [PeerAddresses(peer_id=told_of, addresses=(PLACE, "/ip4/192.168.1.1/tcp/1"))]
 
     monkeypatch.setattr("shoal_p2p.member.services.fetch_peers", told)
     me, liar = await there.peer(1), await there.peer(2)

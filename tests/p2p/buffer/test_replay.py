@@ -46,10 +46,6 @@ def resident(buffer: ReplayBuffer) -> set[GroupId]:
     return {item.group.group_id for item in buffer.residents()}
 
 
-def ids(*numbers: int) -> set[GroupId]:
-    return {group_id(number) for number in numbers}
-
-
 def test_a_group_without_size_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="bytes"):
         make().insert(entry(1, num_bytes=0), 0.0)
@@ -162,7 +158,7 @@ def test_a_flooder_displaces_only_itself() -> None:
     for number in range(4):
         fill(buffer, f"quiet{number}", range(number, number + 1))
     fill(buffer, "flooder", range(10, 500))
-    assert resident(buffer) == ids(0, 1, 2, 3, 496, 497, 498, 499)
+    assert resident(buffer) == {group_id(number) for number in (0, 1, 2, 3, *range(496, 500))}
 
 
 @pytest.mark.parametrize("ticks", [600, pytest.param(1250, marks=pytest.mark.slow)])

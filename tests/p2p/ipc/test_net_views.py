@@ -22,12 +22,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningNode
         RunningNode(root / "one") as one,
         RunningNode(root / "two", bootstrap=[one.address]) as two,
     ):
-        two.call(_meshed, two)
+        two.call(until, lambda: any(two.node.member.gossip.mesh().values()))
         yield one, two
-
-
-async def _meshed(node: RunningNode) -> None:
-    await until(lambda: any(node.node.member.gossip.mesh().values()))
 
 
 def test_the_doctor_finds_two_nodes_well(

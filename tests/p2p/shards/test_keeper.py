@@ -182,7 +182,15 @@ async def test_publishers_are_counted_by_shard_at_any_depth_and_forgotten(
 
     def heard(peers: list[PeerId]) -> None:
         for peer_id in peers:
-            traffic.accepted(batch_of(peer_id))
+            traffic.accepted(
+                BatchAccepted(
+                    publisher=peer_id,
+                    sequence=1,
+                    previous_sequence=0,
+                    num_groups=1,
+                    source=Source.GOSSIP,
+                )
+            )
 
     def of(depth: int, *leaves: int) -> int:
         return traffic.publishers(leaves, depth, trio.current_time())
@@ -201,13 +209,3 @@ async def test_publishers_are_counted_by_shard_at_any_depth_and_forgotten(
     assert of(1, 0, 1) == 20
     heard(names[30:32])
     assert of(0, 0) == 22
-
-
-def batch_of(publisher: PeerId) -> BatchAccepted:
-    return BatchAccepted(
-        publisher=publisher,
-        sequence=1,
-        previous_sequence=0,
-        num_groups=1,
-        source=Source.GOSSIP,
-    )

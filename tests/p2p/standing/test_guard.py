@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -111,13 +112,10 @@ async def test_a_full_house_drops_the_useless_for_the_newcomer(tmp_path: Path) -
             async with open_test_host() as newcomer:
                 for peer in (useful, useless, newcomer):
                     await peer.dial(host.listen_addrs()[0])
-                    await peer_settled(host, guard, peer)
+                    came = partial(host.is_connected, peer.peer_id)
+                    await until(lambda came=came: guard.room.num_let_go or came())
                 await until(lambda: len(host.connected_peers()) == 2)
                 assert host.connected_peers() == {useful.peer_id, newcomer.peer_id}
-
-
-async def peer_settled(host: Libp2pHost, guard: PeerGuard, peer: Libp2pHost) -> None:
-    await until(lambda: guard.room.num_let_go or host.is_connected(peer.peer_id))
 
 
 class Aged:
