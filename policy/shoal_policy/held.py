@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.prefix_cache import forget
 from shoal_policy.model.reference import load_reference
 from shoal_policy.model.sharding import all_finite
 from shoal_settings.schema import Settings
@@ -31,7 +30,6 @@ class WeightAccess:
 
     def restore(self, policy: Policy, optimizer: Any, good: Policy, good_optimizer: Any) -> None:
         """Give both what good ones have, in place: others hold references to them."""
-        forget(policy.model)
         policy.model.load_state_dict(good.model.state_dict())
         optimizer.load_state_dict(good_optimizer.state_dict())
 

@@ -35,7 +35,6 @@ from shoal_policy.generation.local import (
 from shoal_policy.held import WeightAccess
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import ModelError, Policy, compute_dtype, device_of
-from shoal_policy.model.prefix_cache import forget
 from shoal_policy.model.reference import load_reference
 from shoal_policy.model.sharding import (
     OptimizerState,
@@ -137,7 +136,6 @@ class Part:
         self, weights: Mapping[str, torch.Tensor] | None = None, state: OptimizerState | None = None
     ) -> None:
         """Take the trained weights and the optimiser's state that rank 0 passes."""
-        forget(self.policy.model)
         deal_weights(self.policy, weights or {})
         deal_optimizer(self._optimizer, state or {}, self._ranks.tell)
 

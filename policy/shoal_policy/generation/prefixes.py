@@ -1,8 +1,8 @@
 """Decoding where prompts begin alike: what a family's prompts share is computed and held once.
 
-    prefix (a family)  ──┐  keys and values once, for all rows; kept while the weights stay
-    rest (a prompt)    ──┼─▶ one long sequence without padding
-    token (a row)      ──┘  sees its prefix and its own past, each by itself, and joins the two
+    prefix (a family)  ──┬─▶ one long sequence without padding: keys and values once, for all rows
+    rest (a prompt)    ──┘
+    token (a row)      ────  sees its prefix and its own past, each by itself, and joins the two
 
 Attention over the two parts is joined by their log-sum-exp: softmax over both is the softmax of
 each, weighed by what it sums up to (FlashAttention, arXiv 2205.14135, section 3.1; over shared
@@ -18,7 +18,7 @@ head size, H hidden size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -26,10 +26,11 @@ from transformers.integrations.sdpa_attention import repeat_kv
 
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import can_pack, laid_out_hidden, packing
-from shoal_policy.model.prefix_cache import Cache, Prefix, held_for
 
-_NONE: Final = -1
-"""The family of a row that shares no beginning."""
+Cache = dict[int, tuple[torch.Tensor, torch.Tensor]]
+"""Keys and values of each layer."""
+Span = tuple[int, int]
+"""Where tokens are in a sequence: the first, and the one after the last."""
 
 
 def can_share(policy: Policy, prompts: Sequence[Sequence[int]], max_new: int) -> list[int] | None:
@@ -59,34 +60,38 @@ class PrefixDecoder:
         begun = [prompt[:size] for prompt, size in zip(self._prompts, shared, strict=True)]
         self._families = sorted({one for one in begun if one})
         device = policy.device
-        family = [self._families.index(one) if one else _NONE for one in begun]
+        family = [self._families.index(one) if one else None for one in begun]
         rests = [len(prompt) - size for prompt, size in zip(self._prompts, shared, strict=True)]
         self._width, self._columns = max(rests), max(rests) + max_new
 
         def of_rows(values: Sequence[int]) -> torch.Tensor:
             return torch.tensor(values, device=device).repeat_interleave(repeat)
 
-        self._family_R = of_rows(family)
+        self._family_R = [one for one in family for _ in range(repeat)]
         self._lengths_R = of_rows(list(map(len, self._prompts)))
         places_W = torch.arange(self._columns, device=device)
         self._padding_RW = places_W < (self._width - of_rows(rests))[:, None]
         self._last_position = policy.max_positions - 1
         self._prefixes: Cache = {}
-        self._dealt = self._deal([one for one in family for _ in range(repeat)])
+        self._dealt = self._deal()
         self._own: Cache = {}
         self._column = 0
         self.windows: set[float] = set()
 
     def prefill(self) -> torch.Tensor:
-        """Run what prompts do not share; logits [R, V] of each row's first new token."""
+        """Run the prompts, what they share once; logits [R, V] of each row's first new token."""
         with packing(self._policy.model):
-            held = _computed(self._policy, self._families)
-            self._prefixes = self._padded([held[one] for one in self._families])
-            rests = _Rests(self._prompts, self._shared, held, self._policy.device)
-            hidden_MH = laid_out_hidden(self._policy.model, rests.ids, rests.positions, rests)
-        for layer, (keys, values) in rests.cache.items():
-            self._own[layer] = (self._room(keys, rests), self._room(values, rests))
-        logits_PV = self._policy.model.get_output_embeddings()(hidden_MH[rests.last_P])
+            laid = _Laid(self._prompts, self._shared, self._policy.device)
+            hidden_MH = laid_out_hidden(self._policy.model, laid.ids, laid.positions, laid)
+        spans = [laid.prefixes[one] for one in self._families]
+        self._beyond_F11S = self._lacking()
+        for layer, (keys, values) in laid.cache.items():
+            self._prefixes[layer] = (
+                self._side_by_side(keys, spans),
+                self._side_by_side(values, spans),
+            )
+            self._own[layer] = self._room(keys, laid.rests), self._room(values, laid.rests)
+        logits_PV = self._policy.model.get_output_embeddings()(hidden_MH[laid.last_P])
         return logits_PV.repeat_interleave(self._repeat, dim=0)
 
     def step(self, ids_R: torch.Tensor, step: int) -> torch.Tensor:
@@ -104,9 +109,9 @@ class PrefixDecoder:
         """Drop all rows but these (indices into the living ones)."""
         for layer, (keys, values) in self._own.items():
             self._own[layer] = (keys[rows], values[rows])
-        self._family_R, self._lengths_R = self._family_R[rows], self._lengths_R[rows]
-        self._padding_RW = self._padding_RW[rows]
-        self._dealt = self._deal(self._family_R.tolist())
+        self._family_R = [self._family_R[row] for row in rows.tolist()]
+        self._lengths_R, self._padding_RW = self._lengths_R[rows], self._padding_RW[rows]
+        self._dealt = self._deal()
 
     def attend(
         self,
@@ -142,38 +147,34 @@ class PrefixDecoder:
         share_RKG1 = torch.sigmoid(gained_RKG)[..., None].to(found.dtype)
         return torch.lerp(out_RKGD, found_RKGD, share_RKG1).flatten(1, 2)[None]
 
-    def _deal(self, family_R: Sequence[int]) -> _Dealt:
-        return _Dealt(family_R, len(self._families), self._policy.device)
+    def _deal(self) -> _Dealt:
+        return _Dealt(self._family_R, len(self._families), self._policy.device)
 
-    def _padded(self, caches: Sequence[Cache]) -> Cache:
-        """All families' keys and values side by side, [F, K, S, D] each, in the computing type."""
+    def _lacking(self) -> torch.Tensor | None:
+        """Return the columns beyond a family's prefix; None where all are as long."""
         lengths = list(map(len, self._families))
-        longest = max(lengths)
-        self._beyond_F11S: torch.Tensor | None = None
-        if min(lengths) < longest:
-            device = self._policy.device
-            places_S = torch.arange(longest, device=device)
-            lengths_F = torch.tensor(lengths, device=device)
-            self._beyond_F11S = (places_S >= lengths_F[:, None])[:, None, None]
+        if min(lengths) == max(lengths):
+            return None
+        device = self._policy.device
+        lengths_F = torch.tensor(lengths, device=device)
+        places_S = torch.arange(max(lengths), device=device)
+        return (places_S >= lengths_F[:, None])[:, None, None]
 
-        def side_by_side(made: Sequence[torch.Tensor]) -> torch.Tensor:
-            wide = [functional.pad(one, (0, 0, 0, longest - one.shape[1])) for one in made]
-            return torch.stack(wide).to(self._policy.autocast_dtype or wide[0].dtype)
+    def _side_by_side(self, made_KMD: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
+        """All families' keys or values, [F, K, S, D], in the computing type."""
+        longest = max(end - first for first, end in spans)
+        wide = [
+            functional.pad(made_KMD[:, first:end], (0, 0, 0, longest - (end - first)))
+            for first, end in spans
+        ]
+        return torch.stack(wide).to(self._policy.autocast_dtype or made_KMD.dtype)
 
-        return {
-            layer: (
-                side_by_side([one[layer][0] for one in caches]),
-                side_by_side([one[layer][1] for one in caches]),
-            )
-            for layer in caches[0]
-        }
-
-    def _room(self, made_KMD: torch.Tensor, rests: _Rests) -> torch.Tensor:
+    def _room(self, made_KMD: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
         """Each row's own keys or values, right-aligned, with room for every new token."""
         heads, _, size = made_KMD.shape
         dtype = self._policy.autocast_dtype or made_KMD.dtype
-        wide = made_KMD.new_zeros(len(self._prompts), heads, self._columns, size, dtype=dtype)
-        for place, (first, end) in enumerate(rests.spans):
+        wide = made_KMD.new_zeros(len(spans), heads, self._columns, size, dtype=dtype)
+        for place, (first, end) in enumerate(spans):
             wide[place, :, self._width - (end - first) : self._width] = made_KMD[:, first:end]
         return wide.repeat_interleave(self._repeat, dim=0)
 
@@ -181,20 +182,24 @@ class PrefixDecoder:
 class _Dealt:
     """The living rows by family, each padded to as many as the largest has."""
 
-    def __init__(self, family_R: Sequence[int], num_families: int, device: torch.device) -> None:
+    def __init__(
+        self, family_R: Sequence[int | None], num_families: int, device: torch.device
+    ) -> None:
         members: list[list[int]] = [[] for _ in range(num_families)]
         places: list[tuple[int, int]] = []
         for row, family in enumerate(family_R):
-            places.append((max(family, 0), len(members[family]) if family >= 0 else 0))
-            if family >= 0:
+            if family is None:
+                places.append((0, 0))
+            else:
+                places.append((family, len(members[family])))
                 members[family].append(row)
         most = max(1, *map(len, members))
         padded = [[*rows, *[0] * (most - len(rows))] for rows in members]
         self.rows_FN = torch.tensor(padded, device=device)
         self.lacks_R: torch.Tensor | None = None
         """The rows without a prefix; None where each has one."""
-        if min(family_R) < 0:
-            self.lacks_R = torch.tensor([one < 0 for one in family_R], device=device)
+        if None in family_R:
+            self.lacks_R = torch.tensor([one is None for one in family_R], device=device)
         self._places_R = torch.tensor([f * most + n for f, n in places], device=device)
 
     def back(self, found_FKN: torch.Tensor) -> torch.Tensor:
@@ -208,41 +213,39 @@ def _weighed(scores: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, 
     return (scores - sums[..., None]).exp().to(values.dtype) @ values, sums
 
 
-class _Rests:
-    """A layout: what prompts have beyond their prefixes, family by family."""
+class _Laid:
+    """A layout: family by family, what its prompts share and then what each has beyond it."""
 
     def __init__(
-        self,
-        prompts: Sequence[Prefix],
-        shared: Sequence[int],
-        held: dict[Prefix, Cache],
-        device: torch.device,
+        self, prompts: Sequence[tuple[int, ...]], shared: Sequence[int], device: torch.device
     ) -> None:
         self.windows: set[float] = set()
         self.cache: Cache = {}
-        self.spans: list[tuple[int, int]] = [(0, 0)] * len(prompts)
-        """Return where each prompt's rest is in the sequence."""
-        self._groups: list[tuple[int, int, Cache | None, torch.Tensor | None]] = []
+        self.prefixes: dict[tuple[int, ...], Span] = {}
+        self.rests: list[Span] = [(0, 0)] * len(prompts)
+        self._groups: list[tuple[slice, torch.Tensor | None]] = []
         ids: list[int] = []
         positions: list[int] = []
         members: dict[Any, list[int]] = {}
         for place, (prompt, size) in enumerate(zip(prompts, shared, strict=True)):
             # One without a prefix sees nobody else's: it is a family of its own.
             members.setdefault(prompt[:size] if size else place, []).append(place)
-        for prefix, places in members.items():
-            first = len(ids)
+        for places in members.values():
+            first, size = len(ids), shared[places[0]]
+            prefix = prompts[places[0]][:size]
+            self.prefixes[prefix] = (first, first + size)
+            ids.extend(prefix)
+            positions.extend(range(size))
             for place in places:
-                rest = prompts[place][shared[place] :]
-                self.spans[place] = (len(ids), len(ids) + len(rest))
+                rest = prompts[place][size:]
+                self.rests[place] = (len(ids), len(ids) + len(rest))
                 ids.extend(rest)
-                positions.extend(range(shared[place], shared[place] + len(rest)))
-            cache = held[prefix] if isinstance(prefix, tuple) else None
-            sizes = [len(prompts[place]) - shared[place] for place in places]
-            mask = None if cache is None else _family_mask(shared[places[0]], sizes).to(device)
-            self._groups.append((first, len(ids), cache, mask))
+                positions.extend(range(size, size + len(rest)))
+            mask = _family_mask(size, [len(prompts[place]) - size for place in places])
+            self._groups.append((slice(first, len(ids)), None if mask is None else mask.to(device)))
         self.ids = torch.tensor([ids], device=device)
         self.positions = torch.tensor([positions], device=device)
-        self.last_P = torch.tensor([end - 1 for _, end in self.spans], device=device)
+        self.last_P = torch.tensor([end - 1 for _, end in self.rests], device=device)
 
     def attend(
         self,
@@ -256,16 +259,11 @@ class _Rests:
         self.cache[layer] = (key[0], value[0])
         groups = query.shape[1] // key.shape[1]
         found = []
-        for first, end, cache, mask in self._groups:
-            own = slice(first, end)
-            keys, values = key[:, :, own], value[:, :, own]
-            if cache is not None:
-                keys = torch.cat([cache[layer][0][None], keys], dim=2)
-                values = torch.cat([cache[layer][1][None], values], dim=2)
+        for own, mask in self._groups:
             out = functional.scaled_dot_product_attention(
                 query[:, :, own],
-                repeat_kv(keys, groups),
-                repeat_kv(values, groups),
+                repeat_kv(key[:, :, own], groups),
+                repeat_kv(value[:, :, own], groups),
                 attn_mask=mask,
                 is_causal=mask is None,
                 scale=scale,
@@ -274,24 +272,15 @@ class _Rests:
         return torch.cat(found, dim=2).transpose(1, 2)
 
 
-def _family_mask(num_shared: int, sizes: Sequence[int]) -> torch.Tensor:
-    """All see the prefix; of the rests after it, each token sees its own one up to itself."""
+def _family_mask(num_shared: int, sizes: Sequence[int]) -> torch.Tensor | None:
+    """Return which tokens each sees: the prefix, and its own rest up to itself.
+
+    None where there is one rest alone: it sees all before it.
+    """
+    if len(sizes) == 1:
+        return None
     rests = torch.block_diag(*(torch.ones(size, size).tril() for size in sizes)).bool()
-    return torch.cat([rests.new_ones(len(rests), num_shared), rests], dim=1)
-
-
-def _computed(policy: Policy, wanted: Sequence[Prefix]) -> dict[Prefix, Cache]:
-    """Keys and values of prefixes: those at hand if the weights have not changed, else anew."""
-    held = held_for(policy.model)
-    found = {one: held.prefixes[one] for one in wanted if one in held.prefixes}
-    missing = [one for one in wanted if one not in found]
-    if missing:
-        layout = _Rests(missing, [0] * len(missing), {}, policy.device)
-        laid_out_hidden(policy.model, layout.ids, layout.positions, layout)
-        for prefix, (first, end) in zip(missing, layout.spans, strict=True):
-            found[prefix] = {
-                layer: (keys[:, first:end].clone(), values[:, first:end].clone())
-                for layer, (keys, values) in layout.cache.items()
-            }
-            held.add(prefix, found[prefix])
-    return found
+    size = num_shared + len(rests)
+    mask = torch.ones(size, size, dtype=torch.bool).tril()
+    mask[num_shared:, num_shared:] = rests
+    return mask

@@ -1,7 +1,7 @@
 """Worked examples before a policy's questions: each family's own, the same before all of them.
 
     q1 a1 q2 a2 …   question          what stands before the question is one run of tokens,
-    └── prefix ──┘                    computed once for a family and its weights
+    └── prefix ──┘                    computed once for all questions of a family
 
 Each node shows what it likes: nothing of it crosses the wire. Pure.
 """

@@ -21,7 +21,6 @@ import torch
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.memory import checkpointing, halved_budget, is_out_of_memory
 from shoal_policy.model.packed import packing
-from shoal_policy.model.prefix_cache import forget
 from shoal_policy.model.reference import base_alone, check_reference
 from shoal_policy.model.sharding import all_finite, release, whole_tensor
 from shoal_policy.update.head import Expected
@@ -108,7 +107,6 @@ def update(
         for part in deal(rows_of_groups, config.minibatches)
     ]
     team = team or Team()
-    forget(policy.model)  # what was computed with the weights that change now
     run = _Update(policy, optimizer, config, reference if config.kl_beta else None, team)
     if config.minibatches > 1:
         # The ratio is taken against the policy before the first step, so what later steps
