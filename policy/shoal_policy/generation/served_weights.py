@@ -19,7 +19,6 @@ import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
@@ -37,17 +36,6 @@ _RELOADS = "start vLLM on that folder, with VLLM_SERVER_DEV_MODE=1"
 _PROCESSED = "with --logprobs-mode processed_logprobs"
 
 
-class Pusher(Protocol):
-    """A way to give a server the policy's weights."""
-
-    remedy: str
-    """The remedy, as the user reads it, where a server took weights and answers with others."""
-
-    def push(self, policy: Policy, version: int) -> str:
-        """Give them; return the name to ask for. Blocks. Raises Fault or RemoteError."""
-        ...
-
-
 class AdapterPusher:
     """Gives a server one adapter after another, each under a name of its own."""
 
@@ -58,9 +46,13 @@ class AdapterPusher:
         self._name, self._number = f"shoal-{secrets.token_hex(4)}", 0
         self._loaded = ""
         self.remedy = f"start vLLM on the model that is trained, {_PROCESSED}"
+        """What the user reads where a server took weights and answers with others."""
 
     def push(self, policy: Policy, version: int) -> str:
-        """See `Pusher`."""
+        """Give a policy's weights; return the name to ask for. Blocks.
+
+        Raises Fault or ServerRefusedError.
+        """
         self._number += 1
         name = f"{self._name}-{self._number}-v{version}"
         _replaced(self._folder / name, lambda folder: save_adapter(policy, folder))
@@ -107,7 +99,7 @@ class WholePusher:
         )
 
     def push(self, policy: Policy, version: int) -> str:
-        """See `Pusher`."""
+        """See `AdapterPusher.push`."""
 
         def write(folder: Path) -> None:
             _save_every_name(policy, folder)
@@ -124,6 +116,10 @@ class WholePusher:
         self._server.persist(
             lambda: _taken(self._server.post(self._root + path, document), self._server, why)
         )
+
+
+Pusher = AdapterPusher | WholePusher
+"""A way to give a server the policy's weights."""
 
 
 def _save_every_name(policy: Policy, folder: Path) -> None:

@@ -58,23 +58,29 @@ class PromptFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Reader:
+    """A model's tokenizer with what prompts need to know of it."""
+
+    tokenizer: Any
+    prompt_format: PromptFormat
+    eos_ids: frozenset[int]
+    """Every token that ends a completion."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy(Reader):
     """A model with what generation and training need to know of it. The weights change in place."""
 
     model: Any
     """A ``transformers`` causal LM, always in eval mode: dropout would make the ratio noisy."""
-    tokenizer: Any
     name: str
     """Name as the user gave it: hub name, folder, or ``tiny``."""
     tokenizer_digest: Digest
     """16 bytes: truncated SHA-256 of the vocabulary, token and id, in the order of ids."""
     device: torch.device
-    eos_ids: frozenset[int]
-    """Every token that ends a completion."""
     eos_id: int
     """The one appended to a re-encoded completion that ended by itself."""
     pad_id: int
-    prompt_format: PromptFormat
     max_positions: int
     """Longest sequence, prompt and completion together, in tokens."""
     logit_form: LogitForm | None
@@ -108,15 +114,6 @@ class Policy:
         if self.autocast_dtype is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.autocast_dtype)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
-    """A model's tokenizer with what prompts need to know of it."""
-
-    tokenizer: Any
-    prompt_format: PromptFormat
-    eos_ids: frozenset[int]
 
 
 def load_reader(model: str, *, prompt: str = "auto") -> Reader:

@@ -11,28 +11,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, Protocol, TypedDict
+from typing import Any, TypedDict
 
 from jinja2 import TemplateError
 
-from shoal_policy.model.loading import ANSWER_TOKEN, Policy, PromptFormat
+from shoal_policy.model.loading import ANSWER_TOKEN, Policy, PromptFormat, Reader
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_tasks.prompts import Example, instruction, messages_for, plain_prompt
 from shoal_wire.types import FinishReason
 
 _PLACE = "question-4f1d0c6b9e7a"
 """Stands for a question while the text around it is made; none has it by chance."""
-
-
-class PromptReader(Protocol):
-    """The part of a policy that makes prompts: its tokenizer alone, no weights."""
-
-    @property
-    def tokenizer(self) -> Any: ...
-    @property
-    def prompt_format(self) -> PromptFormat: ...
-    @property
-    def eos_ids(self) -> frozenset[int]: ...
 
 
 def prompt_ids(policy: Policy, question: Question) -> list[int]:
@@ -58,7 +47,7 @@ def ids_of_text(
 
 
 def encode_prompt(
-    policy: PromptReader,
+    policy: Reader,
     question: str,
     *,
     tagged: bool = False,
@@ -93,7 +82,7 @@ def encode_completion(policy: Policy, text: str, finish_reason: FinishReason) ->
     return [*ids, policy.eos_id] if finish_reason is FinishReason.STOP else ids
 
 
-def encode_text(policy: PromptReader, text: str) -> list[int]:
+def encode_text(policy: Reader, text: str) -> list[int]:
     """Token ids of untrusted text, with no special token among them.
 
     Names of special tokens in the text are encoded as the characters they are: else a
@@ -108,7 +97,7 @@ def _encoded(tokenizer: Any, text: str) -> tuple[int, ...]:
     return tuple(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
 
-def turn_ids(policy: PromptReader, observation: str) -> list[int]:
+def turn_ids(policy: Reader, observation: str) -> list[int]:
     """Token ids between a message of the policy and its next one: what the environment said.
 
     As the model's template writes it, in the rendering of a conversation of stand-ins. Nothing that
@@ -148,7 +137,7 @@ class _Form(TypedDict):
 
 
 def _plain_ids(
-    policy: PromptReader, question: str, form: _Form, examples: Sequence[Example]
+    policy: Reader, question: str, form: _Form, examples: Sequence[Example]
 ) -> list[int]:
     tokenizer = policy.tokenizer
     if not _any_names_special(policy, question, examples):
@@ -160,7 +149,7 @@ def _plain_ids(
     return [*ids, *_ids_of_parts(policy, others, texts)]
 
 
-def _open(policy: PromptReader, ids: Sequence[int]) -> list[int]:
+def _open(policy: Reader, ids: Sequence[int]) -> list[int]:
     """Return a prompt's tokens without an end: some tokenizers close every text."""
     kept = list(ids)
     while kept and kept[-1] in policy.eos_ids:
@@ -168,9 +157,7 @@ def _open(policy: PromptReader, ids: Sequence[int]) -> list[int]:
     return kept
 
 
-def _chat_ids(
-    policy: PromptReader, question: str, form: _Form, examples: Sequence[Example]
-) -> list[int]:
+def _chat_ids(policy: Reader, question: str, form: _Form, examples: Sequence[Example]) -> list[int]:
     try:
         return _apply(policy, question, form, examples)
     except TemplateError:
@@ -183,7 +170,7 @@ def _chat_ids(
 
 
 def _apply(
-    policy: PromptReader, question: str, form: _Form, examples: Sequence[Example], before: str = ""
+    policy: Reader, question: str, form: _Form, examples: Sequence[Example], before: str = ""
 ) -> list[int]:
     render = _renderer(policy)
 
@@ -199,7 +186,7 @@ def _apply(
     return _ids_of_parts(policy, _parts(text, texts), texts)
 
 
-def _renderer(policy: PromptReader) -> Callable[..., Any]:
+def _renderer(policy: Reader) -> Callable[..., Any]:
     # Templates that think unless told not to (Qwen3's) would fill every answer with it; others
     # do not look at the word.
     return partial(
@@ -230,9 +217,7 @@ def _parts(form: str, texts: Mapping[str, str]) -> list[str]:
     return re.split(f"({places})", form)
 
 
-def _ids_of_parts(
-    policy: PromptReader, parts: Sequence[str], texts: Mapping[str, str]
-) -> list[int]:
+def _ids_of_parts(policy: Reader, parts: Sequence[str], texts: Mapping[str, str]) -> list[int]:
     ids: list[int] = []
     for part in parts:
         if part in texts:
@@ -242,12 +227,12 @@ def _ids_of_parts(
     return ids
 
 
-def _any_names_special(policy: PromptReader, question: str, examples: Sequence[Example]) -> bool:
+def _any_names_special(policy: Reader, question: str, examples: Sequence[Example]) -> bool:
     texts = [question, *(text for one in examples for text in (one.question, one.answer))]
     return any(_names_special(policy, text) for text in texts)
 
 
-def _names_special(policy: PromptReader, text: str) -> bool:
+def _names_special(policy: Reader, text: str) -> bool:
     """Return whether a text has the name of a special token in it."""
     as_tokens = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
     return list(as_tokens) != encode_text(policy, text)

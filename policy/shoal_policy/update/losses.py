@@ -10,7 +10,6 @@ Shapes: N tokens that the policy said in all rows of a step, one row after anoth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -19,18 +18,20 @@ Sizes = Sequence[tuple[int, float]]
 """Each row's number of tokens and its share, which counts it as so much of a row."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """Largest distances of a ratio from 1 before clipping holds it."""
-
-    low: float
-    high: float
+TokenWeights = Callable[[Sizes, int], list[float]]
+"""Returns what each token of a row weighs, for every row of a step. The number is the longest
+completion allowed, in tokens. Nothing else counts, so that neither packing nor micro-batches change
+the loss."""
 
 
-def clipped_gain(ratio_N: torch.Tensor, advantage_N: torch.Tensor, bounds: Bounds) -> torch.Tensor:
-    """Return the smaller of plain and clipped gain, [N] (PPO, with DAPO's clip-higher)."""
-    held_N = ratio_N.clamp(1 - bounds.low, 1 + bounds.high)
-    return torch.minimum(ratio_N * advantage_N, held_N * advantage_N)
+def clipped_gain(
+    ratio_N: torch.Tensor, advantage_N: torch.Tensor, *, low: float, high: float
+) -> torch.Tensor:
+    """Return the smaller of plain and clipped gain, [N] (PPO, with DAPO's clip-higher).
+
+    `low` and `high` are the largest distances of a ratio from 1 before clipping holds it.
+    """
+    return torch.minimum(ratio_N * advantage_N, ratio_N.clamp(1 - low, 1 + high) * advantage_N)
 
 
 def _by_completion(sizes: Sizes, _limit: int) -> list[float]:
@@ -48,23 +49,11 @@ def _by_token(sizes: Sizes, _limit: int) -> list[float]:
     return [share / num_tokens for _, share in sizes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """A loss: the weights of tokens in its average, and a token's gain."""
-
-    token_weights: Callable[[Sizes, int], list[float]]
-    """Returns what each token of a row weighs, for every row of a step. The number is the
-    longest completion allowed, in tokens. Nothing else counts, so that neither packing nor
-    micro-batches change the loss."""
-    gain: Callable[[torch.Tensor, torch.Tensor, Bounds], torch.Tensor] = clipped_gain
-    """Returns what the update increases, from ratios and advantages, [N] each."""
-
-
-LOSSES: Final[Mapping[str, Loss]] = {
+LOSSES: Final[Mapping[str, TokenWeights]] = {
     # Mean over each row's tokens, then over rows (GRPO, arXiv 2402.03300).
-    "grpo": Loss(token_weights=_by_completion),
+    "grpo": _by_completion,
     # Sum over rows × token limit: no bias towards short or long answers (arXiv 2503.20783).
-    "dr_grpo": Loss(token_weights=_by_limit),
+    "dr_grpo": _by_limit,
     # Mean over all tokens of all rows (DAPO, arXiv 2503.14476).
-    "dapo": Loss(token_weights=_by_token),
+    "dapo": _by_token,
 }

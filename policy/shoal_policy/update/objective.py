@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from shoal_policy.update.losses import LOSSES, Bounds, Loss
+from shoal_policy.update.losses import LOSSES, TokenWeights, clipped_gain
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are held within ± this: beyond it every ratio is clipped anyway, and exp must not
@@ -56,7 +56,7 @@ class GrpoConfig:
             raise ValueError("kl_beta ≥ 0")
 
     @property
-    def loss(self) -> Loss:
+    def token_weights(self) -> TokenWeights:
         """The row of `losses.LOSSES`."""
         return LOSSES[self.loss_type]
 
@@ -96,8 +96,8 @@ def token_loss(now_N: torch.Tensor, terms: TokenTerms, config: GrpoConfig) -> To
     """The weighted sum of token losses; differentiable by `now_N`."""
     old_N = torch.where(terms.old.isnan(), now_N.detach(), terms.old)
     ratio_N = (now_N - old_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-    bounds = Bounds(low=config.epsilon_low, high=config.epsilon_high)
-    gain_N = config.loss.gain(ratio_N, terms.advantage, bounds)
+    low, high = config.epsilon_low, config.epsilon_high
+    gain_N = clipped_gain(ratio_N, terms.advantage, low=low, high=high)
     if terms.importance is not None:
         gain_N = gain_N * terms.importance
     loss, kl_N = -(gain_N * terms.weight).sum(), None

@@ -179,7 +179,7 @@ def deal(groups: list[list[TrainingRow]], num: int) -> list[list[list[TrainingRo
 def weighted(rows: list[TrainingRow], config: GrpoConfig) -> list[TrainingRow]:
     """Set each row's token weight from all rows of its step; return the rows to compute."""
     sizes = [(len(row.said), row.share) for row in rows]
-    weights = config.loss.token_weights(sizes, config.max_completion_tokens or 1)
+    weights = config.token_weights(sizes, config.max_completion_tokens or 1)
     for row, weight in zip(rows, weights, strict=True):
         row.weight = weight
     if not any(row.advantage != 0 for row in rows if row.completion_ids):
