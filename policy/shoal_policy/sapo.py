@@ -20,7 +20,7 @@ from typing import Any, Final
 from shoal_ipc import messages as m
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.choice.scored import ScoredGroup, TrainingSet
-from shoal_policy.generation.local import SampledCompletion, generate
+from shoal_policy.generation.local import generate
 from shoal_policy.generation.seam import Asking, Generator, ThisProcess
 from shoal_policy.held import THIS_PROCESS as HERE
 from shoal_policy.held import WeightAccess
@@ -28,6 +28,7 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.record.phases import Phase
 from shoal_policy.record.progress import RoundRecord
 from shoal_policy.rollouts import (
+    Answer,
     OwnGroup,
     Question,
     SharedGroup,
@@ -62,7 +63,7 @@ class Learner:
 class Means:
     """The functions that do a round's heavy work: this process's, unless others are asked."""
 
-    generate: Callable[..., list[list[SampledCompletion]]] = generate
+    generate: Callable[..., list[list[Answer]]] = generate
     """Signature of `shoal_policy.generation.local.generate`."""
     update: Callable[..., UpdateStats] = update
     """Signature of `shoal_policy.update.grpo.update`."""

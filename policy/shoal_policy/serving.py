@@ -20,9 +20,10 @@ from typing import Any, Final
 import torch
 from jinja2 import TemplateError
 
-from shoal_policy.generation.local import SampledCompletion, generate
+from shoal_policy.generation.local import generate
 from shoal_policy.model.loading import Policy, PromptFormat
 from shoal_policy.model.prompting import encode_prompt, encode_text
+from shoal_policy.rollouts import Answer
 from shoal_wire.types import FinishReason, SamplingParams
 
 MAX_ANSWERS: Final = 64
@@ -222,7 +223,7 @@ def _text_ids(policy: Policy, prompt: str | list[int]) -> list[int]:
 
 def _answers(
     policy: Policy, prompts: Sequence[list[int]], wanted: ServeRequest
-) -> list[list[SampledCompletion]]:
+) -> list[list[Answer]]:
     room = min(policy.max_positions - len(prompt) for prompt in prompts)
     asked = DEFAULT_TOKENS if wanted.max_tokens is None else wanted.max_tokens
     if room < (0 if asked == 0 else 1):
@@ -248,11 +249,11 @@ def _answers(
     )
 
 
-_EMPTY: Final = SampledCompletion(ids=[], text="", finish_reason=FinishReason.LENGTH, logprobs=[])
+_EMPTY: Final = Answer(ids=(), text="", finish_reason=FinishReason.LENGTH, logprobs=())
 """The answer to a request for no tokens, as tools send it that want the prompt's alone."""
 
 
-def _cut(sample: SampledCompletion, stops: Sequence[str]) -> tuple[str, str]:
+def _cut(sample: Answer, stops: Sequence[str]) -> tuple[str, str]:
     """Return an answer's text up to the first stop text, and why it ended."""
     places = [place for stop in stops if (place := sample.text.find(stop)) >= 0]
     if places:
@@ -265,7 +266,7 @@ def _decoded(policy: Policy, ids: Sequence[int]) -> str:
     return str(decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def _chat_logprobs(policy: Policy, sample: SampledCompletion) -> dict[str, Any]:
+def _chat_logprobs(policy: Policy, sample: Answer) -> dict[str, Any]:
     tokens = [_decoded(policy, [token]) for token in sample.ids]
     return {
         "content": [
@@ -281,7 +282,7 @@ def _chat_logprobs(policy: Policy, sample: SampledCompletion) -> dict[str, Any]:
 
 
 def _text_logprobs(
-    policy: Policy, prompt: list[int], sample: SampledCompletion, wanted: ServeRequest
+    policy: Policy, prompt: list[int], sample: Answer, wanted: ServeRequest
 ) -> dict[str, Any] | None:
     """Return each token's log-probability, and the likeliest token there where it is known."""
     if not wanted.logprobs:
@@ -321,7 +322,7 @@ def _reply(
     prefix: str,
     policy: Policy,
     prompts: Sequence[Sequence[int]],
-    made: Sequence[Sequence[SampledCompletion]],
+    made: Sequence[Sequence[Answer]],
     choices: list[dict[str, Any]],
 ) -> dict[str, Any]:
     asked = sum(map(len, prompts))

@@ -27,7 +27,6 @@ from shoal_policy.distributed import Ranks, together
 from shoal_policy.generation.local import (
     Draws,
     OnStep,
-    SampledCompletion,
     check,
     generate,
     uniforms,
@@ -46,6 +45,7 @@ from shoal_policy.model.sharding import (
     whole_optimizer,
     whole_weights,
 )
+from shoal_policy.rollouts import Answer
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, optimizer_of, update
 from shoal_settings.schema import Settings
 from shoal_wire.types import SamplingParams
@@ -97,14 +97,14 @@ class Part:
         params: SamplingParams,
         uniforms_PLM: torch.Tensor,
         on_step: OnStep = lambda _done, _fraction: None,
-    ) -> list[list[SampledCompletion]]:
+    ) -> list[list[Answer]]:
         """Answer this rank's share of the prompts; return everybody's answers.
 
         Numbers are drawn for all prompts at once: each prompt has those that it has on one process.
         Rank 0 raises what any rank raised.
         """
         share = self._ranks.part(len(prompts))
-        made: list[list[SampledCompletion]] | Exception
+        made: list[list[Answer]] | Exception
         try:
             with gathered(self.policy.model):
                 made = generate(
@@ -202,7 +202,7 @@ class Leader(WeightAccess):
         params: SamplingParams,
         generator: Draws,
         on_step: OnStep = lambda _done, _fraction: None,
-    ) -> list[list[SampledCompletion]]:
+    ) -> list[list[Answer]]:
         """`generation.local.generate`, prompts dealt out; raises what any rank raised."""
         check(policy, prompts, num_completions, params)
         order = partial(

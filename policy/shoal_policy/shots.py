@@ -280,7 +280,7 @@ def _answered(
     )
     asked = [q for q, prompt in zip(questions, prompts, strict=True) if prompt is not None]
     groups = [
-        OwnGroup(question=question, answers=tuple(one.as_answer() for one in row))
+        OwnGroup(question=question, answers=tuple(row))
         for question, row in zip(asked, samples, strict=True)
     ]
     found: dict[str, list[tuple[OwnGroup, list[float]]]] = {q.task.family: [] for q in questions}

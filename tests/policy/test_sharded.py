@@ -21,10 +21,11 @@ from transformers import AutoModelForCausalLM
 from shoal_policy.checkpoint.export import export_model
 from shoal_policy.checkpoint.saved import checkpoint_to_export
 from shoal_policy.distributed import RankError, Ranks, join
-from shoal_policy.generation.local import SampledCompletion, generate
+from shoal_policy.generation.local import generate
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy, compute_dtype
 from shoal_policy.model.reference import load_reference
+from shoal_policy.rollouts import Answer
 from shoal_policy.sharded import Leader, Part, follow
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
 from shoal_policy.update.rows import TrainingRow
@@ -426,7 +427,7 @@ def test_an_answer_by_its_own_seed_is_the_same_whoever_draws_it() -> None:
     prompts, seeds = [[1, number, 4] for number in range(5, 10)], [3, 1, 4, 1, 5]
     sampling = case.SAMPLING
 
-    def drawn(which: list[int]) -> list[list[SampledCompletion]]:
+    def drawn(which: list[int]) -> list[list[Answer]]:
         return generate(
             policy,
             [prompts[one] for one in which],

@@ -18,11 +18,10 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal_policy.generation.game import PlayedGame, go_on, message_seed
-from shoal_policy.generation.local import SampledCompletion
 from shoal_policy.generation.probe import bound, difference, probing
 from shoal_policy.generation.questions import Askable
 from shoal_policy.generation.remote import remote_model
@@ -36,7 +35,7 @@ from shoal_policy.generation.requests import (
 )
 from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
-from shoal_policy.generation.token_replies import ExpectedReply, TokenAnswer, read_token_answers
+from shoal_policy.generation.token_replies import ExpectedReply, read_token_answers
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.prompting import decode_completion
 from shoal_policy.rollouts import Answer, Origin, OwnGroup, Question, public_model_name
@@ -151,7 +150,7 @@ class Following:
         """Ask what is missing; return whether the server lacks the weights, and what went wrong."""
         faults: Counter[str] = Counter()
         lacks, total = False, len(prompts) * asking.num_completions
-        asked: Parallel[_Errand, list[TokenAnswer]] = Parallel(
+        asked: Parallel[_Errand, list[Answer]] = Parallel(
             lambda errand: self._request(asking, errand, self._name),
             at_once=self._at_once,
             should_stop=self._should_stop,
@@ -173,10 +172,10 @@ class Following:
                 continue
             self._answered = True
             question = questions[errand.number]
-            samples = [_sample(asking.policy, one) for one in outcome]
+            samples = [_with_text(asking.policy, one) for one in outcome]
             over = found.setdefault(errand.number, {})
             if not question.max_turns:
-                over |= enumerate(sample.as_answer() for sample in samples)
+                over |= enumerate(samples)
             else:
                 games = [errand.game] if errand.game else _games(question, errand, len(samples))
                 for game, sample in zip(games, samples, strict=True):
@@ -190,7 +189,7 @@ class Following:
             self._name = ""
         return lacks, faults
 
-    def _request(self, asking: Asking, errand: _Errand, name: str) -> list[TokenAnswer]:
+    def _request(self, asking: Asking, errand: _Errand, name: str) -> list[Answer]:
         policy, prompt = asking.policy, errand.prompt
         wanted = ExpectedReply(
             model=name,
@@ -202,7 +201,7 @@ class Following:
         )
         document = _document(asking.sampling, wanted, errand.seed)
 
-        def once() -> list[TokenAnswer]:
+        def once() -> list[Answer]:
             address = f"{self._server.base_url}/completions"
             reply = self._server.post(address, document, wanted.max_bytes)
             if reply.status == 200:
@@ -275,13 +274,8 @@ def _next_message(asking: Asking, number: int, game: PlayedGame) -> _Errand:
     )
 
 
-def _sample(policy: Policy, one: TokenAnswer) -> SampledCompletion:
-    return SampledCompletion(
-        ids=list(one.ids),
-        text=decode_completion(policy, list(one.ids)),
-        finish_reason=one.finish_reason,
-        logprobs=list(one.logprobs),
-    )
+def _with_text(policy: Policy, one: Answer) -> Answer:
+    return replace(one, text=decode_completion(policy, one.ids))
 
 
 def _document(sampling: SamplingParams, wanted: ExpectedReply, seed: str) -> dict[str, Any]:

@@ -9,33 +9,28 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shoal_policy.generation.local import SampledCompletion
-from shoal_policy.generation.talk import PlayGames, how_ended
+from shoal_policy.generation.talk import Conversation, PlayGames
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import decode_completion, turn_ids
-from shoal_policy.rollouts import Answer, Question
+from shoal_policy.rollouts import Answer
 from shoal_tasks.turns import SEPARATOR, join_messages
-from shoal_tasks.types import Play, PlayRequest
+from shoal_tasks.types import Play
 from shoal_wire.types import FinishReason
 
 
 @dataclass(slots=True, kw_only=True)
-class PlayedGame:
+class PlayedGame(Conversation):
     """One game while it is played; `place` is its row among all that were asked together."""
 
-    question: Question
     prompt: Sequence[int]
     place: int
     ids: list[int] = field(default_factory=list)
     said: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
-    ended: FinishReason | None = None
-    """The reason why the game ended; None while it is running."""
 
-    def add_message(self, policy: Policy, sample: SampledCompletion) -> None:
+    def add_message(self, policy: Policy, sample: Answer) -> None:
         """Append what the policy said. One that was cut ends the game: it has no end token."""
-        ids, text = sample.ids, sample.text
+        ids, text = list(sample.ids), sample.text
         if sample.finish_reason is FinishReason.LENGTH:
             self.ended = FinishReason.LENGTH
         if SEPARATOR in text:
@@ -52,18 +47,13 @@ class PlayedGame:
 
         It ends too where the model has no positions left for another message.
         """
-        self.ended = how_ended(play, len(self.messages), self.question.max_turns)
-        if self.ended is None:
-            heard = turn_ids(policy, play.observations[-1])
-            if len(self.prompt) + len(self.ids) + len(heard) >= policy.max_positions:
-                self.ended = FinishReason.LENGTH
-            else:
-                self.ids += heard
-
-    @property
-    def request(self) -> PlayRequest:
-        """The request to its environment."""
-        return PlayRequest(task=self.question.coordinates, messages=tuple(self.messages))
+        if (heard := self.hear(play)) is None:
+            return
+        ids = turn_ids(policy, heard)
+        if len(self.prompt) + len(self.ids) + len(ids) >= policy.max_positions:
+            self.ended = FinishReason.LENGTH
+        else:
+            self.ids += ids
 
     def answer(self) -> Answer:
         """Return it as one of a group's answers."""

@@ -55,29 +55,6 @@ class NonFiniteError(ModelError):
     """The model's numbers are NaN or infinite: nothing can be sampled from it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledCompletion:
-    """One sampled completion."""
-
-    ids: list[int]
-    """Token ids, the end token included when there is one; never empty."""
-    text: str
-    """Text without the end token; may be empty."""
-    finish_reason: FinishReason
-    logprobs: list[float]
-    """Log-probability, in nats, of each id under the distribution it was drawn from (after
-    temperature, top-k and top-p); under the model's own distribution when greedy."""
-
-    def as_answer(self) -> Answer:
-        """Return it as one of a group's answers."""
-        return Answer(
-            ids=tuple(self.ids),
-            text=self.text,
-            finish_reason=self.finish_reason,
-            logprobs=tuple(self.logprobs),
-        )
-
-
 def generate(
     policy: Policy,
     prompts: Sequence[Sequence[int]],
@@ -87,11 +64,13 @@ def generate(
     generator: Draws,
     max_rows: int = MAX_ROWS,
     on_step: OnStep = lambda _done, _fraction: None,
-) -> list[list[SampledCompletion]]:
+) -> list[list[Answer]]:
     """Draw `num_completions` completions of each prompt, in the order of the prompts.
 
-    Temperature 0 is greedy. A completion ends at an end token (kept in its ids), at
-    ``params.max_new_tokens``, or where the model has no more positions. Advances a `generator`
+    Temperature 0 is greedy. A completion ends at an end token (kept in its ids, not in its text),
+    at ``params.max_new_tokens``, or where the model has no more positions; it has one token at
+    least. Its log-probabilities are those of the distribution it was drawn from (after temperature,
+    top-k and top-p), or the model's own when greedy. Advances a `generator`
     by the same amount whatever is sampled; with a seed for each prompt instead, an answer depends
     on its prompt's seed and not on which others are asked. As many rows are done at once as memory
     holds, at most `max_rows`; where it runs out all the same, half as many. Tells `on_step` after
@@ -103,7 +82,7 @@ def generate(
     check(policy, prompts, num_completions, params)
     uniforms_PLM = uniforms(generator, len(prompts), num_completions, params.max_new_tokens)
 
-    def drawn(chunk: GenerationBatch, told: OnStep) -> list[SampledCompletion]:
+    def drawn(chunk: GenerationBatch, told: OnStep) -> list[Answer]:
         loop = _Loop(policy, [prompts[i] for i in chunk.prompts], chunk.end - chunk.first, params)
         loop.run(chunk.of(uniforms_PLM).to(policy.device), told)
         return loop.samples()
@@ -335,7 +314,7 @@ class _Loop:
                     self._rows_R, ids_R, alive_R = rows_R[living], ids_R[living], alive_R[living]
             logits_RV = self._decoder.step(ids_R, step)
 
-    def samples(self) -> list[SampledCompletion]:
+    def samples(self) -> list[Answer]:
         """Return the samples, row by row. Raises ModelError when a number is not finite."""
         rows = zip(
             self._ids_RM.tolist(), self._logprobs_RM.tolist(), self._lengths.tolist(), strict=True
@@ -346,14 +325,14 @@ class _Loop:
         ]
 
 
-def sample_of(policy: Policy, ids: list[int], logprobs: list[float]) -> SampledCompletion:
+def sample_of(policy: Policy, ids: list[int], logprobs: list[float]) -> Answer:
     """Return drawn tokens as a sample. Raises NonFiniteError when a number is not finite."""
     if not all(map(math.isfinite, logprobs)):
         raise NonFiniteError(f"model {policy.name!r} produced numbers that are not finite")
     stopped = ids[-1] in policy.eos_ids
-    return SampledCompletion(
-        ids=ids,
+    return Answer(
+        ids=tuple(ids),
         text=decode_completion(policy, ids),
         finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH,
-        logprobs=logprobs,
+        logprobs=tuple(logprobs),
     )

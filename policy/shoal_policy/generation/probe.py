@@ -16,10 +16,11 @@ from dataclasses import replace
 import torch
 
 from shoal_policy.generation.seam import Asking
-from shoal_policy.generation.token_replies import TokenAnswer, usable_claims
+from shoal_policy.generation.token_replies import usable_claims
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import TokenRow
 from shoal_policy.model.prompting import encode_text
+from shoal_policy.rollouts import Answer
 from shoal_policy.update.logprobs import completion_logprobs
 
 PROBE_TEXT = "one, two, three, four, five, six, seven, eight, nine, ten. red, green, blue."
@@ -63,7 +64,7 @@ def probing(asking: Asking) -> tuple[Asking, list[int]]:
 
 
 def difference(
-    policy: Policy, prompt: Sequence[int], answers: Sequence[TokenAnswer], temperature: float
+    policy: Policy, prompt: Sequence[int], answers: Sequence[Answer], temperature: float
 ) -> float | None:
     """Return the mean |server − policy| a token, in nats; None where they cannot be compared.
 

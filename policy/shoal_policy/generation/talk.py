@@ -19,29 +19,39 @@ def no_games(requests: Sequence[PlayRequest]) -> list[Play]:
     return [Play(observations=(), done=False, reward=0.0, error="no games") for _ in requests]
 
 
-def how_ended(play: Play, num_messages: int, max_turns: int) -> FinishReason | None:
-    """Return how a game of so many messages has ended by what the environment answered.
+@dataclass(slots=True, kw_only=True)
+class Conversation:
+    """The messages of one answer while it is made: a question's one, or a game's."""
 
-    None where it goes on. STOP says that the environment ended it, LENGTH that it did not: the
-    messages that a game has are used up, or the environment failed.
-    """
-    answered = not play.error and len(play.observations) >= num_messages
-    if answered and play.done:
-        return FinishReason.STOP
-    return None if answered and num_messages < max_turns else FinishReason.LENGTH
+    question: Question
+    messages: list[str] = field(default_factory=list)
+    ended: FinishReason | None = None
+    """The reason why it ended; None while it goes on. STOP says that a game's environment ended it,
+    LENGTH that it did not: the messages that a game has are used up, or the environment failed."""
+
+    def hear(self, play: Play) -> str | None:
+        """Return what the environment answered to the latest message; None where it goes no
+        further, for the reason that `ended` names then."""
+        answered = not play.error and len(play.observations) >= len(self.messages)
+        if answered and play.done:
+            self.ended = FinishReason.STOP
+        elif not answered or len(self.messages) >= self.question.max_turns:
+            self.ended = FinishReason.LENGTH
+        return play.observations[-1] if self.ended is None else None
+
+    @property
+    def request(self) -> PlayRequest:
+        """The request to its environment."""
+        return PlayRequest(task=self.question.coordinates, messages=tuple(self.messages))
 
 
 @dataclass(slots=True, kw_only=True)
-class Talk:
+class Talk(Conversation):
     """One answer of a server: a question's, or a game's while it is played."""
 
-    question: Question
     number: int
     """The question's place among all that are asked."""
-    messages: list[str] = field(default_factory=list)
     observations: list[str] = field(default_factory=list)
-    ended: FinishReason | None = None
-    """The reason why the conversation ended; None while it is running."""
     counted: int = 0
     """Tokens, by the server's count."""
 
@@ -57,14 +67,8 @@ class Talk:
 
     def add_play(self, play: Play) -> None:
         """Append what the environment answered, or end the game."""
-        self.ended = how_ended(play, len(self.messages), self.question.max_turns)
-        if self.ended is None:
-            self.observations.append(play.observations[-1])
-
-    @property
-    def request(self) -> PlayRequest:
-        """The request to its environment."""
-        return PlayRequest(task=self.question.coordinates, messages=tuple(self.messages))
+        if (heard := self.hear(play)) is not None:
+            self.observations.append(heard)
 
     def answer(self) -> Answer:
         """Return it as one of a group's answers."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal_policy.generation.remote_replies import Fault
+from shoal_policy.rollouts import Answer
 from shoal_wire.types import FinishReason
 
 LEAST_CLAIM = -30.0
@@ -50,19 +51,11 @@ class ExpectedReply:
         return (1 << 20) + 512 * self.num_completions * self.max_tokens + 16 * len(self.prompt_ids)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenAnswer:
-    """One answer in tokens."""
+def read_token_answers(body: bytes, wanted: ExpectedReply) -> list[Answer]:
+    """Return the answers of a reply, in the order of their numbers; raises Fault.
 
-    ids: tuple[int, ...]
-    """Never empty; the end token included where there is one."""
-    logprobs: tuple[float, ...]
-    """One a token in nats, or none at all where what was said cannot be."""
-    finish_reason: FinishReason
-
-
-def read_token_answers(body: bytes, wanted: ExpectedReply) -> list[TokenAnswer]:
-    """Return the answers of a reply, in the order of their numbers; raises Fault."""
+    Their text is left empty, and so are log-probabilities where what was said cannot be.
+    """
     try:
         document = json.loads(body)
         model, choices = document["model"], document["choices"]
@@ -79,11 +72,11 @@ def read_token_answers(body: bytes, wanted: ExpectedReply) -> list[TokenAnswer]:
     return [found[number] for number in sorted(found)]
 
 
-def _are_numbers(found: dict[Any, TokenAnswer], limit: int) -> bool:
+def _are_numbers(found: dict[Any, Answer], limit: int) -> bool:
     return bool(found) and all(type(number) is int and 0 <= number < limit for number in found)
 
 
-def _answer(choice: dict[str, Any], wanted: ExpectedReply) -> TokenAnswer:
+def _answer(choice: dict[str, Any], wanted: ExpectedReply) -> Answer:
     ids = choice["token_ids"]
     if not isinstance(ids, list) or not 0 < len(ids) <= wanted.max_tokens:
         raise Fault("reply has an answer that is empty or too long")
@@ -94,8 +87,9 @@ def _answer(choice: dict[str, Any], wanted: ExpectedReply) -> TokenAnswer:
     stopped = ids[-1] in wanted.eos_ids
     if choice["finish_reason"] != ("stop" if stopped else "length"):
         raise Fault("reply has an answer whose end is not what it is said to be")
-    return TokenAnswer(
+    return Answer(
         ids=tuple(ids),
+        text="",
         logprobs=_logprobs(choice.get("logprobs"), len(ids)),
         finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH,
     )

@@ -14,14 +14,14 @@ import torch
 
 from shoal_policy.generation.game import PlayedGame, go_on, message_seed
 from shoal_policy.generation.held_rows import can_hold
-from shoal_policy.generation.local import OnStep, SampledCompletion, generate, uniforms
+from shoal_policy.generation.local import OnStep, generate, uniforms
 from shoal_policy.generation.playing import play_held
 from shoal_policy.generation.talk import PlayGames
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, Question
 from shoal_wire.types import SamplingParams
 
-Generate = Callable[..., list[list[SampledCompletion]]]
+Generate = Callable[..., list[list[Answer]]]
 """Signature of `shoal_policy.generation.local.generate`."""
 
 
@@ -73,9 +73,9 @@ def answer_all(
         seed=seed,
         on_step=lambda done, part: on_step(over + done, share + (1 - share) * part),
     )
-    found = dict(zip(once, ([one.as_answer() for one in row] for row in samples), strict=True))
-    found |= dict(zip(games, ([one.answer() for one in row] for row in played), strict=True))
-    return [tuple(found[index]) for index in range(len(questions))]
+    found = dict(zip(once, map(tuple, samples), strict=True))
+    found |= dict(zip(games, (tuple(one.answer() for one in row) for row in played), strict=True))
+    return [found[index] for index in range(len(questions))]
 
 
 _HERE = generate
@@ -129,7 +129,7 @@ def _by_turns(
             game.add_message(policy, sample)
         alive = go_on(policy, alive, play)
     return [
-        tuple(game.answer() for game in row) or tuple(sample.as_answer() for sample in samples)
+        tuple(game.answer() for game in row) or tuple(samples)
         for row, samples in zip(games, opened, strict=True)
     ]
 

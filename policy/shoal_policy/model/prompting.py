@@ -118,12 +118,12 @@ def turn_ids(policy: Reader, observation: str) -> list[int]:
     return ids[1:] if ids and ids[0] in policy.eos_ids else ids
 
 
-def decode_completion(policy: Policy, ids: list[int]) -> str:
+def decode_completion(policy: Policy, ids: Sequence[int]) -> str:
     """The text of a sampled completion, without the end token that closes it.
 
     Other special tokens stay visible in the text: what a verifier scores is what was sampled.
     """
-    body = ids[:-1] if ids and ids[-1] in policy.eos_ids else ids
+    body = list(ids[:-1] if ids and ids[-1] in policy.eos_ids else ids)
     return str(
         policy.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     )

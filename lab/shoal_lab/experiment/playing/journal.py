@@ -28,7 +28,8 @@ from pydantic import TypeAdapter
 
 from shoal_base.files import write_atomically
 from shoal_lab.experiment.plan import Job, same_job
-from shoal_policy.generation.local import SampledCompletion, generate
+from shoal_policy.generation.local import generate
+from shoal_policy.rollouts import Answer
 from shoal_policy.sapo import Learner, Means
 from shoal_policy.update.grpo import UpdateStats, update
 from shoal_policy.update.rows import TrainGroup
@@ -40,7 +41,7 @@ _UNREADABLE: Final = (
     *(OSError, ValueError, LookupError, TypeError, RuntimeError),
     *(EOFError, pickle.UnpicklingError),  # torch's reader, of an empty file and of any other
 )
-_SAMPLES: Final = TypeAdapter(list[list[SampledCompletion]])
+_SAMPLES: Final = TypeAdapter(list[list[Answer]])
 _STATS: Final = TypeAdapter(UpdateStats)
 
 
@@ -81,9 +82,7 @@ class Journal:
     def means(self, index: int) -> Means:
         """Return what does a node's heavy work, or looks it up."""
 
-        def answer(
-            policy: Any, prompts: Sequence[Sequence[int]], **how: Any
-        ) -> list[list[SampledCompletion]]:
+        def answer(policy: Any, prompts: Sequence[Sequence[int]], **how: Any) -> list[list[Answer]]:
             asked = _digest(prompts)
             if (found := self._found(index, "samples", asked)) is not None:
                 return _SAMPLES.validate_python(found)
