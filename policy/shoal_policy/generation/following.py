@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from typing import Any
 from shoal_policy.generation.game import PlayedGame, go_on, message_seed
 from shoal_policy.generation.probe import bound, difference, probing
 from shoal_policy.generation.questions import Askable
-from shoal_policy.generation.remote import remote_model
+from shoal_policy.generation.remote import remote_model, server_of
 from shoal_policy.generation.remote_replies import Fault
 from shoal_policy.generation.requests import (
     BUSY,
@@ -40,7 +39,6 @@ from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.prompting import decode_completion
 from shoal_policy.rollouts import Answer, Origin, OwnGroup, Question, public_model_name
 from shoal_settings.schema import Settings
-from shoal_settings.trainer_settings import API_KEY_VARIABLE
 from shoal_wire.types import PolicyInfo, SamplingParams
 
 log = logging.getLogger(__name__)
@@ -61,14 +59,9 @@ class Following:
         policy: Policy,
         server: InferenceServer,
         pusher: Pusher,
-        *,
-        at_once: int,
-        should_stop: Callable[[], bool],
     ) -> None:
-        """`at_once` is how many requests it sends at the same time."""
         self._askable = Askable(policy)
         self._server, self._pusher = server, pusher
-        self._at_once, self._should_stop = at_once, should_stop
         self._name, self._version = "", -1
         self._answered = False
         self.server_difference: float | None = None
@@ -92,7 +85,7 @@ class Following:
                 if isinstance(error, ServerRefusedError) and not self._answered:
                     raise ModelError(str(error)) from None
                 again, faults = isinstance(error, _UnknownModelError), Counter([said(error)])
-            if not again or self._should_stop():
+            if not again or self._server.should_stop():
                 break
         self._say_missing(faults, len(found))
         return [
@@ -150,10 +143,8 @@ class Following:
         """Ask what is missing; return whether the server lacks the weights, and what went wrong."""
         faults: Counter[str] = Counter()
         lacks, total = False, len(prompts) * asking.num_completions
-        asked: Parallel[_Errand, list[Answer]] = Parallel(
-            lambda errand: self._request(asking, errand, self._name),
-            at_once=self._at_once,
-            should_stop=self._should_stop,
+        asked: Parallel[_Errand, list[Answer]] = self._server.parallel(
+            lambda errand: self._request(asking, errand, self._name)
         )
         for number in missing:
             first = _Errand(
@@ -301,24 +292,13 @@ def following(settings: Settings, should_stop: Callable[[], bool]) -> Callable[[
 
     Raises RemoteError for an address that cannot be used.
     """
-    server = InferenceServer(
-        settings.base_url,
-        api_key=os.environ.get(API_KEY_VARIABLE) or None,
-        connections=settings.concurrency,
-        should_stop=should_stop,
-    )
+    server = server_of(settings, should_stop)
     folder = settings.data_dir / "served"
 
     def make(policy: Policy) -> Following:
         pusher: Pusher = WholePusher(server, folder, remote_model(settings))
         if policy.adapter is not None:
             pusher = AdapterPusher(server, folder)
-        return Following(
-            policy,
-            server,
-            pusher,
-            at_once=settings.concurrency,
-            should_stop=should_stop,
-        )
+        return Following(policy, server, pusher)
 
     return make

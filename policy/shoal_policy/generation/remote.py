@@ -17,13 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_base.waits import RETRY_S
 from shoal_policy.generation.remote_replies import Fault, read_answer
 from shoal_policy.generation.requests import (
     BUSY,
-    REQUEST_SECONDS,
     InferenceServer,
-    Parallel,
     Reply,
     ServerRefusedError,
     said,
@@ -38,45 +35,23 @@ from shoal_wire.types import SamplingParams
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteConfig:
-    """A server's address, and how it is asked."""
-
-    base_url: str
-    """The server's address, including ``/v1``."""
-    model: str
-    """The model's name on the server."""
-    api_key: str | None = None
-    request_seconds: float = REQUEST_SECONDS
-    concurrency: int = 8
-    chat: bool = True
-    """True to ask for chat completions; otherwise for plain ones from the start."""
-    first_pause_seconds: float = RETRY_S
-    """Pause before the second try, in seconds. It doubles for each further try."""
-
-
 class RemoteGenerator:
     """Draws completions from a server. One caller at a time."""
 
     def __init__(
         self,
-        config: RemoteConfig,
+        server: InferenceServer,
         *,
+        model: str,
         num_completions: int,
         sampling: SamplingParams,
-        should_stop: Callable[[], bool],
+        chat: bool = True,
     ) -> None:
-        self._config, self._sampling = config, sampling
-        self._num_completions, self._should_stop = num_completions, should_stop
-        self._server = InferenceServer(
-            config.base_url,
-            api_key=config.api_key,
-            request_seconds=config.request_seconds,
-            connections=config.concurrency,
-            should_stop=should_stop,
-            first_pause_seconds=config.first_pause_seconds,
-        )
-        self._dialect = _Dialect(chat=config.chat)
+        """`model` is its name on the server. Without `chat` plain completions are asked for from
+        the start."""
+        self._server, self._model, self._sampling = server, model, sampling
+        self._num_completions = num_completions
+        self._dialect = _Dialect(chat=chat)
         self._answered = False
         self.num_failed = 0
         """Answers given up on so far."""
@@ -103,7 +78,7 @@ class RemoteGenerator:
         refused: ServerRefusedError | None = None
         faults: Counter[str] = Counter()
         num_wanted = len(questions) * self._num_completions
-        asked = Parallel(self._ask, at_once=self._config.concurrency, should_stop=self._should_stop)
+        asked = self._server.parallel(self._ask)
         for number, question in enumerate(questions):
             for _ in range(self._num_completions):
                 asked.add(Talk(question=question, number=number))
@@ -139,10 +114,10 @@ class RemoteGenerator:
             return
         [(reason, _)] = faults.most_common(1)
         if num_answers:
-            url, missing = self._config.base_url, faults.total()
+            url, missing = self._server.base_url, faults.total()
             log.warning("%d answers of %s are missing: %s", missing, url, reason)
         else:
-            self.why_none = f"no answer from {self._config.base_url}: {reason}"
+            self.why_none = f"no answer from {self._server.base_url}: {reason}"
 
     def _ask(self, talk: Talk) -> Answer:
         """Ask until there is an answer. Raises Fault or RemoteError once that is hopeless."""
@@ -163,7 +138,7 @@ class RemoteGenerator:
     def _request(self, talk: Talk, dialect: _Dialect) -> dict[str, Any]:
         sampling = self._sampling
         request: dict[str, Any] = {
-            "model": self._config.model,
+            "model": self._model,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             dialect.limit_name: sampling.max_new_tokens,
@@ -194,7 +169,7 @@ class RemoteGenerator:
         text = reply.body[:2000].decode("utf-8", "replace")
         changed = dialect.after(reply.status, text)
         if changed is None:
-            said = f"{self._config.base_url} refuses: status {reply.status} {reply.said}"
+            said = f"{self._server.base_url} refuses: status {reply.status} {reply.said}"
             raise ServerRefusedError(f"{said.rstrip()}{_DO.get(reply.status, '')}")
         self._dialect = changed
 
@@ -218,15 +193,23 @@ def remote_generator(settings: Settings, should_stop: Callable[[], bool]) -> Rem
     Raises RemoteError for an address that cannot be used.
     """
     return RemoteGenerator(
-        RemoteConfig(
-            base_url=settings.base_url,
-            model=remote_model(settings),
-            api_key=os.environ.get(API_KEY_VARIABLE) or None,
-            concurrency=settings.concurrency,
-            chat=settings.prompt != "plain",
-        ),
+        server_of(settings, should_stop),
+        model=remote_model(settings),
         num_completions=settings.completions,
         sampling=sampling_params(settings),
+        chat=settings.prompt != "plain",
+    )
+
+
+def server_of(settings: Settings, should_stop: Callable[[], bool]) -> InferenceServer:
+    """Return the server that settings name; nothing is asked of it yet.
+
+    Raises ServerRefusedError for an address that cannot be used.
+    """
+    return InferenceServer(
+        settings.base_url,
+        api_key=os.environ.get(API_KEY_VARIABLE) or None,
+        connections=settings.concurrency,
         should_stop=should_stop,
     )
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing.pool import ThreadPool
 from typing import Any, Final, Generic, TypeVar
 
 import httpx
@@ -70,12 +71,14 @@ class InferenceServer:
         should_stop: Callable[[], bool],
         first_pause_seconds: float = RETRY_S,
     ) -> None:
-        """`first_pause_seconds` are waited before the second try; they double from there on.
+        """`connections` is how many requests are under way at once, at most.
+        `first_pause_seconds` are waited before the second try; they double from there on.
 
         Raises RemoteError for an address that cannot be used.
         """
         self.base_url, self._seconds = base_url.rstrip("/"), request_seconds
-        self._should_stop, self._first_pause = should_stop, first_pause_seconds
+        self.should_stop, self._first_pause = should_stop, first_pause_seconds
+        self._connections = connections
         self._loop = _loop()
         # What is packed is not unpacked: a small reply may be a great deal of text.
         headers = {"Accept-Encoding": "identity"}
@@ -95,7 +98,7 @@ class InferenceServer:
         asked = asyncio.run_coroutine_threadsafe(self._posted(address, document, limit), self._loop)
         while not asked.done():
             concurrent.futures.wait([asked], timeout=POLL_S)
-            if not asked.done() and self._should_stop():
+            if not asked.done() and self.should_stop():
                 asked.cancel()
                 raise Fault("told to stop")
         return asked.result()
@@ -133,15 +136,19 @@ class InferenceServer:
                 fault = Fault(named(error))
             except Fault as error:
                 fault, retry_after = error, error.retry_after
-            if attempt == ATTEMPTS - 1 or self._should_stop():
+            if attempt == ATTEMPTS - 1 or self.should_stop():
                 break
             self._wait(min(MINUTE_S, retry_after or pause * random.uniform(0.5, 1)))
             pause *= 2
         raise fault
 
+    def parallel(self, work: Callable[[W], T]) -> Parallel[W, T]:
+        """Return what does such work for this server, as many at once as it has connections."""
+        return Parallel(work, at_once=self._connections, should_stop=self.should_stop)
+
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while not self._should_stop() and (left := until - time.monotonic()) > 0:
+        while not self.should_stop() and (left := until - time.monotonic()) > 0:
             time.sleep(min(POLL_S, left))
 
 
@@ -159,22 +166,21 @@ class Parallel(Generic[W, T]):
     def __init__(
         self, work: Callable[[W], T], *, at_once: int, should_stop: Callable[[], bool]
     ) -> None:
-        """`at_once` is how many threads there are at most."""
+        """`at_once` is how many threads there are."""
         self._work, self._should_stop = work, should_stop
-        self._threads_left, self._num_open = at_once, 0
-        self._todo: queue.SimpleQueue[W | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[W, T | Exception]] = queue.SimpleQueue()
-        self._num_threads = 0
+        self._num_open = 0
+        self._done: queue.SimpleQueue[tuple[W, Any]] = queue.SimpleQueue()
+        # Of daemons: a request that hangs must not hold up the end of the program.
+        self._pool = ThreadPool(at_once)
 
     def add(self, item: W) -> None:
         """Have one more done."""
         self._num_open += 1
-        self._todo.put(item)
-        if self._threads_left:
-            self._threads_left -= 1
-            self._num_threads += 1
-            # Daemons: a request that hangs must not hold up the end of the program.
-            threading.Thread(target=self._run, daemon=True).start()
+
+        def done(outcome: Any) -> None:
+            self._done.put((item, outcome))
+
+        self._pool.apply_async(self._work, (item,), callback=done, error_callback=done)
 
     def outcomes(self) -> Iterator[tuple[W, T | Exception]]:
         """Yield each item with its outcome, as it is there, until nothing is left to do.
@@ -190,16 +196,7 @@ class Parallel(Generic[W, T]):
                 self._num_open -= 1
                 yield found
         finally:
-            for _ in range(self._num_threads):
-                self._todo.put(None)
-
-    def _run(self) -> None:
-        while (item := self._todo.get()) is not None and not self._should_stop():
-            try:
-                outcome: T | Exception = self._work(item)
-            except Exception as error:  # noqa: BLE001 - a lost outcome would hold up the round
-                outcome = error
-            self._done.put((item, outcome))
+            self._pool.terminate()
 
 
 _IN_WORDS: Final = {

@@ -71,14 +71,14 @@ def follower_of(
         base_url,
         api_key=None,
         request_seconds=seconds,
-        connections=4,
+        connections=at_once,
         should_stop=lambda: False,
         first_pause_seconds=0.001,
     )
     pusher: Pusher = WholePusher(http, folder, "whole")
     if policy.adapter is not None:
         pusher = AdapterPusher(http, folder)
-    return Following(policy, http, pusher, at_once=at_once, should_stop=lambda: False)
+    return Following(policy, http, pusher)
 
 
 def asking(policy: Policy, questions: Sequence[Question], **changes: Any) -> Asking:

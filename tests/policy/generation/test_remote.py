@@ -14,7 +14,7 @@ import pytest
 
 from shoal_policy import __main__ as command
 from shoal_policy import generate_only
-from shoal_policy.generation.remote import RemoteConfig, RemoteGenerator, remote_generator
+from shoal_policy.generation.remote import RemoteGenerator, remote_generator
 from shoal_policy.generation.remote_replies import Fault, read_answer
 from shoal_policy.generation.requests import InferenceServer, ServerRefusedError
 from shoal_settings.schema import Settings
@@ -31,12 +31,12 @@ pytestmark = pytest.mark.usefixtures("as_it_was")
 def generator(
     server: ModelServer, *, stop: Callable[[], bool] = lambda: False, **config: Any
 ) -> RemoteGenerator:
-    settings = {"request_seconds": 20.0, "first_pause_seconds": 0.001, **config}
+    settings = {"api_key": None, "request_seconds": 20.0, "connections": 8, **config}
     return RemoteGenerator(
-        RemoteConfig(base_url=server.base_url, model="theirs", **settings),
+        InferenceServer(server.base_url, first_pause_seconds=0.001, should_stop=stop, **settings),
+        model="theirs",
         num_completions=3,
         sampling=SAMPLING,
-        should_stop=stop,
     )
 
 
@@ -71,7 +71,7 @@ def test_it_asks_as_told_and_reads_what_is_said() -> None:
 
 def test_no_more_requests_at_once_than_allowed() -> None:
     with ModelServer() as server:
-        generator(server, concurrency=2).answer([question(n) for n in range(4)])
+        generator(server, connections=2).answer([question(n) for n in range(4)])
         assert len(server.requests) == 12
         assert server.most <= 2
 
@@ -123,7 +123,7 @@ def test_what_a_reply_does_not_count_is_counted_or_guessed() -> None:
 )
 def test_a_bad_moment_passes(fate: Fate) -> None:
     with ModelServer(first(3, fate)) as server:
-        remote = generator(server, concurrency=2)
+        remote = generator(server, connections=2)
         (group,) = remote.answer([question()])
         assert len(group.answers) == 3
         assert remote.num_failed == 0
@@ -182,7 +182,7 @@ def test_once_it_has_answered_a_refusal_costs_the_answer_only() -> None:
 def test_it_learns_the_servers_dialect() -> None:
     old = replies(404, {"error": "unknown path"}, only="/v1/chat/completions")
     with ModelServer(old) as server:
-        (group,) = generator(server, concurrency=1).answer([question()])
+        (group,) = generator(server, connections=1).answer([question()])
         assert len(group.answers) == 3
         assert server.paths[-1] == "/v1/completions"
         assert server.requests[-1]["prompt"].endswith("Answer:")
@@ -255,7 +255,7 @@ def test_answers_that_are_missing_are_one_line(caplog: pytest.LogCaptureFixture)
 
     with ModelServer(busy_later) as server:
         told: list[tuple[int, float]] = []
-        remote = generator(server, concurrency=1)
+        remote = generator(server, connections=1)
         groups = remote.answer(
             [question(1), question(2)], lambda done, part: told.append((done, part))
         )

@@ -13,8 +13,8 @@ import pytest
 from shoal_policy import __main__ as command
 from shoal_policy.generation.game import PlayedGame
 from shoal_policy.generation.questions import prompt_of
-from shoal_policy.generation.remote import RemoteConfig, RemoteGenerator
-from shoal_policy.generation.requests import Parallel
+from shoal_policy.generation.remote import RemoteGenerator
+from shoal_policy.generation.requests import InferenceServer, Parallel
 from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.static import Static
 from shoal_policy.generation.talk import Talk
@@ -120,18 +120,20 @@ def test_each_game_goes_on_at_its_own_pace(tmp_path: Path) -> None:
     assert sum(len(group.answers) for group in groups) == 24
 
 
-def remote(server: ModelServer, **config: Any) -> RemoteGenerator:
+def remote(server: ModelServer, *, connections: int = 8, chat: bool = True) -> RemoteGenerator:
     return RemoteGenerator(
-        RemoteConfig(
-            base_url=server.base_url,
-            model="theirs",
+        InferenceServer(
+            server.base_url,
+            api_key=None,
             request_seconds=20.0,
+            connections=connections,
+            should_stop=lambda: False,
             first_pause_seconds=0.001,
-            **config,
         ),
+        model="theirs",
         num_completions=4,
         sampling=SAMPLING,
-        should_stop=lambda: False,
+        chat=chat,
     )
 
 
@@ -205,7 +207,7 @@ def test_text_is_encoded_anew_and_trained_on_only_as_the_same_text() -> None:
 
     with ModelServer(fate) as server:
         this = asking(policy, games=2, once=0, play=play)
-        groups = Static(remote(server, concurrency=1), "theirs").answer(this)
+        groups = Static(remote(server, connections=1), "theirs").answer(this)
     assert {group.origin for group in groups} == {Origin.ANOTHER}
     answers = [answer for group in groups for answer in group.answers]
     assert 2 <= len(answers) < 8, "what this tokenizer does not know is no answer"
