@@ -293,14 +293,14 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, pha
 def _server(settings: Settings, stop: StopFlag) -> Callable[[Policy], Generator] | None:
     """Return what makes a round's answers where the policy itself does not."""
     from shoal_policy.generation.following import following
-    from shoal_policy.generation.remote import remote_generator, remote_model
+    from shoal_policy.generation.remote import remote_generator
     from shoal_policy.generation.requests import ServerRefusedError
     from shoal_policy.generation.static import Static
 
     try:
         match settings.generator:
             case "openai":
-                static = Static(remote_generator(settings, stop), remote_model(settings))
+                static = Static(remote_generator(settings, stop))
                 return lambda _policy: static
             case "vllm":
                 return following(settings, stop)
@@ -311,12 +311,10 @@ def _server(settings: Settings, stop: StopFlag) -> Callable[[Policy], Generator]
 
 
 def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
-    from shoal_policy.generate_only import Author, GenerateOnly
-    from shoal_policy.generation.remote import remote_generator, remote_model
+    from shoal_policy.generate_only import GenerateOnly
+    from shoal_policy.generation.remote import remote_generator
     from shoal_policy.generation.requests import ServerRefusedError
     from shoal_policy.record.phases import Phases
-    from shoal_policy.rollouts import public_model_name
-    from shoal_wire.types import Digest
 
     if settings.generator != "openai":
         raise SettingsError("--no-train needs --generator openai and the --base-url of a server")
@@ -327,9 +325,7 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
             GenerateOnly,
             answer=lambda questions, play: remote.answer(questions, phases.step, play),
             why_none=lambda: remote.why_none,
-            author=Author(
-                model_name=public_model_name(remote_model(settings)), tokenizer_digest=Digest(b"")
-            ),
+            author=remote.author,
         )
         return _with_tasks(settings, stop, supervision, phases, make)
     except ServerRefusedError as error:

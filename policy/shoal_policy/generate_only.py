@@ -14,7 +14,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +32,13 @@ from shoal_policy.rollouts import OwnGroup, Question, publish_requests, sampling
 from shoal_policy.surroundings import Surroundings
 from shoal_policy.watched import Watched
 from shoal_settings.schema import Settings
-from shoal_wire.types import Digest, FinishReason, PolicyInfo
+from shoal_wire.types import FinishReason, PolicyInfo
 
 log = logging.getLogger(__name__)
 
 
 Answer = Callable[[Sequence[Question], PlayGames], list[OwnGroup]]
 """Questions, and who answers for environments → groups; fewer than asked, where answers failed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Author:
-    """The author of the answers, as peers are told."""
-
-    model_name: str
-    tokenizer_digest: Digest
-    """Empty when unknown: no claim about tokens can be checked then."""
 
 
 class GenerateOnly:
@@ -60,12 +51,13 @@ class GenerateOnly:
         *,
         seed: int,
         answer: Answer,
-        author: Author,
+        author: PolicyInfo,
         on_round: Callable[[RoundRecord, RunCounters], None] = lambda _record, _progress: None,
         why_none: Callable[[], str] = lambda: "no answers",
         on_news: Callable[[str], None] = log.warning,
     ) -> None:
-        """`why_none` says why the latest call of `answer` brought none at all."""
+        """`author` is who answers, as peers are told. `why_none` says why the latest call of
+        `answer` brought none at all."""
         self._settings, self._seed, self._on_round = settings, seed, on_round
         self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
         self._should_stop, self._phases = around.should_stop, around.phases
@@ -157,13 +149,11 @@ class GenerateOnly:
         found = [shareable(g, self._rules) for g in own]
         shared = [one for one in found if one is not None]
         self.progress.groups_not_shared += len(found) - len(shared)
-        policy = PolicyInfo(
-            model_name=self._author.model_name,
-            tokenizer_digest=self._author.tokenizer_digest,
-            policy_version=0,
-        )
         for batch in publish_requests(
-            shared, round_number=self.round, policy=policy, sampling=sampling_params(settings)
+            shared,
+            round_number=self.round,
+            policy=self._author,
+            sampling=sampling_params(settings),
         ):
             self._link.share(batch)
 

@@ -16,14 +16,14 @@ import torch
 from shoal_policy import trainer as trainer_module
 from shoal_policy.checkpoint import saving
 from shoal_policy.checkpoint.saved import CheckpointError, NoRoomError, latest_checkpoint
-from shoal_policy.generate_only import Author, GenerateOnly
+from shoal_policy.generate_only import GenerateOnly
 from shoal_policy.generation.talk import PlayGames
 from shoal_policy.record import pause
 from shoal_policy.record.earlier_runs import STATE_FILE
 from shoal_policy.rollouts import Answer, OwnGroup, Question
 from shoal_policy.trainer import Trainer
 from shoal_settings.schema import Settings
-from shoal_wire.types import Digest, FinishReason
+from shoal_wire.types import Digest, FinishReason, PolicyInfo
 from tests.policy import training_cases as case
 
 FULL = OSError(28, "No space left on device")
@@ -185,7 +185,7 @@ def test_a_node_that_only_generates_pauses_too(tmp_path: Path) -> None:
         case.surroundings(),
         seed=1,
         answer=answer,
-        author=Author(model_name="m", tokenizer_digest=Digest(b"")),
+        author=PolicyInfo(model_name="m", tokenizer_digest=Digest(b""), policy_version=0),
     )
     write = os.fsync
     with pytest.MonkeyPatch.context() as patch:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shoal_ipc.unused import Unused
 from shoal_policy.rollouts import Question
@@ -33,24 +34,6 @@ class ScoredGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassedOver:
-    """Number of verified external groups that were skipped, by reason."""
-
-    no_reward: int = 0
-    """Nothing in them earned anything."""
-    all_same: int = 0
-    """All in them earned the same, above nothing."""
-    unread: int = 0
-    """None of their right answers can be read whole, in own tokens, as the same text."""
-    reserved: int = 0
-    """Their questions are kept for evaluation."""
-    refused: int = 0
-    """Their source's ceiling left them out, and places stayed empty."""
-    unjudged: int = 0
-    """This node's own OpenEnv server or judge gave them no rewards: it was away or too slow."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedGroup:
     """A group of another that will not be trained on."""
 
@@ -67,7 +50,8 @@ class External:
     """At most J, on lease."""
     num_drawn: int
     """Groups that were verified to find them."""
-    passed_over: PassedOver = PassedOver()
+    passed_over: Counter[Unused] = field(default_factory=Counter)
+    """Number of verified groups that were skipped, by reason."""
     unused: tuple[UnusedGroup, ...] = ()
     """Groups that no round can use."""
 

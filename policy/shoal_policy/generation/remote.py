@@ -26,11 +26,11 @@ from shoal_policy.generation.requests import (
     said,
 )
 from shoal_policy.generation.talk import PlayGames, Talk, no_games
-from shoal_policy.rollouts import Answer, OwnGroup, Question, sampling_params
+from shoal_policy.rollouts import Answer, OwnGroup, Question, public_model_name, sampling_params
 from shoal_settings.schema import Settings
 from shoal_settings.trainer_settings import API_KEY_VARIABLE
 from shoal_tasks.prompts import messages_for, plain_prompt, plain_turn
-from shoal_wire.types import SamplingParams
+from shoal_wire.types import Digest, PolicyInfo, SamplingParams
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,10 @@ class RemoteGenerator:
         self._server, self._model, self._sampling = server, model, sampling
         self._num_completions = num_completions
         self._dialect = _Dialect(chat=chat)
+        self.author = PolicyInfo(
+            model_name=public_model_name(model), tokenizer_digest=Digest(b""), policy_version=0
+        )
+        """Who answers, as peers are told: no claim about tokens can be checked."""
         self._answered = False
         self.num_failed = 0
         """Answers given up on so far."""

@@ -15,10 +15,10 @@ from shoal_policy.generation.seam import Asking
 from shoal_policy.model.loading import ModelError
 from shoal_policy.model.prompting import reencode
 from shoal_policy.model.reading import game_reading
-from shoal_policy.rollouts import Origin, OwnGroup, public_model_name
+from shoal_policy.rollouts import Origin, OwnGroup
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import PlayRequest
-from shoal_wire.types import Completion, Digest, PolicyInfo
+from shoal_wire.types import Completion
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +28,8 @@ class Static:
 
     server_difference = None
 
-    def __init__(self, remote: RemoteGenerator, model: str) -> None:
-        """`model` is the server's name of what answers."""
+    def __init__(self, remote: RemoteGenerator) -> None:
         self._remote = remote
-        self._author = PolicyInfo(
-            model_name=public_model_name(model), tokenizer_digest=Digest(b""), policy_version=0
-        )
 
     def answer(self, asking: Asking) -> list[OwnGroup]:
         """See `Generator`. Raises ModelError when the server refuses and never has answered."""
@@ -45,7 +41,7 @@ class Static:
             log.warning("%s; this round has the groups of others alone", self._remote.why_none)
         read = [_read(asking, group) for group in groups]
         return [
-            replace(group, origin=Origin.ANOTHER, author=self._author)
+            replace(group, origin=Origin.ANOTHER, author=self._remote.author)
             for group in read
             if group is not None
         ]

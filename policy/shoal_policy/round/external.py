@@ -20,7 +20,7 @@ from shoal_base.bounded import MANY, BoundedDict
 from shoal_ipc import messages as m
 from shoal_ipc.unused import Unused
 from shoal_policy.choice.advantage import completion_share, group_advantages, has_signal
-from shoal_policy.choice.scored import External, PassedOver, ScoredGroup, UnusedGroup
+from shoal_policy.choice.scored import External, ScoredGroup, UnusedGroup
 from shoal_policy.choice.sources import Candidate, Sources
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.reading import Reading, game_reading, own_reading
@@ -67,8 +67,8 @@ class _Drawn:
     spent: list[GroupId] = field(default_factory=list)
     """Groups of no use in any round to come."""
     count: int = 0
-    passed_over: Counter[str] = field(default_factory=Counter)
-    """Why the spent ones are: fields of `PassedOver`."""
+    passed_over: Counter[Unused] = field(default_factory=Counter)
+    """Groups that are not usable, by reason."""
     unused: list[UnusedGroup] = field(default_factory=list)
     """The spent ones."""
     waiting: list[GroupId] = field(default_factory=list)
@@ -81,6 +81,7 @@ class _Drawn:
 
     def put_aside(self, item: m.SampledGroup, rewards: Sequence[float], why: Unused) -> None:
         """Note that a group is of no use in any round to come."""
+        self.passed_over[why] += 1
         self.spent.append(item.published.group_id)
         one = UnusedGroup(source=item.published, rewards=tuple(rewards), why=why)
         self.unused.append(one)
@@ -124,11 +125,11 @@ class ExternalSampling:
         self._link.end_leases(consumed=drawn.spent, released=released)
         # With every place taken, those that are left are no worse than what was chosen.
         refused = len(left) if len(chosen) < config.num_external else 0
-        passed_over = PassedOver(**drawn.passed_over, refused=refused)
+        drawn.passed_over[Unused.REFUSED] = refused
         return External(
             groups=groups,
             num_drawn=drawn.count,
-            passed_over=passed_over,
+            passed_over=drawn.passed_over,
             unused=tuple(drawn.unused),
         )
 
@@ -155,7 +156,6 @@ class ExternalSampling:
         """Note that what is right in a group cannot be read as own text: it is worth nothing."""
         drawn.usable.remove(one)
         drawn.put_aside(one.item, one.rewards, Unused.UNREAD)
-        drawn.passed_over[Unused.UNREAD] += 1
         self._report([replace(one, rewards=(0.0,) * len(one.rewards))])
 
     def _draw(self, config: RoundConfig) -> _Drawn:
@@ -197,7 +197,6 @@ class ExternalSampling:
             else:
                 why = Unused.ALL_SAME if any(rewards) else Unused.NO_REWARD
                 drawn.put_aside(item, rewards, why)
-                drawn.passed_over[why] += 1
                 spent.append(one)
         self._report(spent)
 
@@ -241,8 +240,8 @@ class ExternalSampling:
 
         Its publisher is not weighed by it: the fault may be this node's own.
         """
-        drawn.passed_over[Unused.UNJUDGED] += 1
         if why is Ungraded.WAITS:
+            drawn.passed_over[Unused.UNJUDGED] += 1
             drawn.waiting.append(item.published.group_id)
         else:
             drawn.put_aside(item, (), Unused.UNJUDGED)
@@ -272,7 +271,6 @@ class ExternalSampling:
                 )
             )
         if reports:
-            drawn.passed_over["reserved"] += len(reports)
             self._link.report(reports)
         return kept
 

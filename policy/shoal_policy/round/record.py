@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shoal_ipc.unused import Unused
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.choice.scored import ScoredGroup, TrainingSet, mean_reward
 from shoal_policy.record.metrics import reward_spread
@@ -41,12 +42,12 @@ def record_of(
         groups_external=len(external.groups),
         groups_with_signal=sum(has_signal(group.rewards) for group in groups),
         external_drawn=external.num_drawn,
-        external_no_reward=external.passed_over.no_reward,
-        external_all_same=external.passed_over.all_same,
-        external_unread=external.passed_over.unread,
-        external_reserved=external.passed_over.reserved,
-        external_refused=external.passed_over.refused,
-        external_unjudged=external.passed_over.unjudged,
+        external_no_reward=external.passed_over[Unused.NO_REWARD],
+        external_all_same=external.passed_over[Unused.ALL_SAME],
+        external_unread=external.passed_over[Unused.UNREAD],
+        external_reserved=external.passed_over[Unused.RESERVED],
+        external_refused=external.passed_over[Unused.REFUSED],
+        external_unjudged=external.passed_over[Unused.UNJUDGED],
         own_frac_reward_zero_std=reward_spread([one.rewards for one in fresh if one.rewards])[1],
         **measured,
         **_update_figures(stats),

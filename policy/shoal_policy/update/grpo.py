@@ -168,7 +168,7 @@ class _Update:
     def step(self, rows: list[TrainingRow]) -> bool:
         """One optimiser step over `rows`; False, and no step, when a number is not finite."""
         self._optimizer.zero_grad(set_to_none=True)
-        saved = replace(self.totals, served=replace(self.totals.served))
+        saved = replace(self.totals)
         own_loss = self._backward(self._team.share(rows), spare=rows[:1])
         loss_sum = self._team.add_up(own_loss)
         limit = self._config.max_grad_norm if self._config.max_grad_norm > 0 else math.inf
@@ -202,7 +202,6 @@ class _Update:
         Not where others would have to start over with this process.
         """
         while True:
-            # Not its tally of a server's rows: each is counted once, when it is first computed.
             saved = replace(self.totals)
             packed, batches = self._batches(rows)
             try:
@@ -215,7 +214,13 @@ class _Update:
                 if budget is None:
                     raise
             # Outside the handler: until here the error holds on to what was computed.
-            self.totals = replace(saved, token_budget=budget)
+            # A server's rows stay counted: each is once, when it is first computed.
+            self.totals = replace(
+                saved,
+                token_budget=budget,
+                served_tokens=self.totals.served_tokens,
+                served_gap=self.totals.served_gap,
+            )
             self._optimizer.zero_grad(set_to_none=True)
 
     def _accumulate(
@@ -331,14 +336,14 @@ class _Update:
         ]
         if not served:
             return
-        tally, gaps = self.totals.served, []
+        gaps = []
         for row, part, claimed in served:
             # Another version's, or another arithmetic's: truncated importance sampling.
             row.importance = importance_weights(part, claimed)
             gaps.append((part - claimed).abs().sum())
-            tally.tokens += len(part)
+            self.totals.served_tokens += len(part)
         # Read at once: each reading waits for the device.
-        tally.difference += sum(torch.stack(gaps).tolist())
+        self.totals.served_gap += sum(torch.stack(gaps).tolist())
 
     def _fill_reference(
         self,

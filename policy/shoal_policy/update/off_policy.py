@@ -10,7 +10,6 @@ Own log-probabilities here are those at the *start* of the update.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 
@@ -41,17 +40,3 @@ def sayable(start_n: torch.Tensor, unread_n: torch.Tensor) -> torch.Tensor:
     log-probabilities at the start of the update.
     """
     return ((start_n >= LEAST_SAID) | ~unread_n).to(start_n.dtype)
-
-
-@dataclass(slots=True)
-class ServedTally:
-    """Running sums over own text that a server sampled, at the start of the update."""
-
-    tokens: int = 0
-    difference: float = 0.0
-    """Sum of |claimed − own| log-probability."""
-
-    @property
-    def mean(self) -> float | None:
-        """The mean a token, in nats; None without any."""
-        return self.difference / self.tokens if self.tokens else None

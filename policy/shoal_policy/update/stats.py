@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from shoal_policy.update.off_policy import ServedTally
 from shoal_policy.update.rows import TrainingRow
 
 
@@ -82,26 +81,28 @@ class Totals:
     norms: list[float] = field(default_factory=list)
     no_signal: int = 0
     nonfinite: list[Nonfinite] = field(default_factory=list)
-    served: ServedTally = field(default_factory=ServedTally)
+    served_tokens: int = 0
+    """Own tokens that a server sampled."""
+    served_gap: float = 0.0
+    """Sum of |claimed − own| log-probability of these, at the start of the update."""
     token_budget: int = 0
 
 
 def merged(parts: Sequence[Totals]) -> Totals:
     """Return the totals of all processes' rows; what they did together counts once."""
-    total = replace(parts[0], served=replace(parts[0].served))
+    total = replace(parts[0])
     for part in parts[1:]:
-        for name in ("tokens", "low", "high", "entropy", "kl"):
+        for name in (*("tokens", "low", "high", "entropy", "kl"), "served_tokens", "served_gap"):
             setattr(total, name, getattr(total, name) + getattr(part, name))
         total.ratio_max = max(total.ratio_max, part.ratio_max)
         total.token_budget = min(total.token_budget, part.token_budget)
-        total.served.tokens += part.served.tokens
-        total.served.difference += part.served.difference
     return total
 
 
 def summed_up(totals: Totals, trained: list[TrainingRow], too_long: int) -> UpdateStats:
     """Return what these totals come to; `trained` are the rows that steps were taken on."""
     tokens, steps = max(1, totals.tokens), max(1, len(totals.losses))
+    served = totals.served_tokens
     return UpdateStats(
         loss=sum(totals.losses) / steps,
         grad_norm=sum(totals.norms) / steps,
@@ -110,7 +111,7 @@ def summed_up(totals: Totals, trained: list[TrainingRow], too_long: int) -> Upda
         ratio_max=totals.ratio_max,
         entropy=totals.entropy / tokens,
         kl=totals.kl / tokens,
-        served_difference=totals.served.mean,
+        served_difference=totals.served_gap / served if served else None,
         num_tokens=sum(len(row.said) for row in trained),
         num_sequences=len(trained),
         num_steps=len(totals.losses),

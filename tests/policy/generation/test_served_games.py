@@ -207,7 +207,7 @@ def test_text_is_encoded_anew_and_trained_on_only_as_the_same_text() -> None:
 
     with ModelServer(fate) as server:
         this = asking(policy, games=2, once=0, play=play)
-        groups = Static(remote(server, connections=1), "theirs").answer(this)
+        groups = Static(remote(server, connections=1)).answer(this)
     assert {group.origin for group in groups} == {Origin.ANOTHER}
     answers = [answer for group in groups for answer in group.answers]
     assert 2 <= len(answers) < 8, "what this tokenizer does not know is no answer"
