@@ -84,7 +84,7 @@ class TaskSource:
 
     def draw(self, rng: random.Random, count: int) -> list[Question]:
         """Draw `count` fresh questions, families by the swarm's weights with replacement."""
-        return [self._question(at, text) for at, text in self._worker.draw(rng, count)]
+        return [self.question(at, text) for at, text in self._worker.draw(rng, count)]
 
     def held_out(self, per_family: int) -> list[Question]:
         """The evaluation's questions, family by family: always the same, never drawn above.
@@ -93,7 +93,7 @@ class TaskSource:
         """
         if per_family not in self._held_out:
             found = self._worker.held_out(per_family, families=self._families)
-            self._held_out[per_family] = [self._question(at, text) for at, text in found]
+            self._held_out[per_family] = [self.question(at, text) for at, text in found]
         return list(self._held_out[per_family])
 
     def for_training(self, tasks: Sequence[Task]) -> list[Question | Split]:
@@ -111,10 +111,10 @@ class TaskSource:
             else:
                 text, part = next(made)
                 part = Split.HELD_OUT if is_reserved(task) else part
-            found.append(self._others(task, text) if part is Split.TRAINING else part)
+            found.append(self._as_question(task, text) if part is Split.TRAINING else part)
         return found
 
-    def _others(self, task: Task, text: str) -> Question:
+    def _as_question(self, task: Task, text: str) -> Question:
         return Question(
             task=task,
             text=text,
@@ -161,7 +161,7 @@ class TaskSource:
         looked_at = trial_coordinates(self._by_name[family], _LOOKED_AT * count)
         chosen = self._training_only(looked_at)[:count]
         texts = self._worker.questions(chosen) if chosen else []
-        return [self._question(at, text) for at, text in zip(chosen, texts, strict=True)]
+        return [self.question(at, text) for at, text in zip(chosen, texts, strict=True)]
 
     def _training_only(self, chosen: Sequence[TaskCoordinates]) -> list[TaskCoordinates]:
         """Return the questions for training: not held out, whatever their seed, nor left out."""
@@ -171,17 +171,6 @@ class TaskSource:
     def digest(self, family: str) -> str:
         """Name what a family asks, by its configuration; 32 hexadecimal digits."""
         return self._by_name[family].digest.hex()
-
-    def questions(self, tasks: Sequence[Task]) -> list[Question]:
-        """Regenerate the questions of others' tasks from their coordinates."""
-        regenerated = self._worker.questions(
-            [coordinates_of(task) for task in tasks if task.inline is None]
-        )
-        remaining = iter(regenerated)
-        return [
-            self._others(task, next(remaining) if task.inline is None else task.inline.question)
-            for task in tasks
-        ]
 
     def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
         """Return what environments answer to the beginnings of games, in order."""
@@ -212,10 +201,6 @@ class TaskSource:
             (task, [(c.text, c.finish_reason) for c in completions]) for task, completions in groups
         ]
         return self._verify(answered, group_s=GROUP_S, all_s=OTHERS_S)
-
-    def rewards(self, groups: Sequence[tuple[Task, Sequence[Completion]]]) -> list[list[float]]:
-        """Return what `verify` does, and zeros where there are no rewards."""
-        return list(map(or_zeros, self.verify(groups), [len(each) for _, each in groups]))
 
     def _verify(
         self,
@@ -299,16 +284,9 @@ class TaskSource:
             self._told.add(family)
             log.warning("%s: its server or judge took over %.0f s for one group", family, group_s)
 
-    def _question(self, at: TaskCoordinates, text: str) -> Question:
-        family = self._by_name[at.family]
-        task = make_task(at, text, family)
-        return Question(
-            task=task,
-            text=text,
-            tagged=self._tagged(at.family),
-            system=self.system(at.family),
-            max_turns=self.max_turns(at.family),
-        )
+    def question(self, at: TaskCoordinates, text: str) -> Question:
+        """Return a question of this node's own, by its coordinates and the text that it has."""
+        return self._as_question(make_task(at, text, self._by_name[at.family]), text)
 
     def system(self, family: str) -> str:
         """Return the family's own system turn; empty for none."""

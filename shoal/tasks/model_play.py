@@ -15,7 +15,6 @@ from shoal_tasks.families import coordinates
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import Play, PlayRequest
-from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker.sync import SyncTaskWorker
 
 if TYPE_CHECKING:
@@ -39,12 +38,11 @@ def play_by_model(
         tasks = TaskSource(worker, [spec])
         at = coordinates(spec, seed)
         (first,) = worker.questions([at])
-        task = make_task(at, first, spec)
         shown = _Shown(console, tasks.play)
         console.print_lines(first)
         groups = ThisProcess(policy, generate).answer(
             Asking(
-                questions=tasks.questions([task]),
+                questions=[tasks.question(at, first)],
                 policy=policy,
                 play=shown.play,
                 policy_version=0,

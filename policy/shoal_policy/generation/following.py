@@ -24,7 +24,7 @@ from shoal_policy.generation.game import PlayedGame, go_on, message_seed
 from shoal_policy.generation.probe import bound, difference, probing
 from shoal_policy.generation.questions import Askable
 from shoal_policy.generation.remote import remote_model, server_of
-from shoal_policy.generation.remote_replies import Fault
+from shoal_policy.generation.replies import ExpectedReply, Fault, read_token_answers
 from shoal_policy.generation.requests import (
     BUSY,
     InferenceServer,
@@ -34,7 +34,6 @@ from shoal_policy.generation.requests import (
 )
 from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
-from shoal_policy.generation.token_replies import ExpectedReply, read_token_answers
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.prompting import decode_completion
 from shoal_policy.rollouts import Answer, Origin, OwnGroup, Question, public_model_name

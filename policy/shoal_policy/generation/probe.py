@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import torch
 
+from shoal_policy.generation.replies import usable_claims
 from shoal_policy.generation.seam import Asking
-from shoal_policy.generation.token_replies import usable_claims
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import TokenRow
 from shoal_policy.model.prompting import encode_text

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_policy.generation.remote_replies import Fault, read_answer
+from shoal_policy.generation.replies import Fault, read_answer
 from shoal_policy.generation.requests import (
     BUSY,
     InferenceServer,

@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, TypeVar
 import httpx
 
 from shoal_base.waits import MINUTE_S, POLL_S, RETRY_S
-from shoal_policy.generation.remote_replies import Fault
+from shoal_policy.generation.replies import Fault
 
 T = TypeVar("T")
 W = TypeVar("W")

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from shoal_policy.generation.remote_replies import Fault
+from shoal_policy.generation.replies import Fault
 from shoal_policy.generation.requests import BUSY, InferenceServer, Reply, ServerRefusedError
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import save_adapter

@@ -41,7 +41,7 @@ class TrainGroup:
     """Tokens at the prompt's beginning that all prompts of its family begin with."""
     claimed_logprobs: Sequence[Sequence[float] | None] | None = None
     """Per own completion of a server that holds this very policy, the log-probability that the
-    server gave each token (`token_replies.usable_claims`): the completion is weighed by them."""
+    server gave each token (`replies.usable_claims`): the completion is weighed by them."""
     start_logprobs: Sequence[Sequence[float]] | None = None
     """Per token, under the policy as it is when the update starts, where that is known already."""
     share: float = 1.0

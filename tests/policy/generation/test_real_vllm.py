@@ -20,7 +20,7 @@ import pytest
 
 from shoal_policy.generation.following import Following
 from shoal_policy.generation.probe import MOST_DIFFERENCE
-from shoal_policy.generation.remote_replies import Fault
+from shoal_policy.generation.replies import Fault
 from shoal_policy.generation.requests import InferenceServer
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
 from shoal_policy.model.loading import Policy

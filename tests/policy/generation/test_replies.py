@@ -11,8 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_policy.generation.remote_replies import Fault, read_answer
-from shoal_policy.generation.token_replies import ExpectedReply, read_token_answers
+from shoal_policy.generation.replies import ExpectedReply, Fault, read_answer, read_token_answers
 
 SPOKEN = {
     "model": "theirs",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from shoal_policy.generation.remote_replies import Fault
+from shoal_policy.generation.replies import Fault
 from shoal_policy.generation.requests import InferenceServer
 from tests.policy.model_server import ModelServer
 

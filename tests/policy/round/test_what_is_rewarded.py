@@ -91,7 +91,7 @@ class OfOne(TaskSource):
         found: list[Question] = []
         while len(found) < count:  # a question that is held out is not drawn
             drawn = worker().draw(rng, count - len(found), families=self._asked)
-            found += [self._question(at, text) for at, text in drawn]
+            found += [self.question(at, text) for at, text in drawn]
         return found
 
 

@@ -1,25 +1,65 @@
-"""Reads a reply that speaks in token ids: bytes → ids and log-probabilities, or Fault.
+"""Reads a server's reply, in text or in token ids: bytes → Answer, or Fault.
 
-Nothing in it is trusted: ids outside the vocabulary, an end token in the middle, more or longer
+Nothing in it is trusted. Ids outside the vocabulary, an end token in the middle, more or longer
 answers than were asked for, another prompt or another model's name make the whole reply a Fault.
-No tensors. Its text is not read: ids say what was sampled.
+No tensors. The text beside token ids is not read: ids say what was sampled.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_policy.generation.remote_replies import Fault
 from shoal_policy.rollouts import Answer
 from shoal_wire.types import FinishReason
 
+_FINISH = {"stop": FinishReason.STOP, "eos": FinishReason.STOP, "length": FinishReason.LENGTH}
+_CHARACTERS_A_TOKEN = 4
+"""Characters a token of English text has on average; used for servers that do not count."""
 LEAST_CLAIM = -30.0
 """Nats. Nobody samples a token of probability 1e-13: a claim below this is absurd."""
 MOST_CLAIM = 0.01
 """Nats. Above 0 by no more than half floats and other kernels round."""
+
+
+class Fault(Exception):  # noqa: N818 - the other side's, and not fatal
+    """A reply that is no answer. One line."""
+
+    def __init__(self, text: str, retry_after: float | None = None) -> None:
+        """`retry_after` are the seconds that the other side asks to wait."""
+        super().__init__(text)
+        self.retry_after = retry_after
+
+
+def read_answer(body: bytes, *, chat: bool) -> Answer:
+    """Return the first choice of a reply; raise Fault when that is not text with a known end.
+
+    Its ids are empty: they are the server's own, and no other tokenizer's.
+    """
+    try:
+        document = json.loads(body)
+        choice = document["choices"][0]
+        text = choice["message"]["content"] if chat else choice["text"]
+        reason = _FINISH.get(choice["finish_reason"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise Fault("reply is not a completion") from None
+    if not isinstance(text, str) or reason is None:
+        raise Fault("reply has no text, or no known end")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise Fault("reply is not valid Unicode")
+    counted = _num_tokens(document, text)
+    return Answer(ids=(), text=text, finish_reason=reason, logprobs=(), counted=counted)
+
+
+def _num_tokens(document: dict[str, Any], text: str) -> int:
+    usage = document.get("usage")
+    counted = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if isinstance(counted, int) and not isinstance(counted, bool) and 0 < counted < 1 << 24:
+        return counted
+    return max(1, math.ceil(len(text) / _CHARACTERS_A_TOKEN))
 
 
 def usable_claims(claimed: Sequence[float], num_tokens: int) -> tuple[float, ...] | None:
