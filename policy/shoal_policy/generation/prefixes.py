@@ -30,7 +30,7 @@ from shoal_policy.model.packed import can_pack, laid_out_hidden, packing
 Cache = dict[int, tuple[torch.Tensor, torch.Tensor]]
 """Keys and values of each layer."""
 Span = tuple[int, int]
-"""Where tokens are in a sequence: the first, and the one after the last."""
+"""A part of a sequence: the place of its first token, and the one after its last."""
 
 
 def can_share(policy: Policy, prompts: Sequence[Sequence[int]], max_new: int) -> list[int] | None:
