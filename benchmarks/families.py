@@ -19,7 +19,6 @@ import torch
 
 from shoal_base.lines import say_json, say_lines
 from shoal_policy.choice.advantage import has_signal
-from shoal_policy.generation.local import generate
 from shoal_policy.generation.seam import Asking, ThisProcess
 from shoal_policy.model.loading import ModelError, Policy, load_policy
 from shoal_policy.model.prompting import prompt_ids
@@ -77,7 +76,7 @@ def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Ask
 
 
 def _ask(policy: Policy, settings: Settings, tasks: TaskSource, family: str, count: int) -> Asked:
-    groups = ThisProcess(policy, generate).answer(
+    groups = ThisProcess().answer(
         Asking(
             questions=tasks.trials(family, count),
             policy=policy,

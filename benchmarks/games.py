@@ -83,7 +83,7 @@ def _ending(policy: Policy) -> Policy:
 
 def _time(policy: Policy, options: Options) -> dict[str, Any]:
     turns = 4 if options.quick else MAX_TURNS
-    ways = {"held": ThisProcess(policy), "anew": ThisProcess(policy, partial(generate))}
+    ways = {"held": ThisProcess(), "anew": ThisProcess(partial(generate))}
     timings: dict[str, list[Timing]] = {name: [] for name in ways}
     asked = [_question(number, turns) for number in range(GAMES)]
     for repeat in range(QUICK_REPEATS if options.quick else REPEATS):

@@ -14,11 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-import torch
-
-from shoal_policy.generation.local import OnStep, generate
-from shoal_policy.generation.questions import prompt_of
-from shoal_policy.generation.turns import answer_all
+from shoal_policy.generation.local import OnStep
+from shoal_policy.generation.seam import Asking, ThisProcess
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_policy.tasks import TaskSource
@@ -139,27 +136,23 @@ def _rewards(
     greedy: SamplingParams,
     on_answers: OnAnswers | None,
 ) -> list[float]:
-    found = [prompt_of(policy, question) for question in questions]
-    asked = [question for question, prompt in zip(questions, found, strict=True) if prompt]
-    prompts = [prompt for prompt in found if prompt]
-    answers = answer_all(
-        *(policy, asked, prompts),
-        num_completions=1,
-        sampling=greedy,
-        generator=torch.Generator(),  # its own: drawn from, though greedy takes no notice
-        generate=generate,
-        play=tasks.play,
-        seed=0,
+    """Return what each question's one answer earned; nothing where it is too long to be asked."""
+    groups = ThisProcess().answer(
+        Asking(
+            questions=questions,
+            policy=policy,
+            policy_version=0,
+            num_completions=1,
+            sampling=greedy,
+            seed=0,
+            play=tasks.play,
+        )
     )
-    groups = [
-        OwnGroup(question=question, answers=row)
-        for question, row in zip(asked, answers, strict=True)
-    ]
     rewards = [reward for (reward,) in tasks.verify_own(groups)]
     if on_answers is not None:
         on_answers(groups, rewards)
-    earned = iter(rewards)
-    return [next(earned) if prompt else 0.0 for prompt in found]
+    earned = dict(zip((id(group.question) for group in groups), rewards, strict=True))
+    return [earned.get(id(question), 0.0) for question in questions]
 
 
 def _pass_share(rewards: Sequence[float]) -> float:

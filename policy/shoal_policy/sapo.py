@@ -105,7 +105,7 @@ class Rounds:
         self._learner, self._policy, self._config = learner, learner.policy, config
         self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
         self._should_stop, self._phases = around.should_stop, around.phases
-        self._generator: Generator = ThisProcess(learner.policy, means.generate)
+        self._generator: Generator = ThisProcess(means.generate)
         if means.generator is not None:
             self._generator = means.generator(learner.policy)
         self._means = means

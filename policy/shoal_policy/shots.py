@@ -17,12 +17,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from shoal_base.files import write_atomically
 from shoal_policy.choice.advantage import has_signal
-from shoal_policy.generation.local import OnStep, generate
-from shoal_policy.generation.questions import prompt_of, template_refusals
+from shoal_policy.generation.local import OnStep
+from shoal_policy.generation.questions import template_refusals
+from shoal_policy.generation.seam import Asking, ThisProcess
 from shoal_policy.model.examples import NO_SHOTS, Shots, ShownExamples, common_prefix
 from shoal_policy.model.loading import ModelError, Policy, PromptFormat
 from shoal_policy.model.prompting import encode_prompt
@@ -269,20 +268,18 @@ def _answered(
     on_step: OnStep,
 ) -> dict[str, Tried]:
     """Answer the trials, by family. A question that does not fit earns nothing."""
-    prompts = [prompt_of(policy, question) for question in questions]
-    samples = generate(
-        policy,
-        [prompt for prompt in prompts if prompt is not None],
-        num_completions=_TRIALS,
-        params=sampling,
-        generator=torch.Generator(),  # always seeded alike: a restart tries the same
-        on_step=on_step,
+    groups = ThisProcess().answer(
+        Asking(
+            questions=questions,
+            policy=policy,
+            policy_version=0,
+            num_completions=_TRIALS,
+            sampling=sampling,
+            seed=0,
+            play=tasks.play,
+            on_step=on_step,
+        )
     )
-    asked = [q for q, prompt in zip(questions, prompts, strict=True) if prompt is not None]
-    groups = [
-        OwnGroup(question=question, answers=tuple(row))
-        for question, row in zip(asked, samples, strict=True)
-    ]
     found: dict[str, list[tuple[OwnGroup, list[float]]]] = {q.task.family: [] for q in questions}
     for group, rewards in zip(groups, tasks.verify_own(groups), strict=True):
         found[group.question.task.family].append((group, rewards))

@@ -202,6 +202,10 @@ class TaskSource:
         ]
         return self._verify(answered, group_s=GROUP_S, all_s=OTHERS_S)
 
+    def rewards(self, groups: Sequence[tuple[Task, Sequence[Completion]]]) -> list[list[float]]:
+        """Return what `verify` does, and zeros where there are no rewards."""
+        return list(map(or_zeros, self.verify(groups), [len(each) for _, each in groups]))
+
     def _verify(
         self,
         groups: Sequence[tuple[Task, Sequence[tuple[str, FinishReason]]]],

@@ -29,7 +29,6 @@ def play_by_model(
     with Terminal(stderr=True).status("loading the model"):
         policy = _policy(model, prompt)
     # Late: torch takes seconds to import, and only this needs it.
-    from shoal_policy.generation.local import generate
     from shoal_policy.generation.seam import Asking, ThisProcess
     from shoal_policy.tasks import TaskSource
     from shoal_wire.types import SamplingParams
@@ -40,7 +39,7 @@ def play_by_model(
         (first,) = worker.questions([at])
         shown = _Shown(console, tasks.play)
         console.print_lines(first)
-        groups = ThisProcess(policy, generate).answer(
+        groups = ThisProcess().answer(
             Asking(
                 questions=[tasks.question(at, first)],
                 policy=policy,

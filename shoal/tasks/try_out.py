@@ -79,7 +79,6 @@ def _tried(
     """
     policy = policy_of_model("tasks try", arguments.model, prompt=arguments.prompt)
     # Late: torch takes seconds to import, and `--help` needs none of it.
-    from shoal_policy.generation.local import generate
     from shoal_policy.generation.seam import Asking, ThisProcess
     from shoal_policy.model.loading import PromptFormat
     from shoal_policy.shots import AUTO, shots_of
@@ -99,7 +98,7 @@ def _tried(
         asked = list(questions.values())[: arguments.rows]
         for number in range(0, len(asked), _AT_ONCE):
             told(number + 1, len(asked))
-            groups = ThisProcess(policy, generate).answer(
+            groups = ThisProcess().answer(
                 Asking(
                     questions=asked[number : number + _AT_ONCE],
                     policy=policy,

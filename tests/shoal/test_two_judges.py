@@ -93,7 +93,7 @@ def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(
                 judged = load_task_file(file)
                 with SyncTaskWorker([judged]) as worker:
                     tasks = TaskSource(worker, [judged])
-                    (scores[name],) = tasks.verify([(group.task, group.completions)])
+                    (scores[name],) = tasks.rewards([(group.task, group.completions)])
             assert scores == {
                 "a": pytest.approx([0.2, 0.5, 0.8]),
                 "b": pytest.approx([0.8, 0.5, 0.2]),

@@ -73,7 +73,7 @@ def games_won(
             seed=0,
             play=tasks.play,
         )
-        groups = ThisProcess(policy).answer(asking)
+        groups = ThisProcess().answer(asking)
         rewards = tasks.verify_own(groups)
     hits: dict[str, list[float]] = {}
     for group, earned in zip(groups, rewards, strict=True):

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -155,10 +155,7 @@ def state_to_json(state: TrainerState, model_name: str) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         "model_name": model_name,
-        "round": state.round,
-        "policy_version": state.policy_version,
-        "consumed_ids": list(state.consumed_ids),
-        "counters": dict(state.counters),
+        **asdict(state),
     }
 
 

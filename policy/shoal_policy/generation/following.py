@@ -22,7 +22,7 @@ from typing import Any
 
 from shoal_policy.generation.game import PlayedGame, go_on, message_seed
 from shoal_policy.generation.probe import bound, difference, probing
-from shoal_policy.generation.questions import Askable
+from shoal_policy.generation.questions import askable
 from shoal_policy.generation.remote import remote_model, server_of
 from shoal_policy.generation.replies import ExpectedReply, Fault, read_token_answers
 from shoal_policy.generation.requests import (
@@ -53,13 +53,7 @@ class _UnknownModelError(Fault):
 class Following:
     """A `Generator` over a server that follows. One caller at a time."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        server: InferenceServer,
-        pusher: Pusher,
-    ) -> None:
-        self._askable = Askable(policy)
+    def __init__(self, server: InferenceServer, pusher: Pusher) -> None:
         self._server, self._pusher = server, pusher
         self._name, self._version = "", -1
         self._answered = False
@@ -71,7 +65,7 @@ class Following:
 
         Raises ModelError when the server refuses and has never answered before.
         """
-        questions, prompts = self._askable(asking.questions)
+        questions, prompts = askable(asking.policy, asking.questions)
         found: dict[int, dict[int, Answer]] = {}
         faults: Counter[str] = Counter()
         for _ in range(_PASSES):
@@ -298,6 +292,6 @@ def following(settings: Settings, should_stop: Callable[[], bool]) -> Callable[[
         pusher: Pusher = WholePusher(server, folder, remote_model(settings))
         if policy.adapter is not None:
             pusher = AdapterPusher(server, folder)
-        return Following(policy, server, pusher)
+        return Following(server, pusher)
 
     return make

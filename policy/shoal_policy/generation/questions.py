@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from jinja2 import TemplateError
 
+from shoal_base.bounded import REMEMBERED
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.prompting import prompt_ids
 from shoal_policy.rollouts import Question
@@ -40,30 +42,26 @@ def prompt_of(policy: Policy, question: Question) -> Prompt | None:
     return ids if len(ids) < policy.max_positions else None
 
 
-class Askable:
-    """Sorts out the questions that are too long for a policy, and says so once a family."""
+def askable(policy: Policy, questions: Sequence[Question]) -> tuple[list[Question], list[Prompt]]:
+    """Return the questions that are not too long for a policy, and their prompts.
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._said: set[str] = set()
+    Says of the others once a family that they are passed over.
+    """
+    found = [(question, prompt_of(policy, question)) for question in questions]
+    for question, prompt in found:
+        if prompt is None:
+            _say_passed_over(question.task.family, policy.max_positions, policy.name)
+    kept = [(question, prompt) for question, prompt in found if prompt is not None]
+    return [question for question, _ in kept], [prompt for _, prompt in kept]
 
-    def __call__(self, questions: Sequence[Question]) -> tuple[list[Question], list[Prompt]]:
-        """Return the questions that can be asked, and their prompts."""
-        found = [(question, prompt_of(self._policy, question)) for question in questions]
-        for question, prompt in found:
-            if prompt is None:
-                self._say(question.task.family)
-        kept = [(question, prompt) for question, prompt in found if prompt is not None]
-        return [question for question, _ in kept], [prompt for _, prompt in kept]
 
-    def _say(self, family: str) -> None:
-        if family not in self._said:
-            self._said.add(family)
-            log.warning(
-                "questions of %s are passed over: they have no fewer tokens than the %d that "
-                "model %s can hold",
-                *(family, self._policy.max_positions, self._policy.name),
-            )
+@lru_cache(maxsize=REMEMBERED)
+def _say_passed_over(family: str, most: int, model: str) -> None:
+    log.warning(
+        "questions of %s are passed over: they have no fewer tokens than the %d that "
+        "model %s can hold",
+        *(family, most, model),
+    )
 
 
 def refuse_unanswerable(policy: Policy, tasks: TaskSource) -> None:

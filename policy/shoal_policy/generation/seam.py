@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 
 from shoal_policy.generation.local import OnStep, generate
-from shoal_policy.generation.questions import Askable
+from shoal_policy.generation.questions import askable
 from shoal_policy.generation.talk import PlayGames
 from shoal_policy.generation.turns import Generate, answer_all
 from shoal_policy.model.loading import Policy
@@ -60,16 +60,15 @@ class ThisProcess:
 
     server_difference = None
 
-    def __init__(self, policy: Policy, generate: Generate = generate) -> None:
+    def __init__(self, generate: Generate = generate) -> None:
         """`generate` is another's where processes share the work."""
         self._generate = generate
-        self._askable = Askable(policy)
 
     def answer(self, asking: Asking) -> list[OwnGroup]:
         """See `Generator`. Questions that the policy cannot hold are left out."""
         generator = torch.Generator()
         generator.manual_seed(asking.seed)
-        asked, prompts = self._askable(asking.questions)
+        asked, prompts = askable(asking.policy, asking.questions)
         answers = answer_all(
             *(asking.policy, asked, prompts),
             num_completions=asking.num_completions,

@@ -78,7 +78,7 @@ def follower_of(
     pusher: Pusher = WholePusher(http, folder, "whole")
     if policy.adapter is not None:
         pusher = AdapterPusher(http, folder)
-    return Following(policy, http, pusher)
+    return Following(http, pusher)
 
 
 def asking(policy: Policy, questions: Sequence[Question], **changes: Any) -> Asking:

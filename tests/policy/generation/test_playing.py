@@ -73,13 +73,13 @@ asking = partial(following_cases.asking, num_completions=6, play=world)
 
 
 def held(this: Asking) -> list[Answer]:
-    groups = ThisProcess(this.policy).answer(this)
+    groups = ThisProcess().answer(this)
     return [answer for group in groups for answer in group.answers]
 
 
 def by_turns(this: Asking) -> list[Answer]:
     """Generate as a generator outside this process does: each turn from the beginning."""
-    groups = ThisProcess(this.policy, partial(generate)).answer(this)
+    groups = ThisProcess(partial(generate)).answer(this)
     return [answer for group in groups for answer in group.answers]
 
 

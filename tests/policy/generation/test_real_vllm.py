@@ -113,7 +113,7 @@ def http(base_url: str) -> InferenceServer:
 
 
 def following(policy: Policy, base_url: str, pusher: Pusher) -> Following:
-    return Following(policy, http(base_url), pusher)
+    return Following(http(base_url), pusher)
 
 
 def write(policy: Policy, folder: Path) -> Path:

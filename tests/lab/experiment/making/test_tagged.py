@@ -17,7 +17,7 @@ from shoal_lab.warmstart.measure import SAMPLING, accuracy
 from shoal_policy.generation.local import generate
 from shoal_policy.model.loading import Policy, PromptFormat, load_policy
 from shoal_policy.model.prompting import encode_completion, encode_prompt
-from shoal_policy.tasks import TaskSource, or_zeros
+from shoal_policy.tasks import TaskSource
 from shoal_tasks.answers import extract_tagged, opens_twice, unread_spans
 from shoal_tasks.families import EASY
 from shoal_tasks.prompts import answer_text
@@ -109,7 +109,7 @@ def rewards(kind: str, tasks: tuple[TaskSource, list[SolvedTask]]) -> Sequence[t
     """Texts with their rewards; every group has the same sum."""
     source, some = tasks
     groups = [(one.question.task, WRITES[kind](one, 8, _rng())) for one in some]
-    earned = [or_zeros(found, 8) for found in source.verify(groups)]
+    earned = source.rewards(groups)
     assert {sum(group) for group in earned} == {SUMS[kind]}
     texts = [one.text for _, completions in groups for one in completions]
     return list(zip(texts, [reward for group in earned for reward in group], strict=True))
