@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -263,8 +263,8 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, pha
     import torch
 
     from shoal_policy.distributed import join
+    from shoal_policy.means import Means
     from shoal_policy.model.from_settings import refuse_wrong_model
-    from shoal_policy.sapo import Means
     from shoal_policy.sharded import Leader, follow
     from shoal_policy.trainer import Trainer
 
@@ -274,19 +274,17 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, pha
     if ranks is not None and ranks.rank > 0:
         follow(settings, ranks)
         return EXIT_OK
-    leader = Leader(ranks, settings) if ranks is not None else None
-    means, loading = Means(), settings
-    if leader is not None:
-        means = Means(generate=leader.generate, update=leader.update, held=leader)
+    generator, loading = _server(settings, stop), settings
+    means = Means(generator=generator)
+    if ranks is not None:
+        means = Leader(ranks, settings, generator)
         loading = settings.model_copy(update={"device": "cpu"})  # no device need hold all of it
-    means = replace(means, generator=_server(settings, stop))
     with _only_trainer(settings, stop):
         # Before it waits for a node and starts a worker.
         refuse_wrong_model(settings, parts=ranks.size if ranks is not None else 1)
         make = partial(Trainer, means=means)
         code = _with_tasks(loading, stop, supervision, phases, make)
-    if leader is not None:
-        leader.close()
+    means.close()
     return code
 
 

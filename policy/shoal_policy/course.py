@@ -17,7 +17,7 @@ import torch
 
 from shoal_policy.checkpoint.saved import CheckpointError, TrainerState, latest_checkpoint
 from shoal_policy.checkpoint.saving import load_checkpoint
-from shoal_policy.held import THIS_PROCESS, WeightAccess
+from shoal_policy.means import THIS_PROCESS, Means
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import rank_of
@@ -80,7 +80,7 @@ def begin_or_resume(settings: Settings, *, seed: int) -> Course:
 
 
 def take_back(
-    course: Course, settings: Settings, *, seed: int, held: WeightAccess = THIS_PROCESS
+    course: Course, settings: Settings, *, seed: int, means: Means = THIS_PROCESS
 ) -> None:
     """Give a course the weights of its last checkpoint again, or of its start; rounds count on.
 
@@ -97,7 +97,7 @@ def take_back(
             good = fresh_policy(settings, seed=seed)
         optimizer = optimizer_of(settings, good)
         course.policy_version = 0
-    held.restore(course.policy, course.optimizer, good, optimizer)
+    means.restore(course.policy, course.optimizer, good, optimizer)
 
 
 def _resumed(settings: Settings, path: Path) -> Course:

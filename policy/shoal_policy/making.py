@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal_policy.means import THIS_PROCESS, Means
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.memory import can_checkpoint
 from shoal_policy.round.config import round_config
-from shoal_policy.sapo import THIS_PROCESS, Learner, Means, Rounds
+from shoal_policy.sapo import Learner, Rounds
 from shoal_policy.surroundings import Surroundings
 from shoal_policy.update.grpo import optimizer_of
 from shoal_settings.schema import Settings
@@ -38,7 +39,7 @@ def learner_of(
     return Learner(
         policy=policy,
         optimizer=optimizer_of(settings, policy) if optimizer is None else optimizer,
-        reference=means.held.reference(settings, policy, seed=seed),
+        reference=means.reference(settings, policy, seed=seed),
     )
 
 

@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from shoal_ipc import messages as m
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.choice.scored import ScoredGroup, TrainingSet
 from shoal_policy.generation.local import generate
 from shoal_policy.generation.seam import Asking, Generator, ThisProcess
-from shoal_policy.held import THIS_PROCESS as HERE
-from shoal_policy.held import WeightAccess
+from shoal_policy.means import THIS_PROCESS, Means
 from shoal_policy.model.loading import Policy
 from shoal_policy.record.phases import Phase
 from shoal_policy.record.progress import RoundRecord
 from shoal_policy.rollouts import (
-    Answer,
     OwnGroup,
     Question,
     SharedGroup,
@@ -42,7 +40,7 @@ from shoal_policy.round.learnt import outcomes
 from shoal_policy.round.own import own_scored
 from shoal_policy.round.record import record_of
 from shoal_policy.surroundings import Interrupted, Surroundings
-from shoal_policy.update.grpo import Blame, TrainGroup, UpdateStats, update
+from shoal_policy.update.grpo import Blame, TrainGroup, UpdateStats
 from shoal_policy.update.training_set import num_tokens, train_group
 from shoal_wire.types import GroupId, PolicyInfo
 
@@ -57,23 +55,6 @@ class Learner:
     optimizer: Any
     reference: Policy | None = None
     """The policy that the KL term measures from; None where there is none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """The functions that do a round's heavy work: this process's, unless others are asked."""
-
-    generate: Callable[..., list[list[Answer]]] = generate
-    """Signature of `shoal_policy.generation.local.generate`."""
-    update: Callable[..., UpdateStats] = update
-    """Signature of `shoal_policy.update.grpo.update`."""
-    held: WeightAccess = HERE
-    """Access to the weights."""
-    generator: Callable[[Policy], Generator] | None = None
-    """Makes what answers in the policy's place."""
-
-
-THIS_PROCESS: Final = Means()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,8 @@ from shoal_policy.generation.local import (
     generate,
     uniforms,
 )
-from shoal_policy.held import WeightAccess
+from shoal_policy.generation.seam import Generator
+from shoal_policy.means import Means
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import ModelError, Policy, compute_dtype, device_of
 from shoal_policy.model.reference import load_reference
@@ -152,18 +153,23 @@ class Part:
         return whole_optimizer(self._optimizer)
 
 
-class Leader(WeightAccess):
+class Leader(Means):
     """Rank 0's way to work with all ranks, and to weights that are dealt out over them."""
 
     _part: Part
 
-    def __init__(self, ranks: Ranks, settings: Settings) -> None:
+    def __init__(
+        self,
+        ranks: Ranks,
+        settings: Settings,
+        generator: Callable[[Policy], Generator] | None = None,
+    ) -> None:
         """`settings` say which device, rate and decay; rank 0 itself loads onto the host."""
-        self._ranks, self._settings = ranks, settings
+        self._ranks, self._settings, self.generator = ranks, settings, generator
         log.info("%d processes share the work and the weights", ranks.size)
 
     def take(self, policy: Policy, optimizer: Any) -> tuple[Policy, Any]:
-        """See `WeightAccess`."""
+        """See `Means`."""
         self._ranks.tell(True)
         state = optimizer.state_dict()["state"]
         with together():
@@ -180,15 +186,15 @@ class Leader(WeightAccess):
             return order(self._part)
 
     def reference(self, settings: Settings, policy: Policy, *, seed: int) -> Policy | None:
-        """See `WeightAccess`."""
+        """See `Means`."""
         return self._all(partial(Part.load_reference, seed=seed)) if settings.kl_beta else None
 
     def finite(self, policy: Policy) -> bool:
-        """See `WeightAccess`."""
+        """See `Means`."""
         return self._all(Part.finite)
 
     def restore(self, policy: Policy, optimizer: Any, good: Policy, good_optimizer: Any) -> None:
-        """See `WeightAccess`."""
+        """See `Means`."""
         self._ranks.tell(Part.put)
         with together():
             self._part.put(good.model.state_dict(), good_optimizer.state_dict()["state"])

@@ -24,9 +24,9 @@ from shoal_policy.evaluate import EvaluationStopped, evaluate, evaluation_interv
 from shoal_policy.generation.decoding import SMALL_PARAMETERS
 from shoal_policy.generation.local import NonFiniteError
 from shoal_policy.generation.questions import refuse_unanswerable
-from shoal_policy.held import WeightAccess
 from shoal_policy.judged import JudgedPolicy
 from shoal_policy.making import learner_of, rounds_of
+from shoal_policy.means import THIS_PROCESS, Means
 from shoal_policy.model.loading import ModelError
 from shoal_policy.record.metrics import MetricsFile, held_out_metrics, round_metrics
 from shoal_policy.record.pause import RunPause
@@ -36,7 +36,7 @@ from shoal_policy.record.sinks import MetricSinks
 from shoal_policy.record.status import told
 from shoal_policy.rollback import RollbackWatch
 from shoal_policy.rollouts import sampling_params
-from shoal_policy.sapo import THIS_PROCESS, Means, RoundOutcome
+from shoal_policy.sapo import RoundOutcome
 from shoal_policy.shots import with_shots
 from shoal_policy.surroundings import Interrupted, Surroundings
 from shoal_policy.tiny import MODEL_NAMES, PLAYER
@@ -72,8 +72,8 @@ class Trainer:
             ModelError: the model cannot be used.
             CheckpointError: the newest checkpoint cannot be read, or is of another model.
         """
-        self._held = means.held
-        self.course = course = _begun(settings, around, self._held, seed=seed)
+        self._means = means
+        self.course = course = _begun(settings, around, means, seed=seed)
         self._settings, self._seed, self._on_round = settings, seed, on_round
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
         self._phases = around.phases
@@ -184,7 +184,7 @@ class Trainer:
         self._pace_of_checkpoints.begin()
         if course.round == self._checkpoint_round:
             return
-        if not self._held.finite(course.policy):
+        if not self._means.finite(course.policy):
             log.error("no checkpoint of round %d: its weights are not finite", course.round)
             return
         self._phases.enter(Phase.SAVING, round=course.round)
@@ -209,7 +209,7 @@ class Trainer:
         """
         self._watch.rolled_back()
         self.course.progress.rollbacks += 1
-        take_back(self.course, self._settings, seed=self._seed, held=self._held)
+        take_back(self.course, self._settings, seed=self._seed, means=self._means)
         self._link.release_held()
         version = self.course.policy_version
         log.error("numbers stayed not finite: back to policy version %d", version)
@@ -307,13 +307,13 @@ class Trainer:
         self._link.tell_status(status)
 
 
-def _begun(settings: Settings, around: Surroundings, held: WeightAccess, *, seed: int) -> Course:
+def _begun(settings: Settings, around: Surroundings, means: Means, *, seed: int) -> Course:
     """Return a course with its policy in place. Raises ModelError, CheckpointError."""
     names_itself = settings.model not in MODEL_NAMES
     if names_itself:  # the embedded ones are there at once
         log.info("loading model %s", settings.model)
     course = begin_or_resume(settings, seed=seed)
-    course.policy, course.optimizer = held.take(course.policy, course.optimizer)
+    course.policy, course.optimizer = means.take(course.policy, course.optimizer)
     if names_itself:
         num_weights = sum(weight.numel() for weight in course.policy.model.parameters())
         where = course.policy.device

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
+from shoal_base.waits import HOUR_S
 from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeClient, NodeRefused, NodeUnavailable
 from shoal_policy.node.outgoing import Outgoing, ShareCounts
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 
 Reply = TypeVar("Reply", bound=m.Body)
 
-_LEASE_SECONDS = 86_400.0
+_LEASE_SECONDS = 24 * HOUR_S
 """Leases end with the connection: one that ran out before would let a group train twice."""
 
 

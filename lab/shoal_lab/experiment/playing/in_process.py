@@ -31,6 +31,7 @@ from shoal_lab.simulation.clock import deterministic
 from shoal_p2p.process import root_error
 from shoal_policy.evaluate import HeldOut, evaluate
 from shoal_policy.making import learner_of, rounds_of
+from shoal_policy.means import THIS_PROCESS
 from shoal_policy.model.examples import Shots
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.shared_base import Bases
@@ -39,7 +40,7 @@ from shoal_policy.record.metrics import held_out_metrics, round_metrics
 from shoal_policy.record.progress import RunCounters
 from shoal_policy.rollouts import OwnGroup, sampling_params
 from shoal_policy.round.config import round_config
-from shoal_policy.sapo import THIS_PROCESS, Learner, Rounds
+from shoal_policy.sapo import Learner, Rounds
 from shoal_policy.shots import with_shots
 from shoal_policy.surroundings import Surroundings
 from shoal_policy.tasks import TaskSource

@@ -29,8 +29,9 @@ from pydantic import TypeAdapter
 from shoal_base.files import write_atomically
 from shoal_lab.experiment.plan import Job, same_job
 from shoal_policy.generation.local import generate
+from shoal_policy.means import Means
 from shoal_policy.rollouts import Answer
-from shoal_policy.sapo import Learner, Means
+from shoal_policy.sapo import Learner
 from shoal_policy.update.grpo import UpdateStats, update
 from shoal_policy.update.rows import TrainGroup
 

@@ -1,20 +1,33 @@
-"""Access to a policy's weights and its optimiser's state, in one process or several."""
+"""The functions that do a training's heavy work, and access to its weights."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
+from shoal_policy.generation.local import generate
+from shoal_policy.generation.seam import Generator
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.reference import load_reference
 from shoal_policy.model.sharding import all_finite
+from shoal_policy.rollouts import Answer
+from shoal_policy.update.grpo import UpdateStats, update
 from shoal_settings.schema import Settings
 
 
-class WeightAccess:
-    """A trainer's access to all weights at once: to those of this process.
+class Means:
+    """This process's. `shoal_policy.sharded.Leader` has those of several processes."""
 
-    `shoal_policy.sharded.Leader` is the same where they are dealt out over processes.
-    """
+    def __init__(
+        self,
+        *,
+        generate: Callable[..., list[list[Answer]]] = generate,
+        update: Callable[..., UpdateStats] = update,
+        generator: Callable[[Policy], Generator] | None = None,
+    ) -> None:
+        """`generate` and `update` have the signatures of `generation.local.generate` and
+        `update.grpo.update`; `generator` makes what answers in the policy's place."""
+        self.generate, self.update, self.generator = generate, update, generator
 
     def take(self, policy: Policy, optimizer: Any) -> tuple[Policy, Any]:
         """Take over what was loaded; return what is to be trained in its place."""
@@ -33,5 +46,8 @@ class WeightAccess:
         policy.model.load_state_dict(good.model.state_dict())
         optimizer.load_state_dict(good_optimizer.state_dict())
 
+    def close(self) -> None:
+        """Let go of other processes, after the last of the work."""
 
-THIS_PROCESS: Final = WeightAccess()
+
+THIS_PROCESS: Final = Means()
