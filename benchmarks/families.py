@@ -19,7 +19,8 @@ import torch
 
 from shoal_base.lines import say_json, say_lines
 from shoal_policy.choice.advantage import has_signal
-from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.generation.seam import Asking
+from shoal_policy.generation.turns import ThisProcess
 from shoal_policy.model.loading import ModelError, Policy, load_policy
 from shoal_policy.model.prompting import prompt_ids
 from shoal_policy.node.link import NodeLink

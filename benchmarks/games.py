@@ -31,7 +31,8 @@ from benchmarks.generation_cases import CASES, make_policy
 from benchmarks.harness import Options, Report, at_least, main, note
 from shoal_policy.generation.local import generate
 from shoal_policy.generation.questions import prompt_of
-from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.generation.seam import Asking
+from shoal_policy.generation.turns import ThisProcess
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, Question
 from shoal_tasks.turns import split_messages

@@ -15,7 +15,8 @@ from itertools import groupby
 from typing import Any
 
 from shoal_policy.generation.local import OnStep
-from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.generation.seam import Asking
+from shoal_policy.generation.turns import ThisProcess
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_policy.tasks import TaskSource

@@ -21,7 +21,8 @@ from shoal_ipc import messages as m
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.choice.scored import ScoredGroup, TrainingSet
 from shoal_policy.generation.local import generate
-from shoal_policy.generation.seam import Asking, Generator, ThisProcess
+from shoal_policy.generation.seam import Asking, Generator
+from shoal_policy.generation.turns import ThisProcess
 from shoal_policy.means import THIS_PROCESS, Means
 from shoal_policy.model.loading import Policy
 from shoal_policy.record.phases import Phase

@@ -21,7 +21,8 @@ from shoal_base.files import write_atomically
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.generation.local import OnStep
 from shoal_policy.generation.questions import template_refusals
-from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.generation.seam import Asking
+from shoal_policy.generation.turns import ThisProcess
 from shoal_policy.model.examples import NO_SHOTS, Shots, ShownExamples, common_prefix
 from shoal_policy.model.loading import ModelError, Policy, PromptFormat
 from shoal_policy.model.prompting import encode_prompt

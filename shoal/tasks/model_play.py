@@ -29,7 +29,8 @@ def play_by_model(
     with Terminal(stderr=True).status("loading the model"):
         policy = _policy(model, prompt)
     # Late: torch takes seconds to import, and only this needs it.
-    from shoal_policy.generation.seam import Asking, ThisProcess
+    from shoal_policy.generation.seam import Asking
+    from shoal_policy.generation.turns import ThisProcess
     from shoal_policy.tasks import TaskSource
     from shoal_wire.types import SamplingParams
 

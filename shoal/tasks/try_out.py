@@ -79,7 +79,8 @@ def _tried(
     """
     policy = policy_of_model("tasks try", arguments.model, prompt=arguments.prompt)
     # Late: torch takes seconds to import, and `--help` needs none of it.
-    from shoal_policy.generation.seam import Asking, ThisProcess
+    from shoal_policy.generation.seam import Asking
+    from shoal_policy.generation.turns import ThisProcess
     from shoal_policy.model.loading import PromptFormat
     from shoal_policy.shots import AUTO, shots_of
     from shoal_policy.tasks import TaskSource

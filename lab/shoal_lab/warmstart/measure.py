@@ -10,7 +10,8 @@ import torch
 
 from shoal_lab.warmstart.lessons import Lesson
 from shoal_policy.generation.local import generate
-from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.generation.seam import Asking
+from shoal_policy.generation.turns import ThisProcess
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import encode_prompt
 from shoal_policy.tasks import TaskSource

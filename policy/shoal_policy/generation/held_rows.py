@@ -166,7 +166,6 @@ class _Attention:
     ) -> None:
         """`caches` have so many columns, of which the first `longest` are in use."""
         self._now, self._caches, self.columns, self._longest = now, caches, columns, longest
-        self.windows: set[float] = set()
         places_W = torch.arange(longest, device=now.lengths_R.device)
         self._single_R11W = (places_W <= now.lengths_R[:, None])[:, None, None]
         self._heard_B1TW = (places_W <= now.positions_BT[..., None])[:, None]
@@ -179,7 +178,7 @@ class _Attention:
         value: torch.Tensor,
         scale: float | None,
     ) -> torch.Tensor:
-        """Each token over its row's past, itself included; see `Layout`."""
+        """Each token over its row's past, itself included; see `Attend`."""
         keys_RKWD, values_RKWD = self._cache(layer, key)
         now = self._now
         # First those who speak: who hears has a token for nothing among them, to be written over.
@@ -230,7 +229,7 @@ class _AnyBody:
     def hidden(self, ids_M: torch.Tensor, positions_M: torch.Tensor, layout: _Attention) -> Any:
         """Last hidden states, [M, H]."""
         with packing(self._model):
-            return laid_out_hidden(self._model, ids_M[None], positions_M[None], layout)
+            return laid_out_hidden(self._model, ids_M[None], positions_M[None], layout.attend)
 
 
 class _SmallBody:

@@ -30,10 +30,9 @@ from shoal_policy.generation.local import (
     uniforms,
 )
 from shoal_policy.generation.ready import MAX_ROWS, rows_at_once
+from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.talk import PlayGames
-from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Question
-from shoal_wire.types import SamplingParams
 
 _ANSWERED_SHARE = 1.0 - COMPACT_BELOW
 """Share of the rows that have ended a message before these are answered. Until then they go on in
@@ -41,23 +40,20 @@ the batch for nothing, as rows that ended do in `local`; each answer costs a cal
 
 
 def play_held(
-    policy: Policy,
+    asking: Asking,
     questions: Sequence[Question],
     prompts: Sequence[Sequence[int]],
     *,
     places: Sequence[int],
-    num_completions: int,
-    params: SamplingParams,
     uniforms_PLM: torch.Tensor,
-    play: PlayGames,
-    seed: int,
     on_step: OnStep,
 ) -> list[list[PlayedGame]]:
-    """Return `num_completions` games of each question, over.
+    """Return the games of each of these questions, over.
 
     `places` are those of each question's first game among all that is asked, and `uniforms_PLM`
-    what first messages are drawn with. Raises what `local.generate` and `play` raise.
+    what first messages are drawn with. Raises what `local.generate` and `asking.play` raise.
     """
+    policy, params, num_completions = asking.policy, asking.sampling, asking.num_completions
     check(policy, prompts, num_completions, params)
 
     def played(chunk: GenerationBatch, told: OnStep) -> list[PlayedGame]:
@@ -65,8 +61,8 @@ def play_held(
             PlayedGame(question=questions[index], prompt=prompts[index], place=places[index] + one)
             for index, one in chunk.places()
         ]
-        batch = _Batch(policy, games, chunk.end - chunk.first, params, seed)
-        batch.run(chunk.of(uniforms_PLM).to(policy.device), play, told)
+        batch = _Batch(asking, games, chunk.end - chunk.first)
+        batch.run(chunk.of(uniforms_PLM).to(policy.device), asking.play, told)
         return games
 
     # What environments will say is not known: a message's length for each of their answers.
@@ -82,15 +78,9 @@ def play_held(
 class _Batch:
     """Games that are played at once. Row by row: `_games` and all tensors."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        games: Sequence[PlayedGame],
-        repeat: int,
-        params: SamplingParams,
-        seed: int,
-    ) -> None:
-        self._policy, self._params, self._seed = policy, params, seed
+    def __init__(self, asking: Asking, games: Sequence[PlayedGame], repeat: int) -> None:
+        policy, params = asking.policy, asking.sampling
+        self._policy, self._params, self._seed = policy, params, asking.seed
         self._games, self._num_games = list(games), len(games)
         device, shape = policy.device, (len(games), params.max_new_tokens)
         prompts = [game.prompt for game in games[::repeat]]

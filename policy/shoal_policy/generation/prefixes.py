@@ -76,13 +76,12 @@ class PrefixDecoder:
         self._dealt = self._deal()
         self._own: Cache = {}
         self._column = 0
-        self.windows: set[float] = set()
 
     def prefill(self) -> torch.Tensor:
         """Run the prompts, what they share once; logits [R, V] of each row's first new token."""
         with packing(self._policy.model):
             laid = _Laid(self._prompts, self._shared, self._policy.device)
-            hidden_MH = laid_out_hidden(self._policy.model, laid.ids, laid.positions, laid)
+            hidden_MH = laid_out_hidden(self._policy.model, laid.ids, laid.positions, laid.attend)
         spans = [laid.prefixes[one] for one in self._families]
         self._beyond_F11S = self._lacking()
         for layer, (keys, values) in laid.cache.items():
@@ -101,7 +100,7 @@ class PrefixDecoder:
         with packing(model):
             # A row that has ended may be past the last position before it is dropped.
             positions_1R = (self._lengths_R + step).clamp(max=self._last_position)[None]
-            hidden_RH = laid_out_hidden(model, ids_R[None], positions_1R, self)
+            hidden_RH = laid_out_hidden(model, ids_R[None], positions_1R, self.attend)
         logits_RV: torch.Tensor = model.get_output_embeddings()(hidden_RH)
         return logits_RV
 
@@ -121,7 +120,7 @@ class PrefixDecoder:
         value: torch.Tensor,
         scale: float | None,
     ) -> torch.Tensor:
-        """Each row's newest token over its prefix and its own past; see `Layout`."""
+        """Each row's newest token over its prefix and its own past; see `Attend`."""
         keys_RKWD, values_RKWD = self._own[layer]
         keys_RKWD[:, :, self._column] = key[0].transpose(0, 1)
         values_RKWD[:, :, self._column] = value[0].transpose(0, 1)
@@ -219,7 +218,6 @@ class _Laid:
     def __init__(
         self, prompts: Sequence[tuple[int, ...]], shared: Sequence[int], device: torch.device
     ) -> None:
-        self.windows: set[float] = set()
         self.cache: Cache = {}
         self.prefixes: dict[tuple[int, ...], Span] = {}
         self.rests: list[Span] = [(0, 0)] * len(prompts)
@@ -255,7 +253,7 @@ class _Laid:
         value: torch.Tensor,
         scale: float | None,
     ) -> torch.Tensor:
-        """See `Layout`."""
+        """See `Attend`."""
         self.cache[layer] = (key[0], value[0])
         groups = query.shape[1] // key.shape[1]
         found = []

@@ -1,8 +1,8 @@
-"""The call behind which a round's questions are answered's questions, behind one call.
+"""The call behind which a round's questions are answered.
 
-    this process      `ThisProcess`    the policy as it is
-    vllm              `Following`      a server whose weights follow the policy's
-    openai            `Static`         a server whose weights stay: its answers are another's
+    this process      `turns.ThisProcess`      the policy as it is
+    vllm              `following.Following`    a server whose weights follow the policy's
+    openai            `static.Static`          a server whose weights stay: another's answers
 
 What differs between them is said by each group: who made it, and what its log-probabilities are.
 """
@@ -15,10 +15,8 @@ from typing import Protocol
 
 import torch
 
-from shoal_policy.generation.local import OnStep, generate
-from shoal_policy.generation.questions import askable
+from shoal_policy.generation.local import OnStep
 from shoal_policy.generation.talk import PlayGames
-from shoal_policy.generation.turns import Generate, answer_all
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_wire.types import SamplingParams
@@ -53,36 +51,6 @@ class Generator(Protocol):
     def answer(self, asking: Asking) -> list[OwnGroup]:
         """Return a group for each question that was answered. Blocks."""
         ...
-
-
-class ThisProcess:
-    """The policy answers itself."""
-
-    server_difference = None
-
-    def __init__(self, generate: Generate = generate) -> None:
-        """`generate` is another's where processes share the work."""
-        self._generate = generate
-
-    def answer(self, asking: Asking) -> list[OwnGroup]:
-        """See `Generator`. Questions that the policy cannot hold are left out."""
-        generator = torch.Generator()
-        generator.manual_seed(asking.seed)
-        asked, prompts = askable(asking.policy, asking.questions)
-        answers = answer_all(
-            *(asking.policy, asked, prompts),
-            num_completions=asking.num_completions,
-            sampling=asking.sampling,
-            generator=generator,
-            generate=self._generate,
-            play=asking.play,
-            seed=asking.seed,
-            on_step=asking.on_step,
-        )
-        return [
-            OwnGroup(question=question, answers=row)
-            for question, row in zip(asked, answers, strict=True)
-        ]
 
 
 def are_start_logprobs(policy: Policy, sampling: SamplingParams) -> bool:

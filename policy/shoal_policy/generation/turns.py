@@ -16,90 +16,91 @@ from shoal_policy.generation.game import PlayedGame, go_on, message_seed
 from shoal_policy.generation.held_rows import can_hold
 from shoal_policy.generation.local import OnStep, generate, uniforms
 from shoal_policy.generation.playing import play_held
-from shoal_policy.generation.talk import PlayGames
-from shoal_policy.model.loading import Policy
-from shoal_policy.rollouts import Answer, Question
-from shoal_wire.types import SamplingParams
+from shoal_policy.generation.questions import askable
+from shoal_policy.generation.seam import Asking
+from shoal_policy.rollouts import Answer, OwnGroup, Question
 
 Generate = Callable[..., list[list[Answer]]]
 """Signature of `shoal_policy.generation.local.generate`."""
 
 
-def answer_all(
-    policy: Policy,
+class ThisProcess:
+    """A `Generator`: the policy answers itself, games among the questions until they are over."""
+
+    server_difference = None
+
+    def __init__(self, generate: Generate = generate) -> None:
+        """`generate` is another's where processes share the work."""
+        self._generate = generate
+
+    def answer(self, asking: Asking) -> list[OwnGroup]:
+        """See `Generator`. Questions that the policy cannot hold are left out.
+
+        The seed is that of the first messages, and of all later ones by their places. Raises what
+        `generate` and `asking.play` raise.
+        """
+        questions, prompts = askable(asking.policy, asking.questions)
+        generator = torch.Generator()
+        generator.manual_seed(asking.seed)
+        has_games = any(one.max_turns for one in questions)
+        if self._generate is generate and has_games and can_hold(asking.policy):
+            answers = _held(asking, questions, prompts, generator)
+        else:
+            answers = _by_turns(asking, questions, prompts, generator, self._generate)
+        return [
+            OwnGroup(question=question, answers=row)
+            for question, row in zip(questions, answers, strict=True)
+        ]
+
+
+def _held(
+    asking: Asking,
     questions: Sequence[Question],
     prompts: Sequence[Sequence[int]],
-    *,
-    num_completions: int,
-    sampling: SamplingParams,
     generator: torch.Generator,
-    generate: Generate,
-    play: PlayGames,
-    seed: int,
-    on_step: OnStep = lambda _done, _fraction: None,
 ) -> list[tuple[Answer, ...]]:
-    """Return each question's answers; a game's are whole games.
-
-    `generator` is drawn from for the first messages, `seed` is that of all later ones. Raises what
-    `generate` and `play` raise.
-    """
-    if generate is not _HERE or not any(one.max_turns for one in questions) or not can_hold(policy):
-        return _by_turns(
-            *(policy, questions, prompts, num_completions, sampling, generator),
-            *(generate, play, seed, on_step),
-        )
-    numbers_PLM = uniforms(generator, len(prompts), num_completions, sampling.max_new_tokens)
+    """Return each question's answers: games by rows that are held, the others beside them."""
+    policy, num, sampling = asking.policy, asking.num_completions, asking.sampling
+    numbers_PLM = uniforms(generator, len(prompts), num, sampling.max_new_tokens)
     once = [index for index, one in enumerate(questions) if not one.max_turns]
     games = [index for index, one in enumerate(questions) if one.max_turns]
-    share = len(once) / len(questions)
+    share, over = len(once) / len(questions), len(once) * num
     samples = generate(
         policy,
         [prompts[index] for index in once],
-        num_completions=num_completions,
+        num_completions=num,
         params=sampling,
         generator=numbers_PLM[once],
-        on_step=lambda done, fraction: on_step(done, share * fraction),
+        on_step=lambda done, fraction: asking.on_step(done, share * fraction),
     )
-    over = len(once) * num_completions
     played = play_held(
-        policy,
+        asking,
         [questions[index] for index in games],
         [prompts[index] for index in games],
-        places=[index * num_completions for index in games],
-        num_completions=num_completions,
-        params=sampling,
+        places=[index * num for index in games],
         uniforms_PLM=numbers_PLM[games],
-        play=play,
-        seed=seed,
-        on_step=lambda done, part: on_step(over + done, share + (1 - share) * part),
+        on_step=lambda done, part: asking.on_step(over + done, share + (1 - share) * part),
     )
     found = dict(zip(once, map(tuple, samples), strict=True))
     found |= dict(zip(games, (tuple(one.answer() for one in row) for row in played), strict=True))
     return [found[index] for index in range(len(questions))]
 
 
-_HERE = generate
-
-
 def _by_turns(
-    policy: Policy,
+    asking: Asking,
     questions: Sequence[Question],
     prompts: Sequence[Sequence[int]],
-    num_completions: int,
-    sampling: SamplingParams,
     generator: torch.Generator,
     generate: Generate,
-    play: PlayGames,
-    seed: int,
-    on_step: OnStep,
 ) -> list[tuple[Answer, ...]]:
     """The same, all games in step: each turn generates behind whole conversations."""
+    policy, on_step = asking.policy, asking.on_step
     num_turns = max([1, *(question.max_turns for question in questions)])
     opened = generate(
         policy,
         prompts,
-        num_completions=num_completions,
-        params=sampling,
+        num_completions=asking.num_completions,
+        params=asking.sampling,
         generator=generator,
         on_step=_part(on_step, 0, 0, num_turns),
     )
@@ -113,7 +114,7 @@ def _by_turns(
             games[-1].append(game)
     everything = [game for row in games for game in row]
     total = sum(map(len, opened))
-    alive = go_on(policy, everything, play)
+    alive = go_on(policy, everything, asking.play)
     for turn in range(1, num_turns):
         if not alive:
             break
@@ -121,13 +122,13 @@ def _by_turns(
             policy,
             [[*game.prompt, *game.ids] for game in alive],
             num_completions=1,
-            params=sampling,
-            generator=[message_seed(seed, game.place, turn) for game in alive],
+            params=asking.sampling,
+            generator=[message_seed(asking.seed, game.place, turn) for game in alive],
             on_step=_part(on_step, total - len(alive), turn, num_turns),
         )
         for game, (sample,) in zip(alive, samples, strict=True):
             game.add_message(policy, sample)
-        alive = go_on(policy, alive, play)
+        alive = go_on(policy, alive, asking.play)
     return [
         tuple(game.answer() for game in row) or tuple(samples)
         for row, samples in zip(games, opened, strict=True)

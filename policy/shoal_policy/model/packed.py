@@ -28,7 +28,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -38,7 +38,7 @@ from transformers.integrations.sdpa_attention import repeat_kv
 log = logging.getLogger(__name__)
 
 _NAME = "shoal_packed"
-_LAYOUT = "shoal_layout"
+_ATTEND, _WINDOWS = "shoal_attend", "shoal_windows"
 _REPLACED = "sdpa"
 """torch's own attention, the usual choice; another was asked for on purpose."""
 PAYS = 0.9
@@ -108,22 +108,9 @@ def alike(
     return found
 
 
-class Layout(Protocol):
-    """The replacement for attention during one forward pass over one long sequence."""
-
-    @property
-    def windows(self) -> set[float]:
-        """Attention windows that the model asked for, filled in by its forward pass."""
-
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scale: float | None,
-    ) -> torch.Tensor:
-        """Attend over tensors of [1, heads, M, d] each; return [1, M, heads, d]."""
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor, float | None], torch.Tensor]
+"""The replacement for attention during one forward pass over one long sequence: from the layer's
+number, queries, keys and values, [1, heads, M, d] each, and their scale, to [1, M, heads, d]."""
 
 
 class CannotPackError(Exception):
@@ -156,7 +143,6 @@ class Packed:
     calls: list[AttentionCall]
     back: torch.Tensor
     """[M], where in the results of all calls, one after another, each token's is."""
-    windows: set[float] = field(default_factory=set)
 
     def attend(
         self,
@@ -166,7 +152,7 @@ class Packed:
         value: torch.Tensor,
         scale: float | None,
     ) -> torch.Tensor:
-        """See `Layout`."""
+        """See `Attend`."""
         flat = [part[0].transpose(0, 1) for part in (query, key, value)]
         groups = query.shape[1] // key.shape[1]
         found = []
@@ -386,26 +372,32 @@ def _similar(tokens: list[list[int]]) -> list[list[list[int]]]:
     return buckets
 
 
-def packed_hidden(model: Any, packed: Packed) -> torch.Tensor:
-    """Last hidden states at `places`, [N, H]. Call within `packing`, backward included."""
-    hidden_MH = laid_out_hidden(model, packed.ids, packed.positions, packed)
+def packed_hidden(model: Any, packed: Packed, windows: set[float] | None = None) -> torch.Tensor:
+    """Last hidden states at `places`, [N, H]. Call within `packing`, backward included.
+
+    `windows` takes in the attention windows that the model asks for.
+    """
+    hidden_MH = laid_out_hidden(model, packed.ids, packed.positions, packed.attend, windows)
     return hidden_MH.index_select(0, packed.places)
 
 
 def laid_out_hidden(
-    model: Any, ids: torch.Tensor, positions: torch.Tensor, layout: Layout
+    model: Any,
+    ids: torch.Tensor,
+    positions: torch.Tensor,
+    attend: Attend,
+    windows: set[float] | None = None,
 ) -> torch.Tensor:
     """Last hidden states of one long sequence, [M, H]; ids and positions are [1, M]."""
-    body = model.base_model(
-        input_ids=ids, position_ids=positions, use_cache=False, **{_LAYOUT: layout}
-    )
+    given = {_ATTEND: attend, _WINDOWS: windows}
+    body = model.base_model(input_ids=ids, position_ids=positions, use_cache=False, **given)
     hidden_MH: torch.Tensor = body.last_hidden_state[0]
     return hidden_MH
 
 
 @contextlib.contextmanager
 def packing(model: Any) -> Iterator[None]:
-    """Let the model's attention be ours for calls with a layout, and torch's own for all others."""
+    """Let the model's attention be ours in `laid_out_hidden`, and torch's own in other calls."""
     config = model.config.get_text_config()
     before = config._attn_implementation
     if before != _REPLACED:
@@ -451,8 +443,9 @@ def _probe(model: Any, device: torch.device) -> float:
             alone.append(found[len(row.prompt_ids) - 1 :])
         try:
             packed = pack_rows(rows, device)
+            windows = {float(getattr(config, "attention_chunk_size", None) or math.inf)}
             with packing(model):
-                packed_NH = packed_hidden(model, packed).float()
+                packed_NH = packed_hidden(model, packed, windows).float()
         except (CannotPackError, TypeError, ValueError, RuntimeError, IndexError) as error:
             # Models that know no positions, or pass nothing on to attention, say so variously.
             log.debug("%s", error)
@@ -460,7 +453,6 @@ def _probe(model: Any, device: torch.device) -> float:
     expected_NH = torch.cat(alone).float()
     off = float((packed_NH - expected_NH).norm() / expected_NH.norm())
     close = off < (1e-4 if next(model.parameters()).dtype == torch.float32 else 3e-2)
-    windows = [*packed.windows, getattr(config, "attention_chunk_size", None) or math.inf]
     return min(windows) if close else 0
 
 
@@ -475,13 +467,14 @@ def _attention(
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attend by transformers' signature: [1, heads, M, d] each; returns [1, M, heads, d]."""
-    layout: Layout | None = options.get(_LAYOUT)
-    if layout is None or any(options.get(name) is not None for name in _UNKNOWN):
+    attend: Attend | None = options.get(_ATTEND)
+    if attend is None or any(options.get(name) is not None for name in _UNKNOWN):
         raise CannotPackError("attention asks for more than a causal mask")
     if dropout or attention_mask is not None:
         raise CannotPackError("attention asks for dropout or a mask")
-    layout.windows.add(options.get("sliding_window") or math.inf)
-    return layout.attend(getattr(module, "layer_idx", 0), query, key, value, scaling), None
+    if (windows := options.get(_WINDOWS)) is not None:
+        windows.add(options.get("sliding_window") or math.inf)
+    return attend(getattr(module, "layer_idx", 0), query, key, value, scaling), None
 
 
 AttentionInterface.register(_NAME, _attention)

@@ -18,7 +18,8 @@ from shoal_policy.generation import held_rows, playing
 from shoal_policy.generation.held_rows import HeldRows, can_hold
 from shoal_policy.generation.local import generate
 from shoal_policy.generation.questions import prompt_of
-from shoal_policy.generation.seam import Asking, ThisProcess
+from shoal_policy.generation.seam import Asking
+from shoal_policy.generation.turns import ThisProcess
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, Question
 from shoal_tasks.turns import split_messages
