@@ -304,11 +304,5 @@ def rms_norm(hidden_RH: torch.Tensor, norm: Any) -> torch.Tensor:
 
 
 def _biases(parts: list[Any]) -> torch.Tensor | None:
-    if all(part.bias is None for part in parts):
-        return None
-    return torch.cat(
-        [
-            part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias
-            for part in parts
-        ]
-    )
+    """Return the biases of layers that have all one, or none."""
+    return None if parts[0].bias is None else torch.cat([part.bias for part in parts])
