@@ -26,10 +26,8 @@ from shoal_policy.model.prompting import encode_prompt, encode_text
 from shoal_policy.rollouts import Answer
 from shoal_wire.types import FinishReason, SamplingParams
 
-MAX_ANSWERS: Final = 64
-"""Most answers to one request: more would hold up everybody else for long."""
-MAX_PROMPTS: Final = MAX_ANSWERS
-MAX_STOPS: Final = MAX_ANSWERS
+MOST: Final = 64
+"""Most answers to one request, prompts and stop texts: more would hold up everybody else."""
 DEFAULT_TOKENS: Final = 256
 """Length of an answer where none is asked for: a guess that suits a chat on a laptop."""
 _REFUSED: Final = {
@@ -120,10 +118,10 @@ def _wanted(body: Mapping[str, Any]) -> ServeRequest:
     stops = [stops] if isinstance(stops, str) else stops
     if not isinstance(stops, list) or not all(isinstance(one, str) and one for one in stops):
         raise BadRequestError("stop must be a text or a list of texts")
-    if len(stops) > MAX_STOPS:
-        raise BadRequestError(f"stop may have at most {MAX_STOPS} texts")
+    if len(stops) > MOST:
+        raise BadRequestError(f"stop may have at most {MOST} texts")
     return ServeRequest(
-        num_answers=int(_number(body, "n", 1, 1, MAX_ANSWERS, whole=True)),
+        num_answers=int(_number(body, "n", 1, 1, MOST, whole=True)),
         max_tokens=_max_tokens(body),
         temperature=_number(body, "temperature", 1.0, 0.0, 100.0),
         top_p=_number(body, "top_p", 1.0, 1e-6, 1.0),
@@ -203,8 +201,8 @@ def _prompts(prompt: object) -> list[str | list[int]]:
         isinstance(prompt, list) and prompt != [] and all(type(each) is int for each in prompt)
     )
     prompts: Any = [prompt] if one_alone else prompt
-    if not isinstance(prompts, list) or not 0 < len(prompts) <= MAX_PROMPTS:
-        raise BadRequestError(f"prompt must be a text, token ids, or a list of 1 to {MAX_PROMPTS}")
+    if not isinstance(prompts, list) or not 0 < len(prompts) <= MOST:
+        raise BadRequestError(f"prompt must be a text, token ids, or a list of 1 to {MOST}")
     for each in prompts:
         ids = isinstance(each, list) and all(type(token) is int for token in each)
         if not (isinstance(each, str) or ids):
