@@ -55,7 +55,7 @@ class RemoteGenerator:
         self.author = PolicyInfo(
             model_name=public_model_name(model), tokenizer_digest=Digest(b""), policy_version=0
         )
-        """Who answers, as peers are told: no claim about tokens can be checked."""
+        """The author as peers are told: no claim about tokens can be checked."""
         self._answered = False
         self.num_failed = 0
         """Answers given up on so far."""

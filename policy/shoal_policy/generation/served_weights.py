@@ -46,7 +46,7 @@ class AdapterPusher:
         self._name, self._number = f"shoal-{secrets.token_hex(4)}", 0
         self._loaded = ""
         self.remedy = f"start vLLM on the model that is trained, {_PROCESSED}"
-        """What the user reads where a server took weights and answers with others."""
+        """The remedy, as the user reads it, where a server took weights and answers with others."""
 
     def push(self, policy: Policy, version: int) -> str:
         """Give a policy's weights; return the name to ask for. Blocks.

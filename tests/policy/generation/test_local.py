@@ -65,7 +65,7 @@ def test_greedy_is_what_transformers_generates(policy: Policy, prompts: list[lis
             do_sample=False,
             max_new_tokens=16,
         )[0, len(prompt) :].tolist()
-        assert [sample.ids for sample in samples] == [theirs, theirs]
+        assert [list(sample.ids) for sample in samples] == [theirs, theirs]
 
 
 @pytest.mark.parametrize(

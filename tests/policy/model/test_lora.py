@@ -62,7 +62,7 @@ def test_what_is_generated_comes_from_model_and_adapter_together(architecture: s
     ids = torch.tensor([[*prompt, *made.ids]])
     with torch.inference_mode():
         best = policy.model(input_ids=ids, use_cache=False).logits[0].argmax(-1)
-    assert best[len(prompt) - 1 : -1].tolist() == made.ids
+    assert best[len(prompt) - 1 : -1].tolist() == list(made.ids)
 
 
 def test_merging_keeps_the_function(tmp_path: Path) -> None:
