@@ -136,7 +136,7 @@ def ours(policy: Policy, prompts: Sequence[Sequence[int]], case: Case) -> Run:
             ),
             generator=torch.Generator().manual_seed(seed),
         )
-        return [sample.ids for row in samples for sample in row]
+        return [list(sample.ids) for row in samples for sample in row]
 
     return run
 

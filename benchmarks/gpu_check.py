@@ -195,7 +195,7 @@ def _compare_generation(policy: Policy) -> Compared:
             eos_token_id=sorted(policy.eos_ids),
             pad_token_id=policy.pad_id,
         )[0, len(prompt) :].tolist()
-        different += sample.ids != theirs
+        different += list(sample.ids) != theirs
     what = "greedy answers unlike transformers' generate, share"
     # On a GPU two kernels may part ways where two tokens are all but tied.
     limit = 0.0 if policy.device.type == "cpu" else 0.25

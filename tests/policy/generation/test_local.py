@@ -80,7 +80,7 @@ def test_claimed_logprobs_are_those_of_the_distribution_drawn_from(
     for prompt, samples in zip(PROMPTS, draw(policy, params=chosen), strict=True):
         for sample in samples:
             with torch.no_grad():
-                logits = policy.model(input_ids=torch.tensor([prompt + sample.ids])).logits[0]
+                logits = policy.model(input_ids=torch.tensor([[*prompt, *sample.ids]])).logits[0]
             for place, (token, claimed) in enumerate(zip(sample.ids, sample.logprobs, strict=True)):
                 probs = truncated(logits[len(prompt) - 1 + place], chosen)
                 assert claimed == pytest.approx(float(probs[token].log()), abs=1e-4)
