@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from shoal_policy.generation.local import SampledCompletion
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import encode_text
+from shoal_policy.rollouts import Answer
 from tests.policy import tiny_models
 
 Fate = Callable[["Handler", dict[str, Any]], bool]
@@ -34,7 +34,7 @@ def replies(status: int, body: Any, *, only: str = "", **headers: str) -> Fate:
 
 def drawn(
     policy: Policy, ids: Sequence[int], request: dict[str, Any], *, num: int, seed: int
-) -> list[SampledCompletion]:
+) -> list[Answer]:
     """So many answers to a prompt, sampled as the request asks."""
     params = tiny_models.sampling(
         request.get("max_tokens") or request["max_completion_tokens"],

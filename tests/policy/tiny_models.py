@@ -14,9 +14,10 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from shoal_policy.generation.local import SampledCompletion, generate
+from shoal_policy.generation.local import generate
 from shoal_policy.model.loading import ModelError, Policy, wrap_policy
 from shoal_policy.model.lora import add_adapter
+from shoal_policy.rollouts import Answer
 from shoal_wire.types import SamplingParams
 
 torch.set_num_threads(1)
@@ -127,7 +128,7 @@ def draw(
     params: SamplingParams,
     seed: int = 3,
     **options: Any,
-) -> list[list[SampledCompletion]]:
+) -> list[list[Answer]]:
     """So many answers to each prompt."""
     generator = torch.Generator().manual_seed(seed)
     return generate(
@@ -136,8 +137,8 @@ def draw(
 
 
 def assert_same_answers(
-    found: Iterable[Sequence[SampledCompletion]],
-    expected: Iterable[Sequence[SampledCompletion]],
+    found: Iterable[Sequence[Answer]],
+    expected: Iterable[Sequence[Answer]],
     tolerance: float = 2e-5,
 ) -> None:
     """The same tokens, and the same log-probabilities but for the order of additions."""

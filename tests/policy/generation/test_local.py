@@ -11,14 +11,15 @@ import pytest
 import torch
 
 from shoal_policy.generation import decoding
-from shoal_policy.generation.local import SampledCompletion, generate, sample_tokens
+from shoal_policy.generation.local import generate, sample_tokens
 from shoal_policy.model.examples import Shots, ShownExamples
 from shoal_policy.model.loading import ModelError, Policy
+from shoal_policy.rollouts import Answer
 from shoal_wire.types import FinishReason, SamplingParams
 from tests.policy import tiny_models
 
 Prompts = Sequence[Sequence[int]]
-Samples = list[list[SampledCompletion]]
+Samples = list[list[Answer]]
 PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 4], [1, 9, 9, 14, 33, 40, 12, 4], [1, 31, 4]]
 """Of different lengths, so that most of them are padded."""
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from shoal_policy.generation import decoding
-from shoal_policy.generation.local import SampledCompletion
 from shoal_policy.generation.prefixes import PrefixDecoder
 from shoal_policy.model.examples import Shots, ShownExamples, common_prefix
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.packed import can_pack
+from shoal_policy.rollouts import Answer
 from shoal_policy.update.grpo import make_optimizer
 from tests.policy import tiny_models
 from tests.policy.tiny_models import assert_same_answers as assert_same
@@ -48,7 +48,7 @@ def case(seed: int) -> tuple[Shots, list[list[int]]]:
     return shots(first, second), prompts
 
 
-def sampled(policy: Policy, prompts: list[list[int]], seed: int) -> list[list[SampledCompletion]]:
+def sampled(policy: Policy, prompts: list[list[int]], seed: int) -> list[list[Answer]]:
     return tiny_models.draw(policy, prompts, params=tiny_models.sampling(9), seed=seed)
 
 

@@ -15,10 +15,9 @@ import torch
 from safetensors import safe_open
 
 from shoal_policy.generation.probe import MOST_DIFFERENCE, bound, difference
-from shoal_policy.generation.token_replies import TokenAnswer
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.model.lora import add_adapter
-from shoal_policy.rollouts import OwnGroup
+from shoal_policy.rollouts import Answer, OwnGroup
 from tests.policy import tiny_models
 from tests.policy.generation.following_cases import ask, follower, off, stamps, stir
 from tests.policy.tiny_models import refused
@@ -246,14 +245,17 @@ def test_an_honest_difference_of_half_precision_is_within_the_bound() -> None:
     assert worst < 0.5
 
 
-def sampled(policy: Policy, prompt: list[int], temperature: float, seed: int) -> list[TokenAnswer]:
+def sampled(policy: Policy, prompt: list[int], temperature: float, seed: int) -> list[Answer]:
     """Eight answers of eight tokens, as a server with this policy gives them."""
     endless = dataclasses.replace(policy, eos_ids=frozenset({-1}))
     how = tiny_models.sampling(8, temperature=temperature)
     (made,) = tiny_models.draw(endless, [prompt], num=8, params=how, seed=seed)
     return [
-        TokenAnswer(
-            ids=tuple(one.ids), logprobs=tuple(one.logprobs), finish_reason=one.finish_reason
+        Answer(
+            text="",
+            ids=tuple(one.ids),
+            logprobs=tuple(one.logprobs),
+            finish_reason=one.finish_reason,
         )
         for one in made
     ]

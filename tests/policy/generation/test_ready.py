@@ -14,14 +14,14 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from shoal_policy.generation import decoding, local, ready
-from shoal_policy.generation.local import SampledCompletion
 from shoal_policy.model.loading import Policy
+from shoal_policy.rollouts import Answer
 from tests.policy import tiny_models
 
 PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 4], [1, 9, 9, 14, 33, 40, 12, 4]]
 
 
-def draw(policy: Policy, num: int = 4, **options: Any) -> list[SampledCompletion]:
+def draw(policy: Policy, num: int = 4, **options: Any) -> list[Answer]:
     how = tiny_models.sampling(10)
     return list(chain(*tiny_models.draw(policy, PROMPTS, num=num, params=how, **options)))
 

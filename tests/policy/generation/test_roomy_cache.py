@@ -11,9 +11,9 @@ import torch
 
 from shoal_policy.generation import decoding
 from shoal_policy.generation.decoding import CacheDecoder, cache_of
-from shoal_policy.generation.local import SampledCompletion
 from shoal_policy.generation.ready import row_bytes
 from shoal_policy.model.loading import Policy
+from shoal_policy.rollouts import Answer
 from tests.policy import tiny_models
 from tests.policy.model.test_packed import policy_of
 
@@ -34,7 +34,7 @@ def in_bfloat16(architecture: str) -> Policy:
 
 def draw(
     policy: Policy, prompts: list[list[int]], completions: int, tokens: int
-) -> list[list[SampledCompletion]]:
+) -> list[list[Answer]]:
     how = tiny_models.sampling(tokens)
     return tiny_models.draw(policy, prompts, num=completions, params=how)
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_policy.generation.game import PlayedGame
-from shoal_policy.generation.local import SampledCompletion, generate
+from shoal_policy.generation.local import generate
 from shoal_policy.generation.questions import prompt_of
-from shoal_policy.generation.seam import Generate, ThisProcess
+from shoal_policy.generation.turns import Generate, ThisProcess
 from shoal_policy.model.loading import Policy, wrap_policy
 from shoal_policy.model.prompting import encode_prompt, encode_text, turn_ids
 from shoal_policy.model.reading import game_reading
@@ -113,7 +113,7 @@ def played(
         seed=seed,
         play=tasks.play,
     )
-    return ThisProcess(policy, make).answer(asked)
+    return ThisProcess(make).answer(asked)
 
 
 def answers_of(groups: Sequence[OwnGroup]) -> list[Answer]:
@@ -176,12 +176,10 @@ def test_what_was_sampled_is_what_is_trained_on(name: str, tasks: TaskSource) ->
     policy = eager(policy_of(name))
     drawn: list[tuple[list[int], list[int]]] = []
 
-    def noted(
-        of: Policy, prompts: Sequence[Sequence[int]], **how: object
-    ) -> list[list[SampledCompletion]]:
+    def noted(of: Policy, prompts: Sequence[Sequence[int]], **how: object) -> list[list[Answer]]:
         samples = generate(of, prompts, **how)  # type: ignore[arg-type]
         drawn.extend(
-            (list(p), one.ids) for p, row in zip(prompts, samples, strict=True) for one in row
+            (list(p), list(one.ids)) for p, row in zip(prompts, samples, strict=True) for one in row
         )
         return samples
 
@@ -216,7 +214,7 @@ def test_a_later_message_does_not_depend_on_who_else_still_plays(tasks: TaskSour
     def with_cut(num_cut: int) -> list[str]:
         def cutting(
             of: Policy, prompts: Sequence[Sequence[int]], **how: object
-        ) -> list[list[SampledCompletion]]:
+        ) -> list[list[Answer]]:
             made = generate(of, prompts, **how)  # type: ignore[arg-type]
             if how["num_completions"] == 1:
                 return made
@@ -237,11 +235,9 @@ def question(max_turns: int = 4) -> Question:
     return Question(task=make.task(1), text="go", tagged=False, max_turns=max_turns)
 
 
-def sample(policy: Policy, text: str) -> SampledCompletion:
-    ids = [*encode_text(policy, text), policy.eos_id]
-    return SampledCompletion(
-        ids=ids, text=text, finish_reason=FinishReason.STOP, logprobs=[-1.0] * len(ids)
-    )
+def sample(policy: Policy, text: str) -> Answer:
+    ids = (*encode_text(policy, text), policy.eos_id)
+    return Answer(ids=ids, text=text, finish_reason=FinishReason.STOP, logprobs=(-1.0,) * len(ids))
 
 
 class Separating:
@@ -346,7 +342,7 @@ def test_a_message_with_the_separator_ends_its_game_before_it(
     answer = game.answer()
     assert split_messages(answer.text) == (*before, said.partition("7")[0])
     assert answer.finish_reason is FinishReason.LENGTH
-    assert list(answer.ids[-kept:]) == drawn.ids[:kept]
+    assert answer.ids[-kept:] == drawn.ids[:kept]
     assert (answer.said or ())[-1] == len(answer.ids) - 1
     assert len(answer.logprobs) == answer.num_said == sum(len(o.ids) for o in earlier) + kept
 

@@ -58,7 +58,9 @@ def test_it_answers_or_is_one_line(folder: Path, name: str, data: st.DataObject)
             assert "\n" not in str(error)
             return
         assert all(0 <= one < policy.model.config.vocab_size for one in policy.eos_ids)
+        prompts = [encode_prompt(policy, "1 + 1")]
+        if len(prompts[0]) >= policy.max_positions:
+            return  # refused where it is asked its first question
         with torch.random.fork_rng():
-            prompts = [encode_prompt(policy, "1 + 1")]
             made = tiny_models.draw(policy, prompts, num=2, params=tiny_models.sampling(2))
         assert [len(of_prompt) for of_prompt in made] == [2]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shoal_policy.generation.token_replies import usable_claims
+from shoal_policy.generation.replies import usable_claims
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.off_policy import IMPORTANCE_CAP, importance_weights
