@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError
 
 from shoal_wire.base58 import b58encode
 from shoal_wire.errors import RemoteError
-from shoal_wire.keys import is_weak_key
-from shoal_wire.limits import BATCH_PAYLOAD_TYPE, ENVELOPE_DOMAIN
+from shoal_wire.keys import KEY_BYTES, is_weak_key
+from shoal_wire.limits import BATCH_PAYLOAD_TYPE, ENVELOPE_DOMAIN, KEPT
 from shoal_wire.signatures import signature_holds
 from shoal_wire.types import PeerId
 from shoal_wire.v1 import rollout_pb2
@@ -25,9 +25,7 @@ from shoal_wire.verdict import Reason
 
 # libp2p PublicKey protobuf of an Ed25519 key: field 1 (type) = 1, field 2 (data) of 32 bytes.
 _ED25519_PREFIX = b"\x08\x01\x12\x20"
-_ED25519_KEY_BYTES = len(_ED25519_PREFIX) + 32
-_KEPT_IDS = 2048
-"""Signers come again: their ids are remembered, some hundred bytes each."""
+_ED25519_KEY_BYTES = len(_ED25519_PREFIX) + KEY_BYTES
 
 # Field numbers 1, 2, 3 and 5, each followed by its length.
 _KEY, _TYPE, _PAYLOAD, _SIGNATURE = b"\x0a", b"\x12", b"\x1a", b"\x2a"
@@ -57,7 +55,7 @@ def public_key_message(public_key: bytes) -> bytes:
     return _ED25519_PREFIX + public_key
 
 
-@lru_cache(maxsize=_KEPT_IDS)
+@lru_cache(maxsize=KEPT)
 def peer_id_of(public_key: bytes) -> PeerId:
     """Return the peer id of a raw 32-byte Ed25519 key: its protobuf under the identity hash."""
     message = public_key_message(public_key)

@@ -15,6 +15,7 @@ from typing import Final
 
 from shoal_wire.base58 import b58decode, b58encode, is_peer_id_text
 from shoal_wire.digests import sha256
+from shoal_wire.limits import DIGEST_BYTES
 from shoal_wire.types import Digest
 
 MAX_ADDRESSES: Final = 8
@@ -27,7 +28,6 @@ _VERSION: Final = "1"
 LOOKS_LIKE: Final = f"{_NAME}{_VERSION}"
 """Prefix of every invitation."""
 _CHECKSUM_BYTES: Final = 5
-_DIGEST_BYTES: Final = 32
 _PRIVATE, _HAS_KEY = 1, 2
 _MAX_TRANSPORT_CHARS: Final = 255
 _HOST: Final = r"/(?:ip4|ip6|dns|dns4|dns6|dnsaddr)/[A-Za-z0-9.:-]{1,128}/tcp/[0-9]{1,5}"
@@ -127,7 +127,7 @@ class _Reader:
 def _read(payload: bytes) -> Invite:
     reader = _Reader(payload)
     flags = reader.byte()
-    swarm = Digest(reader.take(_DIGEST_BYTES))
+    swarm = Digest(reader.take(DIGEST_BYTES))
     key = reader.take(SWARM_KEY_BYTES) if flags & _HAS_KEY else None
     addresses: list[str] = []
     while reader.more:
@@ -142,7 +142,7 @@ def _read(payload: bytes) -> Invite:
 
 
 def _check(invite: Invite) -> None:
-    if len(invite.swarm) != _DIGEST_BYTES:
+    if len(invite.swarm) != DIGEST_BYTES:
         raise InviteError("the invitation names no swarm")
     key = invite.swarm_key
     if key is not None and not (invite.private and len(key) == SWARM_KEY_BYTES):

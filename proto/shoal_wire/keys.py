@@ -13,11 +13,12 @@ from functools import lru_cache
 from typing import Final
 
 from shoal_wire.base58 import b58decode
+from shoal_wire.limits import KEPT
 
-_KEY_BYTES: Final = 32
-_PEER_ID_BYTES: Final = 2 + 4 + _KEY_BYTES
-_FIELD: Final = 2**255 - 19
+KEY_BYTES: Final = 32
+_PEER_ID_BYTES: Final = 2 + 4 + KEY_BYTES
 _SIGN: Final = 1 << 255
+_FIELD: Final = _SIGN - 19
 _OF_ORDER_8: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _SMALL: Final = frozenset({0, 1, _FIELD - 1, _OF_ORDER_8, _FIELD - _OF_ORDER_8})
 """The y of the eight points of small order; x, of which an encoding holds the sign, is either."""
@@ -29,11 +30,11 @@ def is_weak_key(public_key: bytes) -> bool:
     return y >= _FIELD or y in _SMALL
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=KEPT)
 def names_weak_key(peer_id: str) -> bool:
     """True for the peer id of such a key; not for what is no peer id of an ed25519 key at all."""
     try:
         raw = b58decode(peer_id)
     except ValueError:
         return False
-    return len(raw) == _PEER_ID_BYTES and is_weak_key(raw[-_KEY_BYTES:])
+    return len(raw) == _PEER_ID_BYTES and is_weak_key(raw[-KEY_BYTES:])

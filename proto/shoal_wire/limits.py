@@ -25,9 +25,9 @@ MANIFEST_PROTOCOL: Final = "/shoal/manifest/1"
 """Request/response: empty request, the manifest's exact bytes in answer."""
 
 PEERS_PROTOCOL: Final = "/shoal/peers/1"
+"""Request/response: a `PeerQuery`, which may be empty; a `PeerList` in answer."""
 FULL_PROTOCOL: Final = "/shoal/full/1"
 """Said by a peer that is full to one that it lets go."""
-"""Request/response: a `PeerQuery`, which may be empty; a `PeerList` in answer."""
 
 ROLLOUTS_PROTOCOL: Final = "/shoal/rollouts/1"
 """Request/response: a `RolloutRequest`, a `RolloutAnswer`."""
@@ -86,6 +86,10 @@ MIN_TRAINING_SEED: Final = 1 << 20
 MAX_INDEX: Final = 1 << 31
 MAX_ROUND: Final = 1 << 40
 MAX_SEQUENCE: Final = 1 << 62
+
+KEPT: Final = 512
+"""Entries of each cache of this package: no limit of the wire. Peers come again with the same keys,
+topics and addresses; the largest entry, a hostile peer's topics, has some 16 KiB."""
 
 DIGEST_BYTES: Final = 32
 SHORT_DIGEST_BYTES: Final = 16

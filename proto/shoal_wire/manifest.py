@@ -22,12 +22,6 @@ from shoal_wire.v1 import swarm_pb2 as pb
 _MAX_FAMILIES = 256
 _MAX_CONFIG_BYTES = 16 * 1024
 _ANSWER_FORMATS = ("plain", "tagged")
-_KEPT_PATHS = 4096
-"""Paths in the tree of shards that are cached: each message asks for its publisher's."""
-
-_KEPT_TOPICS = 256
-"""Peers whose shards are cached: the node looks every second at what each is subscribed to. A peer
-has at most 64 topics of 256 characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +120,8 @@ class Manifest:
         return int.from_bytes(sha256(peer_id.encode())[:8], "big") % self.rules.shard_count
 
 
-@lru_cache(maxsize=_KEPT_TOPICS)
+# The node looks every second at what each of its peers is subscribed to.
+@lru_cache(maxsize=limits.KEPT)
 def _shards_of(digest: Digest, most: int, topics: tuple[str, ...]) -> tuple[int, ...]:
     found = []
     for topic in topics:
@@ -141,7 +136,8 @@ def _shards_of(digest: Digest, most: int, topics: tuple[str, ...]) -> tuple[int,
     return tuple(sorted(found))
 
 
-@lru_cache(maxsize=_KEPT_PATHS)
+# Each message asks for its publisher's.
+@lru_cache(maxsize=limits.KEPT)
 def _path_of(peer_id: str) -> tuple[int, ...]:
     return path_to(int.from_bytes(sha256(peer_id.encode())[:2], "big") >> (16 - MAX_DEPTH))
 

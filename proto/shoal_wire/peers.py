@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from shoal_wire.errors import RemoteError
 from shoal_wire.limits import (
+    KEPT,
     MAX_ADDRS_PER_PEER,
     MAX_PEER_LIST_BYTES,
     MAX_PEERS_IN_LIST,
@@ -20,10 +21,6 @@ from shoal_wire.types import PeerId
 from shoal_wire.v1 import swarm_pb2 as pb
 
 _MAX_ADDRESS_CHARS = 512
-_KEPT_PEERS = 512
-"""Kept encodings: a peer that is asked for peers names the same ones again."""
-_MAX_KEPT_BYTES = 2048
-"""Longest kept encoding on the wire; most have 150 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +50,7 @@ def encode_peer_list(peers: Iterable[PeerAddresses]) -> bytes:
     return b"".join(entries)
 
 
-@lru_cache(maxsize=_KEPT_PEERS)
+@lru_cache(maxsize=KEPT)
 def _entry(peer: PeerAddresses) -> bytes:
     """Return the list of one peer, empty without a plausible address: lists are joined lists."""
     ending = _ending(peer.peer_id)
@@ -102,10 +99,11 @@ def decode_peer_query(raw: bytes) -> tuple[int, ...]:
 
 
 def _peer_from_pb(message: pb.PeerAddresses) -> PeerAddresses:
-    make = _kept_peer if message.ByteSize() <= _MAX_KEPT_BYTES else _peer
-    return make(message.peer_id, tuple(message.addresses), tuple(message.shards))
+    return _peer(message.peer_id, tuple(message.addresses), tuple(message.shards))
 
 
+# A peer that is asked for peers names the same ones again.
+@lru_cache(maxsize=KEPT)
 def _peer(peer_id: str, addresses: tuple[str, ...], shards: tuple[int, ...]) -> PeerAddresses:
     ending = _ending(peer_id)
     return PeerAddresses(
@@ -113,9 +111,6 @@ def _peer(peer_id: str, addresses: tuple[str, ...], shards: tuple[int, ...]) -> 
         addresses=tuple(a.removesuffix(ending) for a in _plausible(addresses, ending)),
         shards=_plausible_shards(shards),
     )
-
-
-_kept_peer = lru_cache(maxsize=_KEPT_PEERS)(_peer)
 
 
 def _plausible_shards(shards: Iterable[int]) -> tuple[int, ...]:

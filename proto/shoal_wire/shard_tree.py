@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-MAX_DEPTH = 11
+from shoal_wire.limits import MAX_SHARDS
+
+MAX_DEPTH = MAX_SHARDS.bit_length() - 2
 """Depth of the smallest shards: 2,048 of them, and 4,095 numbers in all."""
 
 

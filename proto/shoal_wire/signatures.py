@@ -16,15 +16,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from nacl.bindings import crypto_sign_open
 from nacl.exceptions import BadSignatureError
 
-_KEY_BYTES = 32
-_SIGNATURE_BYTES = 64
+from shoal_wire.keys import KEY_BYTES
+
+_SIGNATURE_BYTES = 2 * KEY_BYTES
 _SMALL_BYTES = 16 * 1024
 """libsodium hashes more slowly: from twice as much on OpenSSL is the quicker one."""
 
 
 def signature_holds(signature: bytes, message: bytes, *, public_key: bytes) -> bool:
     """Return whether `signature` over `message` is that of a raw 32-byte key, which may be none."""
-    if len(public_key) != _KEY_BYTES or len(signature) != _SIGNATURE_BYTES:
+    if len(public_key) != KEY_BYTES or len(signature) != _SIGNATURE_BYTES:
         return False
     if len(message) <= _SMALL_BYTES and _sodium_holds(signature, message, public_key):
         return True

@@ -57,7 +57,7 @@ _PURE = (
     (inbound_gate, "ip_of"),
     (inbound_gate, "_network"),
     (peers, "_entry"),
-    (peers, "_kept_peer"),
+    (peers, "_peer"),
     (peer_book, "_network_of"),
     (services, "_canonical"),
     (services, "_told"),
