@@ -203,12 +203,16 @@ class NodeThread:
         """Start a node over the same directory and wait until it serves."""
         with ExitStack() as life:
             self._portal = life.enter_context(start_blocking_portal("trio"))
-            opened = open_local_node(
-                self._data_dir, identity=self._identity, manifest=self._manifest
-            )
-            self.node = life.enter_context(self._portal.wrap_async_context_manager(opened))
-            life.callback(lambda: self.published.extend(d for _, d in self.node.gossip.published))
+            self.node = life.enter_context(self._portal.wrap_async_context_manager(self._run()))
             self._life = life.pop_all()
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[LocalNode]:
+        opened = open_local_node(self._data_dir, identity=self._identity, manifest=self._manifest)
+        async with opened as node:
+            yield node
+        # Only now is nothing more published.
+        self.published.extend(data for _, data in node.gossip.published)
 
     def kill(self) -> None:
         """End the node, if it runs; what was only in memory is lost."""
