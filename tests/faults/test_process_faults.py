@@ -201,7 +201,7 @@ def test_a_full_disk_pauses_and_loses_nothing(small_disk: Path) -> None:
     lines = (node.data_dir / "metrics.jsonl").read_text().splitlines()
     rounds = [event["round"] for event in map(json.loads, lines) if event["event"] == "round"]
     assert rounds == list(range(1, 151))
-    assert node.log.count("no space left in") <= 1
+    assert node.log.count("ERROR node: no space left in") <= 1
     assert "Traceback" not in node.log
 
 

@@ -88,6 +88,7 @@ class NodeLink:
 
     def lack_of_room(self) -> str:
         """Return why the node takes no batches, if its disk is full; tries again first."""
+        self._outgoing.read_answers()  # a refusal that is read later would be news of what is over
         if self._outgoing.no_room:
             self._outgoing.flush()
         return self._outgoing.no_room if self.connected else ""

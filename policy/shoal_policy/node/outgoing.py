@@ -77,7 +77,7 @@ class Outgoing:
             return
         self._waiting.append(_Waiting(batch))
         self._bound()
-        self._read_answers()
+        self.read_answers()
         self._send_waiting()
 
     def flush(self) -> bool:
@@ -85,7 +85,7 @@ class Outgoing:
 
         False at once when the node is away; blocks for at most the client's timeout a batch.
         """
-        self._read_answers()
+        self.read_answers()
         while self._waiting and self._send_waiting() and self._read_answer(self._waiting[0]):
             pass
         return not self._waiting
@@ -134,8 +134,8 @@ class Outgoing:
                 return False
         return True
 
-    def _read_answers(self) -> None:
-        """Read the acknowledgements that have arrived."""
+    def read_answers(self) -> None:
+        """Read the acknowledgements, and refusals, that have arrived."""
         if self._client is None:
             return
         for waiting in list(self._waiting):

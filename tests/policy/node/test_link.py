@@ -13,6 +13,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeClient
 from shoal_p2p.intake.validation import reopen_batch
 from shoal_p2p.store.store import OwnBatch
+from shoal_p2p.store.types import StoreError, StoreFault
 from shoal_policy.node import outgoing
 from shoal_policy.node.link import NodeLink
 from shoal_wire.limits import MAX_BATCH_BYTES
@@ -137,6 +138,25 @@ def test_sharing_does_not_wait_for_the_disk_and_sampling_ahead_not_for_sharing(
     assert link.counts.batches_published == outgoing.MAX_SENT_BATCHES
     link.drain()
     assert node.node.buffer.ready() == 1
+
+
+def test_a_refusal_for_lack_of_room_is_known_when_it_has_come(
+    node: NodeThread, link: NodeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read with the next batch, it would hold up a run whose disk has room again."""
+    outbox: Any = node.node.outbox
+
+    async def full(*_arguments: Any) -> OwnBatch:
+        raise StoreError(StoreFault.FULL, "database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outbox._store, "reserve_own", full)
+        link.share(batch(1))
+        link.drain()  # the node answers in order: so the refusal has come
+        assert link.lack_of_room() == m.NO_ROOM
+    link._outgoing._not_before = 0.0
+    assert link.lack_of_room() == ""
+    assert link.counts.batches_published == 1
 
 
 def test_acknowledgements_are_read_when_they_have_come(node: NodeThread, link: NodeLink) -> None:
