@@ -1,9 +1,10 @@
 """`make gpu-check`: is the trainer right, and how fast, on whatever card is here?
 
-Prints two tables as markdown, ready for docs/benchmarks.md: what was compared with transformers'
-own forward pass, generation and autograd, and what a second brings. Without a GPU the same code
-runs on the CPU with a smaller model. Exit code 1 when a comparison fails. ``--model NAME`` takes
-another model than a random one; ``--json`` prints the numbers alone.
+Prints tables as markdown, ready for docs/benchmarks.md: what was compared with transformers' own
+forward pass, generation and autograd, what a second brings, and on a GPU how often a generated
+token launches kernels and waits. Without a GPU the same code runs on the CPU with a smaller model.
+Exit code 1 when a comparison fails. ``--model NAME`` takes another model than a random one;
+``--json`` prints the numbers alone.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import argparse
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import transformers
+from torch.profiler import ProfilerActivity, profile
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks.update_cases import Case, make_groups
@@ -86,6 +89,8 @@ class Checked:
     model: str
     compared: Sequence[Compared]
     timed: Sequence[Timed]
+    a_token: Mapping[str, float]
+    """Kernel launches, and waits of the host, for each generated token; empty on a CPU."""
 
 
 def check(model: str, device: str, *, rounds: int = 3) -> Checked:
@@ -112,6 +117,7 @@ def check(model: str, device: str, *, rounds: int = 3) -> Checked:
             _time_update(halved, groups, "computing in bfloat16", rounds),
             *_time_tiles(whole, rounds),
         ],
+        a_token=_counted(whole) if where.type == "cuda" else {},
     )
 
 
@@ -343,6 +349,35 @@ def _time_tiles(policy: Policy, rounds: int) -> list[Timed]:
     return timed
 
 
+def _counted(policy: Policy) -> dict[str, float]:
+    few, many = 8, 72
+    return by_token(_cuda_calls(policy, few), _cuda_calls(policy, many), many - few)
+
+
+def _cuda_calls(policy: Policy, tokens: int) -> Counter[str]:
+    """Calls of CUDA's interface while eight rows get so many tokens."""
+    params = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=tokens)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        generate(
+            policy,
+            [[7 + number] * 64 for number in range(8)],
+            num_completions=1,
+            params=params,
+            generator=torch.Generator(),
+        )
+    return Counter({one.key: one.count for one in seen.key_averages()})
+
+
+def by_token(few: Counter[str], many: Counter[str], tokens: int) -> dict[str, float]:
+    """Return what so many more tokens took more of; tests/policy/test_on_a_card.py bounds both."""
+    more = {name: many[name] - few[name] for name in many}
+    counts = {
+        "kernel launches": sum(more[name] for name in more if "LaunchKernel" in name),
+        "waits": sum(more[name] for name in more if name.endswith("Synchronize")),
+    }
+    return {what: count / tokens for what, count in counts.items()}
+
+
 def _named(where: torch.device) -> str:
     if where.type == "cuda":
         return str(torch.cuda.get_device_name(where))
@@ -350,7 +385,7 @@ def _named(where: torch.device) -> str:
 
 
 def markdown(found: Checked) -> str:
-    """Both tables."""
+    """All tables."""
     lines = [
         f"**{found.device}**, {found.versions}, model {found.model}.",
         "",
@@ -367,6 +402,9 @@ def markdown(found: Checked) -> str:
         f"{'' if one.peak_mib is None else f'{one.peak_mib:,.0f} MiB'} |"
         for one in found.timed
     ]
+    if found.a_token:
+        lines += ["", "| counted | for each generated token |", "|---|---|"]
+        lines += [f"| {what} | {count:,.1f} |" for what, count in found.a_token.items()]
     return "\n".join(lines)
 
 
