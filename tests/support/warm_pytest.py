@@ -2,7 +2,8 @@
 
 Half of what a short test takes is the import of libraries, seconds for a node's.  Those of others
 are imported here once, nothing of this project: what a run imports of it is read anew, as in a
-process of its own.  A run is a line of JSON on standard input, its end a line on standard output:
+process of its own.  A run is a line of JSON on standard input, its end a line on standard output,
+where a line `{}` says before all runs that the imports are over and files may change:
 
     {"arguments": ["-x", "tests/…"], "timeout_s": 900}  ─▶  {"code": 1, "output": "…"}
 
@@ -45,6 +46,7 @@ def main() -> None:
     if own := [name for name in sys.modules if is_own(name)]:
         raise SystemExit(f"imported before any run: {own}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # with the run that is under way
+    print("{}", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
         code, output = _run_forked(_test, asked["arguments"], asked["timeout_s"])

@@ -46,6 +46,8 @@ def open_runs(tree: Tree, tests: Iterable[str]) -> Iterator[Runs]:
         start_new_session=True,
     ) as process:
         try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "{}\n", "the tests cannot be collected"
             yield Runs(process)
         finally:
             process.terminate()
