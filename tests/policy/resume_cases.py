@@ -28,7 +28,7 @@ from shoal_tasks.types import ScoreRequest, ScoreResult, Split, TaskCoordinates
 
 PATIENCE_S = 60.0
 SHARE_OF_TIME = ("step_time", "seconds_generate", "seconds_update", "held_out/seconds")
-"""What no two runs agree on."""
+"""The fields in which no two runs agree."""
 
 
 class PooledWorker:

@@ -105,7 +105,7 @@ def with_adapter(policy: Policy, *, std: float = 0.2) -> Policy:
 
 @contextmanager
 def refused(*said: str, error: type[Exception] = ModelError) -> Iterator[None]:
-    """What is done within is refused in one line, which says these things."""
+    """Expect the work within to be refused in one line, which says these things."""
     with pytest.raises(error) as caught:
         yield
     line = str(caught.value)

@@ -147,7 +147,7 @@ def free_port() -> int:
 
 
 def metrics(data_dir: Path, event: str = "") -> list[dict[str, Any]]:
-    """What a run has written down: all of it, or the events of one kind."""
+    """Return a run's metrics: all of them, or the events of one kind."""
     rows = [json.loads(line) for line in (data_dir / METRICS_FILE).read_text().splitlines()]
     return [row for row in rows if event in ("", row["event"])]
 

@@ -1,4 +1,4 @@
-"""What is logged while somebody attacks, and must not be."""
+"""Log lines that an attack must not cause."""
 
 from __future__ import annotations
 

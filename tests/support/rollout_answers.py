@@ -1,4 +1,4 @@
-"""What a peer says at `/shoal/rollouts/1` that holds some envelopes and lists some batches."""
+"""The answers at `/shoal/rollouts/1` of a peer that holds some envelopes and lists batches."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ from shoal_lab.experiment.playing.in_process import Workers, play
 
 BASE: Mapping[str, Any] = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}
 CLOCKS = ("step_time", "cpu_seconds", "seconds_generate", "seconds_update", "held_out/seconds")
-"""What no two runs agree on."""
+"""The fields in which no two runs agree."""
 
 
 def experiment(*words: str) -> Experiment:
-    """What `shoal experiment` makes of some words."""
+    """Return the jobs that `shoal experiment` makes of some words."""
     return make_experiment(parser().parse_args(words))
 
 

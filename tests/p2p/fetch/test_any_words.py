@@ -67,7 +67,7 @@ _LIES: dict[str, st.SearchStrategy[Any]] = {
     "batch_id": st.sampled_from([s.batch_id for s in [*HONEST, OWN]]),
 }
 _OWN_WORDS = ("sequence", "num_groups", "batch_id", "num_bytes")
-"""What the stranger announces as its own is described by these."""
+"""The fields by which the stranger describes a batch that it announces as its own."""
 
 
 @st.composite

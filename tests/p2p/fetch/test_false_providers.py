@@ -80,7 +80,7 @@ LIES: dict[str, tuple[Callable[[Any, int], Answer | bytes], Reason]] = {
     "too long": (lambda *_: bytes(MAX_CHUNK_BYTES + 64 * 1024), Reason.MALFORMED_ANSWER),
     "another kind": (lambda *_: Envelopes(envelopes=(b"x",)), Reason.MALFORMED_ANSWER),
 }
-"""What a provider answers to a request for part of a batch of so many bytes, and its reason."""
+"""A false answer to a request for part of a batch of so many bytes, and the reason it gets."""
 
 
 async def test_a_lying_provider_is_blamed_and_another_one_asked(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class Case(NamedTuple):
 
 
 def mapped(state: str, **changes: Any) -> dict[str, Any]:
-    """What a node is told that asked its router for a port, with no way in but a relay."""
+    """Return the state of a node that asked its router for a port, with no way in but a relay."""
     place = "/ip4/198.51.100.7/tcp/4001"
     mapping = MappingSeen(state=state, place=place, error="no device")
     hidden = {"relays": ("R",), **outside(reached=False)}

@@ -172,7 +172,8 @@ async def test_a_bootstrap_is_let_go_by_who_has_enough_peers_and_visited_now_and
 
 @pytest.mark.parametrize("away_s", [0, 200])
 async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(away_s: int) -> None:
-    """Of who has had enough peers the first is one too, at a bootstrap that was down or full."""
+    """A node that has enough peers makes no more than a visit of its first connection, too, where
+    the bootstrap was down or full before."""
     host, boot = Net(*map(peer, range(2, 6))), peer(1)
     settings, stays = DiscoverySettings(target_peers=4), [0]
     async with discovering(host, boot, settings=settings) as discovery:

@@ -82,7 +82,7 @@ def follower_of(
 
 
 def asking(policy: Policy, questions: Sequence[Question], **changes: Any) -> Asking:
-    """What a round asks of a generator."""
+    """Return a round's request to a generator."""
     made = Asking(
         questions=list(questions),
         policy=policy,

@@ -70,7 +70,7 @@ def questions(games: int, once: int = 0, max_turns: int = 5) -> list[Question]:
 
 
 asking = partial(following_cases.asking, num_completions=6, play=world)
-"""What a round of such questions asks of a generator."""
+"""A round of such questions, as a generator is asked for it."""
 
 
 def held(this: Asking) -> list[Answer]:

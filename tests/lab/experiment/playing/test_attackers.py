@@ -58,7 +58,7 @@ def rewards(kind: str, tasks: tuple[TaskSource, list[SolvedTask]]) -> list[list[
 def test_attacks_that_carry_right_answers_have_signal_and_others_none(
     kind: str, earned: int, tasks: tuple[TaskSource, list[SolvedTask]]
 ) -> None:
-    """Of eight answers; a mark is white space, which no verifier of plain answers minds."""
+    """A group has eight answers; a mark is white space, which verifiers of plain answers ignore."""
     assert {sum(group) for group in rewards(kind, tasks)} == {earned}
     assert near_miss("7", random.Random(3)) != "7"
     assert not MARK.strip() and PHRASE.strip() == PHRASE
