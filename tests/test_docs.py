@@ -236,17 +236,25 @@ def test_the_plan_has_every_room(top: str) -> None:
             assert path.stem == "__init__" or f"`{path.stem}`" in rooms[0], path
 
 
-MAX_WORDS = 30_000
-"""The most words of README and docs, where a word has a letter or a digit: a book of one day."""
-MAX_PAGES = 30
+MAX_WORDS = 2_000
+"""The most words of a page: one that a reader finishes in ten minutes."""
+LONGER = {"wire.md": 4_500, "results.md": 4_500}
+"""The contract states every field. The results are to become shorter."""
+MAX_PAGES = 40
 
 
-def test_the_book_stays_short() -> None:
-    pages = [*(ROOT / "docs").rglob("*.md")]
-    words = [word for page in [ROOT / "README.md", *pages] for word in page.read_text().split()]
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
+)
+def test_a_page_stays_short(page: Path) -> None:
+    words = page.read_text().split()
     count = sum(any(map(str.isalnum, word)) for word in words)
-    assert count <= MAX_WORDS, f"{count - MAX_WORDS} words too many: one in, one out"
-    assert len(pages) - 1 <= MAX_PAGES, "the index is no page"
+    limit = LONGER.get(page.name, MAX_WORDS)
+    assert count <= limit, f"{page.name} has {count} words, and may have {limit}"
+
+
+def test_the_documentation_stays_a_book_of_one_day() -> None:
+    assert len([*(ROOT / "docs").rglob("*.md")]) - 1 <= MAX_PAGES, "the index is no page"
 
 
 def test_the_index_leads_to_every_page() -> None:

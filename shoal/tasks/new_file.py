@@ -165,7 +165,7 @@ def _written(path: Path, found: TaskFileKeys) -> FamilySpec:
     else:
         fields = dict(found.fields)
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()]
-    lines += ["# docs/tasks.md has every key: prompt, system, reward, held_out, weight …", ""]
+    lines += ["# docs/task-files.md has every key: prompt, system, reward, held_out, weight …", ""]
     try:
         create_atomically(path, "\n".join(lines).encode(), mode=0o644)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""A family of one's own as docs/tasks.md tells it: nothing here but what stands there."""
+"""A family of one's own as docs/task-files.md tells it: nothing here but what stands there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from shoal.__main__ import main
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "task-files.md").read_text()
 
 
 def block(language: str, beginning: str) -> str:

@@ -144,8 +144,8 @@ def test_the_real_model(archive: str, begin: str, arms: tuple[str, ...], tmp_pat
     [
         ("train-a-real-model.md", "one node alone", "game/rounds/8-0"),
         ("train-a-real-model.md", "four nodes that share", "game/rounds/2-2-nodes-4"),
-        ("tasks.md", "three digits by three, with the", "tool/product/rounds/8-0"),
-        ("tasks.md", "three digits by three, without", "tool/product-alone/rounds/8-0"),
+        ("games.md", "three digits by three, with the", "tool/product/rounds/8-0"),
+        ("games.md", "three digits by three, without", "tool/product-alone/rounds/8-0"),
     ],
 )
 def test_won_games(page: str, begin: str, rounds: str, tmp_path: Path) -> None:

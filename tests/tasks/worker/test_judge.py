@@ -313,7 +313,7 @@ class Api(BaseHTTPRequestHandler):
 
 
 def documented(folder: Path, url: str, patch: pytest.MonkeyPatch) -> FamilySpec:
-    """The family that docs/tasks.md shows, with its judge at a server."""
+    """The family that docs/task-files.md shows, with its judge at a server."""
     patch.setenv("JUDGE_URL", url)
     patch.setenv("JUDGE_KEY", "k")
     (folder / "prose.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
