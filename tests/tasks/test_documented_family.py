@@ -1,4 +1,4 @@
-"""A family of one's own as docs/task-files.md tells it: nothing here but what stands there."""
+"""Families of one's own as docs/task-files.md and docs/games.md show them, word for word."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import pytest
 
 from shoal.__main__ import main
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "task-files.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = "".join((DOCS / name).read_text() for name in ("task-files.md", "games.md"))
 
 
 def block(language: str, beginning: str) -> str:
-    """The page's code block in `language` that holds `beginning`."""
+    """The pages' code block in `language` that holds `beginning`."""
     found: str
     (found,) = (
-        text for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.S) if beginning in text
+        text for text in re.findall(rf"```{language}\n(.*?)```", PAGES, re.S) if beginning in text
     )
     return found
 
