@@ -167,7 +167,11 @@ def _read(loader: Any, file: Path, **options: Any) -> Any:
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # its bars
             return loader.from_pretrained(
-                file.parent, gguf_file=file.name, local_files_only=True, **options
+                file.parent,
+                gguf_file=file.name,
+                local_files_only=True,
+                trust_remote_code=False,
+                **options,
             )
     except Exception as error:  # a spoilt file makes the reader raise anything at all
         raise GgufError(f"cannot read {file.name}: {first_line(error)}") from error

@@ -20,7 +20,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+)
 from transformers.utils.logging import disable_progress_bar
 
 from shoal_base.files import expanded
@@ -120,9 +126,11 @@ def load_reader(model: str, *, prompt: str = "auto") -> Reader:
     """Load a model's tokenizer and none of its weights. Raises ModelError."""
     source, local = _resolve(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, local_files_only=local, trust_remote_code=False
+        )
     except Exception as error:  # as in load_policy
-        raise _unloadable(model, local=local, error=error) from error
+        raise _unloadable(model, source, local=local, error=error) from error
     ends = frozenset([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])
     asked = _prompt_format(tokenizer, prompt, model)
     return Reader(tokenizer=tokenizer, prompt_format=asked, eos_ids=ends)
@@ -149,16 +157,20 @@ def load_policy(
     torch.manual_seed(seed)
     where, weights_dtype = device_of(device), _pick_dtype(dtype)
     source, local = _resolve(model)
+    _read_config(model, source, local=local)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, local_files_only=local, trust_remote_code=False
+        )
         loaded, info = AutoModelForCausalLM.from_pretrained(
             source,
             local_files_only=local,
+            trust_remote_code=False,
             dtype=weights_dtype,
             output_loading_info=True,
         )
     except Exception as error:  # a spoilt folder makes the loaders raise anything at all
-        raise _unloadable(model, local=local, error=error) from error
+        raise _unloadable(model, source, local=local, error=error) from error
     if info["missing_keys"]:
         raise ModelError(f"cannot use model {model!r}: it {lacks_weights(info)}")
     autocast = compute_dtype(dtype, where)
@@ -212,10 +224,7 @@ def check_model(
     check_device(device)
     _pick_dtype(dtype)
     source, local = _resolve(model)
-    try:
-        config = AutoConfig.from_pretrained(source, local_files_only=local)
-    except Exception as error:  # as in load_policy
-        raise _unloadable(model, local=local, error=error) from error
+    config = _read_config(model, source, local=local)
     _check_causal(model, config)
     if getattr(config, "quantization_config", None):
         raise ModelError(quantised(model))
@@ -248,9 +257,9 @@ def _check_memory(
     """
     try:
         with torch.device("meta"):  # counts without a byte of them
-            empty = AutoModelForCausalLM.from_config(config)
+            empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         num_weights = sum(weight.numel() for weight in empty.parameters())
-    except Exception:  # noqa: BLE001 - code of a model's own; its loading will say what is wrong
+    except Exception:  # noqa: BLE001 - whatever it is, the model's loading will say it
         return
     needed = num_weights * dtype.itemsize
     if num_trained_copies is not None:
@@ -333,9 +342,36 @@ def _resolve(model: str) -> tuple[str, bool]:
     return model, False
 
 
-def _unloadable(model: str, *, local: bool, error: Exception) -> ModelError:
+def _read_config(model: str, source: str, *, local: bool) -> Any:
+    """Return a model's configuration; read first, because other loaders warn where it refuses."""
+    try:
+        return AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=False)
+    except Exception as error:  # as in load_policy
+        raise _unloadable(model, source, local=local, error=error) from error
+
+
+def _unloadable(model: str, source: str, *, local: bool, error: Exception) -> ModelError:
+    if "trust_remote_code" in str(error) or _is_of_its_own_kind(source):
+        return _brings_code(model)
     looked = "" if local else "no folder here has that name, and the hub's answer was: "
     return ModelError(f"cannot load model {model!r}: {looked}{first_line(error)}")
+
+
+def _is_of_its_own_kind(source: str) -> bool:
+    """Return whether a model names code of its own and a kind that transformers does not know."""
+    try:
+        # What was downloaded before the failure lies in the cache.
+        known, _ = PreTrainedConfig.get_config_dict(source, local_files_only=True)
+        return bool(known.get("auto_map")) and known.get("model_type") not in CONFIG_MAPPING
+    except Exception:  # noqa: BLE001 - a configuration that cannot be read is what failed
+        return False
+
+
+def _brings_code(model: str) -> ModelError:
+    return ModelError(
+        f"cannot use model {model!r}: it brings Python code of its own (auto_map in its "
+        "configuration), which shoal does not run; take one whose model_type transformers knows"
+    )
 
 
 def _check_convertible(model: str, config: Any) -> None:
@@ -346,6 +382,8 @@ def _check_convertible(model: str, config: Any) -> None:
 
 def _check_causal(model: str, config: Any) -> None:
     if type(config) not in AutoModelForCausalLM._model_mapping:
+        if getattr(config, "auto_map", None):
+            raise _brings_code(model)
         raise ModelError(f"cannot use model {model!r}: {config.model_type} is no causal model")
 
 

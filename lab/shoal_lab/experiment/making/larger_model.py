@@ -30,14 +30,15 @@ def make_larger_model(folder: Path) -> None:
     assert source is not None
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    small = AutoModelForCausalLM.from_pretrained(source)
-    config = AutoConfig.from_pretrained(source)
+    small = AutoModelForCausalLM.from_pretrained(source, trust_remote_code=False)
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     layers = config.num_hidden_layers
     config.num_hidden_layers = _TIMES * layers
     config.layer_types = None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
-        large = AutoModelForCausalLM.from_config(type(config)(**_without_versions(config)))
+        larger = type(config)(**_without_versions(config))
+        large = AutoModelForCausalLM.from_config(larger, trust_remote_code=False)
     missing = large.load_state_dict(small.state_dict(), strict=False)
     assert not missing.unexpected_keys
     with torch.no_grad():

@@ -133,10 +133,12 @@ def _write_model(folder: Path, questions: Sequence[_Question], amount: Amount) -
     )
     with torch.random.fork_rng(devices=[]), deterministic():
         lessons = _lessons(questions, amount.answers)
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         # Text like the phrases, not special: what a peer writes between them stays an answer.
         tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32, trust_remote_code=False
+        )
         torch.manual_seed(_SEED)
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
         Classroom(tokenizer, lessons, _SEED).teach(model, phase, lambda *_: None)
