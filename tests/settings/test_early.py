@@ -72,6 +72,49 @@ def test_what_may_well_work_is_left_to_the_trainer(settings: dict[str, Any]) -> 
     assert early_refusal(Settings(**settings)) is None
 
 
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'ab' * 32}\nsize 1234567890\n"
+WHOLE = {"config.json": "{}", "model.safetensors": "weights", "tokenizer.json": "{}"}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {**WHOLE, "model.safetensors": POINTER},
+        {"config.json": "{}", "model-00002-of-00002.safetensors": POINTER},
+        {"config.json": "{}", "pytorch_model.bin": POINTER},
+        {**WHOLE, "tokenizer.json": POINTER},
+        {**WHOLE, "config.json": POINTER},
+        {**WHOLE, "chat_template.jinja": POINTER},
+        {"config.json": "{}", "model.safetensors": "weights", "tokenizer.model": POINTER},
+        {"adapter_config.json": "{}", "adapter_model.safetensors": POINTER},
+    ],
+)
+def test_a_git_lfs_pointer_is_named_with_its_remedy(files: dict[str, str]) -> None:
+    Path("m").mkdir()
+    for name, text in files.items():
+        (Path("m") / name).write_text(text)
+    pointer = next(name for name, text in files.items() if text == POINTER)
+    refused = early.refusal_of_model("m")
+    assert refused is not None and "\n" not in refused
+    assert f"{pointer} is a Git LFS pointer" in refused
+    assert refused.endswith(f"run `git lfs pull` in {Path('m').absolute()}")
+
+
+def test_a_gguf_file_may_be_a_pointer() -> None:
+    Path("m.gguf").write_text(POINTER)
+    assert "Git LFS pointer and holds no weights" in (early.refusal_of_model("m.gguf") or "")
+
+
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "consolidated.safetensors", "tokenizer.model", "picture.png"]
+)
+def test_a_pointer_that_no_loader_reads_is_no_trouble(name: str) -> None:
+    Path("m").mkdir()
+    for file, text in {**WHOLE, name: POINTER}.items():
+        (Path("m") / file).write_text(text)
+    assert early.refusal_of_model("m") is None
+
+
 @pytest.mark.parametrize(
     ("cuda", "hip", "refused"),
     [("None", "None", True), ("'12.9'", "None", False), ("None", "'6.4'", False)],
