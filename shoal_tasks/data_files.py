@@ -17,16 +17,15 @@ import importlib
 import io
 import json
 import logging
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from shoal_base.extras import how_to_get
 from shoal_base.files import read_at_most
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.spec import JsonValue
+from shoal_tasks.json_values import Record
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Largest data file, and largest rows file made of one: the task worker holds it in memory."""
@@ -37,8 +36,6 @@ HUB: Final = "hf:"
 _HUB_NAME: Final = re.compile(
     r"(?P<path>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w.-]+))?(?::(?P<split>.+))?"
 )
-
-Record = dict[str, Any]
 
 
 def read_records(source: str, folder: Path) -> Iterator[tuple[str, Record]]:
@@ -91,23 +88,6 @@ def read_file(path: Path) -> bytes:
         is_name = "null" in str(error)
         why = "no file has such a name" if is_name else f"larger than {MAX_FILE_BYTES >> 20} MiB"
         raise FamilyError(f"cannot read {path}: {why}") from None
-
-
-def as_json(value: Any) -> JsonValue:
-    """Return a column's value as JSON has it: what JSON cannot say is its text, NaN is null."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else None
-        case Mapping():
-            return {str(key): as_json(one) for key, one in value.items()}
-        case list() | tuple():
-            return [as_json(one) for one in value]
-        case bytes():
-            return None  # a picture or a sound: no reward here looks at it
-        case _:
-            return str(value)
 
 
 def json_lines(data: bytes, name: object) -> Iterator[tuple[str, Record]]:

@@ -1,4 +1,4 @@
-"""Tasks that are the rows of a file: one JSON object a line, with a question and an answer.
+"""Tasks that are the rows of a file: one JSON object a line, as `rows_file` writes it.
 
 A row is named by a seed, like a generated task, so it travels as coordinates: a peer that has the
 same file makes the same task, and one without it cannot be told another answer.
@@ -11,14 +11,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from shoal_tasks.answers import MAX_ANSWER_CHARS
-from shoal_tasks.data_files import Record, as_json, json_lines
+from shoal_tasks.data_files import json_lines
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.json_values import Record
 from shoal_tasks.spec import FamilySpec, JsonValue
 
-MAX_ROW_QUESTION_CHARS: Final = 32 * 1024
 FIRST_ROWS: Final = 256
 """Rows at a file's start that are looked at: worked examples are chosen among them, and a verifier
 is tried on them. math-verify reads a formula in about a millisecond, and a worker is to start
@@ -31,44 +30,23 @@ class TaskRow:
 
     question: str
     answer: str
-    """Empty only where a Python function gives the reward: it may need no right answer."""
+    """Empty only where a program of the user's scores: it may need no right answer."""
     columns: Mapping[str, JsonValue]
-    """Everything that the row has, which a Python reward is given."""
+    """The data's own columns, which such a program is given; empty without one."""
 
 
-def parse_rows(data: bytes, name: str, *, is_answer_needed: bool = True) -> tuple[TaskRow, ...]:
-    """Return the rows of a file. Raises `FamilyError` naming the file and the line at fault."""
-    rows = [
-        _row(value, f"{name}, {where}", is_answer_needed) for where, value in json_lines(data, name)
-    ]
-    if not rows:
-        raise FamilyError(f"{name} has no rows")
-    return tuple(rows)
+def parse_rows(data: bytes, name: str) -> tuple[TaskRow, ...]:
+    """Return the rows of a rows file. Raises `FamilyError` naming the line at fault."""
+    return tuple(_row(value, f"{name}, {where}") for where, value in json_lines(data, name))
 
 
-def _row(value: Record, where: str, is_answer_needed: bool) -> TaskRow:
-    question = checked_text(value.get("question"), "question", where, MAX_ROW_QUESTION_CHARS)
-    answer = number_text(value.get("answer"))
-    if answer is not None or is_answer_needed:
-        answer = checked_text(answer, "answer", where, MAX_ANSWER_CHARS).strip()
-    columns = {key: as_json(one) for key, one in value.items()}
-    return TaskRow(question=question, answer=answer or "", columns=columns)
-
-
-def number_text(value: Any) -> Any:
-    """Return a number as the text that people write for it (5, not 5.0); other values unchanged."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def checked_text(value: Any, key: str, where: str, limit: int) -> str:
-    """Return a text that can travel. Raises `FamilyError` naming `where` and `key`."""
-    if not isinstance(value, str) or not value.strip() or "\0" in value or len(value) > limit:
-        raise FamilyError(f"{where}: {key!r} must be a text of 1 to {limit} characters")
-    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-        raise FamilyError(f"{where}: {key!r} holds half a character")
-    return value
+def _row(value: Record, where: str) -> TaskRow:
+    question, answer, columns = (value.get(key) for key in ("question", "answer", "columns"))
+    if not (isinstance(question, str) and isinstance(answer, str)):
+        raise FamilyError(f"{where}: not a row of a rows file")
+    return TaskRow(
+        question=question, answer=answer, columns=columns if isinstance(columns, dict) else {}
+    )
 
 
 def file_digest(data: bytes) -> str:

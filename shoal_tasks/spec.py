@@ -18,6 +18,7 @@ from typing import Final, cast
 from shoal_tasks.errors import FamilyError, NewerFamilyError
 from shoal_tasks.generators import ALLOWED_GENERATORS
 from shoal_tasks.own_games import OWN_GAMES
+from shoal_tasks.questions import SPLITS
 from shoal_tasks.turns import MAX_TURNS
 from shoal_wire.limits import MAX_NAME_BYTES, SHORT_DIGEST_BYTES
 from shoal_wire.types import Digest
@@ -70,7 +71,7 @@ ROWS_GENERATOR: Final = "rows"
 SERVER_FIELDS: Final = frozenset({"action", "observation"})
 """Keys that name the field of an action or observation where a server's schema leaves a choice."""
 
-_ROWS: Final = frozenset({"sha256", "rows", "held_out"})
+_ROWS: Final = frozenset({"sha256", "rows", "held_out", "split"})
 _GAME: Final = frozenset({"max_turns", "reward_range"})
 _REWARD: Final = frozenset({"reward_name", "reward_range"})
 _KEYS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
@@ -129,6 +130,8 @@ class FamilySpec:
     server; never on the wire."""
     reward_path: str = field(default="", compare=False)
     """Path on this machine of the Python file of its reward; never on the wire."""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """Lines for the user about the data of its task file, such as repeats; never on the wire."""
     canonical: str = field(init=False, repr=False, compare=False)
     """The configuration as `canonical_json`."""
     digest: Digest = field(init=False, repr=False, compare=False)
@@ -267,6 +270,7 @@ _IS_GOOD: Final[Mapping[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("sha256", "reward_sha256"), _is_sha256),
     **dict.fromkeys(("class", "reward_name"), _is_name),
     **dict.fromkeys(("rows", "held_out"), _is_count),
+    "split": lambda value: value in SPLITS,
     "reward_range": _is_range,
     "max_turns": _is_turns,
 }
@@ -316,7 +320,7 @@ def digest_of(generator: str, canonical: str) -> Digest:
 def spec_to_json(spec: FamilySpec) -> dict[str, JsonValue]:
     """Return the fields of which `FamilySpec(**…)` makes the spec again."""
     stated = {one.name: getattr(spec, one.name) for one in fields(spec) if one.init}
-    return {**stated, "config": dict(spec.config)}
+    return {**stated, "config": dict(spec.config), "notes": list(spec.notes)}
 
 
 def environment(

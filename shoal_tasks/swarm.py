@@ -134,7 +134,9 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             usable.append(spec)
         else:
             own = here[spec.digest]
-            usable.append(replace(spec, path=own.path, reward_path=own.reward_path))
+            usable.append(
+                replace(spec, path=own.path, reward_path=own.reward_path, notes=own.notes)
+            )
     if len(usable) == num_away:
         raise ManifestError(f"swarm {manifest.swarm_name!r} needs {', '.join(missing)}")
     return tuple(usable)

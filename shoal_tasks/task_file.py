@@ -19,46 +19,27 @@ observation = "text"         # field of its observation that is shown
 class = "Game"               # its name in that file
 max_turns = 8                # most messages of one game
 weight = 1.0
-held_out = 10                # last rows, kept for evaluation; default: a tenth
+held_out = 10                # questions kept for evaluation, the file's last; default: a tenth
+case_matters = true          # questions that differ in case or white space are different ones
 
-A plain JSONL file of `question` and `answer` is used as it is. Anything else is converted into one,
-once, in this user's cache: its digest is what a family is known by, so the same rows from Parquet
-and from CSV are the same family.
+The rows are converted into a rows file in this user's cache (`rows_file`): its digest is what a
+family is known by, so the same rows from Parquet and from CSV are the same family.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from shoal_base.cache_folder import cache_folder
-from shoal_base.files import write_atomically
 from shoal_base.toml_file import read_toml
-from shoal_tasks.answers import MAX_ANSWER_CHARS
-from shoal_tasks.data_files import (
-    HUB,
-    MAX_FILE_BYTES,
-    Record,
-    as_json,
-    is_folder,
-    read_file,
-    read_records,
-)
+from shoal_tasks.data_files import read_file
 from shoal_tasks.errors import FamilyError, ServerAway
 from shoal_tasks.openenv.address import PREFIXES, parse_address
 from shoal_tasks.openenv.identity import look_up
-from shoal_tasks.rows import (
-    FIRST_ROWS,
-    MAX_ROW_QUESTION_CHARS,
-    checked_text,
-    file_digest,
-    number_text,
-    parse_rows,
-    worked_beside,
-)
+from shoal_tasks.row_shapes import RowKeys
+from shoal_tasks.rows import file_digest
+from shoal_tasks.rows_file import make_rows_file
 from shoal_tasks.spec import (
     ENVIRONMENT,
     EXACT,
@@ -72,7 +53,6 @@ from shoal_tasks.spec import (
     VERIFIER_VERSIONS,
     FamilySpec,
     JsonValue,
-    canonical_json,
     environment,
 )
 from shoal_tasks.text_games import PREFIX, TEXT_GAMES
@@ -97,10 +77,9 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "answer_format": str,
     "weight": (int, float),
     "held_out": int,
+    "case_matters": bool,
 }
 _VERIFIERS: Final = {"exact": EXACT, "math": MATH_VERIFY}
-_SHAPING: Final = ("question", "answer", "answer_after", "prompt", "reward")
-"""Keys that make other rows of a file than those that stand in it."""
 _REWARD_NAME: Final = "reward"
 """The function that is called where `reward` names none behind a colon."""
 _GAME_KEYS: Final = (
@@ -110,7 +89,6 @@ _GAME_KEYS: Final = (
 _CLASS_NAME: Final = "Game"
 """The class that is played where `class` names none."""
 _MAX_TURNS: Final = 8
-_PLACE: Final = re.compile(r"\{(\w+)\}")
 
 
 def load_task_files(paths: Sequence[str]) -> tuple[FamilySpec, ...]:
@@ -144,16 +122,13 @@ def server_named_in(path: Path) -> tuple[str, str]:
 
 
 def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
-    rows_path, data = _rows_file(table, folder)
+    rows = make_rows_file(table["rows"], folder, RowKeys.of(table))
     has_reward = "reward" in table
-    num_rows = len(parse_rows(data, str(rows_path), is_answer_needed=not has_reward))
-    held_out = table.get("held_out", num_rows // 10)
-    if not 0 <= held_out < num_rows:
-        raise FamilyError(f"held_out must be 0 to {num_rows - 1}, fewer than the rows")
     config: dict[str, JsonValue] = {
-        "sha256": file_digest(data),
-        "rows": num_rows,
-        "held_out": held_out,
+        "sha256": rows.sha256,
+        "rows": rows.num_questions,
+        "held_out": rows.num_held_out,
+        "split": rows.split,
         **_system(table),
     }
     verifier, reward_path = _VERIFIERS[table.get("verifier", "exact")], ""
@@ -171,7 +146,8 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
         verifier=verifier,
         verifier_version=VERIFIER_VERSIONS[verifier],
         answer_format=table.get("answer_format", "plain" if has_reward else "tagged"),
-        path=str(rows_path),
+        path=str(rows.path),
+        notes=rows.notes,
         reward_path=reward_path,
     )
 
@@ -224,7 +200,9 @@ def _read(path: Path) -> dict[str, Any]:
     for key, value in table.items():
         if key not in _FIELDS:
             raise FamilyError(f"{path}: unknown key {key!r}; there are {', '.join(_FIELDS)}")
-        if not isinstance(value, _FIELDS[key]) or (isinstance(value, bool) and key != "local"):
+        if not isinstance(value, _FIELDS[key]) or (
+            isinstance(value, bool) and _FIELDS[key] is not bool
+        ):
             raise FamilyError(f"{path}: {key} has the wrong type")
     is_game = "environment" in table
     for key in ("name",) if is_game else ("name", "rows"):
@@ -256,96 +234,3 @@ def _reward(table: Mapping[str, Any], folder: Path) -> tuple[str, dict[str, Json
         "reward_name": name or _REWARD_NAME,
         "reward_range": table.get("reward_range", [0, 1]),
     }
-
-
-def _rows_file(table: Mapping[str, Any], folder: Path) -> tuple[Path, bytes]:
-    """Return where the family's rows lie as JSONL of questions and answers, and its bytes."""
-    source = table["rows"]
-    path = (folder / source).resolve()
-    is_lines = path.suffix.lower() not in (".json", ".csv", ".tsv", ".parquet")
-    is_file = not source.startswith(HUB) and not is_folder(path)
-    if is_lines and is_file and not any(key in table for key in _SHAPING):
-        return path, read_file(path)
-    return _converted(table, folder)
-
-
-def _converted(table: Mapping[str, Any], folder: Path) -> tuple[Path, bytes]:
-    """Convert a data set into a rows file in the cache, named by its own digest."""
-    source = table["rows"]
-    lines = []
-    worked: dict[str, str] = {}
-    for place, record in read_records(source, folder):
-        where = f"{source}, {place}"
-        row = _shaped(record, table, where)
-        if "answer_after" in table and len(worked) < FIRST_ROWS:
-            text = str(record[table.get("answer", "answer")]).rpartition(table["answer_after"])[0]
-            worked[str(row["question"])] = text.strip()
-        lines.append(canonical_json(row).encode(errors="surrogatepass"))
-    data = b"\n".join(lines) + b"\n"
-    if not lines or len(data) > MAX_FILE_BYTES:
-        raise FamilyError(f"{source} has {'too many' if lines else 'no'} rows")
-    try:
-        kept = cache_folder("rows")
-        kept.mkdir(parents=True, exist_ok=True)
-        path = kept / f"{file_digest(data)}.jsonl"
-        if not path.exists():
-            write_atomically(path, data)
-        if any(worked.values()):
-            write_atomically(worked_beside(path), json.dumps(worked).encode())
-    except LookupError as error:
-        raise FamilyError(str(error)) from None
-    except OSError as error:
-        raise FamilyError(f"cannot write {error.filename}: {error.strerror}") from None
-    return path, data
-
-
-def _shaped(record: Record, table: Mapping[str, Any], where: str) -> dict[str, JsonValue]:
-    """Return one row in the form of a rows file. Raises `FamilyError`."""
-    has_reward = "reward" in table
-    columns = {key: as_json(value) for key, value in record.items()}
-    # A reward is given every column; without one, the others would only make the file larger.
-    row: dict[str, JsonValue] = dict(columns) if has_reward else {}
-    question = _column(columns, table.get("question", "question"), "question", where)
-    if "prompt" in table:
-        question = _filled(table["prompt"], columns, where)
-    row["question"] = checked_text(question, "question", where, MAX_ROW_QUESTION_CHARS)
-    named = table.get("answer", "answer")
-    if named in columns or not has_reward:
-        answer = number_text(_column(columns, named, "answer", where))
-        if "answer_after" in table:
-            answer = _behind(str(answer), table["answer_after"], where)
-        row["answer"] = checked_text(answer, "answer", where, MAX_ANSWER_CHARS).strip()
-    return row
-
-
-def _column(columns: Mapping[str, JsonValue], name: str, key: str, where: str) -> JsonValue:
-    if name not in columns:
-        raise FamilyError(
-            f"{where} has no column {name!r}, but {', '.join(map(repr, columns))}: "
-            f'name the one that holds the {key}, {key} = "…"'
-        )
-    value = columns[name]
-    # A prompt in the chat form of `datasets`: one user turn, whose content is the question.
-    if key == "question" and isinstance(value, list):
-        users = [one for one in value if isinstance(one, dict) and one.get("role") == "user"]
-        if len(users) == 1 and len(value) == 1:
-            return users[0].get("content")
-    return value
-
-
-def _filled(template: str, columns: Mapping[str, JsonValue], where: str) -> str:
-    """Return the template with each `{NAME}` replaced by that column's text."""
-
-    def text_of(place: re.Match[str]) -> str:
-        value = number_text(_column(columns, place[1], "text", where))
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-    return _PLACE.sub(text_of, template)
-
-
-def _behind(text: str, mark: str, where: str) -> str:
-    """Return what stands behind the last `mark`. Raises `FamilyError` where there is none."""
-    _, found, answer = text.rpartition(mark)
-    if not found:
-        raise FamilyError(f"{where}: {mark!r} (answer_after) is not in its answer")
-    return answer

@@ -353,6 +353,8 @@ def _with_tasks(
     if manifest is None:
         return EXIT_OK
     families = specs_of(manifest, settings.task_file)
+    for family, note in [(spec.name, note) for spec in families for note in spec.notes]:
+        log.info("%s: %s", family, note)
     narrator = Narrator(settings, peers=partial(num_peers, client))
     phases.listen(narrator.hear)
     worker = SyncTaskWorker(families)  # started by its first question

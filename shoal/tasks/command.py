@@ -301,6 +301,8 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
     for name, value in facts.items():
         table.add_row(name, value)
     print_pairs(console, table)
+    for note in view["notes"]:
+        console.print(visible_name(note), soft_wrap=True)
     if view["instruction"] is not None:
         _head(console, "instruction", " (before the question)")
         console.print_lines(view["instruction"])

@@ -37,12 +37,32 @@ def check_answers(spec: FamilySpec, rows: Sequence[TaskRow]) -> None:
         gold = rows[number].answer
         if _is_plain_number(gold) or _accepts(spec, is_right, gold):
             continue
-        shown = gold if len(gold) <= _SHOWN_CHARS else f"{gold[:_SHOWN_CHARS]}…"
         raise FamilyError(
-            f"family {spec.name!r}: row {number + 1}: its own verifier ({spec.verifier}) does not "
-            f"accept its answer {shown!r}"
+            f"family {spec.name!r}: its own verifier ({spec.verifier}) does not accept the answer "
+            f"{_short(gold)} to {_short(rows[number].question)}"
             + ("" if "####" not in gold else '; answer_after = "####" takes what stands behind it')
         )
+
+
+def check_repeated(spec: FamilySpec, questions: Sequence[Sequence[TaskRow]]) -> None:
+    """Raise `FamilyError` where the rows of one question have answers that are not equal."""
+    is_right = equality(spec)
+    for rows in [rows for rows in questions if len(rows) > 1][:FIRST_ROWS]:
+        for other in rows[1:]:
+            try:
+                is_equal = is_right(other.answer, {"answer": rows[0].answer}) == 1.0
+            except Exception:  # noqa: BLE001  a reader raises all kinds on what it cannot read
+                is_equal = False
+            if not is_equal:
+                raise FamilyError(
+                    f"family {spec.name!r}: {_short(rows[0].question)} stands in several rows with "
+                    f"different answers, {_short(rows[0].answer)} and {_short(other.answer)}: keep "
+                    "one of them"
+                )
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…")
 
 
 def _accepts(spec: FamilySpec, is_right: Callable[[str, Any], float], gold: str) -> bool:

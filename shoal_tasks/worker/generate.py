@@ -16,13 +16,14 @@ from typing import Any, cast
 
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import TRAIN_SEED_MIN
-from shoal_tasks.rows import TaskRow, check_file, parse_rows
+from shoal_tasks.questions import SplitRows, question_key
+from shoal_tasks.rows import check_file, parse_rows
 from shoal_tasks.scorers.logic import all_that_is_said, says_something
 from shoal_tasks.scorers.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.split import part_of
 from shoal_tasks.types import Split
-from shoal_tasks.worker.equality import check_answers, equality
+from shoal_tasks.worker.equality import check_answers, check_repeated, equality
 from shoal_tasks.worker.frames import Message
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.python_reward import PythonReward
@@ -101,24 +102,31 @@ class RowTasks:
         family's own verifier does not accept; a reward that cannot be used.
         """
         check_file(spec, data, spec.path, spec.config["sha256"])
-        rows = parse_rows(data, spec.path, is_answer_needed=reward is None)
-        if len(rows) != spec.config["rows"]:
-            raise FamilyError(f"family {spec.name!r}: {spec.path} has {len(rows)} rows")
+        rows = parse_rows(data, spec.path)
+        config = cast(dict[str, Any], spec.config)
+        keys = [question_key(row.question, config["split"]) for row in rows]
+        if len(set(keys)) != config["rows"]:
+            raise FamilyError(
+                f"family {spec.name!r}: {spec.path} has {len(set(keys))} different questions"
+            )
         self.spec = spec
-        num_training = len(rows) - cast(int, spec.config["held_out"])
-        self._training, self._held_out = rows[:num_training], rows[num_training:]
-        self._held_out_texts = set(map(_text, self._held_out))
+        self._split = SplitRows.of(keys, rows, config["held_out"])
         self._reward = None if reward is None else PythonReward(spec, reward, rows, limit)
         if reward is None:
             check_answers(spec, rows)
+            check_repeated(spec, (*self._split.training, *self._split.held_out))
 
     def item(self, seed: int, index: int) -> GeneratedItem:
-        """Return a row. Held-out seeds have the file's last rows to themselves."""
-        is_kept = seed < TRAIN_SEED_MIN and self._held_out
-        rows = self._held_out if is_kept else self._training
-        row = rows[(seed + index) % len(rows)]
-        # A file may ask one question twice.
-        is_held_out = _text(row) in self._held_out_texts
+        """Return a row. Held-out seeds have the held-out questions to themselves.
+
+        A number goes through the questions first: those of several rows are asked as often as the
+        others, each time by another of their rows.
+        """
+        is_held_out = seed < TRAIN_SEED_MIN and bool(self._split.held_out)
+        questions = self._split.held_out if is_held_out else self._split.training
+        lap, place = divmod(seed + index, len(questions))
+        rows = questions[place]
+        row = rows[lap % len(rows)]
         part = Split.HELD_OUT if is_held_out else Split.TRAINING
         entry: dict[str, Any] = {
             "question": row.question,
@@ -131,11 +139,6 @@ class RowTasks:
         return GeneratedItem(
             entry=entry, score_answer=lambda text, _entry: reward.score(row, text), part=part
         )
-
-
-def _text(row: TaskRow) -> str:
-    """Return a row's question but for case and spaces."""
-    return " ".join(row.question.casefold().split())
 
 
 def preload(generators: Iterable[str]) -> None:

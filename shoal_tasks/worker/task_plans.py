@@ -78,9 +78,9 @@ class TaskPlans:
         `draw_coordinates`.
 
         One that its generator cannot make, or that is not for training, is drawn again, of the same
-        family; a family so small that it has no other gives what it has. A family whose server is
-        away is left out. Raises `GenerationError` where a generator fails on nearly every seed,
-        `ServerAway` where no other family is left.
+        family. A family whose server is away is left out. Raises `GenerationError` where a
+        generator fails on nearly every seed or a family has no question for training, `ServerAway`
+        where no other family is left.
         """
         left = families or self.specs
         while True:
@@ -96,8 +96,8 @@ class TaskPlans:
     ) -> list[tuple[TaskCoordinates, str]]:
         tasks = [draw_coordinates(rng, families) for _ in range(count)]
         drawn: list[tuple[TaskCoordinates, str] | None] = [None] * count
-        other: list[tuple[TaskCoordinates, str] | None] = [None] * count
         candidates = [[task] for task in tasks]
+        not_trained: set[str] = set()
         for _ in range(_MAX_DRAWS):
             missing = [place for place in range(count) if drawn[place] is None]
             asked = [task for place in missing for task in candidates[place]]
@@ -105,15 +105,20 @@ class TaskPlans:
             for place in missing:
                 for task, item in zip(candidates[place], made, strict=False):
                     if isinstance(item, TaskItem):
-                        other[place] = other[place] or (task, item.question)
                         if item.part is Split.TRAINING:
                             drawn[place] = drawn[place] or (task, item.question)
+                        else:
+                            not_trained.add(task.family)
             if None not in drawn:
                 break
             for place in missing:
                 spec = self._by_name[tasks[place].family]
                 candidates[place] = [training_coordinates(rng, spec) for _ in range(_TRIES)]
-        return _require_all(tasks, [one or last for one, last in zip(drawn, other, strict=True)])
+        for task, found in zip(tasks, drawn, strict=True):
+            if found is None and task.family in not_trained:
+                why = f"{task.family} has no question to train on: all that it makes are held out"
+                raise GenerationError(why, task)
+        return _require_all(tasks, drawn)
 
     async def held_out(
         self, per_family: int, *, first_seed: int = 0, families: Sequence[FamilySpec] = ()

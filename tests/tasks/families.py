@@ -17,6 +17,7 @@ JUDGED = FamilySpec(
         "sha256": "0" * 64,
         "rows": 2,
         "held_out": 0,
+        "split": "question",
         "reward_name": "reward",
         "reward_range": [0, 1],
     },

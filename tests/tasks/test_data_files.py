@@ -100,13 +100,16 @@ def test_gsm8k_as_it_is_downloaded_is_scored_by_its_number(tmp_path: Path) -> No
             assert result.reward == expected[row][text], (row, text)
 
 
-def test_an_answer_that_its_own_verifier_does_not_accept_is_refused_with_its_row(
+def test_an_answer_that_its_own_verifier_does_not_accept_is_refused_with_its_question(
     tmp_path: Path,
 ) -> None:
     good = [{"question": f"{n}?", "answer": str(n)} for n in range(9)]
     as_jsonl([*good, *GSM8K], tmp_path / "train.jsonl")
     spec = load_task_file(task_file(tmp_path, "mine", rows="train.jsonl", verifier="math"))
-    with pytest.raises(FamilyError, match=r"row 10: its own verifier .*answer_after = \"####\""):
+    with pytest.raises(
+        FamilyError,
+        match=r"does not accept the answer .* to 'Natalia sold.*answer_after = \"####\"",
+    ):
         HereWorker([spec])
 
 
@@ -117,7 +120,7 @@ def test_columns_are_named_and_only_a_reward_is_given_the_others(tmp_path: Path)
     assert json.loads(Path(spec.path).read_text()) == {"question": "Level 1: 2 + 3?", "answer": "5"}
     (tmp_path / "reward.py").write_text("def reward(completions, level, **_):\n    return level\n")
     rewarded = load_task_file(task_file(tmp_path, "mine", **fields, reward="reward.py"))
-    assert json.loads(Path(rewarded.path).read_text())["level"] == 1
+    assert json.loads(Path(rewarded.path).read_text())["columns"]["level"] == 1
 
 
 def test_a_prompt_in_chat_form_is_its_one_user_turn(tmp_path: Path) -> None:

@@ -141,11 +141,12 @@ def test_unusable_specs_say_which_field(changes: dict[str, Any], message: str) -
 
 SHA: Final = "0" * 64
 GOOD: Final[dict[str, dict[str, JsonValue]]] = {
-    "exact": {"sha256": SHA, "rows": 2, "held_out": 1},
+    "exact": {"sha256": SHA, "rows": 2, "held_out": 1, "split": "question"},
     "python": {
         "sha256": SHA,
         "rows": 2,
         "held_out": 0,
+        "split": "text",
         "reward_sha256": SHA,
         "reward_name": "reward",
         "reward_range": [0, 1],
@@ -193,6 +194,7 @@ def test_a_family_of_ones_own_has_all_its_keys_and_no_others(verifier: str) -> N
         ("exact", {"held_out": -1}),
         ("exact", {"rows": True, "held_out": 0}),
         ("exact", {"rows": 0, "held_out": 0}),
+        ("exact", {"split": "row"}),
         ("exact", {"sha256": "F" * 64}),
         ("python", {"reward_name": "a b"}),
         ("python", {"reward_range": [1, 1]}),
@@ -286,6 +288,7 @@ def test_examples_of_rows_are_the_first_training_rows_and_trials_the_last(
         "sha256": "0" * 64,
         "rows": num_training + held_out,
         "held_out": held_out,
+        "split": "question",
     }
     rows = FamilySpec(name="mine", generator=ROWS_GENERATOR, config=config, verifier=EXACT)
     examples, trials = example_coordinates(rows, count), trial_coordinates(rows, count)

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from shoal_tasks.errors import GenerationError
 from shoal_tasks.families import JUDGE_SEED_MIN, PRESETS, TRAIN_SEED_MIN
 from shoal_tasks.floor import floor_of
 from shoal_tasks.spec import FamilySpec
@@ -105,10 +106,9 @@ def test_the_split_is_by_the_text_alone() -> None:
     assert parts.count(Split.HELD_OUT) * 2 < parts.count(Split.TRAINING)
 
 
-def test_a_family_with_too_few_questions_still_gives_what_it_has() -> None:
+def test_a_family_whose_only_question_is_held_out_is_not_drawn() -> None:
     only = FamilySpec(name="one", generator="count_bits", config={"min_n": 3, "max_n": 3})
     with HereWorker([only]) as worker:
         assert worker.held_out(1) == [], f"under {MIN_HELD_OUT} held-out questions"
-        [(task, question)] = worker.draw(random.Random(1), 1)
-        assert task.seed >= TRAIN_SEED_MIN
-        assert "number 3?" in question, "though its text is of the held-out eighth"
+        with pytest.raises(GenerationError, match="one has no question to train on"):
+            worker.draw(random.Random(1), 1)

@@ -70,7 +70,11 @@ def test_a_family_follows_from_its_file_alone(tmp_path: Path) -> None:
         (CAPITALS, {"held_out": 20}, "held_out must be 0 to 19"),
         (CAPITALS, {"rows": "absent.jsonl"}, "cannot read"),
         ("", {}, "no rows"),
-        ('{"question": "q", "answer": "a"}\n{"question": "q"}', {}, "line 2: 'answer'"),
+        (
+            '{"question": "q", "answer": "a"}\n{"question": "q"}',
+            {},
+            "line 2 has no column 'answer'",
+        ),
         ('{"question": "q", "answer": [7]}', {}, "line 1: 'answer'"),
         ('{"question": 7, "answer": 7}', {}, "line 1: 'question'"),
         ("[1]", {}, "line 1: not a JSON object"),
@@ -104,9 +108,12 @@ def test_exact_answers_and_rows_kept_for_evaluation(tmp_path: Path) -> None:
 
 def test_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
     spec = load_task_file(write(tmp_path, CAPITALS))
-    write(tmp_path, CAPITALS[:10])
-    with pytest.raises(FamilyError, match="not the swarm's file"), HereWorker([spec]):
-        pass
+    Path(spec.path).write_bytes(Path(spec.path).read_bytes()[1:])
+    try:
+        with pytest.raises(FamilyError, match="not the swarm's file"), HereWorker([spec]):
+            pass
+    finally:
+        Path(spec.path).unlink()
 
 
 @pytest.mark.parametrize(
@@ -240,22 +247,18 @@ def test_the_command_shows_ones_own_family(
 
 def test_a_row_that_asks_a_held_out_question_again_is_not_for_training(tmp_path: Path) -> None:
     rows = [{"question": f"What is {n}?", "answer": str(n)} for n in range(8)]
-    rows[3]["question"] = "  what is  7?"
+    rows[3] = {"question": "  what is  7?", "answer": "7"}
     spec = load_task_file(write(tmp_path, rows, held_out=2))
     with HereWorker([spec]) as worker:
-        assert {text for _, text in worker.held_out(9)} == {"What is 6?", "What is 7?"}
-        drawn = {text for _, text in worker.draw(random.Random(1), 100)}
-        assert drawn == {f"What is {n}?" for n in (0, 1, 2, 4, 5)}
+        assert {text for _, text in worker.held_out(9)} == {"What is 6?", "  what is  7?"}
         tasks = [coordinates(spec, TRAIN_SEED_MIN + n) for n in range(6)]
-        by_row = dict(zip(worker.questions(tasks), worker.parts(tasks), strict=True))
-        assert {text for text, part in by_row.items() if part is not Split.TRAINING} == {
-            "  what is  7?"
-        }
+        assert set(worker.parts(tasks)) == {Split.TRAINING}
+        assert set(worker.questions(tasks)) == {f"What is {n}?" for n in (0, 1, 2, 4, 5)}
 
 
-def test_a_file_of_another_number_of_rows_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_number_of_questions_is_refused(tmp_path: Path) -> None:
     spec = load_task_file(write(tmp_path, CAPITALS))
-    with pytest.raises(FamilyError, match="has 20 rows"):
+    with pytest.raises(FamilyError, match="has 20 different questions"):
         HereWorker([replace(spec, config={**spec.config, "rows": 21})])
 
 

@@ -88,7 +88,7 @@ def _write_tasks(folder: Path, amount: Amount) -> None:
             (folder / f"{name}.jsonl").write_text("".join(rows))
             (folder / f"{name}.toml").write_text(
                 f'name = "{name}"\nrows = "{name}.jsonl"\nanswer_format = "tagged"\n'
-                f"held_out = {len(kept)}\n"
+                f"held_out = {len({question for _, question in kept})}\n"
             )
 
 

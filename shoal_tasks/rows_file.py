@@ -1,0 +1,185 @@
+"""A family's rows file, made of the user's data: what the task worker reads, and peers agree on.
+
+    data file ─ read_records ─▶ records ─ shape_row ─▶ rows ─▶ by question ─▶ one JSON object a line
+                                                                              in this user's cache
+
+Every data file is converted, so that the sandboxed worker reads one form only, and the same rows
+from another form of file are the same family. A line has the keys `question` and `answer`, and
+`columns` with the file's own columns where a program of the user's scores. Repeated rows are left
+out; the rows of questions that are held out stand last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shoal_base.cache_folder import cache_folder
+from shoal_base.files import write_atomically
+from shoal_tasks.data_files import MAX_FILE_BYTES, read_records
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.questions import (
+    BY_QUESTION,
+    BY_TEXT,
+    RepeatedQuestions,
+    SplitRows,
+    default_held_out,
+    question_key,
+)
+from shoal_tasks.row_shapes import RowError, RowKeys, ShapedRow, shape_row
+from shoal_tasks.rows import FIRST_ROWS, file_digest, worked_beside
+
+_SHOWN_CHARS: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsFile:
+    """A rows file that lies in the cache, and what was found while it was made."""
+
+    path: Path
+    sha256: str
+    num_questions: int
+    """Distinct questions, held-out ones included."""
+    num_held_out: int
+    split: str
+    """`BY_QUESTION` or `BY_TEXT`."""
+    notes: tuple[str, ...]
+    """Lines for the user about the data: what was left out, and why."""
+
+
+def make_rows_file(source: str, folder: Path, keys: RowKeys) -> RowsFile:
+    """Convert a data set into a rows file in the cache, named by its own digest.
+
+    A relative `source` is looked up in `folder`. Blocks. Raises `FamilyError`.
+    """
+    rows = _shaped_rows(source, folder, keys)
+    split = BY_TEXT if keys.case_matters else BY_QUESTION
+    question_keys = [question_key(row.question, split) for row in rows]
+    repeated = RepeatedQuestions.of(question_keys)
+    if keys.is_compared:
+        _check_repeated(source, rows, question_keys, keys)
+    num_held_out = _num_held_out(keys, repeated)
+    by_question = SplitRows.of(question_keys, rows, num_held_out)
+    kept = [
+        row
+        for group in (*by_question.training, *by_question.held_out)
+        for row in _different(group, keys)
+    ]
+    data = b"".join(f"{row.line}\n".encode(errors="surrogatepass") for row in kept)
+    if len(data) > MAX_FILE_BYTES:
+        raise FamilyError(
+            f"{source}: its rows are {len(data):,} bytes, at most {MAX_FILE_BYTES:,} are read"
+        )
+    path = _keep(data, {row.question: row.worked for row in kept[:FIRST_ROWS]})
+    return RowsFile(
+        path=path,
+        sha256=file_digest(data),
+        num_questions=repeated.num_questions,
+        num_held_out=num_held_out,
+        split=split,
+        notes=tuple(note for note in (repeated.sentence,) if note),
+    )
+
+
+def _shaped_rows(source: str, folder: Path, keys: RowKeys) -> list[ShapedRow]:
+    """Return all rows. Raises `FamilyError`: the first that cannot be used, and how many are so."""
+    rows: list[ShapedRow] = []
+    first: RowError | None = None
+    num_rows = num_alike = 0
+    for place, record in read_records(source, folder):
+        num_rows += 1
+        try:
+            rows.append(shape_row(record, keys, place))
+        except RowError as error:
+            first = first or error
+            num_alike += error.kind == first.kind
+    if first is not None:
+        others = f" ({num_alike:,} of {num_rows:,} rows are so)" if num_alike > 1 else ""
+        raise FamilyError(f"{source}, {first}{others}")
+    if not rows:
+        raise FamilyError(f"{source} has no rows")
+    return rows
+
+
+def _num_held_out(keys: RowKeys, repeated: RepeatedQuestions) -> int:
+    """Return how many distinct questions are held out. Raises `FamilyError`."""
+    count = repeated.num_questions
+    held_out = default_held_out(count) if keys.held_out is None else keys.held_out
+    if not 0 <= held_out < count:
+        of_rows = f" in {repeated.num_rows:,} rows" if repeated.num_repeated else ""
+        raise FamilyError(
+            f"held_out must be 0 to {count - 1}: the file has {count:,} different "
+            f"question{'s' if count > 1 else ''}{of_rows}, and one has to be left for training"
+        )
+    return held_out
+
+
+def _check_repeated(
+    source: str, rows: Sequence[ShapedRow], question_keys: Sequence[str], keys: RowKeys
+) -> None:
+    """Raise `FamilyError` where one question has different answers, naming both rows.
+
+    Answers that mathematics may find equal are compared by the worker, which has the library.
+    """
+    first: dict[str, ShapedRow] = {}
+    found: tuple[ShapedRow, ShapedRow] | None = None
+    conflicting: set[str] = set()
+    for key, row in zip(question_keys, rows, strict=True):
+        other = first.setdefault(key, row)
+        if other.answer != row.answer and not (keys.is_maths and _may_be_equal(other, row)):
+            found = found or (other, row)
+            conflicting.add(key)
+    if found is None:
+        return
+    one, other = found
+    more = f" ({len(conflicting):,} questions are so)" if len(conflicting) > 1 else ""
+    is_same = one.question == other.question
+    raise FamilyError(
+        f"{source}: {one.place} and {other.place} ask the same question with different answers, "
+        f"{_short(one.answer)} and {_short(other.answer)}{more}; keep one of them"
+        + ("" if is_same else ", or say case_matters = true: they differ in case or white space")
+    )
+
+
+def _may_be_equal(one: ShapedRow, other: ShapedRow) -> bool:
+    """Return whether two answers that differ as texts might be equal as mathematics."""
+    try:
+        return float(one.answer) == float(other.answer)
+    except ValueError:
+        return True
+
+
+def _different(group: Sequence[ShapedRow], keys: RowKeys) -> Iterator[ShapedRow]:
+    """Yield the rows of one question that differ in what scores them."""
+    known: set[str] = set()
+    for row in group:
+        what = row.answer if keys.is_compared else row.line
+        if what not in known:
+            known.add(what)
+            yield row
+
+
+def _keep(data: bytes, worked: Mapping[str, str]) -> Path:
+    """Write a rows file, and the workings beside it, unless it is there. Raises `FamilyError`."""
+    try:
+        kept = cache_folder("rows")
+        kept.mkdir(parents=True, exist_ok=True)
+        path = kept / f"{file_digest(data)}.jsonl"
+        if not path.exists():
+            write_atomically(path, data)
+        if any(worked.values()):
+            write_atomically(worked_beside(path), json.dumps(worked).encode())
+    except LookupError as error:
+        raise FamilyError(str(error)) from None
+    except OSError as error:
+        raise FamilyError(
+            f"cannot write {error.filename}: {error.strerror}; XDG_CACHE_HOME names another folder"
+        ) from None
+    return path
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…")
