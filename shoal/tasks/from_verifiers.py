@@ -2,94 +2,180 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
+from shoal.tasks.taskset_checks import check_taskset, hooks_of
+from shoal.tasks.taskset_copy import copied_modules, first_line, is_old_style, reward_file
+from shoal.tasks.taskset_trial import try_rewards
 from shoal_base.extras import how_to_get, is_installed
 from shoal_base.files import create_atomically
 from shoal_tasks.errors import FamilyError
 
 VERIFIERS: Final = "verifiers:"
-"""Prefix of a taskset's name: `verifiers:MODULE.CLASS`."""
-
-_REWARD: Final = '''\
-"""The rewards of {module}.{taskset}, a taskset of verifiers. Nodes need the same version of it."""
-
-import verifiers.v1.utils.version, verifiers.v1.utils.loaders  # not imported late: no files there
-import verifiers.v1 as vf
-from {data_module} import {data}
-from {task_module} import {task}
-from verifiers.v1.graph import MessageNode
-from verifiers.v1.trace import TraceTask
-from verifiers.v1.types import AssistantMessage, UserMessage
-
-
-def reward(completions, task):
-    data = {data}.model_validate(task[0])
-    nodes = [
-        MessageNode(parent=None, message=UserMessage(content=data.prompt_text), sampled=False),
-        MessageNode(parent=0, message=AssistantMessage(content=completions[0]), sampled=True),
-    ]
-    made = TraceTask.model_construct(type="{task}", data=data)
-    trace = vf.Trace.model_construct(task=made, nodes=nodes)
-    total = 0.0
-    for function in {task}(data).hooks("reward"):
-        try:
-            function(task=data, trace=trace).send(None)
-        except StopIteration as end:
-            total += end.value * function._vf_weight
-        else:
-            raise RuntimeError("this reward waits for something")
-    return [total]
-'''
-"""Each reward is driven by hand: the sandbox has no event loop."""
+"""Prefix of a taskset's name: `verifiers:MODULE.CLASS`, or the name of its package."""
 
 
 def write_files(source: str, name: str, folder: Path) -> Mapping[str, Any]:
     """Write rows and reward beside the task file; return the keys of that file.
 
-    Raises `FamilyError` in one line: no such taskset, or one without single-turn tasks; OSError.
+    Raises `FamilyError` in one line: no such taskset, or one that shoal cannot run; OSError.
     """
-    module, _, taskset = source.removeprefix(VERIFIERS).rpartition(".")
-    if not module:
-        raise FamilyError(f"{source!r} is not verifiers:MODULE.CLASS")
+    named = source.removeprefix(VERIFIERS)
     if not is_installed("verifiers"):
         raise FamilyError(
             f"{source} needs verifiers, which is not installed: {how_to_get('verifiers')}"
         )
-    try:
-        vf: Any = importlib.import_module("verifiers.v1")
-        tasks = list(getattr(importlib.import_module(module), taskset)(vf.TasksetConfig()))
-        rows = [
-            {
-                "question": one.data.prompt_text,
-                "task": one.data.model_dump(mode="json", exclude_none=True),
-            }
-            for one in tasks
-        ]
-        hooks = tasks[0].hooks("reward")
-    except Exception as error:  # noqa: BLE001  somebody's program
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FamilyError(f"cannot read {source}: {why}") from None
-    weights = [float(one._vf_weight) for one in hooks]
-    kind, data = type(tasks[0]), type(tasks[0].data)
-    reward = _REWARD.format(
-        module=module,
-        taskset=taskset,
-        data_module=data.__module__,
-        data=data.__name__,
-        task_module=kind.__module__,
-        task=kind.__name__,
-    )
+    if not is_installed("verifiers.v1"):
+        raise FamilyError(f"{source} needs a newer verifiers: {how_to_get('verifiers')}")
+    loaded_before = frozenset(sys.modules)
+    with _here_importable():
+        module, taskset = _found(source, named)
+        where = f"{module.__name__}.{type(taskset).__name__}"
+        tasks = _tasks(where, taskset)
+        check_taskset(where, taskset, tasks, sys.modules[module.__name__.partition(".")[0]])
+        rows, system = _rows(where, tasks)
+        sources = copied_modules(sys.modules[type(taskset).__module__], loaded_before)
+        reward = reward_file(where, source, tasks[0], hooks_of(tasks[0]), sources)
+        trial = try_rewards(where, reward, rows, sources)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     create_atomically(folder / f"{name}.jsonl", lines.encode(), mode=0o644)
     create_atomically(folder / f"{name}_reward.py", reward.encode(), mode=0o644)
-    low, high = (sum(one for one in weights if one * sign > 0) for sign in (-1, 1))
     return {
         "rows": str(folder / f"{name}.jsonl"),
+        **({"system": system} if system else {}),
         "reward": f"{name}_reward.py",
-        "reward_range": [low, high],
+        "reward_range": trial.reward_range(),
     }
+
+
+@contextlib.contextmanager
+def _here_importable() -> Iterator[None]:
+    """Within, modules of the current folder can be imported, as `python -m` has it."""
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _found(source: str, named: str) -> tuple[ModuleType, Any]:
+    """Return a taskset with its default configuration, and the module that was named.
+
+    Raises `FamilyError`: there is none, or it is of another interface of verifiers.
+    """
+    import verifiers.v1 as vf
+    from verifiers.v1.utils.generic import concrete_type
+    from verifiers.v1.utils.loaders import taskset_class
+
+    path, _, last = named.rpartition(".")
+    if not named:
+        raise FamilyError(f"{source!r} is not verifiers:MODULE.CLASS")
+    is_class = bool(path) and last[:1].isupper()
+    module_name = path if is_class else named.rsplit("/", 1)[-1].split("@", 1)[0].replace("-", "_")
+    try:
+        if is_class:
+            kind = getattr(importlib.import_module(module_name), last, None)
+        else:
+            kind = taskset_class(named)
+    except Exception as error:  # noqa: BLE001  the program of a user
+        if is_old_style(module_name):
+            raise FamilyError(_OLD.format(source, module_name)) from None
+        raise FamilyError(_missing(source, module_name, error)) from None
+    if kind is None or not (isinstance(kind, type) and issubclass(kind, vf.Taskset)):
+        if is_old_style(module_name):
+            raise FamilyError(_OLD.format(source, module_name))
+        there = _tasksets(sys.modules[module_name], vf.Taskset)
+        has = f"it has {there}" if there else "it has none"
+        raise FamilyError(f"{source}: {last} is no taskset (vf.Taskset) of {module_name}; {has}")
+    module = sys.modules.get(module_name) or sys.modules[kind.__module__]
+    config = concrete_type(kind, vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
+    try:
+        return module, kind(config())
+    except Exception as error:  # noqa: BLE001  the program of a user
+        raise FamilyError(f"cannot make {source} without settings: {first_line(error)}") from None
+
+
+_OLD: Final = (
+    "{0}: {1} has load_environment(), the older interface, which verifiers 0.4 itself no longer "
+    "has; supported are tasksets of verifiers.v1 (a class of vf.Taskset, as vf-init writes one)"
+)
+
+
+def _missing(source: str, module: str, error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name in (module, module.partition(".")[0]):
+        return (
+            f"cannot find {source}: no module {module} in the current folder or among the "
+            "installed packages"
+        )
+    return f"cannot read {source}: {first_line(error)}"
+
+
+def _tasksets(module: ModuleType, base: type) -> str:
+    return ", ".join(
+        name
+        for name, one in vars(module).items()
+        if isinstance(one, type) and issubclass(one, base) and one is not base
+    )
+
+
+def _tasks(where: str, taskset: Any) -> list[Any]:
+    if not taskset.bounded:
+        raise FamilyError(f"{where} makes tasks without end (INFINITE), and rows must end")
+    try:
+        tasks = list(taskset)
+    except Exception as error:  # noqa: BLE001  the program of a user
+        raise FamilyError(f"cannot read {where}: {first_line(error)}") from None
+    if not tasks:
+        raise FamilyError(f"{where} has no tasks")
+    return tasks
+
+
+def _rows(where: str, tasks: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
+    """Return a row for each task, and the system turn of all of them.
+
+    Raises `FamilyError`: a task is no single question, or does not survive as JSON.
+    """
+    rows, systems = [], set()
+    for number, task in enumerate(tasks):
+        system, question = _messages(f"task {number} of {where}", task.data)
+        systems.add(system)
+        row = task.data.model_dump(mode="json", exclude_defaults=True)
+        try:
+            is_same = type(task.data).model_validate(row) == task.data
+        except ValueError:
+            is_same = False
+        if not is_same:
+            raise FamilyError(f"task {number} of {where} is another one after a trip through JSON")
+        rows.append({"question": question, "task": row})
+    if len(systems) > 1:
+        raise FamilyError(
+            f"{where} has {len(systems)} different system prompts, and a task file has one"
+        )
+    return rows, systems.pop()
+
+
+def _messages(what: str, data: Any) -> tuple[str, str]:
+    """Return the system turn and the question of one task. Raises `FamilyError`."""
+    if data.prompt is None:
+        raise FamilyError(f"{what} has no prompt: a user opens it, and shoal has none")
+    if isinstance(data.prompt, str):
+        return data.system_prompt or "", data.prompt
+    texts = [(one.role, one.content) for one in data.prompt]
+    if data.system_prompt:
+        texts.insert(0, ("system", data.system_prompt))
+    roles = [role for role, _ in texts]
+    if roles not in (["user"], ["system", "user"]):
+        turns = ", ".join(roles)
+        raise FamilyError(f"{what} is a conversation ({turns}), and shoal asks one question")
+    if not all(isinstance(content, str) for _, content in texts):
+        raise FamilyError(f"{what} has a picture, and shoal asks in text")
+    return texts[0][1] if len(texts) > 1 else "", texts[-1][1]

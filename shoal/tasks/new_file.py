@@ -36,8 +36,8 @@ scored by the family's own verifier, and the first that would never be right is 
 
   shoal tasks new train.jsonl               writes train.toml, here
   shoal tasks new hf:openai/gsm8k/main      a data set of a hub (extra `data`)
-  shoal tasks new verifiers:sums.Sums       the taskset Sums of the module sums
-                                            (extra `verifiers`): rows, a reward
+  shoal tasks new verifiers:sums.Sums       the taskset Sums of the module sums, here or
+                                            installed (extra `verifiers`): rows, a reward
 
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
@@ -207,7 +207,7 @@ def _show(console: Terminal, path: Path, found: TaskFileKeys, spec: FamilySpec) 
 def _stem(data: str) -> str:
     """A name for the family: the file's, or the data set's."""
     if data.startswith(VERIFIERS):
-        return data.rpartition(".")[2].lower()
+        return re.split(r"[.:/]", data.partition("@")[0])[-1].lower()
     bare = re.split(r"[@:]", data.removeprefix(HUB))[0] if data.startswith(HUB) else data
     name = Path(bare.split("/")[1] if data.startswith(HUB) and "/" in bare else bare).stem
     return re.sub(r"[^\w.-]+", "_", name) or "mine"
