@@ -20,7 +20,7 @@ _MAX_SOURCE_CHARS: Final = 1 << 20
 _LIBRARY: Final = "verifiers"
 
 Sources = Mapping[str, tuple[str, bool, str]]
-"""Modules by name: the file, from the folder that holds its package; is it a package; its source."""
+"""Modules by name: the file from the root of imports, whether it is a package, its source."""
 
 
 def copied_modules(module: ModuleType, loaded_before: frozenset[str]) -> Sources:
