@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 _FIRST_LINE: Final = b"version https://git-lfs.github.com/spec/"
-"""What every pointer begins with, by the specification of Git LFS."""
+"""The beginning of every pointer, by the specification of Git LFS."""
 
 
 def is_lfs_pointer(path: Path) -> bool:
