@@ -218,7 +218,7 @@ def _family_from_pb(message: pb.TaskFamily) -> TaskFamily:
 
 
 def _check_config(family: str, config_json: str) -> None:
-    if len(config_json) > _MAX_CONFIG_BYTES:
+    if len(config_json.encode()) > _MAX_CONFIG_BYTES:
         raise ManifestError(f"family {family}: configuration is too long")
     try:
         config = json.loads(config_json)

@@ -24,6 +24,7 @@ from shoal_wire.types import BatchId, PeerId
 _BatchId = Annotated[BatchId, sized(DIGEST_BYTES, DIGEST_BYTES, "batch id")]
 _Publisher = Annotated[PeerId, sized(1, MAX_NAME_BYTES, "publisher")]
 _MaxBatches = Annotated[int, within(1, MAX_LISTED_BATCHES, "max_batches")]
+_Envelope = Annotated[bytes, sized(0, MAX_CHUNK_BYTES, "length of an envelope")]
 _Shard = Annotated[int, within(0, MAX_SHARDS - 1, "shard")]
 
 
@@ -90,7 +91,7 @@ class Listing:
 class Envelopes:
     """Whole envelopes, each the exact bytes that travelled."""
 
-    envelopes: Annotated[tuple[bytes, ...], sized(0, MAX_WHOLE_BATCHES, "number of envelopes")]
+    envelopes: Annotated[tuple[_Envelope, ...], sized(0, MAX_WHOLE_BATCHES, "number of envelopes")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
