@@ -78,7 +78,11 @@ COMMANDS = {
         module="shoal.tasks.command",
         does="list task families; show one; write one for your data and try it",
         group="questions and answers",
-        parts={"new": "shoal.tasks.new_file", "try": "shoal.tasks.try_out"},
+        parts={
+            "new": "shoal.tasks.new_file",
+            "try": "shoal.tasks.try_out",
+            "lint": "shoal.tasks.lint",
+        },
         takes_words=True,
     ),
     "publish": Command(

@@ -85,16 +85,19 @@ def floor_of(
     questions: Sequence[str],
     right: Iterable[str],
     rewards_of: Callable[[Sequence[str]], Sequence[float]],
+    *,
+    form: Callable[[str], str] | None = None,
 ) -> Floor:
     """Return the constant or echo with the best mean reward.
 
     `right` are right answers of the family, which constants are taken from. `rewards_of` scores one
-    completion for each question.
+    completion for each question. `form` writes an answer as a completion; without it, as the
+    family's answer format has it.
     """
+    write = form or (lambda answer: answer_text(answer, tagged=spec.is_tagged))
     found = []
     for name, is_echo, answers in _attempts(spec, questions, right):
-        said = [answer_text(one, tagged=spec.is_tagged) for one in answers]
-        reward = statistics.fmean(rewards_of(said))
+        reward = statistics.fmean(rewards_of([write(one) for one in answers]))
         found.append(Floor(answer=name, is_echo=is_echo, reward=reward))
     return max(found, key=lambda floor: floor.reward)
 

@@ -21,6 +21,8 @@ max_turns = 8                # most messages of one game
 weight = 1.0
 held_out = 10                # questions kept for evaluation, the file's last; default: a tenth
 case_matters = true          # questions that differ in case or white space are different ones
+good = ["#### {answer}"]     # completions that must earn more than wrong ones, and wrong ones, for
+bad = ["#### 0"]             # `shoal tasks lint`; no part of the family
 
 The rows are converted into a rows file in this user's cache (`rows_file`): its digest is what a
 family is known by, so the same rows from Parquet and from CSV are the same family.
@@ -35,6 +37,7 @@ from typing import Any, Final
 from shoal_base.toml_file import read_toml
 from shoal_tasks.data_files import read_file
 from shoal_tasks.errors import FamilyError, ServerAway
+from shoal_tasks.lint.attempts import Examples
 from shoal_tasks.openenv.address import PREFIXES, parse_address
 from shoal_tasks.openenv.identity import look_up
 from shoal_tasks.row_shapes import RowKeys
@@ -78,6 +81,8 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "weight": (int, float),
     "held_out": int,
     "case_matters": bool,
+    "good": list,
+    "bad": list,
 }
 _VERIFIERS: Final = {"exact": EXACT, "math": MATH_VERIFY}
 _REWARD_NAME: Final = "reward"
@@ -110,6 +115,12 @@ def load_task_file(path: Path) -> FamilySpec:
         return make(table, path.parent)
     except FamilyError as error:
         raise FamilyError(f"{path}: {error}") from None
+
+
+def examples_in(path: Path) -> Examples:
+    """Return the author's examples of good and bad completions. Raises `FamilyError`."""
+    table = _read(path)
+    return Examples(good=tuple(table.get("good", ())), bad=tuple(table.get("bad", ())))
 
 
 def server_named_in(path: Path) -> tuple[str, str]:
@@ -204,6 +215,9 @@ def _read(path: Path) -> dict[str, Any]:
             isinstance(value, bool) and _FIELDS[key] is not bool
         ):
             raise FamilyError(f"{path}: {key} has the wrong type")
+    for key in ("good", "bad"):
+        if not all(isinstance(one, str) for one in table.get(key, ())):
+            raise FamilyError(f'{path}: {key} must be a list of texts, {key} = ["{{answer}}"]')
     is_game = "environment" in table
     for key in ("name",) if is_game else ("name", "rows"):
         if key not in table:

@@ -44,6 +44,7 @@ from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded, said_of_defaults
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.lint.start import prove_tasks
 from shoal_tasks.swarm import ask_servers
 from shoal_wire.errors import ManifestError
 
@@ -133,6 +134,7 @@ def _serve_in(settings: Settings, serving: Serving[L, J], said: str, *, supervis
     """Run peers one after another until one does not ask for a new start; `said` once it is up."""
     identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
     ask_servers(settings.task_file)
+    prove_tasks(settings.task_file)
     spare_collector()
     let_the_loop_in()
     code = None

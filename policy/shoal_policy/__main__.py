@@ -185,6 +185,8 @@ class Supervision:
 
 def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: Path | None) -> int:
     from shoal_policy.record.earlier_runs import StartOverError
+    from shoal_tasks.errors import FamilyError
+    from shoal_tasks.lint.start import prove_tasks
     from shoal_tasks.swarm import families_here
 
     _quieten_libraries()
@@ -198,11 +200,12 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: P
             if (why := early_refusal(settings)) is not None:
                 raise SettingsError(why)
             families_here(settings.task_file)
+            prove_tasks(settings.task_file)
         if settings.no_train:
             with _only_trainer(settings, stop):
                 return _generate_only(settings, stop, supervision)
         return _run_policy(settings, stop, supervision)
-    except (ManifestError, SettingsError, StartOverError) as error:
+    except (FamilyError, ManifestError, SettingsError, StartOverError) as error:
         return _end(str(error), EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # rich ends a program so, in silence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,8 +19,9 @@ from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, did_you_mean, whole
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
-from shoal_tasks.floor import NUM_QUESTIONS, floor_of
+from shoal_tasks.floor import NUM_QUESTIONS
 from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
+from shoal_tasks.lint.measure import floor_here
 from shoal_tasks.prompts import instruction, messages_for, plain_prompt
 from shoal_tasks.spec import (
     ENVIRONMENT,
@@ -38,11 +38,13 @@ from shoal_wire.types import FinishReason
 DESCRIPTION = """\
 List the task families of every preset and of your own task files, or show one: a sample question
 as models are asked it, its answer, and what completions earn. With --model it shows the exact text
-that this model sees. `new` writes a task file for your data, `try` shows what a model earns.
+that this model sees. `new` writes a task file for your data, `lint` shows whether it pays for right
+answers, `try` what a model earns.
 
   shoal tasks                                  every family, by preset
   shoal tasks show gcd_easy --model smollm2    one, as a model sees it
   shoal tasks new data.jsonl                   a task file for your data
+  shoal tasks lint data.toml                   does it pay for right answers?
   shoal tasks try data.toml --model smollm2    what a model earns with it
   shoal tasks frozen_lake --play               a game, played by you
   shoal tasks frozen_lake --play --model M     a game, played by a model
@@ -219,24 +221,13 @@ def _standing(worker: SyncTaskWorker, spec: FamilySpec) -> dict[str, Any]:
     """
     if spec.is_environment or spec.is_local:
         return {"floor": {}, "evaluated": bool(worker.held_out(1, families=[spec]))}
-    drawn = worker.draw(random.Random(0), NUM_QUESTIONS, families=[spec])
-    tasks, questions = [task for task, _ in drawn], [question for _, question in drawn]
-    right = [item.answer for item in worker.items(tasks) if item.answer is not None]
-
-    def rewards_of(completions: Sequence[str]) -> list[float]:
-        asked = [
-            ScoreRequest(task=task, text=text, finish_reason=FinishReason.STOP)
-            for task, text in zip(tasks, completions, strict=True)
-        ]
-        return [result.reward for result in worker.score(asked)]
-
-    floor = floor_of(spec, questions, right, rewards_of)
+    floor = floor_here(worker, spec)
     return {
         "floor": {
             "answer": floor.answer,
             "echo": floor.is_echo,
             "reward": floor.reward,
-            "questions": len(tasks),
+            "questions": NUM_QUESTIONS,
         },
         "evaluated": bool(worker.held_out(1, families=[spec])),
     }

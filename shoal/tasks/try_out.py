@@ -12,21 +12,24 @@ import shlex
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.policy_flags import policy_of_model
 from shoal.tasks.play import asked_flags, short
+from shoal_base.extras import missing_for_tasks
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible
 from shoal_settings.called import called
-from shoal_settings.exits import EXIT_OK, fail
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.loader import EMBEDDED
 from shoal_settings.parser import Parser, whole
 from shoal_settings.real_models import TOKENS
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.lint.start import quick_report
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.task_file import load_task_files
+from shoal_tasks.task_file import examples_in, load_task_files
 from shoal_tasks.turns import SEPARATOR
 from shoal_tasks.worker.sync import SyncTaskWorker
 
@@ -55,6 +58,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         try:
             (spec,) = load_task_files([arguments.file])
+            doubt = _doubt(spec, arguments.file)
         except FamilyError as error:
             raise fail("tasks try", str(error)) from None
         with Terminal(stderr=True).status("loading the model") as status:
@@ -64,10 +68,23 @@ def main(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
     if arguments.json:
-        say_json({"schema_version": 1, **view})
+        say_json({"schema_version": 1, **view, "doubt": doubt or None})
     else:
-        _show(Terminal(), view, arguments)
+        _show(Terminal(), view, arguments, doubt)
     return EXIT_OK
+
+
+def _doubt(spec: FamilySpec, file: str) -> str:
+    """Return why a right answer is not shown to earn most; empty if it is.
+
+    Raises UsageExit where the task pays for something else: no answers of a model would help.
+    """
+    if missing_for_tasks() is not None:
+        return ""
+    report = quick_report(spec, examples_in(Path(file)))
+    if report.is_refused:
+        raise fail("tasks try", f"{file} is not sound: {report.sentence}", EXIT_FAILED)
+    return report.sentence
 
 
 def _tried(
@@ -149,7 +166,9 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _show(console: Terminal, view: dict[str, Any], arguments: argparse.Namespace) -> None:
+def _show(
+    console: Terminal, view: dict[str, Any], arguments: argparse.Namespace, doubt: str
+) -> None:
     for row in view["rows"]:
         console.print(short(row["question"]), style="bold", soft_wrap=True)
         is_game = any(SEPARATOR in answer["text"] for answer in row["answers"])
@@ -166,11 +185,16 @@ def _show(console: Terminal, view: dict[str, Any], arguments: argparse.Namespace
         f"have signal (their answers earn different rewards) · {view['cut']:.0%} of answers cut"
         + (f" · {view['shots']} rows shown before each" if view["shots"] else "")
     )
-    console.print(_advice(view, arguments), soft_wrap=True)
+    console.print(_advice(view, arguments, doubt), soft_wrap=True)
 
 
-def _advice(view: dict[str, Any], arguments: argparse.Namespace) -> str:
-    """Return what to do next, by the first thing that stands in the way of learning."""
+def _advice(view: dict[str, Any], arguments: argparse.Namespace, doubt: str) -> str:
+    """Return what to do next, by the first thing that stands in the way of learning.
+
+    Rows and tokens are only to blame where the reward is known to recognise a right answer.
+    """
+    if doubt and (view["reward"] == 0 or view["signal"] < 0.1):
+        return f"The reward may be the cause: {visible(doubt)}"
     if view["cut"] > 0.5:
         return "Most answers are cut: raise --max-new-tokens, or ask for short ones by prompt = …"
     if view["reward"] == 0:

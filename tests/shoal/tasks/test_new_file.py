@@ -105,7 +105,7 @@ def test_a_file_that_is_there_is_not_written_over(capsys: pytest.CaptureFixture[
 def test_a_model_answers_and_every_answer_has_its_reward(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write("data.jsonl", [{"question": f"Say {n}", "answer": str(n)} for n in range(10)])
+    write("data.jsonl", [{"question": f"Say {n}"} for n in range(10)])
     Path("reward.py").write_text(
         "def reward(completions):\n    return [min(1.0, len(completions[0]) / 4)]\n"
     )

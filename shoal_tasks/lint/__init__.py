@@ -1,0 +1,1 @@
+"""The proof that a task pays for right answers, whole or the quick part that starts run."""

@@ -1,0 +1,303 @@
+"""Conclusions about a task from the rewards of the completions that were tried. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shoal_tasks.lint.attempts import (
+    RIGHT_KINDS,
+    WRONG_KINDS,
+    Attempt,
+    Kind,
+    LintRow,
+    right_values,
+    shown,
+)
+from shoal_tasks.lint.report import Finding, Level
+
+_SHOWN_CHARS: Final = 60
+_MOST: Final = 0.5
+"""A wrong completion is a fault of the task where it earns no less than the right one on this share
+of the rows; on fewer, its author is told."""
+_FREQUENT: Final = 0.9
+_NAMED_FORMS: Final = 4
+"""Forms that a line names; a report has all."""
+HOW_TO_STATE: Final = (
+    'state in the task file how a right completion looks: good = ["<answer>{answer}</answer>"], '
+    "with {COLUMN} for a column's text"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """One completion and its reward."""
+
+    attempt: Attempt
+    reward: float
+    error: str = ""
+    timed_out: bool = False
+    again: float | None = None
+    """The reward when it was scored again, in another order; None if it was not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowScores:
+    """A row and everything that was scored on it."""
+
+    row: LintRow
+    scored: tuple[Scored, ...]
+
+    def best(self, kinds: Iterable[Kind]) -> Scored | None:
+        """Return the completion of these kinds that earned most; None without one."""
+        wanted = set(kinds)
+        return max(
+            (one for one in self.scored if one.attempt.kind in wanted),
+            key=lambda one: one.reward,
+            default=None,
+        )
+
+    @property
+    def right(self) -> Scored | None:
+        """The best right completion: one of the author's examples, where there are any."""
+        good = [one for one in self.scored if one.attempt.kind is Kind.GOOD]
+        # Every example must earn more than what is wrong, so the worst of them counts.
+        return min(good, key=lambda one: one.reward) if good else self.best({Kind.RIGHT})
+
+
+def findings_of(rows: Sequence[RowScores]) -> list[Finding]:
+    """Return what is wrong with a task of rows, by what completions of some rows earned."""
+    failed = _failures(rows) + _repeats(rows)
+    if any(one.level is Level.REFUSED for one in failed):
+        return failed
+    if all(one.right is None for one in rows):
+        return [*failed, *_without_right(rows)]
+    known = [one for one in rows if one.right is not None]
+    return [*failed, *_compared(known)]
+
+
+def is_recognised(one: RowScores) -> bool:
+    """Return whether the right answer of a row earned more than every wrong completion."""
+    right, wrong = one.right, one.best(WRONG_KINDS)
+    return right is not None and (wrong is None or right.reward > wrong.reward)
+
+
+def best_forms(one: RowScores) -> list[str]:
+    """Return the forms in which the right answer earned most on a row."""
+    right = one.best({Kind.RIGHT})
+    if right is None:
+        return []
+    tried = [each for each in one.scored if each.attempt.kind is Kind.RIGHT]
+    return list(dict.fromkeys(each.attempt.form for each in tried if each.reward == right.reward))
+
+
+def means(rows: Sequence[RowScores]) -> tuple[str, float | None, Mapping[str, float]]:
+    """Return the right answer's best form, its mean reward, and that of each wrong kind."""
+    rights = [right for one in rows if (right := one.right) is not None]
+    forms = Counter(form for one in rows for form in best_forms(one))
+    form = shown(forms.most_common(1)[0][0]) if forms and any(r.reward > 0 for r in rights) else ""
+    wrong = {}
+    for kind in (*WRONG_KINDS, Kind.MANY):
+        found = [best.reward for one in rows if (best := one.best({kind})) is not None]
+        if found:
+            wrong[str(kind)] = statistics.fmean(found)
+    return form, statistics.fmean(one.reward for one in rights) if rights else None, wrong
+
+
+def frequent_answer(answers: Sequence[str], *, is_compared: bool) -> list[Finding]:
+    """Return what is wrong where nearly all rows have one answer: it needs no question.
+
+    `is_compared` is false where a function decides, which may not look at the answer.
+    """
+    stated = [answer for answer in answers if answer]
+    if len(stated) < 2:
+        return []
+    ((answer, count),) = Counter(stated).most_common(1)
+    share = count / len(stated)
+    if share == 1 and is_compared:
+        why = (
+            f"every row has the answer {quoted(answer)}, so that a policy learns to say it "
+            "whatever is asked; add rows with other answers"
+        )
+        return [Finding(level=Level.REFUSED, check="frequent-answer", message=why)]
+    if share >= _FREQUENT:
+        why = f"{share:.0%} of the rows have the answer {quoted(answer)}"
+        return [Finding(level=Level.WARNING, check="frequent-answer", message=why)]
+    return []
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotes as it stands in a line, cut where it is long."""
+    bare = " ".join(text.split())
+    return repr(bare if len(bare) <= _SHOWN_CHARS else f"{bare[:_SHOWN_CHARS]}…")
+
+
+def _failures(rows: Sequence[RowScores]) -> list[Finding]:
+    """Return what failed while completions were scored."""
+    found = []
+    for one in rows:
+        slow = [each for each in one.scored if each.timed_out]
+        raised = [each for each in one.scored if each.error and not each.timed_out]
+        for check, faults, does in (
+            ("time", slow, "takes longer than one completion may"),
+            ("error", raised, f"fails: {raised[0].error}" if raised else ""),
+        ):
+            if not faults:
+                continue
+            rights = [each for each in one.scored if each.attempt.kind in RIGHT_KINDS]
+            is_all = bool(rights) and all(each in faults for each in rights)
+            is_all = is_all or len(faults) * 2 >= len(one.scored)
+            what = f"{_row(one)}scoring {faults[0].attempt.kind}, {_text(faults[0])}, {does}"
+            level = Level.REFUSED if is_all else Level.WARNING
+            found.append(Finding(level=level, check=check, message=what))
+        if found:
+            break  # one row's failures say it
+    return found
+
+
+def _repeats(rows: Sequence[RowScores]) -> list[Finding]:
+    for one in rows:
+        for each in one.scored:
+            if each.again is not None and each.again != each.reward:
+                why = (
+                    f"{_row(one)}the score does not repeat: {each.attempt.kind}, {_text(each)}, "
+                    f"earned {each.reward:.4g}, then {each.again:.4g} when the same completions "
+                    "were scored in another order"
+                )
+                return [Finding(level=Level.REFUSED, check="repeats", message=why)]
+    return []
+
+
+def _without_right(rows: Sequence[RowScores]) -> list[Finding]:
+    """Return what can be said where no row states a right answer."""
+    found = []
+    empty = [each.reward for one in rows for each in one.scored if not each.attempt.text]
+    if empty and min(empty) >= 1:
+        why = "an empty answer earns 1.00, so that no answer can earn more"
+        found.append(Finding(level=Level.REFUSED, check="empty", message=why))
+    rewards = {each.reward for one in rows for each in one.scored}
+    paid = (
+        f"{min(rewards):.2f}" if len(rewards) == 1 else f"{min(rewards):.2f} to {max(rewards):.2f}"
+    )
+    why = (
+        "the rows state no right answer, so nothing shows that one earns more than a wrong one: "
+        f"the {_count(rows)} completions that were tried earned {paid}; {HOW_TO_STATE}"
+    )
+    return [*found, Finding(level=Level.UNPROVEN, check="right", message=why)]
+
+
+def _compared(rows: Sequence[RowScores]) -> list[Finding]:
+    rewards = {each.reward for one in rows for each in one.scored}
+    if _is_guess(rows) and not all(map(is_recognised, rows)):
+        return _without_right(rows)
+    if len(rewards) == 1 and _count(rows) > len(rows):
+        why = (
+            f"it pays {rewards.pop():.2f} for everything that was tried: {_everything(rows)}"
+            f"{_tried_forms(rows)}; if it expects another form, {HOW_TO_STATE}"
+        )
+        return [Finding(level=Level.REFUSED, check="constant", message=why)]
+    unlike = [one for one in rows if _loses_to(one, Kind.OTHER)]
+    if not _has_good(rows) and len(unlike) > _MOST * len(rows) and all(map(_pays_alike, unlike)):
+        return [Finding(level=Level.REFUSED, check="right", message=_unrecognised(unlike[0]))]
+    found: list[Finding] = []
+    least = min(each.reward for one in rows for each in one.scored)
+    for kind in (*WRONG_KINDS, Kind.MANY):
+        lost = [one for one in rows if _loses_to(one, kind)]
+        # Of what earns the least there is, one finding is enough.
+        if not lost or (found and all(_reward(one, kind) == least for one in lost)):
+            continue
+        is_most = len(lost) >= _MOST * len(rows) and kind is not Kind.MANY
+        level = Level.REFUSED if is_most else Level.WARNING
+        found.append(Finding(level=level, check=kind.name.lower(), message=_lost(lost, rows, kind)))
+    return found
+
+
+def _reward(one: RowScores, kind: Kind) -> float | None:
+    best = one.best({kind})
+    return None if best is None else best.reward
+
+
+def _is_guess(rows: Sequence[RowScores]) -> bool:
+    """Return whether the right answers are no more than guesses from the columns' names."""
+    return not _has_good(rows) and all(right_values(one.row)[1] for one in rows)
+
+
+def _has_good(rows: Sequence[RowScores]) -> bool:
+    return any(each.attempt.kind is Kind.GOOD for one in rows for each in one.scored)
+
+
+def _loses_to(one: RowScores, kind: Kind) -> bool:
+    right, wrong = one.right, one.best({kind})
+    return right is not None and wrong is not None and wrong.reward >= right.reward
+
+
+def _pays_alike(one: RowScores) -> bool:
+    right, other = one.right, one.best({Kind.OTHER})
+    return right is not None and other is not None and right.reward == other.reward
+
+
+def _unrecognised(one: RowScores) -> str:
+    right = one.best({Kind.RIGHT})
+    assert right is not None
+    value = right_values(one.row)[0][0]
+    return (
+        f"{_row(one)}no form of the right answer {quoted(value)} earns more than another row's "
+        f"answer: both earn at most {right.reward:.2f}{_tried_forms([one])}; if it expects another "
+        f"form, {HOW_TO_STATE}"
+    )
+
+
+def tried_forms(rows: Sequence[RowScores]) -> tuple[str, ...]:
+    """Return the forms in which right answers were tried."""
+    rights = [each for one in rows for each in one.scored if each.attempt.kind is Kind.RIGHT]
+    return tuple(dict.fromkeys(shown(each.attempt.form) for each in rights))
+
+
+def _tried_forms(rows: Sequence[RowScores]) -> str:
+    forms = tried_forms(rows)
+    if not forms:
+        return ""
+    more = len(forms) - _NAMED_FORMS
+    listed = " | ".join(forms[:_NAMED_FORMS]) + (f" | {more} more" if more > 0 else "")
+    return f" (with the answer in these forms: {listed})"
+
+
+def _lost(lost: Sequence[RowScores], rows: Sequence[RowScores], kind: Kind) -> str:
+    def lead(one: RowScores) -> float:
+        right, wrong = one.right, one.best({kind})
+        assert right is not None and wrong is not None
+        return wrong.reward - right.reward
+
+    one = max(lost, key=lead)
+    right, wrong = one.right, one.best({kind})
+    assert right is not None and wrong is not None
+    share = "" if len(rows) == 1 else f", and so on {len(lost)} of {len(rows)} rows"
+    return (
+        f"{_row(one)}{kind}, {_text(wrong)}, earns {wrong.reward:.2f} and {right.attempt.kind}, "
+        f"{_text(right)}, no more than {right.reward:.2f}{share}"
+    )
+
+
+def _everything(rows: Sequence[RowScores]) -> str:
+    kinds = {each.attempt.kind for one in rows for each in one.scored}
+    forms = {each.attempt.form for one in rows for each in one.scored
+             if each.attempt.kind is Kind.RIGHT}  # fmt: skip
+    right = f"the right answer in {len(forms)} form{'' if len(forms) == 1 else 's'}"
+    named = [right if kind is Kind.RIGHT else str(kind) for kind in Kind if kind in kinds]
+    return ", ".join(named)
+
+
+def _count(rows: Sequence[RowScores]) -> int:
+    return sum(len(one.scored) for one in rows)
+
+
+def _row(one: RowScores) -> str:
+    number = f"row {one.row.number}" if one.row.number else "a row"
+    return f"{number}, {quoted(one.row.question)}: "
+
+
+def _text(one: Scored) -> str:
+    return quoted(one.attempt.text)
