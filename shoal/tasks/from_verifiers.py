@@ -148,7 +148,7 @@ def _rows(where: str, tasks: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
     for number, task in enumerate(tasks):
         system, question = _messages(f"task {number} of {where}", task.data)
         systems.add(system)
-        row = task.data.model_dump(mode="json", exclude_defaults=True)
+        row = task.data.model_dump(mode="json", exclude=_defaults(task.data))
         try:
             is_same = type(task.data).model_validate(row) == task.data
         except ValueError:
@@ -161,6 +161,16 @@ def _rows(where: str, tasks: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
             f"{where} has {len(systems)} different system prompts, and a task file has one"
         )
     return rows, systems.pop()
+
+
+def _defaults(data: Any) -> set[str]:
+    """Return the fields that say nothing; pydantic would leave out the roles of messages too."""
+    return {
+        name
+        for name, one in type(data).model_fields.items()
+        if not one.is_required()
+        and getattr(data, name) == one.get_default(call_default_factory=True)
+    }
 
 
 def _messages(what: str, data: Any) -> tuple[str, str]:

@@ -50,7 +50,9 @@ REWARDS = """\
 """
 LOAD = """\
         for n in range(20):
-            data = SumsData(prompt=f"{n} + {n}?", system_prompt=SYSTEM, answer=str(n + n))
+            asked = f"{n} + {n}?"
+            prompt = [{"role": "user", "content": asked}] if n % 2 else asked
+            data = SumsData(prompt=prompt, system_prompt=SYSTEM, answer=str(n + n))
             yield SumsTask(data, self.config.task)
 """
 COMPLETIONS = ("", "NO", "{}", " {} ", "It is {}", "THE SUM IS {}", "what I count, \u2026\n{}")
@@ -89,7 +91,7 @@ def own_score(task: Any, completion: str) -> float:
 
     messages = (
         SystemMessage(content=task.data.system_prompt),
-        UserMessage(content=task.data.prompt),
+        UserMessage(content=task.data.prompt_text),
         AssistantMessage(content=completion),
     )
     trace: Any = vf.Trace(
@@ -116,7 +118,7 @@ def test_a_scaffold_earns_what_verifiers_gives(
     # A peer has the three files, and no module.
     spec = load_task_file(task_file(Path(), "sums", **keys))
     Path("sums").rename("gone")
-    by_question = {task.data.prompt: task for task in tasks}
+    by_question = {task.data.prompt_text: task for task in tasks}
     places = [coordinates(spec, seed) for seed in range(10)]
     with SyncTaskWorker([spec]) as worker:
         asked = [
