@@ -1,73 +1,197 @@
 """Data sets as people have them, read as a list of rows: a row is a dict from column to value.
 
-    rows = "questions.jsonl"                   one JSON object a line; also .json, a list of objects
-    rows = "questions.csv"                     or .tsv; the first line names the columns
-    rows = "questions.parquet"                 needs pyarrow (extra `data`)
+    rows = "questions.jsonl"                   JSON, a row a line or in one list
+    rows = "questions.csv"                     a table in text; the first line names the columns
+    rows = "questions.parquet"                 needs pyarrow (extra `data`), as .arrow does
     rows = "folder"                            as `datasets` wrote it with `save_to_disk`
     rows = "hf:openai/gsm8k@main:train"        a hub's data set; needs `datasets` (extra `data`)
 
-Reads the disk and, for a hub's name, the network. Everything raises `FamilyError`, one line.
+A file is what its content says, whatever its name's ending: form, encoding and separator are
+recognised. Reads the disk and, for a hub's name, the network. Everything raises `FamilyError`, one
+line.
 """
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import importlib
-import io
-import json
-import logging
-import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from shoal_base.extras import how_to_get
 from shoal_base.files import read_at_most
+from shoal_base.git_lfs import is_lfs_pointer
+from shoal_tasks.data.arrow_data import ARROW, PARQUET, read_arrow, read_parquet, read_saved
+from shoal_tasks.data.csv_data import read_csv
+from shoal_tasks.data.encodings import decode_text, marked_encoding
+from shoal_tasks.data.hub_data import HUB, read_hub
+from shoal_tasks.data.json_data import read_json
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.json_values import Record
+from shoal_tasks.json_values import Placed, Record
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Largest data file, and largest rows file made of one: the task worker holds it in memory."""
 
-HUB: Final = "hf:"
-"""Prefix of a hub's data set: `hf:org/name[/config][@revision][:split]`."""
+__all__ = ["HUB", "MAX_FILE_BYTES", "DataFile", "DataForm", "ReadOptions", "read_records"]
 
-_HUB_NAME: Final = re.compile(
-    r"(?P<path>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w.-]+))?(?::(?P<split>.+))?"
+_GZIP: Final = b"\x1f\x8b"
+_STREAM: Final = b"\xff\xff\xff\xff"
+"""The beginning of an Arrow stream, as `datasets` writes it."""
+_UNREADABLE: Final = (
+    (b"PK\x03\x04", "a workbook of a spreadsheet or a zip archive: save the sheet as CSV"),
+    (b"\xd0\xcf\x11\xe0", "a workbook of an old spreadsheet: save the sheet as CSV"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd: unpack it first, zstd -d FILE"),
+    (b"BZh", "compressed by bzip2: unpack it first, bunzip2 FILE"),
+    (b"\xfd7zXZ", "compressed by xz: unpack it first, unxz FILE"),
+    (b"SQLite format 3", "a database: export the table as CSV"),
+    (b"\x80\x04\x95", "a pickle, which may run code: save it as JSON lines"),
 )
+"""The beginnings of files that hold data in a form that is not read, and what to do."""
+_JSON_ENDINGS: Final = (".jsonl", ".json", ".ndjson")
+_TABLE_ENDINGS: Final = (".csv", ".tsv", ".txt", ".psv")
 
 
-def read_records(source: str, folder: Path) -> Iterator[tuple[str, Record]]:
+class DataForm(StrEnum):
+    """The form of a data set, as a person calls it."""
+
+    JSON_LINES = "JSON lines"
+    JSON = "JSON"
+    TABLE = "CSV"
+    PARQUET = "Parquet"
+    ARROW = "Arrow"
+    FOLDER = "a folder of save_to_disk"
+    HUB = "a hub's data set"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The keys of a task file that describe the form of its data."""
+
+    encoding: str = ""
+    """Python's name of the encoding; empty for what the file shows."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of a file that has none."""
+    wanted: frozenset[str] = frozenset()
+    """Columns that the task file names."""
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Self:
+        """Take them from a task file's table."""
+        return cls(
+            encoding=table.get("encoding", ""),
+            columns=tuple(table.get("columns", ())),
+            wanted=frozenset(table[key] for key in ("question", "answer") if key in table),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A data set, and what was recognised about it."""
+
+    form: DataForm
+    records: Iterable[Placed]
+    """Each row with the words that name its place, `line 3` or `row 3`; to be read once."""
+    encoding: str = ""
+    """Python's name of a text's encoding; empty for what is no text."""
+    separator: str = ""
+    """The separator of a table's cells."""
+
+    @property
+    def description(self) -> str:
+        """The form in words, with what is unusual about it."""
+        parts = [str(self.form)]
+        if self.separator not in ("", ","):
+            parts.append("separated by " + ("tabs" if self.separator == "\t" else self.separator))
+        if self.encoding not in ("", "utf-8"):
+            parts.append(self.encoding.removesuffix("-sig").upper())
+        return ", ".join(parts)
+
+
+def read_records(source: str, folder: Path, options: ReadOptions | None = None) -> Iterator[Placed]:
     """Yield each row with the words that name its place: `line 3`, or `row 3` where lines say less.
 
     A relative `source` is looked up in `folder`. Raises `FamilyError`.
     """
+    yield from recognise(source, folder, options).records
+
+
+def recognise(source: str, folder: Path, options: ReadOptions | None = None) -> DataFile:
+    """Return a data set by what it is. A relative `source` is looked up in `folder`.
+
+    Raises `FamilyError` here, or where its records are read.
+    """
+    options = options or ReadOptions()
+    if source.startswith(HUB):
+        return DataFile(form=DataForm.HUB, records=_numbered(read_hub(source)))
     path = folder / source
-    is_lines = path.suffix.lower() in (".jsonl", ".ndjson", "") and not is_folder(path)
-    if is_lines and not source.startswith(HUB):
-        yield from json_lines(read_file(path), path)
-        return
-    for number, record in enumerate(_rows(source, path), start=1):
+    if is_folder(path):
+        return DataFile(form=DataForm.FOLDER, records=_numbered(read_saved(path, read_file)))
+    data = read_file(path)
+    if data.startswith(PARQUET) or path.suffix.lower() == ".parquet":
+        return DataFile(form=DataForm.PARQUET, records=_numbered(read_parquet(path)))
+    if data.startswith((ARROW, _STREAM)):
+        return DataFile(form=DataForm.ARROW, records=_numbered(read_arrow(path)))
+    if data.startswith(_GZIP):
+        data = _unpacked(data, path)
+    return _recognise_text(data, path, options)
+
+
+def _recognise_text(data: bytes, path: Path, options: ReadOptions) -> DataFile:
+    if is_lfs_pointer(path):
+        raise FamilyError(
+            f"{path} is a Git LFS pointer, not the data: `git lfs pull` in its folder gets it"
+        )
+    for beginning, what in _UNREADABLE:
+        if data.startswith(beginning):
+            raise FamilyError(f"{path} is {what}")
+    if not marked_encoding(data) and _is_binary(data):
+        raise FamilyError(f"{path} is no text, and no form of data that is known")
+    text, encoding = decode_text(data, path, options.encoding)
+    begins = text.lstrip()[:64]
+    if begins.lower().startswith(("<!doctype", "<html")):
+        raise FamilyError(f"{path} is a web page, not the data: download the file itself")
+    endings = [one.lower() for one in path.suffixes]
+    is_table = any(one in _TABLE_ENDINGS for one in endings)
+    if begins.startswith(("{", "[")) or any(one in _JSON_ENDINGS for one in endings) or not begins:
+        try:
+            is_lines, rows = read_json(text, path, options.columns)
+        except FamilyError:
+            if not is_table:
+                raise
+        else:
+            form = DataForm.JSON_LINES if is_lines else DataForm.JSON
+            return DataFile(form=form, records=rows, encoding=encoding)
+    table = read_csv(text, path, columns=options.columns, wanted=options.wanted)
+    return DataFile(
+        form=DataForm.TABLE, records=table.rows, encoding=encoding, separator=table.separator
+    )
+
+
+def _numbered(records: Iterable[Record]) -> Iterator[Placed]:
+    for number, record in enumerate(records, start=1):
         yield f"row {number}", record
 
 
-def _rows(source: str, path: Path) -> Iterator[Record]:
-    if source.startswith(HUB):
-        return _from_hub(source)
-    if is_folder(path):
-        return _from_folder(path)
-    match path.suffix.lower():
-        case ".json":
-            return _from_json(path)
-        case ".csv" | ".tsv":
-            return _from_csv(path)
-        case ".parquet":
-            return _from_parquet(path)
-    raise FamilyError(
-        f"cannot read {path}: {path.suffix.lower()} is no form of data that is known; there are "
-        ".jsonl, .json, .csv, .tsv, .parquet, a folder of `save_to_disk`, and hf:org/name"
-    )
+def _is_binary(data: bytes) -> bool:
+    """Return whether control characters say that it is no text in any encoding."""
+    looked_at = data[:4096]
+    controls = sum(looked_at.count(byte) for byte in (*range(1, 8), *range(14, 27)))
+    return controls > len(looked_at) // 16
+
+
+def _unpacked(data: bytes, path: Path) -> bytes:
+    """Return what a gzip file holds."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        unpacked = unpacker.decompress(data, MAX_FILE_BYTES + 1)
+    except zlib.error:
+        raise FamilyError(f"cannot read {path}: its gzip data is damaged") from None
+    if len(unpacked) > MAX_FILE_BYTES:
+        raise FamilyError(f"cannot read {path}: unpacked it is over {MAX_FILE_BYTES >> 20} MiB")
+    if not unpacker.eof:
+        raise FamilyError(f"cannot read {path}: its gzip data ends too early")
+    return unpacked
 
 
 def is_folder(path: Path) -> bool:
@@ -86,114 +210,13 @@ def read_file(path: Path) -> bytes:
         raise FamilyError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         is_name = "null" in str(error)
-        why = "no file has such a name" if is_name else f"larger than {MAX_FILE_BYTES >> 20} MiB"
+        why = "no file has such a name" if is_name else _too_large(path)
         raise FamilyError(f"cannot read {path}: {why}") from None
 
 
-def json_lines(data: bytes, name: object) -> Iterator[tuple[str, Record]]:
-    """Yield the JSON object of each line that is not blank, with the words that name its place.
-
-    Raises `FamilyError` naming the file and the line at fault.
-    """
-    for number, line in enumerate(data.splitlines(), start=1):
-        if line.strip():
-            where = f"line {number}"
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
-                raise FamilyError(f"{name}, {where}: not JSON") from None
-            if not isinstance(value, dict):
-                raise FamilyError(f"{name}, {where}: not a JSON object")
-            yield where, value
-
-
-def _from_json(path: Path) -> Iterator[Record]:
+def _too_large(path: Path) -> str:
     try:
-        value = json.loads(read_file(path))
-    except (ValueError, RecursionError):
-        raise FamilyError(f"{path}: not JSON") from None
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise FamilyError(f"{path}: not a list of JSON objects")
-    yield from value
-
-
-def _from_csv(path: Path) -> Iterator[Record]:
-    try:
-        text = read_file(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise FamilyError(f"{path}: not UTF-8") from None
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        for row in reader:
-            if None in row or None in row.values():
-                raise FamilyError(f"{path}, line {reader.line_num}: not as many cells as columns")
-            yield dict(row)
-    except csv.Error as error:
-        raise FamilyError(f"{path}, line {reader.line_num}: {error}") from None
-
-
-def _from_parquet(path: Path) -> Iterator[Record]:
-    parquet = _library("pyarrow.parquet", f"{path} is Parquet")
-    read_file(path)  # its size, and whether it can be read at all
-    with _failures(path):
-        for batch in parquet.ParquetFile(path).iter_batches():
-            yield from batch.to_pylist()
-
-
-def _from_folder(path: Path) -> Iterator[Record]:
-    """Rows of a folder that `Dataset.save_to_disk` wrote: its state.json names Arrow files."""
-    state = path / "state.json"
-    if (path / "dataset_dict.json").exists():
-        splits = json.loads(read_file(path / "dataset_dict.json")).get("splits", [])
-        raise FamilyError(f"{path} holds several splits: name one, such as {path}/{splits[0]}")
-    if not state.exists():
-        raise FamilyError(f"{path} is a folder, and not one that `save_to_disk` wrote")
-    arrow = _library("pyarrow", f"{path} holds Arrow files")
-    with _failures(path):
-        for file in json.loads(read_file(state))["_data_files"]:
-            with arrow.memory_map(str(path / Path(file["filename"]).name)) as data:
-                for batch in arrow.ipc.open_stream(data):
-                    yield from batch.to_pylist()
-
-
-def _from_hub(source: str) -> Iterator[Record]:
-    named = _HUB_NAME.fullmatch(source.removeprefix(HUB))
-    if named is None:
-        raise FamilyError(f"{source!r} is not hf:org/name[/config][@revision][:split]")
-    datasets = _library("datasets", f"{source} is a data set of a hub")
-    split = named["split"] or "train"
-    # They tell each retry and each step on standard error: the error below is one line.
-    datasets.disable_progress_bars()
-    for library in ("datasets", "huggingface_hub"):
-        logging.getLogger(library).setLevel(logging.CRITICAL)
-    try:
-        found = datasets.load_dataset(
-            named["path"], named["config"], revision=named["revision"], split=split
-        )
-    except Exception as error:  # noqa: BLE001  the library and its transport raise all kinds
-        is_of_rows = isinstance(error, datasets.exceptions.DatasetGenerationError)
-        told = (error.__cause__ if is_of_rows else None) or error
-        why = str(told).splitlines()[0] if str(told) else type(told).__name__
-        raise FamilyError(f"cannot load {source}: {why}") from None
-    yield from found
-
-
-def _library(module: str, why: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        package = module.partition(".")[0]
-        raise FamilyError(f"{why}, and {package} is not installed: {how_to_get('data')}") from None
-
-
-@contextlib.contextmanager
-def _failures(path: Path) -> Iterator[None]:
-    """Within, what pyarrow and a damaged file raise is a `FamilyError` that names the file."""
-    try:
-        yield
-    except FamilyError:
-        raise
-    except Exception as error:  # noqa: BLE001  pyarrow raises all kinds on a damaged file
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FamilyError(f"cannot read {path}: {why}") from None
+        size = f"{path.stat().st_size:,} bytes"
+    except OSError:
+        size = "too large"
+    return f"{size}, at most {MAX_FILE_BYTES:,} ({MAX_FILE_BYTES >> 20} MiB) are read"

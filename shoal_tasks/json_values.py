@@ -10,6 +10,8 @@ from shoal_tasks.spec import JsonValue
 
 Record = dict[str, Any]
 """One row of a data file: a value of any type by its column."""
+Placed = tuple[str, Record]
+"""A row behind the words that name its place in the file: `line 3`."""
 
 
 def as_json(value: Any) -> JsonValue:
@@ -24,6 +26,15 @@ def as_json(value: Any) -> JsonValue:
         case list() | tuple():
             return [as_json(one) for one in value]
         case bytes():
-            return None  # a picture or a sound: no reward here looks at it
+            return _text_of(value)
         case _:
             return str(value)
+
+
+def _text_of(value: bytes) -> str | None:
+    """Return bytes that are a text; None for a picture or a sound, which no reward looks at."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text

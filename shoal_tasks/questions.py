@@ -1,4 +1,4 @@
-"""Which rows ask the same question, and which questions are held out. Pure.
+"""The distinct questions of a file, and the ones that are held out. Pure.
 
     rows ─▶ one group for each distinct question ─▶ training: in the file's order
                                                  └▶ held out: the last ones of the file
@@ -68,7 +68,7 @@ class SplitRows(Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedQuestions:
-    """How often a file asks the same question."""
+    """The numbers of rows and of distinct questions of a file."""
 
     num_rows: int
     num_questions: int

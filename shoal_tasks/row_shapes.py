@@ -25,7 +25,7 @@ class RowError(FamilyError):
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
-        """What is wrong, without the row: rows with the same fault are counted."""
+        """The fault without the row: rows with the same one are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class ShapedRow:
     place: str
     """The words that name its place in the data: `line 3`."""
     worked: str = ""
-    """What stood before the answer, where `answer_after` cut it off."""
+    """The text before the answer, where `answer_after` cut it off."""
 
 
 def shape_row(record: Record, keys: RowKeys, place: str) -> ShapedRow:
@@ -136,6 +136,8 @@ def _checked(value: Any, key: str, place: str, limit: int) -> str:
 
 
 def _column(columns: Mapping[str, JsonValue], name: str, key: str, place: str) -> JsonValue:
+    if not columns:
+        raise RowError(f"{place} is empty", "empty")
     if name not in columns:
         raise RowError(
             f"{place} has no column {name!r}, but {', '.join(map(repr, columns))}: "

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shoal_tasks.data_files import json_lines
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.json_values import Record
 from shoal_tasks.spec import FamilySpec, JsonValue
 
 FIRST_ROWS: Final = 256
@@ -37,11 +35,17 @@ class TaskRow:
 
 def parse_rows(data: bytes, name: str) -> tuple[TaskRow, ...]:
     """Return the rows of a rows file. Raises `FamilyError` naming the line at fault."""
-    return tuple(_row(value, f"{name}, {where}") for where, value in json_lines(data, name))
+    return tuple(
+        _row(line, f"{name}, line {number}") for number, line in enumerate(data.splitlines(), 1)
+    )
 
 
-def _row(value: Record, where: str) -> TaskRow:
-    question, answer, columns = (value.get(key) for key in ("question", "answer", "columns"))
+def _row(line: bytes, where: str) -> TaskRow:
+    try:
+        value = json.loads(line)
+        question, answer, columns = (value.get(key) for key in ("question", "answer", "columns"))
+    except (ValueError, AttributeError, RecursionError):
+        raise FamilyError(f"{where}: not a row of a rows file") from None
     if not (isinstance(question, str) and isinstance(answer, str)):
         raise FamilyError(f"{where}: not a row of a rows file")
     return TaskRow(

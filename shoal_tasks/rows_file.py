@@ -12,15 +12,16 @@ out; the rows of questions that are held out stand last.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from shoal_base.cache_folder import cache_folder
 from shoal_base.files import write_atomically
-from shoal_tasks.data_files import MAX_FILE_BYTES, read_records
+from shoal_tasks.data_files import MAX_FILE_BYTES, ReadOptions, read_records
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.json_values import Placed
 from shoal_tasks.questions import (
     BY_QUESTION,
     BY_TEXT,
@@ -50,12 +51,14 @@ class RowsFile:
     """Lines for the user about the data: what was left out, and why."""
 
 
-def make_rows_file(source: str, folder: Path, keys: RowKeys) -> RowsFile:
+def make_rows_file(
+    source: str, folder: Path, keys: RowKeys, options: ReadOptions | None = None
+) -> RowsFile:
     """Convert a data set into a rows file in the cache, named by its own digest.
 
     A relative `source` is looked up in `folder`. Blocks. Raises `FamilyError`.
     """
-    rows = _shaped_rows(source, folder, keys)
+    rows = _shaped_rows(source, read_records(source, folder, options), keys)
     split = BY_TEXT if keys.case_matters else BY_QUESTION
     question_keys = [question_key(row.question, split) for row in rows]
     repeated = RepeatedQuestions.of(question_keys)
@@ -84,12 +87,12 @@ def make_rows_file(source: str, folder: Path, keys: RowKeys) -> RowsFile:
     )
 
 
-def _shaped_rows(source: str, folder: Path, keys: RowKeys) -> list[ShapedRow]:
+def _shaped_rows(source: str, records: Iterable[Placed], keys: RowKeys) -> list[ShapedRow]:
     """Return all rows. Raises `FamilyError`: the first that cannot be used, and how many are so."""
     rows: list[ShapedRow] = []
     first: RowError | None = None
     num_rows = num_alike = 0
-    for place, record in read_records(source, folder):
+    for place, record in records:
         num_rows += 1
         try:
             rows.append(shape_row(record, keys, place))

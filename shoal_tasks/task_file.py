@@ -2,6 +2,8 @@
 
 name = "gsm8k"               # on the wire, unique in the swarm
 rows = "train.parquet"       # .jsonl, .json, .csv, .tsv, .parquet, a `datasets` folder, or hf:NAME
+encoding = "cp1252"          # of a text that does not show which it has
+columns = ["question", "answer"]   # the names of a file without a line of names
 question = "question"        # the columns that hold question and answer
 answer = "answer"
 answer_after = "####"        # the answer is what stands behind the last one of these
@@ -35,7 +37,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_base.toml_file import read_toml
-from shoal_tasks.data_files import read_file
+from shoal_tasks.data_files import ReadOptions, read_file
 from shoal_tasks.errors import FamilyError, ServerAway
 from shoal_tasks.lint.attempts import Examples
 from shoal_tasks.openenv.address import PREFIXES, parse_address
@@ -63,6 +65,8 @@ from shoal_tasks.text_games import PREFIX, TEXT_GAMES
 _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "name": str,
     "rows": str,
+    "encoding": str,
+    "columns": list,
     "question": str,
     "answer": str,
     "answer_after": str,
@@ -133,7 +137,7 @@ def server_named_in(path: Path) -> tuple[str, str]:
 
 
 def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
-    rows = make_rows_file(table["rows"], folder, RowKeys.of(table))
+    rows = make_rows_file(table["rows"], folder, RowKeys.of(table), ReadOptions.of(table))
     has_reward = "reward" in table
     config: dict[str, JsonValue] = {
         "sha256": rows.sha256,

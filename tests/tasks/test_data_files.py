@@ -133,13 +133,13 @@ def test_a_prompt_in_chat_form_is_its_one_user_turn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("rows.csv", b"question,answer\na,b,c\n", "line 2: not as many cells"),
+        ("rows.csv", b"question,answer\na,b,c\n", "line 2: 3 cells, and there are 2 columns"),
         ("rows.csv", b"question,answer\n\xff,b\n", "not UTF-8"),
         ("rows.csv", b'question,answer\n"a,b\n', "line"),
         ("rows.csv", b"question,answer\n", "no rows"),
         ("rows.csv", b"text,label\na,b\n", "no column 'question', but 'text', 'label'"),
-        ("rows.json", b"{}", "not a list of JSON objects"),
-        ("rows.json", b"[1]", "not a list of JSON objects"),
+        ("rows.json", b"{}", "line 1 is empty"),
+        ("rows.json", b"[1]", "row 1: not a JSON object"),
         ("rows.json", b"[" * 100_000, "not JSON"),
         ("rows.parquet", b"PAR1 and nothing more", "cannot read"),
         ("rows.parquet", b"", "cannot read"),

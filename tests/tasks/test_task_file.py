@@ -77,7 +77,7 @@ def test_a_family_follows_from_its_file_alone(tmp_path: Path) -> None:
         ),
         ('{"question": "q", "answer": [7]}', {}, "line 1: 'answer'"),
         ('{"question": 7, "answer": 7}', {}, "line 1: 'question'"),
-        ("[1]", {}, "line 1: not a JSON object"),
+        ("[1]", {}, "row 1: not a JSON object"),
         ("{", {}, "line 1: not JSON"),
         (r'{"question": "\ud800", "answer": "a"}', {}, "half a character"),
     ],

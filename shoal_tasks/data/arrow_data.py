@@ -1,0 +1,132 @@
+"""Parquet, Arrow files and folders that `datasets` saved, by pyarrow (extra `data`)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from shoal_base.extras import how_to_get
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.json_values import Record
+
+PARQUET: Final = b"PAR1"
+ARROW: Final = b"ARROW1"
+"""The beginnings of files of the two formats."""
+
+_Mend = Callable[[Any], Any]
+
+
+def read_parquet(path: Path) -> Iterator[Record]:
+    """Yield the rows of a Parquet file. Raises `FamilyError`."""
+    parquet = library("pyarrow.parquet", f"{path} is Parquet")
+    with _failures(path):
+        for batch in parquet.ParquetFile(path).iter_batches():
+            yield from _rows(batch)
+
+
+def read_arrow(path: Path) -> Iterator[Record]:
+    """Yield the rows of an Arrow file, of either format. Raises `FamilyError`."""
+    arrow = library("pyarrow", f"{path} is an Arrow file")
+    with _failures(path), arrow.memory_map(str(path)) as data:
+        is_file = data.read(len(ARROW)) == ARROW
+        data.seek(0)
+        if is_file:
+            reader = arrow.ipc.open_file(data)
+            batches = map(reader.get_batch, range(reader.num_record_batches))
+        else:
+            batches = arrow.ipc.open_stream(data)
+        for batch in batches:
+            yield from _rows(batch)
+
+
+def read_saved(path: Path, read: Callable[[Path], bytes]) -> Iterator[Record]:
+    """Yield the rows of a folder that `Dataset.save_to_disk` wrote: state.json names Arrow files.
+
+    Raises `FamilyError`.
+    """
+    if (path / "dataset_dict.json").exists():
+        splits = json.loads(read(path / "dataset_dict.json")).get("splits", [])
+        raise FamilyError(f"{path} holds several splits: name one, such as {path}/{splits[0]}")
+    if not (path / "state.json").exists():
+        files = sorted(one.name for one in path.iterdir() if one.is_file())
+        hint = f"; name one of its files, such as {path}/{files[0]}" if files else ""
+        raise FamilyError(f"{path} is a folder, and not one that `save_to_disk` wrote{hint}")
+    with _failures(path):
+        state = json.loads(read(path / "state.json"))
+        names = [Path(file["filename"]).name for file in state["_data_files"]]
+    for name in names:
+        yield from read_arrow(path / name)
+
+
+def library(module: str, why: str) -> Any:
+    """Return an optional library. Raises `FamilyError` that says how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise FamilyError(f"{why}, and {package} is not installed: {how_to_get('data')}") from None
+
+
+def _rows(batch: Any) -> Iterator[Record]:
+    """Yield a batch's rows, short floats as they are written."""
+    mends = {one.name: mend for one in batch.schema if (mend := _mend_of(one.type)) is not None}
+    for row in batch.to_pylist():
+        for name, mend in mends.items():
+            row[name] = mend(row[name])
+        yield row
+
+
+def _mend_of(kind: Any) -> _Mend | None:
+    """Return what makes a type's values those that were written; None where they are so already."""
+    types = importlib.import_module("pyarrow.types")
+    if types.is_float32(kind):
+        return lambda value: _shortest(value, "f")
+    if types.is_float16(kind):
+        return lambda value: _shortest(value, "e")
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = _mend_of(kind.value_type)
+        if inner is not None:
+            return lambda value: None if value is None else list(map(inner, value))
+    if types.is_struct(kind):
+        fields = {one.name: mend for one in kind if (mend := _mend_of(one.type)) is not None}
+        if fields:
+            return lambda value: (
+                value
+                and {
+                    name: fields[name](one) if name in fields else one
+                    for name, one in value.items()
+                }
+            )
+    return None
+
+
+def _shortest(value: Any, code: str) -> Any:
+    """Return the decimal with the fewest digits that gives this short float: 0.333, which is
+    0.3333333432674408 as a long one.
+    """
+    if value is None or value != value or value in (float("inf"), float("-inf")):
+        return value
+    packed = struct.pack(code, value)
+    for digits in range(1, 10):
+        short = float(f"{value:.{digits}g}")
+        with contextlib.suppress(OverflowError):
+            if struct.pack(code, short) == packed:
+                return short
+    return value
+
+
+@contextlib.contextmanager
+def _failures(path: Path) -> Iterator[None]:
+    """Within, what pyarrow and a damaged file raise is a `FamilyError` that names the file."""
+    try:
+        yield
+    except FamilyError:
+        raise
+    except Exception as error:  # noqa: BLE001  pyarrow raises all kinds on a damaged file
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FamilyError(f"cannot read {path}: it is damaged ({why})") from None

@@ -1,0 +1,42 @@
+"""Data sets of a hub, by the library `datasets` (extra `data`). Reads the network."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from shoal_tasks.data.arrow_data import library
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.json_values import Record
+
+HUB: Final = "hf:"
+"""Prefix of a hub's data set: `hf:org/name[/config][@revision][:split]`."""
+
+_NAME: Final = re.compile(
+    r"(?P<path>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w.-]+))?(?::(?P<split>.+))?"
+)
+
+
+def read_hub(source: str) -> Iterator[Record]:
+    """Yield the rows of a hub's data set. Raises `FamilyError`."""
+    named = _NAME.fullmatch(source.removeprefix(HUB))
+    if named is None:
+        raise FamilyError(f"{source!r} is not hf:org/name[/config][@revision][:split]")
+    datasets = library("datasets", f"{source} is a data set of a hub")
+    split = named["split"] or "train"
+    # They tell each retry and each step on standard error: the error below is one line.
+    datasets.disable_progress_bars()
+    for each in ("datasets", "huggingface_hub"):
+        logging.getLogger(each).setLevel(logging.CRITICAL)
+    try:
+        found = datasets.load_dataset(
+            named["path"], named["config"], revision=named["revision"], split=split
+        )
+    except Exception as error:  # noqa: BLE001  the library and its transport raise all kinds
+        is_of_rows = isinstance(error, datasets.exceptions.DatasetGenerationError)
+        told = (error.__cause__ if is_of_rows else None) or error
+        why = str(told).splitlines()[0] if str(told) else type(told).__name__
+        raise FamilyError(f"cannot load {source}: {why}") from None
+    yield from found
