@@ -16,7 +16,9 @@ from shoal.tasks.taskset_copy import copied_modules, first_line, is_old_style, r
 from shoal.tasks.taskset_trial import try_rewards
 from shoal_base.extras import how_to_get, is_installed
 from shoal_base.files import create_atomically
+from shoal_tasks.answers import MAX_ANSWER_CHARS
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.row_shapes import number_text
 
 VERIFIERS: Final = "verifiers:"
 """Prefix of a taskset's name: `verifiers:MODULE.CLASS`, or the name of its package."""
@@ -155,12 +157,21 @@ def _rows(where: str, tasks: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
             is_same = False
         if not is_same:
             raise FamilyError(f"task {number} of {where} is another one after a trip through JSON")
-        rows.append({"question": question, "task": row})
+        rows.append({"question": question, **_answer(task.data), "task": row})
+    if not all("answer" in row for row in rows):
+        rows = [{key: row[key] for key in ("question", "task")} for row in rows]
     if len(systems) > 1:
         raise FamilyError(
             f"{where} has {len(systems)} different system prompts, and a task file has one"
         )
     return rows, systems.pop()
+
+
+def _answer(data: Any) -> dict[str, str]:
+    """Return the column `answer` of a task that has such a field: `tasks lint` tries it."""
+    answer = number_text(getattr(data, "answer", None))
+    is_text = isinstance(answer, str) and 0 < len(answer.strip()) <= MAX_ANSWER_CHARS
+    return {"answer": answer} if is_text else {}
 
 
 def _defaults(data: Any) -> set[str]:
