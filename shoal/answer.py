@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="shoal answer", description=DESCRIPTION)
-    data_dir_flag(parser, "the node's folder (.shoal/node, or the only other node that runs)")
+    data_dir_flag(parser, "the node's folder (.shoal/node, or the one started last)")
     parser.add_argument("--family", metavar="NAME", help="only questions of this family")
     parser.add_argument(
         "--count", type=whole(0), default=0, metavar="N", help="end after N (0: go on)"

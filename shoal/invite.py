@@ -112,7 +112,7 @@ def _folder(named: Path) -> Path:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="shoal invite", description=DESCRIPTION)
     data_dir_flag(
-        parser, "the peer's folder (.shoal/node, or the only other node or bootstrap that runs)"
+        parser, "the peer's folder (.shoal/node, or the node started last, or the bootstrap)"
     )
     parser.add_argument(
         "--with-key", action="store_true", help="put the key of a private swarm into the line"

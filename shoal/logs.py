@@ -60,7 +60,7 @@ def _show(entry: LogEntry, *, as_json: bool) -> None:
 
 def _parser() -> Parser:
     parser = Parser(prog="shoal logs", description=DESCRIPTION)
-    data_dir_flag(parser, "the peer's folder (.shoal/node, or the only other node's)")
+    data_dir_flag(parser, "the peer's folder (.shoal/node, or the one used last)")
     parser.add_argument(
         "-f", "--follow", action="store_true", help="go on as there is more, until Ctrl-C"
     )

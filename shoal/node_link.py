@@ -10,8 +10,8 @@ from pathlib import Path
 from shoal_base.extras import missing_for_tasks
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
-from shoal_p2p.data_dir import noted_task_files
 from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, fail
+from shoal_tasks.run_memory import noted_task_files
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of
 from shoal_wire.bundles import bundles

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from shoal_base.extras import missing_for_trainer
-from shoal_base.node_folders import folders_for
+from shoal_base.node_folders import folders_with, model_in
 from shoal_settings.early import refusal_of_model
 from shoal_settings.exits import fail
 from shoal_tasks.spec import FamilySpec
@@ -27,7 +27,7 @@ def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) ->
     # Late: torch takes seconds to import, and only this view needs it.
     from shoal_policy.model.loading import ModelError, PromptFormat, load_reader
     from shoal_policy.model.prompting import encode_prompt
-    from shoal_policy.shots import AUTO, SPARE, chosen_before
+    from shoal_policy.shots import AUTO, SHOTS_FILE, SPARE, chosen_before
     from shoal_policy.tasks import TaskSource
 
     try:
@@ -37,9 +37,11 @@ def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) ->
     tagged = spec.is_tagged
     count = arguments.shots
     if count is None:
-        folder = next(folders_for(arguments.model))
-        count = chosen_before(folder, spec)
-        count = AUTO if count is None else count
+        folders = [
+            one for one in folders_with(SHOTS_FILE) if model_in(one) in (None, arguments.model)
+        ]
+        chosen = [chosen_before(one, spec) for one in folders]
+        count = next((one for one in chosen if one is not None), AUTO)
     if reader.prompt_format is PromptFormat.TINY:
         count = 0
     with SyncTaskWorker([spec]) as worker:

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="print N fresh questions of the swarm's families",
     )
-    data_dir_flag(parser, "the node's folder (.shoal/node, or the only other node that runs)")
+    data_dir_flag(parser, "the node's folder (.shoal/node, or the one started last)")
     parser.add_argument(
         "--author", default="script", metavar="NAME", help="who answered, told to peers (script)"
     )

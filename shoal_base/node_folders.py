@@ -1,10 +1,9 @@
-"""Default folders of nodes: one for each model, numbered where taken.
+"""Default folders of nodes: one for each model and choice of tasks, numbered where taken.
 
-    .shoal/node, node-2 …            the embedded model that nobody has to name
-    .shoal/node-MODEL, -MODEL-2 …    any other
+    .shoal/node, node-2 …            the embedded model and the tasks that nobody has to name
+    .shoal/node-NAMES, -NAMES-2 …    any other: `shoal_settings.default_folder` names it
 
-A folder that holds another model's checkpoint is passed over, and one that holds this model's from
-before there was a folder for each is gone on with.
+A folder that holds another model's checkpoint is passed over.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,17 +27,21 @@ _MAX_NAME_CHARS = 40  # a path to a socket may have about a hundred
 _CHECKPOINT = re.compile(r"round-(\d+)(?:\.(\d+))?")
 
 
-def folders_for(model: str, base: Path = NODE_FOLDER) -> Iterator[Path]:
-    """Yield the folders for a node of a model, the first that is free being its own.
+def folders_for(model: str, base: Path) -> Iterator[Path]:
+    """Yield the numbered folders for a node of a model, the first that is free being its own.
 
     Looks at the checkpoints in them.
     """
-    if model == TOY:
-        yield from (one for one in numbered(base) if model_in(one) in (None, model))
-        return
-    yield from (one for one in numbered(base) if model_in(one) == model)
-    own = base.with_name(f"{base.name}-{name_of(model)}")
-    yield from (one for one in numbered(own) if model_in(one) in (None, model))
+    yield from (one for one in numbered(base) if model_in(one) in (None, model))
+
+
+def with_names(base: Path, names: Sequence[str]) -> Path:
+    """Return the folder beside `base` that is named after a run's model, tasks or swarm."""
+    label = "-".join(names)
+    if len(label) > _MAX_NAME_CHARS:
+        mark = hashlib.sha256(label.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+        label = f"{label[:_MAX_NAME_CHARS]}-{mark}"
+    return base.with_name(f"{base.name}-{label}") if label else base
 
 
 def numbered(base: Path) -> Iterator[Path]:
@@ -47,9 +50,10 @@ def numbered(base: Path) -> Iterator[Path]:
     yield from (base.with_name(f"{base.name}-{number}") for number in range(2, FEW))
 
 
-def beside(base: Path, file: str) -> list[Path]:
-    """Return the folders of nodes beside the one of the embedded model that hold a file."""
-    return sorted(path.parent for path in base.parent.glob(f"{base.name}-*/{file}"))
+def folders_with(file: str, base: Path = NODE_FOLDER) -> list[Path]:
+    """Return the default folders of nodes that hold a file, the plain one first."""
+    own = [base] if (base / file).exists() else []
+    return own + sorted(path.parent for path in base.parent.glob(f"{base.name}-*/{file}"))
 
 
 def name_of(model: str) -> str:
@@ -90,12 +94,22 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 def model_in(folder: Path) -> str | None:
     """Return the model of a folder's newest checkpoint; None where there is none to be read."""
+    name = _state_in(folder).get("model_name")
+    return None if name is None else str(name)
+
+
+def swarm_in(folder: Path) -> str:
+    """Return the digest of the swarm of a folder's newest checkpoint; empty if it is not known."""
+    return str(_state_in(folder).get("swarm") or "")
+
+
+def _state_in(folder: Path) -> dict[str, object]:
     newest = newest_checkpoint(folder)
     try:
         document = json.loads((newest / "state.json").read_text()) if newest else {}
-        return str(document["model_name"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -54,14 +54,31 @@ class NodeSettings(BaseModel):
     data_dir: Path = key(
         Path(".shoal/node"),
         "node bootstrap trainer swarm debug",
-        "Folder for identity, buffer, checkpoints and socket. With a model other than tiny the "
-        "default is .shoal/node-MODEL. Each node of a machine needs a folder of its own.",
+        "Folder for identity, buffer, checkpoints and socket. Other models, tasks and swarms "
+        "than the default's have another default: .shoal/node-smollm2-chat-1. Each node of a "
+        "machine needs a folder of its own.",
         instead={
             "bootstrap": "Folder for its identity, the peers that it has met, and its socket.",
             "judge": "Folder for its identity, its records, and its socket.",
-            "trainer": "Folder of its node, with the socket, and for checkpoints and metrics. With "
-            "a model other than tiny the default is .shoal/node-MODEL.",
+            "trainer": "Folder of its node, with the socket, and for checkpoints and metrics. "
+            "Other models and tasks than the default's have another default: "
+            ".shoal/node-smollm2-chat-1.",
             "swarm": "Folder of the swarm: in it one for the bootstrap peer and one for each node.",
+        },
+    )
+    new_run: bool = key(
+        False,
+        "node bootstrap trainer swarm",
+        "Take another swarm, or other tasks, than the last run in this folder had: the weights "
+        "stay, rounds, curve and every statistic begin anew (what was there moves to earlier-1, "
+        "earlier-2 …). It also follows a bootstrap that is of another swarm than before.",
+        instead={
+            "bootstrap": "Be of another swarm, or have other tasks, than the last run in this "
+            "folder.",
+            "judge": "Be of another swarm than the last run in this folder.",
+            "trainer": "Take other tasks, or another swarm, than the last run in this folder had: "
+            "the weights stay, rounds, curve and every statistic begin anew (what was there moves "
+            "to earlier-1, earlier-2 …).",
         },
     )
     # Network

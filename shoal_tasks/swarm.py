@@ -15,6 +15,7 @@ from shoal_base.extras import how_to_get
 from shoal_tasks.errors import FamilyError, NewerFamilyError, ServerAway
 from shoal_tasks.families import PRESETS
 from shoal_tasks.openenv.identity import stop_asking
+from shoal_tasks.run_differences import SWARM, family_differences, shown
 from shoal_tasks.spec import (
     MATH_VERIFY,
     TEXT_ARENA,
@@ -103,8 +104,10 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
     """
     found, away = _here_and_away(task_files)
     here = {spec.digest: spec for spec in found}
+    names_here = {spec.name: spec for spec in found}
     usable = []
-    missing = []
+    missing: list[str] = []
+    edited: list[str] = []
     num_away = 0
     for family in manifest.families:
         try:
@@ -114,7 +117,11 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             continue
         except FamilyError as error:
             raise ManifestError(f"swarm {manifest.swarm_name!r}: {error}") from None
-        if spec.is_on_a_server and spec.digest not in here:
+        is_brought = spec.is_of_a_file or spec.is_on_a_server
+        own = names_here.get(spec.name)
+        if is_brought and spec.digest not in here and own is not None:
+            edited += differences_here(family, own)
+        elif spec.is_on_a_server and spec.digest not in here:
             where = "(--task-file)"
             if spec.name in away:
                 where = f"at {away[spec.name]}, which does not answer"
@@ -130,27 +137,51 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             missing.append(
                 f"{spec.verifier} {spec.verifier_version} for {spec.name!r}{how_to_install(spec)}"
             )
-        elif not (spec.is_of_a_file or spec.is_on_a_server):
+        elif not is_brought:
             usable.append(spec)
         else:
-            own = here[spec.digest]
+            same = here[spec.digest]
             usable.append(
-                replace(spec, path=own.path, reward_path=own.reward_path, notes=own.notes)
+                replace(spec, path=same.path, reward_path=same.reward_path, notes=same.notes)
             )
     if len(usable) == num_away:
-        raise ManifestError(f"swarm {manifest.swarm_name!r} needs {', '.join(missing)}")
+        raise ManifestError(_none_usable(manifest, missing, edited))
     return tuple(usable)
 
 
-def unused_families(manifest: Manifest, task_files: Sequence[str]) -> tuple[str, ...]:
-    """Return the families of the user's own task files that the swarm does not have.
+def _none_usable(manifest: Manifest, missing: Sequence[str], edited: Sequence[str]) -> str:
+    """Return why no family of a swarm can be used here: files that differ come first."""
+    needs = f"swarm {manifest.swarm_name!r} needs {', '.join(missing)}"
+    if not edited:
+        return needs
+    also = f", and {needs}" if missing else ""
+    return (
+        f"{shown(edited)}{also}; restore what changed, or start a swarm of another name "
+        "(--swarm-name)"
+    )
+
+
+def differences_here(family: TaskFamily, own: FamilySpec) -> list[str]:
+    """Return how the family of a file here differs from the swarm's of the same name."""
+    (stated,) = families_of([own])
+    return family_differences(family, stated, frozenset(), SWARM)
+
+
+def unused_task_files(manifest: Manifest, task_files: Sequence[str]) -> tuple[str, ...]:
+    """Return, for each of the user's own task files that the swarm does not have, why not.
 
     Raises:
         ManifestError: a task file that cannot be used.
     """
-    stated = {digest_of(family.generator, family.config_json) for family in manifest.families}
-    own = families_here(task_files)
-    return tuple(spec.name for spec in own if spec.digest not in stated)
+    digests = {digest_of(family.generator, family.config_json) for family in manifest.families}
+    stated = {family.name: family for family in manifest.families}
+    return tuple(
+        shown(differences_here(stated[own.name], own))
+        if own.name in stated
+        else f"the swarm has no family {own.name}"
+        for own in families_here(task_files)
+        if own.digest not in digests
+    )
 
 
 @functools.cache

@@ -19,7 +19,7 @@ _PLACE = re.compile(r"%[-+0-9.]*[a-z]")
 
 
 def _sources() -> Iterator[Path]:
-    for top in ("bootstrap", "p2p", "policy", "shoal"):
+    for top in ("bootstrap", "p2p", "policy", "shoal", "shoal_tasks"):
         yield from sorted((ROOT / top).rglob("*.py"))
 
 

@@ -1,11 +1,9 @@
-"""A data directory: its one owner, and its small files (port, addresses, task files, manifest)."""
+"""A data directory: its one owner, and its small files (port, addresses)."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
-import logging
 import os
 import re
 import socket
@@ -13,20 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shoal_base.bounded import FEW
-from shoal_base.files import SMALL_FILE_BYTES, read_at_most, write_atomically
-from shoal_wire.errors import ManifestError
-from shoal_wire.manifest import Manifest, decode_manifest
-
-log = logging.getLogger(__name__)
+from shoal_base.files import write_atomically
 
 IDENTITY_FILE = "identity.key"
 LOCK_FILE = "lock"
 LAST_STATUS_FILE = "last-status.json"
 """The numbers a node left when it ended in order."""
 ADDRESSES_FILE = "addresses"
-MANIFEST_FILE = "manifest.bin"
-TASK_FILES_FILE = "task-files.json"
-"""Paths of the task files that the node was started with."""
 _ANY_PORT = re.compile(r"^/(ip4|ip6)/([^/]+)/tcp/0$")
 
 
@@ -73,21 +64,6 @@ def write_addresses(data_dir: Path, addresses: Sequence[str]) -> None:
     write_atomically(data_dir / ADDRESSES_FILE, "\n".join(addresses).encode() + b"\n")
 
 
-def note_task_files(data_dir: Path, files: Sequence[str]) -> None:
-    """Leave the paths of this node's task files, for commands that score as it does."""
-    paths = [str(Path(one).resolve()) for one in files]
-    write_atomically(data_dir / TASK_FILES_FILE, json.dumps(paths).encode())
-
-
-def noted_task_files(data_dir: Path) -> tuple[str, ...]:
-    """Return those paths; none where no node has left any."""
-    try:
-        found = json.loads(read_at_most(data_dir / TASK_FILES_FILE, SMALL_FILE_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return ()
-    return tuple(map(str, found)) if isinstance(found, list) else ()
-
-
 def sibling_addresses(data_dir: Path) -> tuple[str, ...]:
     """Return the addresses that peers with data directories beside this one have left."""
     found: list[str] = []
@@ -97,24 +73,6 @@ def sibling_addresses(data_dir: Path) -> tuple[str, ...]:
                 continue
             found += _lines(path)
     return tuple(found)
-
-
-def load_manifest(data_dir: Path) -> Manifest | None:
-    """Return the manifest that an earlier run adopted from a peer, if it can be used."""
-    try:
-        raw = (data_dir / MANIFEST_FILE).read_bytes()
-    except OSError:
-        return None
-    try:
-        return decode_manifest(raw)
-    except ManifestError as error:
-        log.warning("the saved manifest is not used: %s", error)
-        return None
-
-
-def save_manifest(data_dir: Path, manifest: Manifest) -> None:
-    """Keep an adopted manifest for the next start."""
-    write_atomically(data_dir / MANIFEST_FILE, manifest.raw)
 
 
 def _last_ports(data_dir: Path) -> dict[str, int]:

@@ -14,7 +14,7 @@ import trio
 from shoal_base.extras import missing_for_tasks, missing_for_trainer
 from shoal_base.files import write_atomically
 from shoal_base.lines import say
-from shoal_base.node_folders import folders_for, newest_checkpoint, numbered
+from shoal_base.node_folders import newest_checkpoint
 from shoal_base.visible import visible_name
 from shoal_p2p.data_dir import LAST_STATUS_FILE
 from shoal_p2p.flags import Given
@@ -23,6 +23,7 @@ from shoal_p2p.node import Node, NodeEnd
 from shoal_p2p.process import Serving, serve
 from shoal_p2p.store.store import StoreError
 from shoal_settings.called import called
+from shoal_settings.default_folder import default_folders, default_folders_without_model
 from shoal_settings.early import early_refusal
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE, fail
 from shoal_settings.schema import Settings
@@ -61,10 +62,9 @@ def make_node(*, settings: Settings, **given: Any) -> Node:
 
 
 def _folders(settings: Settings) -> Iterable[Path]:
-    """Return the folders a node may use: each model has its own, a node without one the first."""
     if settings.no_trainer:
-        return numbered(settings.data_dir)
-    return folders_for(settings.model, settings.data_dir)
+        return default_folders_without_model(settings)
+    return default_folders(settings)
 
 
 async def _run(node: Node, settings: Settings) -> int | None:

@@ -20,7 +20,7 @@ from shoal_p2p.peer import ListeningPeer
 from shoal_p2p.peers import services
 from shoal_p2p.shards.keeper import PeerSearch, ShardChoice, ShardKeeper, ShardTraffic
 from shoal_p2p.shards.plan import ShardPlan
-from shoal_tasks.swarm import rules_of, specs_of, unused_families
+from shoal_tasks.swarm import rules_of, specs_of, unused_task_files
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -65,8 +65,8 @@ class Member:
         self.guard, self.ledger = peer.guard, peer.ledger
         parts, settings = peer.parts, peer.settings
         traffic = ShardTraffic(manifest)
-        for name in unused_families(manifest, settings.task_file):
-            logger.warning("the swarm has no family %s: that task file is not used", name)
+        for why in unused_task_files(manifest, settings.task_file):
+            logger.warning("%s: that task file is not used", why)
         self.families = specs_of(manifest, settings.task_file)
         self.worker = parts.worker(self.families, PATIENCE_S)
         self.intake = Intake(

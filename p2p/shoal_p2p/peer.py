@@ -12,12 +12,7 @@ import trio
 
 from shoal_base.bounded import FEW
 from shoal_base.extras import missing_for_tasks
-from shoal_p2p.data_dir import (
-    note_task_files,
-    remembered_listen,
-    sibling_addresses,
-    write_addresses,
-)
+from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
 from shoal_p2p.disk import Disk, KeptFile
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.net.address import parse_peer_address
@@ -192,9 +187,8 @@ class ListeningPeer:
         nursery.start_soon(self.disk.watch)
         try:
             await self.parts.in_thread(write_addresses, self.data_dir, self.host.interface_addrs())
-            await self.parts.in_thread(note_task_files, self.data_dir, self.settings.task_file)
         except OSError as error:  # its next run finds another port, siblings find it by mDNS
-            self.disk.refused("own addresses and task files are not saved", error)
+            self.disk.refused("own addresses are not saved", error)
         await nursery.start(self.discovery.run)
         await nursery.start(self.relays.run)
         await nursery.start(self.punches.run)

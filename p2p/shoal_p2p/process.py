@@ -24,7 +24,6 @@ import trio
 from shoal_base.collector import spare_collector
 from shoal_base.lines import guard_process, say, say_json
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
-from shoal_base.node_folders import numbered
 from shoal_base.output import outlive_the_terminal
 from shoal_base.private import private
 from shoal_ipc.client import SOCKET_NAME
@@ -39,7 +38,9 @@ from shoal_p2p.net.identity import Identity, IdentityError, load_or_create_ident
 from shoal_p2p.net.swarm_key import SwarmKeyError
 from shoal_p2p.page_child import run_page
 from shoal_p2p.peer_life import PeerLife
+from shoal_p2p.peers.run_start import check_run
 from shoal_p2p.threads import let_the_loop_in
+from shoal_settings.default_folder import default_folders_without_model
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded, said_of_defaults
 from shoal_settings.schema import Settings
@@ -101,7 +102,7 @@ class Serving(Generic[L, J]):
     """Returns what programs read then, beside its id and addresses."""
     failures: tuple[type[Exception], ...]
     """Errors that end it with one line and exit code 1."""
-    folders: Callable[[Settings], Iterable[Path]] = lambda settings: numbered(settings.data_dir)
+    folders: Callable[[Settings], Iterable[Path]] = default_folders_without_model
     """Folders for its data when none is named; it takes the first that is free."""
 
 
@@ -116,7 +117,10 @@ def serve(serving: Serving[L, J], given: Given) -> int:
             with log_to_file(log_path, lines):
                 trains = given.flags.settings_of == "node" and not settings.no_trainer
                 said = said_of_defaults(loaded) if trains else ""
-                return _serve_in(settings, serving, said, supervised=given.supervised)
+                identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
+                ask_servers(settings.task_file)
+                check_run(settings, loaded.origins, identity.peer_id)
+                return _serve_in(settings, serving, identity, said, supervised=given.supervised)
     except UsageExit as end:
         return end.code
     except USAGE_ERRORS as error:
@@ -130,10 +134,15 @@ async def run_until_stopped(peer: PeerLife[Any], _settings: Settings) -> int | N
     return None if await peer.run() else EXIT_OK
 
 
-def _serve_in(settings: Settings, serving: Serving[L, J], said: str, *, supervised: bool) -> int:
+def _serve_in(
+    settings: Settings,
+    serving: Serving[L, J],
+    identity: Identity,
+    said: str,
+    *,
+    supervised: bool,
+) -> int:
     """Run peers one after another until one does not ask for a new start; `said` once it is up."""
-    identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
-    ask_servers(settings.task_file)
     prove_tasks(settings.task_file)
     spare_collector()
     let_the_loop_in()
@@ -205,7 +214,7 @@ def _say_ready(serving: Serving[L, J], settings: Settings, peer: J) -> None:
 @contextlib.contextmanager
 def own_data_dir(
     loaded: Loaded,
-    folders: Callable[[Settings], Iterable[Path]] = lambda settings: numbered(settings.data_dir),
+    folders: Callable[[Settings], Iterable[Path]] = default_folders_without_model,
 ) -> Iterator[Settings]:
     """Lock the data directory and yield the settings with it.
 

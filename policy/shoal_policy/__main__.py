@@ -25,10 +25,10 @@ from shoal_base.extras import missing_for_trainer
 from shoal_base.files import is_full, locked
 from shoal_base.lines import guard_process, say, say_json, say_lines
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
-from shoal_base.node_folders import folders_for
 from shoal_base.output import end_with_the_reader, outlive_the_terminal
 from shoal_base.private import private
 from shoal_base.waits import MINUTE_S, RETRY_S
+from shoal_settings.default_folder import default_folder, default_folders
 from shoal_settings.early import early_refusal
 from shoal_settings.exits import (
     EXIT_DIVERGED,
@@ -163,13 +163,13 @@ def _in_its_folder(loaded: Loaded) -> Settings:
     from shoal_ipc.client import SOCKET_NAME
 
     settings = loaded.settings
-    default = settings.data_dir
     if loaded.origins["data_dir"] != "default":
         return settings
-    own = next(iter(folders_for(settings.model, default)), default)
-    beside_a_node = not settings.alone and (default / SOCKET_NAME).exists()
+    own = next(iter(default_folders(settings)), default_folder(settings))
+    plain = default_folder(settings, by_model=False)
+    beside_a_node = not settings.alone and (plain / SOCKET_NAME).exists()
     has_its_node = (own / SOCKET_NAME).exists()
-    chosen = default if beside_a_node and not has_its_node else own
+    chosen = plain if beside_a_node and not has_its_node else own
     return settings.model_copy(update={"data_dir": chosen})
 
 
@@ -187,6 +187,7 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: P
     from shoal_policy.record.earlier_runs import StartOverError
     from shoal_tasks.errors import FamilyError
     from shoal_tasks.lint.start import prove_tasks
+    from shoal_tasks.run_check import OtherRunError
     from shoal_tasks.swarm import families_here
 
     _quieten_libraries()
@@ -206,7 +207,8 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: P
                 return _generate_only(settings, stop, supervision)
         return _run_policy(settings, stop, supervision)
     except (FamilyError, ManifestError, SettingsError, StartOverError) as error:
-        return _end(str(error), EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE)
+        is_failure = isinstance(error, ManifestError) and not isinstance(error, OtherRunError)
+        return _end(str(error), EXIT_FAILED if is_failure else EXIT_USAGE)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # rich ends a program so, in silence
             return _end("its standard output is gone: nobody reads what it says", EXIT_FAILED)
@@ -344,6 +346,7 @@ def _with_tasks(
     from shoal_ipc.client import SOCKET_NAME, NodeClient
     from shoal_policy.node.link import NodeLink
     from shoal_policy.record.earlier_runs import note_started_over
+    from shoal_policy.record.folder import enter_folder
     from shoal_policy.record.narrator import Narrator, num_peers
     from shoal_policy.surroundings import Surroundings
     from shoal_policy.tasks import TaskSource
@@ -358,6 +361,10 @@ def _with_tasks(
     families = specs_of(manifest, settings.task_file)
     for family, note in [(spec.name, note) for spec in families for note in spec.notes]:
         log.info("%s: %s", family, note)
+    if supervision.by_node:  # its node has looked whether this may be another run than before
+        settings = settings.model_copy(update={"new_run": True})
+    elif settings.alone:
+        enter_folder(settings, manifest, families)
     narrator = Narrator(settings, peers=partial(num_peers, client))
     phases.listen(narrator.hear)
     worker = SyncTaskWorker(families)  # started by its first question
@@ -369,6 +376,7 @@ def _with_tasks(
             rules=manifest.rules,
             should_stop=stop,
             phases=phases,
+            swarm=manifest.digest.hex(),
         ),
         seed=_seed(settings, client.peer_id if client else None),
         on_round=narrator,

@@ -16,15 +16,16 @@ from typing import Any
 import torch
 
 from shoal_policy.checkpoint.saved import CheckpointError, TrainerState, latest_checkpoint
-from shoal_policy.checkpoint.saving import load_checkpoint
+from shoal_policy.checkpoint.saving import LoadedCheckpoint, load_checkpoint, save_checkpoint
 from shoal_policy.means import THIS_PROCESS, Means
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import rank_of
-from shoal_policy.record.earlier_runs import set_aside
+from shoal_policy.record.earlier_runs import drop_waiting, finish_replacing, replace_run, set_aside
 from shoal_policy.record.progress import RunCounters
 from shoal_policy.update.grpo import optimizer_of
 from shoal_settings.schema import Settings
+from shoal_tasks.run_check import other_checkpoint
 from shoal_wire.types import GroupId
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ class Course:
     consumed_ids: tuple[GroupId, ...] = ()
     """Ids of the external groups whose effect is in the checkpoint that training resumed from."""
     has_checkpoint: bool = False
+    swarm: str = ""
+    """Digest of the swarm, hex, that checkpoints name."""
 
     def state(self, consumed: Sequence[GroupId]) -> TrainerState:
         """Return what a checkpoint says beside the weights; `consumed` have their effect in it."""
@@ -52,27 +55,35 @@ class Course:
             policy_version=self.policy_version,
             consumed_ids=tuple(one.hex() for one in consumed),
             counters=self.progress.to_json(),
+            swarm=self.swarm,
         )
 
 
-def begin_or_resume(settings: Settings, *, seed: int) -> Course:
+def begin_or_resume(settings: Settings, *, seed: int, swarm: str = "") -> Course:
     """Take up the newest good checkpoint; begin anew without one, or when told to.
 
-    Beginning anew on `--no-resume` sets aside what an earlier run left.
+    Beginning anew sets aside what an earlier run left: on `--no-resume` with fresh weights, on
+    `--new-run` in another `swarm` with those of the checkpoint.
 
     Raises:
         ModelError: the model cannot be used; nothing has been touched then.
         CheckpointError: the checkpoint cannot be read, or is of another model.
+        OtherRunError: it is of another swarm.
     """
+    if settings.resume:
+        finish_replacing(settings.data_dir)
+    else:
+        drop_waiting(settings.data_dir)
     found = latest_checkpoint(settings.data_dir) if settings.resume else None
     for skipped in found.skipped if found else ():
         log.warning("checkpoint %s is not used: %s", skipped.path.name, skipped.reason)
     if found is not None and found.path is not None:
-        return _resumed(settings, found.path)
+        return _resumed(settings, found.path, swarm)
     policy = fresh_policy(settings, seed=seed)
     course = Course(
         policy=policy,
         optimizer=optimizer_of(settings, policy),
+        swarm=swarm,
     )
     if not settings.resume:  # only now: a wrong model has touched nothing
         _set_earlier_run_aside(settings)
@@ -100,7 +111,7 @@ def take_back(
     means.restore(course.policy, course.optimizer, good, optimizer)
 
 
-def _resumed(settings: Settings, path: Path) -> Course:
+def _resumed(settings: Settings, path: Path, swarm: str) -> Course:
     loaded = load_checkpoint(path, settings)
     different = _difference(loaded.policy, settings)
     if different:
@@ -108,6 +119,8 @@ def _resumed(settings: Settings, path: Path) -> Course:
             f"{path} is of {different}: use another --data-dir, or --no-resume to start over"
         )
     state = loaded.state
+    if swarm and state.swarm and state.swarm != swarm:
+        return _begun_with(settings, loaded, swarm)
     course = Course(
         policy=loaded.policy,
         optimizer=loaded.optimizer,
@@ -116,8 +129,37 @@ def _resumed(settings: Settings, path: Path) -> Course:
         progress=RunCounters.from_json(state.counters),
         consumed_ids=tuple(GroupId(bytes.fromhex(one)) for one in state.consumed_ids),
         has_checkpoint=True,
+        swarm=swarm or state.swarm,
     )
     log.info("resumed at round %d from %s", course.round, path.name)
+    return course
+
+
+def _begun_with(settings: Settings, loaded: LoadedCheckpoint, swarm: str) -> Course:
+    """Begin a run of another swarm with a checkpoint's weights; its run is set aside.
+
+    Raises OtherRunError where nobody has allowed that.
+    """
+    state = loaded.state
+    if not settings.new_run:
+        raise other_checkpoint(settings.data_dir, state.swarm, swarm)
+    course = Course(
+        policy=loaded.policy,
+        optimizer=optimizer_of(settings, loaded.policy),
+        policy_version=state.policy_version,
+        consumed_ids=tuple(GroupId(bytes.fromhex(one)) for one in state.consumed_ids),
+        has_checkpoint=True,
+        swarm=swarm,
+    )
+    begun = course.state(course.consumed_ids)
+    aside = replace_run(
+        settings.data_dir,
+        lambda folder: save_checkpoint(folder, course.policy, course.optimizer, begun),
+    )
+    log.info(
+        "a new run with the weights of round %d of swarm %s; what that run left is in %s",
+        *(state.round, state.swarm[:12], aside),
+    )
     return course
 
 

@@ -32,6 +32,7 @@ from shoal_policy.rollouts import OwnGroup, Question, publish_requests, sampling
 from shoal_policy.surroundings import Surroundings
 from shoal_policy.watched import Watched
 from shoal_settings.schema import Settings
+from shoal_tasks.run_check import other_checkpoint
 from shoal_wire.types import FinishReason, PolicyInfo
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ class GenerateOnly:
         self._answer, self._author, self._why_none = answer, author, why_none
         self._empty_tries = 0
         self._state_path = settings.data_dir / STATE_FILE
-        if not settings.resume:
+        self._swarm = around.swarm
+        if not settings.resume or _is_of_other(self._state_path, settings, around.swarm):
             set_aside(settings.data_dir)
         self.round, self.progress = _load(self._state_path)
         self._watched = Watched(around.tasks, on_news=on_news, trains=False)
@@ -101,7 +103,7 @@ class GenerateOnly:
     def _lack(self) -> str:
         """Write down how far this is; return why that is not possible, empty if it is."""
         try:
-            _save(self._state_path, self.round, self.progress)
+            _save(self._state_path, self.round, self.progress, self._swarm)
         except OSError as error:
             if not is_full(error):
                 raise
@@ -219,6 +221,20 @@ def _load(path: Path) -> tuple[int, RunCounters]:
         return int(time.time()), RunCounters()
 
 
-def _save(path: Path, round_number: int, progress: RunCounters) -> None:
-    state = {"round": round_number, "progress": progress.to_json()}
+def _is_of_other(path: Path, settings: Settings, swarm: str) -> bool:
+    """Return whether the rounds so far are of another swarm. Raises OtherRunError where that is
+    not allowed."""
+    try:
+        then = str(json.loads(path.read_text())["swarm"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    if not then or not swarm or then == swarm:
+        return False
+    if not settings.new_run:
+        raise other_checkpoint(settings.data_dir, then, swarm)
+    return True
+
+
+def _save(path: Path, round_number: int, progress: RunCounters, swarm: str) -> None:
+    state = {"round": round_number, "progress": progress.to_json(), "swarm": swarm}
     write_atomically(path, json.dumps(state).encode())

@@ -27,3 +27,5 @@ class Surroundings:
     """Returns whether the trainer must end; called between the steps of a round."""
     phases: Phases = field(default_factory=Phases)
     """Told what is being done."""
+    swarm: str = ""
+    """Digest of the swarm, hex: no run of another one is resumed; empty where there is none."""

@@ -312,7 +312,7 @@ def _begun(settings: Settings, around: Surroundings, means: Means, *, seed: int)
     names_itself = settings.model not in MODEL_NAMES
     if names_itself:  # the embedded ones are there at once
         log.info("loading model %s", settings.model)
-    course = begin_or_resume(settings, seed=seed)
+    course = begin_or_resume(settings, seed=seed, swarm=around.swarm)
     course.policy, course.optimizer = means.take(course.policy, course.optimizer)
     if names_itself:
         num_weights = sum(weight.numel() for weight in course.policy.model.parameters())
@@ -325,7 +325,7 @@ def _begun(settings: Settings, around: Surroundings, means: Means, *, seed: int)
     course.policy = with_shots(
         *(course.policy, settings, around),
         keep_in=settings.data_dir,
-        has_begun=course.has_checkpoint,
+        has_begun=course.round > 0,
     )
     return course
 

@@ -13,7 +13,7 @@ from shoal.nearby import answers_at, running_node
 from shoal.started_peer import StartedPeer
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
-from shoal_p2p.data_dir import noted_task_files
+from shoal_tasks.run_memory import noted_task_files
 from shoal_tasks.swarm import specs_of
 from shoal_wire.errors import ManifestError
 from shoal_wire.invite import LOOKS_LIKE, InviteError, decode_invite

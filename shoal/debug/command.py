@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
             "--data-dir",
             dest="data_dir",
             metavar="DIR",
-            help="the node's folder (.shoal/node, or the only other node)",
+            help="the node's folder (.shoal/node, or the one started last)",
         )
         view.add_argument(
             "--json",

@@ -17,7 +17,6 @@ from shoal.nearby import folder_with
 from shoal_base.bounded import FEW
 from shoal_base.extras import how_to_get, missing_for_tasks
 from shoal_base.lines import say, say_json, say_lines
-from shoal_p2p.data_dir import noted_task_files
 from shoal_p2p.store.archive import (
     ARCHIVE_FILE,
     Archived,
@@ -34,6 +33,7 @@ from shoal_settings.exits import (
     fail,
 )
 from shoal_settings.parser import Parser, data_dir_flag, path
+from shoal_tasks.run_memory import noted_task_files
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="shoal export", description=DESCRIPTION)
-    data_dir_flag(parser, "the node's folder (.shoal/node, or the only other one with an archive)")
+    data_dir_flag(parser, "the node's folder (.shoal/node, or the archive used last)")
     parser.add_argument(
         "--out", type=path, default=Path("rollouts"), metavar="DIR", help="new folder (rollouts)"
     )

@@ -145,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         type=path,
         action="append",
-        help="a peer's folder, or a swarm's; repeatable (.shoal/node, or the only other node)",
+        help="a peer's folder, or a swarm's; repeatable (.shoal/node, or the node used last)",
     )
     parser.add_argument(
         "--http",

@@ -6,7 +6,7 @@ bootstrap process ─address─▶ node processes ─their sockets─▶ table, 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
@@ -25,17 +25,21 @@ from shoal_base.output import outlive_the_terminal
 from shoal_base.terminal import Terminal
 from shoal_base.waits import RETRY_S
 from shoal_ipc.answers.form import to_json
-from shoal_p2p.data_dir import DataDirInUseError
+from shoal_p2p.data_dir import IDENTITY_FILE, DataDirInUseError
 from shoal_p2p.endings import call_on_signal
 from shoal_p2p.flags import Given
+from shoal_p2p.net.identity import IdentityError, load_or_create_identity
 from shoal_p2p.net.swarm_key import SwarmKeyError
 from shoal_p2p.page_child import run_page
+from shoal_p2p.peers.run_start import check_run
 from shoal_p2p.process import DataDirError, locked, root_error
 from shoal_settings.called import called
+from shoal_settings.default_folder import default_folder
 from shoal_settings.early import early_refusal
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.loader import said_of_defaults, to_flags
 from shoal_settings.schema import Settings
+from shoal_wire.errors import ManifestError
 
 
 def run(given: Given) -> int:
@@ -49,10 +53,24 @@ def run(given: Given) -> int:
         outlive_the_terminal()
         if not settings.json_output and (said := said_of_defaults(loaded)):
             say(said)
+        if loaded.origins["data_dir"] == "default":
+            settings = settings.model_copy(update={"data_dir": default_folder(settings)})
         with locked(settings.data_dir):
+            _check_run(settings, loaded.origins)
             return trio.run(_run, settings, key_of_swarm(settings))
-    except (DataDirError, DataDirInUseError, SwarmKeyError) as error:
+    except (DataDirError, DataDirInUseError, ManifestError, SwarmKeyError) as error:
         return fail("swarm", str(error)).code
+
+
+def _check_run(settings: Settings, origins: Mapping[str, str]) -> None:
+    """Refuse another swarm than the folder's before a process starts. Raises OtherRunError."""
+    own = bootstrap_settings(settings, settings.swarm_key)
+    if own.data_dir.is_dir():
+        try:
+            identity = load_or_create_identity(own.data_dir / IDENTITY_FILE)
+        except IdentityError:  # the bootstrap peer says so
+            return
+        check_run(own, origins, identity.peer_id)
 
 
 async def _run(settings: Settings, key: str) -> int:

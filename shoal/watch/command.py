@@ -111,6 +111,6 @@ def _foot(age_s: float) -> str:
 
 def _parser() -> Parser:
     parser = Parser(prog="shoal watch", description=DESCRIPTION)
-    data_dir_flag(parser, f"the node's folder ({NODE_FOLDER}, or the only other node)")
+    data_dir_flag(parser, "the node's folder (.shoal/node, or the one started last)")
     parser.add_argument("--json", action="store_true", help="one JSON object, with schema_version")
     return parser

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_base.node_folders import TOY, beside, folders_for, model_in, name_of
+from shoal_base.node_folders import (
+    TOY,
+    folders_for,
+    folders_with,
+    model_in,
+    name_of,
+    swarm_in,
+    with_names,
+)
 
 
 def checkpoint(folder: Path, model: str, name: str = "round-000003") -> None:
@@ -24,22 +32,34 @@ def first(model: str, base: Path, count: int = 1) -> list[str]:
     return [path.name for path in islice(folders_for(model, base), count)]
 
 
-def test_each_model_has_its_own_and_a_second_node_another(tmp_path: Path) -> None:
+def test_a_second_node_has_another(tmp_path: Path) -> None:
     base = tmp_path / "node"
     assert first(TOY, base, 3) == ["node", "node-2", "node-3"]
-    assert first("tiny-sparse", base, 2) == ["node-tiny-sparse", "node-tiny-sparse-2"]
-    hub = "Qwen/Qwen2.5-0.5B-Instruct"
-    assert first(hub, base) == ["node-Qwen-Qwen2.5-0.5B-Instruct"]
-
-
-def test_a_folder_from_before_is_gone_on_with(tmp_path: Path) -> None:
-    base = tmp_path / "node"
     checkpoint(base, TOY, "round-000002")
     checkpoint(base, "org/other", "round-000010.1")
     checkpoint(tmp_path / "node-2", "org/other")
     assert model_in(base) == "org/other"
-    assert first("org/other", base, 3) == ["node", "node-2", "node-org-other"]
+    assert first("org/other", base, 3) == ["node", "node-2", "node-3"]
     assert first(TOY, base) == ["node-3"], "what holds another model's is left alone"
+
+
+def test_the_swarm_of_a_checkpoint_is_known_or_empty(tmp_path: Path) -> None:
+    assert swarm_in(tmp_path) == ""
+    path = tmp_path / "checkpoints" / "round-000003"
+    path.mkdir(parents=True)
+    for content in ("", "[]", "{}", '{"swarm": null}', "[" * 100_000):
+        (path / "state.json").write_text(content)
+        assert swarm_in(tmp_path) == ""
+    (path / "state.json").write_text('{"swarm": "12ab"}')
+    assert swarm_in(tmp_path) == "12ab"
+
+
+@given(st.lists(st.text("ab-", min_size=1, max_size=30), max_size=5))
+def test_a_folder_named_after_any_names_is_short_and_theirs(names: list[str]) -> None:
+    folder = with_names(Path("x/node"), names)
+    assert len(folder.name) < 60
+    assert folder == with_names(Path("x/node"), names)
+    assert (folder == Path("x/node")) == (not names)
 
 
 def test_a_folder_that_cannot_be_read_holds_no_model(tmp_path: Path) -> None:
@@ -72,8 +92,9 @@ def test_any_name_is_safe_and_short(model: str) -> None:
     assert not name.isdigit(), "a number is a second node's"
 
 
-def test_what_lies_beside(tmp_path: Path) -> None:
+def test_the_folders_that_hold_a_file(tmp_path: Path) -> None:
     for name in ("node", "node-2", "node-other", "judge"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "node.sock").touch()
-    assert [one.name for one in beside(tmp_path / "node", "node.sock")] == ["node-2", "node-other"]
+    found = folders_with("node.sock", tmp_path / "node")
+    assert [one.name for one in found] == ["node", "node-2", "node-other"]

@@ -13,8 +13,8 @@ from shoal.__main__ import main
 from shoal_bootstrap.peer import BootstrapPeer
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
-from shoal_p2p.data_dir import load_manifest
 from shoal_p2p.node import Node
+from shoal_tasks.run_memory import load_manifest
 from tests.support import factories as make
 from tests.support.nodes import until
 from tests.support.peers import address_of, open_peer, stop

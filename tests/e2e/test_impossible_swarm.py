@@ -8,8 +8,8 @@ from pathlib import Path
 
 import trio
 
-from shoal_p2p.data_dir import load_manifest
 from shoal_p2p.peers import services
+from shoal_tasks.run_memory import load_manifest
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import families_of
 from shoal_wire.manifest import make_manifest

@@ -6,28 +6,18 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shoal_p2p.data_dir import (
     ADDRESSES_FILE,
-    MANIFEST_FILE,
-    TASK_FILES_FILE,
     DataDirInUseError,
-    load_manifest,
     lock_data_dir,
-    note_task_files,
-    noted_task_files,
     remembered_listen,
-    save_manifest,
     sibling_addresses,
     write_addresses,
 )
-from tests.support import factories as make
 
 PEER = "/p2p/12D3KooWAnn"
 
@@ -36,24 +26,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def test_task_files_are_noted_by_whole_paths_of_the_latest_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert noted_task_files(tmp_path) == ()
-    monkeypatch.chdir(tmp_path)
-    note_task_files(tmp_path, ["sums.toml", "/else/where.toml"])
-    assert noted_task_files(tmp_path) == (str(tmp_path / "sums.toml"), "/else/where.toml")
-    note_task_files(tmp_path, [])
-    assert noted_task_files(tmp_path) == ()
-
-
-@given(st.binary(max_size=64) | st.text('[]{}"0,a').map(str.encode))
-def test_whatever_stands_in_the_file_of_task_files_is_words_or_nothing(content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / TASK_FILES_FILE).write_bytes(content)
-        assert all(isinstance(one, str) for one in noted_task_files(Path(folder)))
 
 
 def test_the_port_of_the_last_run_is_used_again(tmp_path: Path) -> None:
@@ -114,18 +86,6 @@ def test_many_neighbours_and_long_files_are_bounded(tmp_path: Path) -> None:
         (folder / ADDRESSES_FILE).write_text("\n".join(lines))
     found = sibling_addresses(tmp_path / "node-00")
     assert len(found) <= 64 * 64
-
-
-def test_a_manifest_survives_and_a_damaged_one_is_named_and_left(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert load_manifest(tmp_path) is None
-    manifest = make.swarm()
-    save_manifest(tmp_path, manifest)
-    assert load_manifest(tmp_path) == manifest
-    (tmp_path / MANIFEST_FILE).write_bytes(manifest.raw[:-3])
-    assert load_manifest(tmp_path) is None
-    assert "manifest is not used" in caplog.text
 
 
 HOLD = """

@@ -102,6 +102,7 @@ def surroundings(
     *,
     tasks: TaskSource | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    swarm: str = "",
 ) -> Surroundings:
     """What a trainer works with; alone, and never told to stop, unless said otherwise."""
     return Surroundings(
@@ -109,6 +110,7 @@ def surroundings(
         link=link or NodeLink(None),
         rules=make.swarm().rules,
         should_stop=should_stop,
+        swarm=swarm,
     )
 
 
@@ -198,11 +200,12 @@ def trainer(
     should_stop: Callable[[], bool] = lambda: False,
     seed: int = 1,
     tasks: TaskSource | None = None,
+    swarm: str = "",
     **changes: Any,
 ) -> Trainer:
     """A small trainer; `changes` are of its settings."""
     data_dir.mkdir(exist_ok=True)
-    around = surroundings(link, should_stop=should_stop, tasks=tasks)
+    around = surroundings(link, should_stop=should_stop, tasks=tasks, swarm=swarm)
     return Trainer(settings(data_dir, model, **changes), around, seed=seed)
 
 

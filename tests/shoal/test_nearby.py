@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -29,11 +30,29 @@ def test_the_only_node_that_runs(
         assert main(["publish", "--draw", "1"]) == 0
     assert running_node() == other, "nothing runs, and no other node has left anything"
     base.mkdir()
-    assert running_node() == base
+    assert running_node() == other, "an empty folder is no node's"
+
+
+def test_of_several_nodes_it_is_the_one_used_last_and_this_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = [Path(".shoal", name) for name in ("node", "node-chat-1", "node-mine")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "node.db").touch()
+    for latest in folders:
+        for folder in folders:
+            at = 2000.0 if folder == latest else 1000.0
+            os.utime(folder / "node.db", (at, at))
+        assert running_node() == latest
+        assert f"3 nodes have run here; this is {latest}" in capsys.readouterr().err
+    assert running_node(Path(".shoal/node")) == Path(".shoal/node"), "it was named"
+    assert not capsys.readouterr().err
 
 
 def test_a_file_of_the_only_node_that_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     base = Path(".shoal/node")
@@ -44,4 +63,8 @@ def test_a_file_of_the_only_node_that_has_it(
     assert folder_with("x") == Path(".shoal/node-a")
     assert folder_with("x", Path(".shoal/node")) == base, "it was named"
     (tmp_path / ".shoal" / "node-b" / "x").touch()
-    assert folder_with("x") == base, "which of the two is not for us to say"
+    for latest, earlier in (("a", "b"), ("b", "a")):
+        for name, at in ((latest, 2000.0), (earlier, 1000.0)):
+            os.utime(tmp_path / ".shoal" / f"node-{name}" / "x", (at, at))
+        assert folder_with("x") == Path(f".shoal/node-{latest}")
+        assert f"2 folders have x; this is .shoal/node-{latest}" in capsys.readouterr().err

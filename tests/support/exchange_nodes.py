@@ -20,7 +20,6 @@ from typing import Any
 import trio
 
 from shoal_ipc.answers.form import to_json
-from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.fetch.backfill import BackfillSettings
 from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.fetch.gaps import GapLimits
@@ -35,6 +34,7 @@ from shoal_p2p.parts import Libp2pNetwork, Parts, Tuning
 from shoal_p2p.peers.discovery import DiscoverySettings
 from shoal_p2p.shards.keeper import ShardSettings
 from shoal_settings.schema import Settings
+from shoal_tasks.run_memory import save_manifest
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
 from shoal_wire.verdict import Outcome, Reason, Verdict

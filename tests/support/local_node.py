@@ -22,7 +22,6 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import SimulatedEnd
-from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.gossip.interface import Gossip, PeerJudge
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.ledger import PublisherLedger
@@ -36,6 +35,7 @@ from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.rollouts.outbox import Accepted
 from shoal_p2p.standing.reputation import Reputation
 from shoal_p2p.store.store import Store
+from shoal_tasks.run_memory import save_manifest
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import RolloutGroup, SignedBatch
 from tests.support import factories as make

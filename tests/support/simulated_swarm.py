@@ -26,11 +26,11 @@ from shoal_lab.simulation import host as simulated_host
 from shoal_lab.simulation.clock import deterministic, jumping_clock
 from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
 from shoal_p2p.buffer.replay import ReplayBuffer
-from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.intake import validation
 from shoal_p2p.net import address, homes, inbound_gate
 from shoal_p2p.net.identity import Identity, identity_from_seed
 from shoal_p2p.peers import discovery, peer_book, services, targets
+from shoal_tasks.run_memory import save_manifest
 from shoal_wire import digests, peers
 from shoal_wire import manifest as wire_manifest
 from shoal_wire.manifest import Manifest

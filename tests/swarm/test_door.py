@@ -20,11 +20,11 @@ from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_lab.simulation.clock import deterministic, jumping_clock
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import NoSocket, simulated_parts
-from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.gossip.settings import GossipSettings, MeshSettings
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.parts import Tuning
 from shoal_settings.schema import Settings
+from shoal_tasks.run_memory import save_manifest
 from tests.support import factories as make
 from tests.support.doubles.worker import InstantWorker
 from tests.support.nodes import until

@@ -17,7 +17,7 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.swarm import specs_of, starting_families, unused_families
+from shoal_tasks.swarm import specs_of, starting_families, unused_task_files
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import Split, TaskCoordinates
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -171,8 +171,8 @@ def test_a_task_file_that_a_joined_swarm_does_not_have_is_told(tmp_path: Path) -
     path = str(write(tmp_path, CAPITALS))
     with_it = make_manifest("a", starting_families("easy", [path]))
     without = make_manifest("b", starting_families("easy"))
-    assert unused_families(with_it, [path]) == ()
-    assert unused_families(without, [path]) == ("mine",)
+    assert unused_task_files(with_it, [path]) == ()
+    assert unused_task_files(without, [path]) == ("the swarm has no family mine",)
 
 
 def test_a_swarm_started_with_a_task_file_names_its_family(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """Finds the manifest of the swarm that this peer belongs to.
 
-one kept earlier  ─▶ that one, but for a moment in which a bootstrap that is up may say otherwise
+one kept earlier                  ─▶ that one: a bootstrap of another swarm moves nobody
 none, a bootstrap answers in time ─▶ its manifest (kept for the next start)
-none, and nobody answers          ─▶ one made from the settings
+none, and nobody answers          ─▶ one made from the settings, until a bootstrap answers
 
-A bootstrap that answers later with another one wins. Where the settings name a swarm, only that one
-is taken from any of them, and it is waited for.
+So a swarm is pinned on first use; `--new-run` takes what a bootstrap says now. Where the settings
+name a swarm, only that one is taken from any of them, and it is waited for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import trio
 
 from shoal_base.visible import visible_name
 from shoal_base.waits import AT_ONCE_S, POLL_S, RETRY_S
-from shoal_p2p.data_dir import load_manifest, save_manifest
 from shoal_p2p.disk import Refused, say_refused
 from shoal_p2p.net.address import parse_peer_address
 from shoal_p2p.net.host import RequestError
@@ -26,6 +25,8 @@ from shoal_p2p.net.interface import Host
 from shoal_p2p.peers import services
 from shoal_p2p.peers.try_out import TryOut, anything
 from shoal_settings.schema import Settings
+from shoal_tasks.run_check import WAYS
+from shoal_tasks.run_memory import load_memory, save_memory
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
@@ -86,7 +87,13 @@ class ManifestSource:
         self._bootstraps = tuple(
             parse_peer_address(address).peer_id for address in settings.bootstrap
         )
+        self._memory = load_memory(data_dir)
         self._wanted = settings.swarm_id
+        saved = self._memory.manifest
+        self._pinned = None if settings.new_run or not self._bootstraps else saved
+        """The manifest of the folder's last run, from which no bootstrap moves this peer."""
+        if self._pinned is not None and self._wanted == "none":
+            self._wanted = self._pinned.digest.hex()
         self._strangers: dict[PeerId, str] = {}
         """The bootstraps that are of another swarm than the one wanted, and of which."""
 
@@ -125,11 +132,14 @@ class ManifestSource:
         if self._bootstraps and (asked := await self._asked_in_time(saved)) is not None:
             return FoundManifest(manifest=await self._adopt(asked), confirmed=True)
         if saved is not None:
+            self._save(saved, is_founded=self._memory.is_founded)
             return FoundManifest(manifest=saved, confirmed=False)
         own = manifest_of_settings(self._settings, me=self._host.peer_id)
         if self._is_wanted(own):
-            if self._bootstraps:
+            if self._bootstraps:  # which of them is not known yet: nothing is pinned
                 log.warning("no bootstrap answers yet; going on, and trying again for ever")
+            else:
+                self._save(own, is_founded=True)
             return FoundManifest(manifest=own, confirmed=False)
         who = " or ".join(self._settings.bootstrap)
         log.warning("nobody of swarm %s answers yet: waiting for %s", self._wanted[:12], who)
@@ -141,7 +151,8 @@ class ManifestSource:
             try:
                 return await self._ask()
             except ManifestError:
-                if saved is None:
+                # Of a swarm that this folder began itself, no bootstrap has ever been.
+                if saved is None or self._memory.is_founded:
                     raise
         return None
 
@@ -156,28 +167,31 @@ class ManifestSource:
                     return await self._adopt(manifest)
                 self._save(manifest)
             except ManifestError as error:
-                log.error("cannot join the bootstrap's swarm: %s", error)
+                stays = "" if self._pinned is None else ", and stays in its own"
+                log.error("this peer cannot join the bootstrap's swarm%s: %s", stays, error)
             await trio.sleep_forever()
 
     def _is_wanted(self, manifest: Manifest) -> bool:
         return self._wanted in ("none", manifest.digest.hex())
 
     def _saved(self) -> Manifest | None:
-        saved = load_manifest(self._data_dir)
+        saved = self._memory.manifest
         return saved if saved is not None and self._is_wanted(saved) else None
 
     async def _adopt(self, manifest: Manifest) -> Manifest:
         # Refuses what this version cannot regenerate or score, then what it cannot in time.
         families = specs_of(manifest, self._settings.task_file)
-        saved = load_manifest(self._data_dir)
+        saved = self._memory.manifest
         if saved is None or saved.digest != manifest.digest:
             await self._try_out(families)
         self._save(manifest)
         return manifest
 
-    def _save(self, manifest: Manifest) -> None:
+    def _save(self, manifest: Manifest, *, is_founded: bool = False) -> None:
+        files = self._settings.task_file
         try:
-            save_manifest(self._data_dir, manifest)
+            had = specs_of(manifest, files)
+            save_memory(self._data_dir, manifest, files, families=had, is_founded=is_founded)
         except OSError as error:  # the next start asks a bootstrap again
             self._refused("the swarm's manifest is not saved", error)
 
@@ -205,6 +219,11 @@ class ManifestSource:
 
     def _other_swarm(self) -> str:
         peer_id, swarm = next(iter(self._strangers.items()))
+        if self._pinned is not None and self._settings.swarm_id == "none":
+            return (
+                f"{peer_id} is of swarm {swarm}, and the run in {self._data_dir} of swarm "
+                f"{visible_name(self._pinned.swarm_name)} {self._pinned.short_name}; {WAYS}"
+            )
         return (
             f"{peer_id} is of another swarm ({swarm}), not of {self._wanted[:12]} (--swarm-id): "
             "ask who invited you for a new invitation"

@@ -45,6 +45,8 @@ class TrainerState:
     """Group ids, hex, whose effect this checkpoint contains and that the node may not know of."""
     counters: Mapping[str, Any] = field(default_factory=dict)
     """Anything else that must survive; JSON values."""
+    swarm: str = ""
+    """Digest of the swarm that these rounds were played in, hex; empty where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +167,7 @@ def _state_from_json(document: dict[str, Any]) -> TrainerState:
         policy_version=int(document["policy_version"]),
         consumed_ids=tuple(map(str, document["consumed_ids"])),
         counters=document["counters"],
+        swarm=str(document["swarm"]),
     )
 
 

@@ -1,6 +1,7 @@
-"""`--no-resume`: what an earlier run left is set aside, so that no later start takes it up again.
+"""`--no-resume`, `--new-run`: an earlier run is set aside, and no later start takes it up again.
 
     checkpoints/, metrics.jsonl, …  ── rename ──▶  earlier-1/, earlier-2/, …
+    next-run/checkpoints/           ── rename ──▶  checkpoints/                  with --new-run
 
 A node starts a crashed trainer again with the flags of the first start. `--no-resume` among them
 means the node's run, not each of its trainers: the first to start over leaves the run's name.
@@ -8,6 +9,8 @@ means the node's run, not each of its trainers: the first to start over leaves t
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from shoal_base.files import write_atomically
@@ -18,13 +21,16 @@ STATE_FILE = "generator.json"
 """File in which a generate-only node counts its rounds."""
 TENSORBOARD_FOLDER = "tensorboard"
 
+_NEXT_RUN = "next-run"
+"""Folder in which a new run's first checkpoint waits until the earlier run is out of the way."""
+_CHECKPOINTS = "checkpoints"
 _LEFT_BY_A_RUN = (
-    "checkpoints",
     METRICS_FILE,
     f"{METRICS_FILE}.old",
     "quarantine.jsonl",  # of earlier versions
     TENSORBOARD_FOLDER,
     STATE_FILE,
+    _CHECKPOINTS,  # last: until it is gone, a kill leaves the earlier run to be taken up
 )
 
 
@@ -51,6 +57,37 @@ def set_aside(data_dir: Path) -> Path | None:
             f"cannot move {error.filename} to {target}: {error.strerror}"
         ) from None
     return target
+
+
+def replace_run(data_dir: Path, write: Callable[[Path], object]) -> Path | None:
+    """Set an earlier run aside for one whose first checkpoint `write` writes into a folder.
+
+    Returns where the earlier one is. A kill leaves either run, whole. Raises StartOverError, and
+    what `write` does: nothing has been touched then.
+    """
+    waiting = data_dir / _NEXT_RUN
+    drop_waiting(data_dir)
+    write(waiting)
+    aside = set_aside(data_dir)
+    finish_replacing(data_dir)
+    return aside
+
+
+def drop_waiting(data_dir: Path) -> None:
+    """Drop a new run's first checkpoint that a kill left waiting: another run begins."""
+    shutil.rmtree(data_dir / _NEXT_RUN, ignore_errors=True)
+
+
+def finish_replacing(data_dir: Path) -> None:
+    """Put a new run's first checkpoint in its place, also after a kill. Raises StartOverError."""
+    waiting, place = data_dir / _NEXT_RUN / _CHECKPOINTS, data_dir / _CHECKPOINTS
+    if place.exists() or not waiting.is_dir():
+        return
+    try:
+        waiting.rename(place)
+        waiting.parent.rmdir()
+    except OSError as error:
+        raise StartOverError(f"cannot move {waiting} to {place}: {error.strerror}") from None
 
 
 def num_earlier_runs(data_dir: Path) -> int:

@@ -1,4 +1,4 @@
-"""Which swarm a peer belongs to: the bootstrap's word, then memory, then its own settings."""
+"""Which swarm a peer belongs to: its memory, then the bootstrap's word, then its own settings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 import trio
 import trio.testing
 
-from shoal_p2p.data_dir import load_manifest, save_manifest
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.peers import manifest_source as module
 from shoal_p2p.peers import services
 from shoal_p2p.peers.manifest_source import ManifestSource, manifest_of_settings
 from shoal_p2p.peers.peer_book import PeerBook
 from shoal_settings.schema import Settings
+from shoal_tasks.run_memory import load_manifest, load_memory, save_manifest
 from shoal_wire.errors import ManifestError
 from shoal_wire.limits import MANIFEST_PROTOCOL
 from shoal_wire.manifest import Manifest, TaskFamily, make_manifest
@@ -55,6 +55,7 @@ async def pair(
     *,
     wait_s: float = 10.0,
     wanted: Manifest | None = None,
+    new_run: bool = False,
 ) -> AsyncIterator[tuple[ManifestSource, Libp2pHost, str]]:
     """A peer that may want one swarm, and the address of its bootstrap, not yet connected."""
     async with open_test_host() as bootstrap, open_test_host() as host:
@@ -68,7 +69,9 @@ async def pair(
             bootstrap.set_request_handler(MANIFEST_PROTOCOL, answer, max_request_bytes=10)
         (address, *_) = bootstrap.listen_addrs()
         swarm_id = "none" if wanted is None else wanted.digest.hex()
-        settings = Settings(bootstrap=(address,), swarm_name="mine", swarm_id=swarm_id)
+        settings = Settings(
+            bootstrap=(address,), swarm_name="mine", swarm_id=swarm_id, new_run=new_run
+        )
         source = ManifestSource(host=host, data_dir=tmp_path, settings=settings, wait_s=wait_s)
         yield source, host, address
 
@@ -258,3 +261,70 @@ async def test_a_swarm_that_is_wanted_and_that_nobody_can_tell_is_an_error(tmp_p
         assert (await ours.find()).manifest == ours.local() == own
         with pytest.raises(ManifestError, match="name a --bootstrap"):
             theirs.local()
+
+
+OURS = make.swarm("ours")
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+async def test_a_bootstrap_of_another_swarm_moves_nobody_at_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, comes: str
+) -> None:
+    save_manifest(tmp_path, OURS)
+    async with pair(THEIRS, tmp_path, wait_s=0.05) as (source, host, address):
+        if comes == "before":
+            await host.dial(address)
+        found = await source.find()
+        assert (found.manifest, found.confirmed) == (OURS, False)
+        await host.dial(address)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(source.watch, found)
+            await until(lambda: "stays in its own" in caplog.text)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            nursery.cancel_scope.cancel()
+    lines = [record.getMessage() for record in caplog.records if "stays" in record.getMessage()]
+    assert len(lines) == 1
+    for word in (OURS.short_name, THEIRS.short_name, "theirs", "ours", "--new-run", "--data-dir"):
+        assert word in lines[0]
+    assert load_manifest(tmp_path) == OURS
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+async def test_the_flag_accepts_another_swarm_of_a_bootstrap(tmp_path: Path, comes: str) -> None:
+    save_manifest(tmp_path, OURS)
+    async with pair(THEIRS, tmp_path, wait_s=0.05, new_run=True) as (source, host, address):
+        if comes == "before":
+            await host.dial(address)
+        found = await source.find()
+        await host.dial(address)
+        with trio.fail_after(20):
+            moved = found.manifest if comes == "before" else await source.watch(found)
+        assert moved == THEIRS == load_manifest(tmp_path)
+
+
+async def test_a_swarm_that_began_here_meets_its_first_bootstrap(tmp_path: Path) -> None:
+    async with open_test_host() as host:
+        alone = Settings(swarm_name="mine")
+        source = ManifestSource(host=host, data_dir=tmp_path, settings=alone)
+        mine = (await source.find()).manifest
+    async with pair(THEIRS, tmp_path) as (source, host, address):
+        await host.dial(address)
+        with pytest.raises(ManifestError, match=r"is of swarm theirs.*--data-dir.*--new-run"):
+            await source.find()
+    assert load_memory(tmp_path).is_founded
+    async with pair(mine, tmp_path) as (source, host, address):
+        await host.dial(address)
+        assert (await source.find()).confirmed
+    # From then on a bootstrap has stated it, and none that says otherwise ends a start.
+    assert not load_memory(tmp_path).is_founded
+    async with pair(THEIRS, tmp_path) as (source, host, address):
+        await host.dial(address)
+        assert (await source.find()).manifest == mine
+
+
+async def test_while_no_bootstrap_has_answered_no_swarm_is_pinned(tmp_path: Path) -> None:
+    async with pair(THEIRS, tmp_path, wait_s=0.05) as (source, _host, _address):
+        assert (await source.find()).manifest.swarm_name == "mine"
+    async with pair(THEIRS, tmp_path) as (source, host, address):
+        await host.dial(address)
+        assert (await source.find()).manifest == THEIRS

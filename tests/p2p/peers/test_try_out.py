@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from shoal_p2p.data_dir import load_manifest
 from shoal_p2p.parts import real_worker
 from shoal_p2p.peers import services
 from shoal_p2p.peers.manifest_source import ManifestSource
 from shoal_p2p.peers.try_out import try_families
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
+from shoal_tasks.run_memory import load_manifest
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import families_of
 from shoal_wire.errors import ManifestError

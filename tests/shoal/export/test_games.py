@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from shoal.__main__ import main
-from shoal_p2p.data_dir import note_task_files
 from shoal_tasks.families import TRAIN_SEED_MIN
+from shoal_tasks.run_memory import note_task_files
 from shoal_tasks.swarm import starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from shoal.__main__ import main
-from shoal_base.node_folders import folders_for
 from shoal_policy.model.loading import PromptFormat
 from shoal_policy.model.prompting import encode_prompt
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
@@ -195,7 +194,7 @@ def test_the_very_text_that_a_model_sees_is_shown(capsys: pytest.CaptureFixture[
     assert main([*SHOW, "--shots", "1", "--prompt", "plain"]) == 0
     plain = json.loads(capsys.readouterr().out)["seen"]["text"]
     assert plain.count("nswer:") == 2 and plain.endswith("nswer:") and "<user>" not in plain
-    kept = next(folders_for("./chat"))
+    kept = Path(".shoal/node-chat")
     kept.mkdir(parents=True)
     digest = next(one for one in ALL_FAMILIES if one.name == "gcd_easy").digest.hex()
     (kept / "shots.json").write_text(json.dumps({"families": {digest: {"shots": 0}}}))

@@ -25,7 +25,6 @@ from shoal_lab.experiment.playing.tasks import SharedWorker
 from shoal_lab.simulation.clock import pass_time, run_now
 from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
 from shoal_lab.simulation.parts import Idle, NoSocket, simulated_parts
-from shoal_p2p.data_dir import save_manifest
 from shoal_p2p.ipc.inspector import InspectorService
 from shoal_p2p.live_node import LiveNode
 from shoal_p2p.net.identity import Identity, identity_from_seed
@@ -33,6 +32,7 @@ from shoal_p2p.node import Node
 from shoal_p2p.parts import Parts
 from shoal_policy.node.link import NodeLink
 from shoal_settings.schema import Settings
+from shoal_tasks.run_memory import save_manifest
 from shoal_tasks.types import (
     Play,
     PlayRequest,

@@ -1,0 +1,83 @@
+"""Looks, before a peer starts, whether its settings go on with the run of its folder.
+
+The settings' own swarm is compared with the folder's where no bootstrap is named. Beside a
+bootstrap the folder's swarm holds (`manifest_source`), and files of its families must not differ.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from shoal_base.node_folders import swarm_in
+from shoal_p2p.peers.manifest_source import manifest_of_settings
+from shoal_settings.schema import Settings
+from shoal_tasks.run_check import (
+    other_checkpoint,
+    refuse_edited_files,
+    refuse_other_name,
+    refuse_other_swarm,
+)
+from shoal_tasks.run_memory import RunMemory, forget_manifest, load_memory
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+_UNSAID = ("default", "default for these tasks")
+
+
+def check_run(settings: Settings, origins: Mapping[str, str], me: PeerId) -> None:
+    """Refuse a start that would mix another run into the folder's; change nothing then.
+
+    A start that `--new-run` or `--no-resume` allows to be of another swarm makes the folder forget
+    its own. `origins` say which settings somebody has named.
+
+    Raises:
+        OtherRunError: the folder's run is another one.
+        ManifestError: a task file that cannot be used.
+    """
+    folder, memory = settings.data_dir, load_memory(settings.data_dir)
+    accepts = settings.new_run or not settings.resume
+    if settings.swarm_id != "none":
+        if not accepts:
+            refuse_other_name(folder, memory, settings.swarm_id)
+            refuse_edited_files(folder, memory, settings.task_file)
+        return
+    is_joined = memory.manifest is not None and not memory.is_founded
+    if is_joined and (settings.bootstrap or not _names_swarm(origins)):
+        if not accepts:
+            refuse_edited_files(folder, memory, settings.task_file)
+        return
+    if memory.manifest is None and settings.bootstrap:
+        return
+    own = manifest_of_settings(settings, me=me)
+    if not accepts:
+        if memory.manifest is None:
+            if (then := swarm_in(folder)) not in ("", own.digest.hex()):
+                raise other_checkpoint(folder, then, own.digest.hex())
+        elif not _is_same(memory, own):
+            refuse_other_swarm(folder, memory, own, settings.task_file)
+    elif memory.manifest is not None and not _is_same(memory, own):
+        _tell_if_same(memory.manifest, own, asked=settings.new_run)
+        forget_manifest(folder)
+
+
+def _names_swarm(origins: Mapping[str, str]) -> bool:
+    """Return whether somebody has named tasks or a swarm: plain `shoal node` goes on in the one
+    that its folder joined."""
+    return any(origins[key] not in _UNSAID for key in ("tasks", "swarm_name"))
+
+
+def _is_same(memory: RunMemory, own: Manifest) -> bool:
+    """Return whether the settings name the very tasks of the swarm that this folder joined: the
+    rules are its founder's."""
+    then = memory.manifest
+    if then is None or memory.is_founded:
+        return False
+    return (then.swarm_name, then.families) == (own.swarm_name, own.families)
+
+
+def _tell_if_same(then: Manifest, own: Manifest, *, asked: bool) -> None:
+    if asked and then.digest == own.digest:
+        log.info("--new-run: swarm and tasks are those of the last run here, which goes on")

@@ -1,0 +1,157 @@
+"""The differences of two swarms in a user's words: the family, and the key of it. Pure.
+
+manifest then, manifest now ──▶ edits      what changed within families of the same name
+                            └─▶ others     other families, another name, other rules
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from shoal_wire.manifest import Manifest, SwarmRules, TaskFamily
+
+SHOWN: Final = 3
+"""Differences that a line names; the rest is counted."""
+_DIGEST_CHARS: Final = 8
+_VALUE_CHARS: Final = 24
+
+_FILES: Final = {"sha256": "rows", "reward_sha256": "the reward file"}
+"""Keys of a family's configuration that state the digest of a file."""
+_SETTINGS: Final = {
+    "allow_inline_tasks": "inline_tasks",
+    "allowed_peers": "allow_peers",
+    "shard_count": "shards",
+}
+"""Rules of a swarm whose setting has another name."""
+_IN_CONFIG: Final = frozenset(
+    {
+        *("name", "rows", "system", "verifier", "reward", "reward_range", "local"),
+        *("environment", "class", "action", "observation", "max_turns"),
+        *("answer_format", "weight", "held_out"),
+    }
+)
+"""Keys of a task file that a family states itself. Any other one changes its rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Words for two swarms that are compared."""
+
+    whose: str
+    """The first manifest's owner."""
+    first: str
+    """A word for where or when the first one holds."""
+    second: str
+
+
+LAST_RUN: Final = Comparison(whose="the last run", first="then", second="now")
+SWARM: Final = Comparison(whose="the swarm", first="there", second="here")
+
+
+@dataclass(slots=True)
+class Differences:
+    """Phrases, each one difference; empty where there is none."""
+
+    edits: list[str] = field(default_factory=list)
+    """Differences within families of the same name."""
+    others: list[str] = field(default_factory=list)
+
+
+def differences(
+    then: Manifest, now: Manifest, changed: Mapping[str, frozenset[str]] | None = None
+) -> Differences:
+    """Return how two manifests differ; `changed` has the keys of each family's task file that did.
+
+    Equal manifests have none, and any two others at least one.
+    """
+    changed = changed or {}
+    before = {family.name: family for family in then.families}
+    after = {family.name: family for family in now.families}
+    found = Differences()
+    if then.swarm_name != now.swarm_name:
+        found.others.append(f"its name was {then.swarm_name!r} and is {now.swarm_name!r}")
+    if gone := [name for name in before if name not in after]:
+        found.others.append(f"without {_named(gone)}")
+    if new := [name for name in after if name not in before]:
+        found.others.append(f"with {_named(new)}")
+    for name in after:
+        if name in before:
+            keys = changed.get(name, frozenset())
+            found.edits += family_differences(before[name], after[name], keys, LAST_RUN)
+    found.others += _of_rules(then.rules, now.rules)
+    if then.digest != now.digest and not (found.edits or found.others):
+        found.others.append("its families are in another order")
+    return found
+
+
+def family_differences(
+    first: TaskFamily, second: TaskFamily, changed: frozenset[str], words: Comparison
+) -> list[str]:
+    """Return how two families of one name differ; `changed` are the task file's keys that did."""
+    one, other = json.loads(first.config_json), json.loads(second.config_json)
+    name = second.name
+    found = []
+    if one.get("sha256") != other.get("sha256") and (shaping := sorted(changed - _IN_CONFIG)):
+        found.append(f"{' and '.join(shaping)} of {name!r} changed, and so did its questions")
+    else:
+        found += _of_file("sha256", one, other, name, words)
+    found += _of_file("reward_sha256", one, other, name, words)
+    for key in ("generator", "verifier", "verifier_version", "answer_format", "weight"):
+        found += _of_value(key, getattr(first, key), getattr(second, key), name, words)
+    for key in sorted({*one, *other} - set(_FILES)):
+        # Of other rows there may be another number, and a tenth of it is held out by default.
+        follows = key == "rows" or (key == "held_out" and key not in changed)
+        if not (follows and one.get("sha256") != other.get("sha256")):
+            found += _of_value(key, one.get(key), other.get(key), name, words)
+    return found
+
+
+def shown(phrases: Sequence[str]) -> str:
+    """Return the first phrases as one, with the number of those left out."""
+    more = len(phrases) - SHOWN
+    return ", ".join(phrases[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _of_file(
+    key: str, one: Mapping[str, Any], other: Mapping[str, Any], name: str, words: Comparison
+) -> Iterator[str]:
+    there, here = one.get(key), other.get(key)
+    if there == here:
+        return
+    is_game = key == "sha256" and "max_turns" in other
+    what = "the game's file" if is_game else _FILES[key]
+    verb, which = ("differ", "those") if what == "rows" else ("differs", "that")
+    sides = f"{_short(here)} {words.second}, {_short(there)} {words.first}"
+    yield f"{what} of {name!r} {verb} from {which} of {words.whose} ({sides})"
+
+
+def _of_value(key: str, one: object, other: object, name: str, words: Comparison) -> Iterator[str]:
+    if one == other:
+        return
+    there, here = (json.dumps(value, ensure_ascii=False) for value in (one, other))
+    if max(len(there), len(here)) > _VALUE_CHARS:
+        yield f"{key} of {name!r} differs from that of {words.whose}"
+    else:
+        yield f"{key} of {name!r} is {here} {words.second} and {there} {words.first}"
+
+
+def _of_rules(then: SwarmRules, now: SwarmRules) -> Iterator[str]:
+    for rule in fields(SwarmRules):
+        before, after = getattr(then, rule.name), getattr(now, rule.name)
+        if before != after:
+            key = _SETTINGS.get(rule.name, rule.name)
+            is_short = not isinstance(before, tuple)
+            yield f"{key} was {before} and is {after}" if is_short else f"another {key}"
+
+
+def _short(digest: object) -> str:
+    return f"{str(digest)[:_DIGEST_CHARS]}…" if digest else "none"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN
+    listed = ", ".join(map(repr, names[:SHOWN]))
+    return listed + (f" and {more} more families" if more > 0 else "")

@@ -1,0 +1,162 @@
+"""A folder's memory of its run: the swarm's manifest, and the task files of its families.
+
+    manifest.bin       the manifest, as the network has it
+    task-files.json    who stated it, and of each task file: path, family, a digest of each key
+
+A file that is damaged or absent is as if nothing was remembered: nothing here raises for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shoal_base.files import SMALL_FILE_BYTES, read_at_most, write_atomically
+from shoal_base.toml_file import read_toml
+from shoal_tasks.spec import FamilySpec
+from shoal_wire.errors import ManifestError
+from shoal_wire.limits import MAX_MANIFEST_BYTES
+from shoal_wire.manifest import Manifest, decode_manifest
+
+log = logging.getLogger(__name__)
+
+MANIFEST_FILE: Final = "manifest.bin"
+TASK_FILES_FILE: Final = "task-files.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedFile:
+    """A task file that a run was started with."""
+
+    path: str
+    family: str = ""
+    keys: Mapping[str, str]
+    """A digest of each key's value in the file: which of them has changed since."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMemory:
+    """The memory of one folder."""
+
+    manifest: Manifest | None = None
+    is_founded: bool = False
+    """The settings of this folder's own start made the manifest; no peer has stated it."""
+    files: tuple[NotedFile, ...] = ()
+    had: frozenset[str] = frozenset()
+    """Digests, hex, of the families that this machine could use in the last run."""
+
+
+def load_memory(data_dir: Path) -> RunMemory:
+    """Return what a folder remembers."""
+    noted = _read_notes(data_dir)
+    return RunMemory(
+        manifest=load_manifest(data_dir),
+        is_founded=noted.get("founded") is True,
+        files=_files_in(noted),
+        had=frozenset(_texts(noted.get("had"))),
+    )
+
+
+def save_memory(
+    data_dir: Path,
+    manifest: Manifest,
+    task_files: Sequence[str],
+    *,
+    families: Sequence[FamilySpec],
+    is_founded: bool,
+) -> None:
+    """Remember a run that begins or goes on here with these `families`. Raises OSError."""
+    had = [spec.digest.hex() for spec in families]
+    note_task_files(data_dir, task_files, had=had, is_founded=is_founded)
+    save_manifest(data_dir, manifest)
+
+
+def forget_manifest(data_dir: Path) -> None:
+    """Forget the folder's swarm, for a start that the user allowed to be of another."""
+    with contextlib.suppress(FileNotFoundError):
+        (data_dir / MANIFEST_FILE).unlink()
+
+
+def load_manifest(data_dir: Path) -> Manifest | None:
+    """Return the manifest of the folder's last run, if it can be used."""
+    try:
+        return decode_manifest(read_at_most(data_dir / MANIFEST_FILE, MAX_MANIFEST_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, ManifestError) as error:
+        log.warning("the saved manifest is not used: %s", error)
+        return None
+
+
+def save_manifest(data_dir: Path, manifest: Manifest) -> None:
+    """Keep a manifest for the next start. Raises OSError."""
+    write_atomically(data_dir / MANIFEST_FILE, manifest.raw)
+
+
+def note_task_files(
+    data_dir: Path,
+    files: Sequence[str],
+    *,
+    had: Sequence[str] = (),
+    is_founded: bool = False,
+) -> None:
+    """Leave the paths of a run's task files, for commands that score as it does. Raises OSError."""
+    noted = [
+        {"path": one.path, "family": one.family, "keys": dict(one.keys)}
+        for one in map(read_noted, files)
+    ]
+    content = json.dumps({"founded": is_founded, "had": list(had), "files": noted})
+    write_atomically(data_dir / TASK_FILES_FILE, content.encode())
+
+
+def noted_task_files(data_dir: Path) -> tuple[str, ...]:
+    """Return the paths of the run's task files; none where no run has left any."""
+    return tuple(one.path for one in _files_in(_read_notes(data_dir)))
+
+
+def read_noted(file: str) -> NotedFile:
+    """Return a task file as it is to be remembered, whether or not it can be used."""
+    path = str(Path(file).resolve())
+    try:
+        table = read_toml(Path(file))
+    except (OSError, ValueError):
+        return NotedFile(path=path, keys={})
+    keys = {key: _short_digest(value) for key, value in table.items()}
+    return NotedFile(path=path, family=str(table.get("name", "")), keys=keys)
+
+
+def _short_digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _read_notes(data_dir: Path) -> Mapping[str, object]:
+    try:
+        found = json.loads(read_at_most(data_dir / TASK_FILES_FILE, SMALL_FILE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _files_in(noted: Mapping[str, object]) -> tuple[NotedFile, ...]:
+    files = noted.get("files")
+    return tuple(
+        NotedFile(path=str(one["path"]), family=str(one.get("family")), keys=_keys_in(one))
+        for one in (files if isinstance(files, list) else ())
+        if isinstance(one, dict) and "path" in one
+    )
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def _keys_in(noted: Mapping[str, object]) -> Mapping[str, str]:
+    keys = noted.get("keys")
+    return {str(key): str(value) for key, value in keys.items()} if isinstance(keys, dict) else {}
