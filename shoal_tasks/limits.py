@@ -11,6 +11,8 @@ MAX_ITEMS_ON_A_SERVER: Final = 8
 an OpenEnv server may take some two seconds."""
 MAX_ITEMS_OF_A_JUDGE: Final = 1
 """The same where each completion is a question to an LLM, which may take seconds."""
+MAX_ITEMS_OF_TESTS: Final = 1
+"""The same where each completion is a program that unit tests run."""
 MAX_CHARS_PER_FRAME: Final = 1_000_000
 """Completion text in one frame, characters; JSON may need twelve bytes for one."""
 
@@ -18,6 +20,12 @@ MAX_QUESTION_CHARS: Final = 256 * 1024
 
 TIMED_OUT_ERROR: Final = "timed out"
 """The worker's error when making a task used up its time, unlike a generator that fails."""
+
+
+def test_wall_seconds(cpu_seconds: float) -> float:
+    """Return the longest that a completion's tests may take on any clock: a last resort, for a
+    machine that is busy with something else."""
+    return 8 * cpu_seconds + 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +51,17 @@ class WorkerLimits:
     """Failed starts in a row before callers are told that the worker is unavailable."""
     max_backoff_seconds: float = 5.0
     """Longest pause between two starts; doubles from 0.1."""
+
+    def of_tests(self, test_seconds: int) -> Self:
+        """Return the limits of the worker that runs unit tests, each completion's for at most
+        `test_seconds` of processor time."""
+        seconds = test_wall_seconds(test_seconds)
+        return replace(
+            self,
+            item_cpu_seconds=15 * self.item_cpu_seconds,
+            request_timeout_seconds=self.request_timeout_seconds + seconds,
+            start_timeout_seconds=self.start_timeout_seconds + seconds,
+        )
 
     def of_a_judge(self) -> Self:
         """Return the limits of a judge's worker, which asks an LLM or holds a small one. Guesses:

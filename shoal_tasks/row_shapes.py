@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from shoal_tasks.answers import MAX_ANSWER_CHARS
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import Record, as_json
 from shoal_tasks.spec import JsonValue, canonical_json
+from shoal_tasks.unit_tests.forms import KEYS, code_row, question_column
 
 _PLACE: Final = re.compile(r"\{(\w+)\}")
 MAX_ROW_QUESTION_CHARS: Final = 32 * 1024
@@ -40,13 +41,17 @@ class RowKeys:
     """`exact` or `math`; anything else means that a program scores, and is given the columns."""
     held_out: int | None = None
     case_matters: bool = False
+    code: Mapping[str, str] = field(default_factory=dict)
+    """Columns of rows with unit tests, by their keys (`unit_tests.forms`)."""
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
         """Take them from a task file's table."""
         names = ("question", "answer", "answer_after", "prompt", "held_out", "case_matters")
         verifier = "reward" if "reward" in table else table.get("verifier", "exact")
-        return cls(verifier=verifier, **{name: table[name] for name in names if name in table})
+        code = {name: table[name] for name in KEYS if name in table}
+        stated = {name: table[name] for name in names if name in table}
+        return cls(verifier=verifier, code=code, **stated)
 
     @property
     def is_compared(self) -> bool:
@@ -76,18 +81,22 @@ class ShapedRow:
 def shape_row(record: Record, keys: RowKeys, place: str) -> ShapedRow:
     """Return one record as a row. Raises `RowError`."""
     columns = {key: as_json(value) for key, value in record.items()}
-    question = _column(columns, keys.question, "question", place)
+    has_tests = keys.verifier == "tests"
+    named = question_column(columns, keys.question) if has_tests else keys.question
+    question = _column(columns, named, "question", place)
     if keys.prompt:
         question = _filled(keys.prompt, columns, place)
     asked = _checked(question, "question", place, MAX_ROW_QUESTION_CHARS)
     answer, worked = "", ""
-    if keys.answer in columns or keys.is_compared:
+    if keys.is_compared or (keys.answer in columns and not has_tests):
         text = number_text(_column(columns, keys.answer, "answer", place))
         if keys.answer_after:
             worked, text = _cut(str(text), keys.answer_after, place)
         answer = _checked(text, "answer", place, MAX_ANSWER_CHARS).strip()
     row: dict[str, JsonValue] = {"question": asked, "answer": answer}
-    if not keys.is_compared:
+    if has_tests:
+        row["columns"] = _code(columns, keys, place)
+    elif not keys.is_compared:
         row["columns"] = _given(columns, keys, asked, answer)
     return ShapedRow(
         question=asked,
@@ -110,6 +119,13 @@ def _given(
     if answer and ((keys.answer_after and keys.answer == "answer") or "answer" not in given):
         given["answer"] = answer
     return given
+
+
+def _code(columns: Mapping[str, JsonValue], keys: RowKeys, place: str) -> dict[str, JsonValue]:
+    try:
+        return code_row(columns, keys.code, place)
+    except FamilyError as error:
+        raise RowError(str(error), "tests") from None
 
 
 def number_text(value: Any) -> Any:

@@ -40,6 +40,14 @@ LOCAL: Final = "local"
 """The same, but of a function that each node chooses for itself, and that need not repeat itself:
 an LLM that judges. The family does not say which, so no two nodes need agree on a reward."""
 
+TESTS: Final = "tests"
+"""The reward is 1 where the completion's Python passes the row's unit tests, else 0."""
+
+TESTS_LANE: Final = "unit tests"
+"""The worker process of all families with unit tests: it alone may run code of completions."""
+
+MAX_TEST_SECONDS: Final = 30
+
 ENVIRONMENT: Final = "environment"
 """The generator of every family that answers back, and the verifier of one in a Python file: the
 reward is what the environment gives while the completion's messages are replayed."""
@@ -59,6 +67,7 @@ VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     MATH_VERIFY: "0.9.0",
     PYTHON: "1",
     LOCAL: "1",
+    TESTS: "1",
     ENVIRONMENT: "1",
     TEXT_ARENA: "0.7.4",
     OWN_GAME: "1",
@@ -80,6 +89,7 @@ _KEYS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         MATH_VERIFY: _ROWS,
         PYTHON: _ROWS | _REWARD | {"reward_sha256"},
         LOCAL: _ROWS | _REWARD,
+        TESTS: _ROWS | {"test_seconds"},
     },
     ENVIRONMENT: {
         ENVIRONMENT: _GAME | {"sha256", "class"},
@@ -174,10 +184,17 @@ class FamilySpec:
         return self.verifier in (PYTHON, LOCAL)
 
     @property
+    def runs_code(self) -> bool:
+        """True if completions are programs, scored by unit tests."""
+        return self.verifier == TESTS
+
+    @property
     def lane(self) -> str:
-        """Name of the family's worker process: its OpenEnv server's address, or its judge's file;
-        empty for the process of all other families.
+        """Name of the family's worker process: its OpenEnv server's address, its judge's file, or
+        `TESTS_LANE`; empty for the process of all other families.
         """
+        if self.runs_code:
+            return TESTS_LANE
         if self.is_local:
             return self.reward_path
         return self.path if self.is_on_a_server else ""
@@ -252,6 +269,10 @@ def _is_count(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
+def _is_seconds(value: object) -> bool:
+    return type(value) is int and 1 <= value <= MAX_TEST_SECONDS
+
+
 def _is_turns(value: object) -> bool:
     return type(value) is int and 1 <= value <= MAX_TURNS
 
@@ -273,6 +294,7 @@ _IS_GOOD: Final[Mapping[str, Callable[[object], bool]]] = {
     "split": lambda value: value in SPLITS,
     "reward_range": _is_range,
     "max_turns": _is_turns,
+    "test_seconds": _is_seconds,
 }
 """The check of a value by its key; that of any other key is a text."""
 

@@ -9,7 +9,12 @@ answer = "answer"
 answer_after = "####"        # the answer is what stands behind the last one of these
 prompt = "{question}\\nGive the number alone."     # what is asked; {NAME} is a column
 system = "You are good at sums."                   # the system turn before it
-verifier = "math"            # equal as mathematics, by math-verify; or "exact"
+verifier = "math"            # equal as mathematics, by math-verify; or "exact"; or "tests": the
+                             # completion is Python that passes the row's unit tests
+tests = "test"               # columns of such rows (default: by their usual names)
+entry_point = "entry_point"
+solution = "canonical_solution"
+test_seconds = 5             # processor time of one completion's tests
 reward = "reward.py"         # in place of a verifier: the function `reward` of this file
 reward_range = [0, 1]        # what it may return; mapped to 0 to 1
 local = true                 # each node has a `reward` of its own, such as an LLM that judges
@@ -50,10 +55,12 @@ from shoal_tasks.spec import (
     EXACT,
     LOCAL,
     MATH_VERIFY,
+    MAX_TEST_SECONDS,
     OPENENV,
     PYTHON,
     ROWS_GENERATOR,
     SERVER_FIELDS,
+    TESTS,
     TEXT_ARENA,
     VERIFIER_VERSIONS,
     FamilySpec,
@@ -61,6 +68,7 @@ from shoal_tasks.spec import (
     environment,
 )
 from shoal_tasks.text_games import PREFIX, TEXT_GAMES
+from shoal_tasks.unit_tests.forms import KEYS
 
 _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "name": str,
@@ -76,6 +84,10 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "reward": str,
     "reward_range": list,
     "local": bool,
+    "tests": str,
+    "entry_point": str,
+    "solution": str,
+    "test_seconds": int,
     "environment": str,
     "class": str,
     "action": str,
@@ -88,7 +100,7 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "good": list,
     "bad": list,
 }
-_VERIFIERS: Final = {"exact": EXACT, "math": MATH_VERIFY}
+_VERIFIERS: Final = {"exact": EXACT, "math": MATH_VERIFY, "tests": TESTS}
 _REWARD_NAME: Final = "reward"
 """The function that is called where `reward` names none behind a colon."""
 _GAME_KEYS: Final = (
@@ -98,6 +110,7 @@ _GAME_KEYS: Final = (
 _CLASS_NAME: Final = "Game"
 """The class that is played where `class` names none."""
 _MAX_TURNS: Final = 8
+_TEST_SECONDS: Final = 5
 
 
 def load_task_files(paths: Sequence[str]) -> tuple[FamilySpec, ...]:
@@ -138,7 +151,7 @@ def server_named_in(path: Path) -> tuple[str, str]:
 
 def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
     rows = make_rows_file(table["rows"], folder, RowKeys.of(table), ReadOptions.of(table))
-    has_reward = "reward" in table
+    has_reward, has_tests = "reward" in table, _has_tests(table)
     config: dict[str, JsonValue] = {
         "sha256": rows.sha256,
         "rows": rows.num_questions,
@@ -146,6 +159,8 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
         "split": rows.split,
         **_system(table),
     }
+    if has_tests:
+        config["test_seconds"] = _test_seconds(table)
     verifier, reward_path = _VERIFIERS[table.get("verifier", "exact")], ""
     if has_reward:
         verifier = LOCAL if table.get("local", False) else PYTHON
@@ -160,11 +175,22 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
         weight=table.get("weight", 1.0),
         verifier=verifier,
         verifier_version=VERIFIER_VERSIONS[verifier],
-        answer_format=table.get("answer_format", "plain" if has_reward else "tagged"),
+        answer_format=table.get("answer_format", "plain" if has_reward or has_tests else "tagged"),
         path=str(rows.path),
         notes=rows.notes,
         reward_path=reward_path,
     )
+
+
+def _has_tests(table: Mapping[str, Any]) -> bool:
+    return bool(table.get("verifier") == TESTS)
+
+
+def _test_seconds(table: Mapping[str, Any]) -> int:
+    seconds: int = table.get("test_seconds", _TEST_SECONDS)
+    if not 1 <= seconds <= MAX_TEST_SECONDS:
+        raise FamilyError(f"test_seconds must be 1 to {MAX_TEST_SECONDS}, not {seconds}")
+    return seconds
 
 
 def _environment(table: Mapping[str, Any], folder: Path) -> FamilySpec:
@@ -236,6 +262,9 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path}: verifier must be one of {', '.join(_VERIFIERS)}; "
             'a function of your own is named by reward = "FILE.py"'
         )
+    for key in (*KEYS, "test_seconds"):
+        if key in table and not _has_tests(table):
+            raise FamilyError(f'{path}: {key} is of code with unit tests, verifier = "tests"')
     if "local" in table and "reward" not in table:
         raise FamilyError(f'{path}: local is of a reward in Python, reward = "FILE.py"')
     if "reward" in table and "verifier" in table:

@@ -243,7 +243,8 @@ class TaskSource:
     def _score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         results = self._worker.score(requests) if requests else []
         for request, result in zip(requests, results, strict=True):
-            self._tell(request.task.family, result.error)
+            if not self._by_name[request.task.family].runs_code:  # else it is the completion's
+                self._tell(request.task.family, result.error)
         return results
 
     def _judged(

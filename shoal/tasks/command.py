@@ -219,7 +219,7 @@ def _standing(worker: SyncTaskWorker, spec: FamilySpec) -> dict[str, Any]:
     No constant message is tried on an environment, nor on a judge, which each would cost: the floor
     is empty.
     """
-    if spec.is_environment or spec.is_local:
+    if spec.is_environment or spec.is_local or spec.runs_code:
         return {"floor": {}, "evaluated": bool(worker.held_out(1, families=[spec]))}
     floor = floor_here(worker, spec)
     return {

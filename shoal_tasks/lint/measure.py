@@ -246,19 +246,24 @@ class _Linter:
             Scored(
                 attempt=attempt,
                 reward=one.reward,
-                error=one.error or ("the worker ended over it" if one.crashed else ""),
+                error=self._error(one),
                 timed_out=one.timed_out,
                 again=None if one.timed_out or other.timed_out else other.reward,
             )
             for attempt, one, other in zip(group, first, again, strict=True)
         ]
 
+    def _error(self, result: ScoreResult) -> str:
+        """Return what is wrong with the reward: of code, an error is the completion's."""
+        ended = "the worker ended over it" if result.crashed else ""
+        return ended if self._spec.runs_code else result.error or ended
+
     def _results(self, task: TaskCoordinates, group: Sequence[Attempt]) -> list[ScoreResult]:
         return self._worker.score([_request(task, attempt.text) for attempt in group])
 
     def _judged(self, tried: Sequence[RowScores], *, is_complete: bool) -> Report:
         form, right, wrong = means(tried)
-        is_compared = not self._spec.has_python_reward
+        is_compared = not (self._spec.has_python_reward or self._spec.runs_code)
         found = frequent_answer(self._answers, is_compared=is_compared)
         found += findings_of(tried) if tried else []
         if any(one.level is Level.UNPROVEN for one in found):

@@ -22,13 +22,16 @@ It has the limits of processor time and memory, and dies with its parent.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import platform
 import resource
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +45,9 @@ _CLONE_NEWIPC: Final = 0x08000000
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _NOBODY: Final = 65534
+_FILES_OF_A_FORK: Final = 32
+_STACK_BYTES: Final = 96 << 20
+"""A process started under the usual limit has room for some 128 MiB of stack."""
 
 _REQUIRED: Final = frozenset({"rlimits", "audit_hook"})
 _OF_A_JUDGE: Final = frozenset({"process_group", "rlimits", "no_new_privs", "parent_death"})
@@ -80,6 +86,55 @@ def enter(
     }
     wanted = _OF_A_JUDGE if is_of_a_judge else layers
     return tuple(_apply(name, layer) for name, layer in layers.items() if name in wanted)
+
+
+def enter_before_forks(parent_pid: int) -> int:
+    """Apply to a process that only forks what keeps its children from network and files.
+
+    Each child still has to `confine_fork` itself. Returns the address space in use, bytes.
+    """
+    libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    used_bytes = _address_space_bytes()
+    with contextlib.suppress(KeyError):
+        seccomp.program(platform.machine())  # remembered for the children
+    for name, layer in {
+        "network": lambda: _leave_network(libc, is_needed=False),
+        "filesystem": _leave_filesystem,
+        "user": _become_nobody,
+        "no_new_privs": lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1),
+        "parent_death": lambda: _die_with_parent(libc, parent_pid),
+    }.items():
+        _apply(name, layer)
+    return used_bytes
+
+
+def confine_fork(
+    used_bytes: int, *, memory_bytes: int, cpu_seconds: int, file_bytes: int, parent_pid: int
+) -> None:
+    """Apply to a forked child the rest: limits of its own, no processes, no system calls out.
+
+    The hook is for machines without a filter of system calls. Raises `SandboxError`.
+    """
+    libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    limits = replace(
+        WorkerLimits(),
+        process_cpu_seconds=cpu_seconds,
+        memory_bytes=memory_bytes,
+        max_open_files=_FILES_OF_A_FORK,
+    )
+    _apply("rlimits", lambda: _limit_resources(limits, used_bytes, file_bytes=file_bytes))
+    _apply("stack", _enlarge_stack)
+    _apply("parent_death", lambda: _die_with_parent(libc, parent_pid))
+    if not _apply("seccomp", lambda: seccomp.install(libc)).active:
+        _apply("audit_hook", lambda: _install_hook(audit.AuditGuard()))
+
+
+def _enlarge_stack() -> str:
+    # Recursion through functions in C, such as a cached one, takes it.
+    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    wanted = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(_STACK_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
+    return f"{wanted >> 20} MiB"
 
 
 def _apply(name: str, layer: Callable[[], str]) -> Layer:
@@ -127,11 +182,13 @@ def _become_nobody() -> str:
     return "nobody"
 
 
-def _limit_resources(limits: WorkerLimits, used_bytes: int, *, without: Sequence[str] = ()) -> str:
+def _limit_resources(
+    limits: WorkerLimits, used_bytes: int, *, without: Sequence[str] = (), file_bytes: int = 0
+) -> str:
     address_space = used_bytes + limits.memory_bytes
     wanted = {
         "cpu": (resource.RLIMIT_CPU, limits.process_cpu_seconds),
-        "fsize": (resource.RLIMIT_FSIZE, 0),
+        "fsize": (resource.RLIMIT_FSIZE, file_bytes),
         "nofile": (resource.RLIMIT_NOFILE, limits.max_open_files),
         "nproc": (resource.RLIMIT_NPROC, 0),
         "core": (resource.RLIMIT_CORE, 0),

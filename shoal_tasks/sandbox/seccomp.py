@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import platform
 import struct
@@ -99,6 +100,7 @@ def install(libc: ctypes.CDLL | None, *, connects: bool = False) -> str:
     return f"{len(_REFUSED[machine])} calls refused"
 
 
+@functools.cache
 def program(machine: str, *, connects: bool = False) -> bytes:
     """The filter's instructions, eight bytes each."""
     refuse = _RET_ERRNO | errno.EPERM

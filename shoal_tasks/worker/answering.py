@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any, cast
 
 from shoal_base.bounded import LINE_CHARS
-from shoal_tasks.errors import FamilyError, ServerAway
+from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
 from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
 from shoal_tasks.own_games import OWN_GAMES
 from shoal_tasks.sandbox.audit import AuditGuard
@@ -25,6 +25,8 @@ from shoal_tasks.spec import (
 )
 from shoal_tasks.swarm import how_to_install, installed_version
 from shoal_tasks.types import Play
+from shoal_tasks.unit_tests.runner import TestRunner
+from shoal_tasks.worker.code_reward import TestsError
 from shoal_tasks.worker.environment import EnvironmentTasks, load_game
 from shoal_tasks.worker.frames import Message
 from shoal_tasks.worker.generate import (
@@ -50,15 +52,17 @@ class RequestAnswerer:
         guard: AuditGuard,
         files: dict[str, tuple[bytes, bytes | None]],
         servers: dict[str, ServerPlayer],
+        runner: TestRunner | None = None,
     ) -> None:
         """Build all families; `files` has what each needs from the disk (`serving`), `servers` who
-        plays those of a server.
+        plays those of a server, and `runner` runs unit tests, where families have them.
 
         Raises `FamilyError` naming the first that cannot be built.
         """
         self._files = files
         self._servers = servers
         self._guard = guard
+        self._runner = runner
         self._limit = ItemLimit(limits.item_cpu_seconds)
         self._streams: dict[str, TaskStream | RowTasks | EnvironmentTasks] = {}
         self._last: tuple[tuple[str, int, int], GeneratedItem] | None = None
@@ -74,7 +78,7 @@ class RequestAnswerer:
             )
         try:
             if spec.generator == ROWS_GENERATOR:
-                return RowTasks(spec, *self._files.pop(spec.name), self._limit)
+                return RowTasks(spec, *self._files.pop(spec.name), self._limit, self._runner)
             if spec.is_on_a_server:
                 play = self._servers[spec.name].new_game
                 return ServerTasks(spec, play, self._limit, self._guard)
@@ -144,6 +148,10 @@ class RequestAnswerer:
             pass
         except MemoryError:
             self._end_if_it_plays(wanted)
+        except WorkerUnavailable:
+            os._exit(1)  # the fork server is gone, and only a new worker has one
+        except TestsError as error:
+            return {"reward": 0.0, "error": str(error), "timed_out": error.timed_out}
         except UnrepeatableError as error:
             return {"unrepeatable": str(error)}
         except UserCodeError as error:

@@ -23,6 +23,8 @@ from shoal_tasks.scorers.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.split import part_of
 from shoal_tasks.types import Split
+from shoal_tasks.unit_tests.runner import TestRunner
+from shoal_tasks.worker.code_reward import CodeReward, example_of
 from shoal_tasks.worker.equality import check_answers, check_repeated, equality
 from shoal_tasks.worker.frames import Message
 from shoal_tasks.worker.item_limit import ItemLimit
@@ -94,9 +96,15 @@ class RowTasks:
     """All items of one family of rows, in the same form."""
 
     def __init__(
-        self, spec: FamilySpec, data: bytes, reward: bytes | None, limit: ItemLimit
+        self,
+        spec: FamilySpec,
+        data: bytes,
+        reward: bytes | None,
+        limit: ItemLimit,
+        runner: TestRunner | None = None,
     ) -> None:
-        """Build them; `reward` is the Python file of a family that is rewarded by one.
+        """Build them; `reward` is the Python file of a family that is rewarded by one, and `runner`
+        runs the unit tests of a family that has them.
 
         Raises `FamilyError`: a file is not the one that the family names; an answer that the
         family's own verifier does not accept; a reward that cannot be used.
@@ -112,7 +120,8 @@ class RowTasks:
         self.spec = spec
         self._split = SplitRows.of(keys, rows, config["held_out"])
         self._reward = None if reward is None else PythonReward(spec, reward, rows, limit)
-        if reward is None:
+        self._tests = None if runner is None else CodeReward(spec, rows, runner)
+        if reward is None and runner is None:
             check_answers(spec, rows)
             check_repeated(spec, (*self._split.training, *self._split.held_out))
 
@@ -133,6 +142,11 @@ class RowTasks:
             "answer": row.answer or None,
             "metadata": {},
         }
+        if (tests := self._tests) is not None:
+            entry["metadata"]["example_answer"] = example_of(row)
+            return GeneratedItem(
+                entry=entry, score_answer=lambda text, _entry: tests.score(row, text), part=part
+            )
         reward = self._reward
         if reward is None:
             return GeneratedItem(entry=entry, score_answer=equality(self.spec), part=part)

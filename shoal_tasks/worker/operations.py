@@ -9,11 +9,12 @@ from shoal_base.bounded import LINE_CHARS
 from shoal_tasks.errors import FamilyError, UnknownFamily, WorkerProtocolError, WorkerUnavailable
 from shoal_tasks.limits import (
     MAX_ITEMS_OF_A_JUDGE,
+    MAX_ITEMS_OF_TESTS,
     MAX_ITEMS_ON_A_SERVER,
     MAX_ITEMS_PER_FRAME,
     MAX_QUESTION_CHARS,
 )
-from shoal_tasks.spec import FamilySpec, JsonValue
+from shoal_tasks.spec import TESTS_LANE, FamilySpec, JsonValue
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS
 from shoal_tasks.types import (
     Play,
@@ -36,6 +37,7 @@ class ConfiguredFamilies:
         self.specs = tuple(specs)
         self.by_name = {spec.name: spec for spec in specs}
         self._judges = {spec.lane for spec in specs if spec.is_local}
+        self._servers = {spec.lane for spec in specs if spec.is_on_a_server}
         if not specs or len(self.by_name) != len(self.specs):
             raise ValueError("need at least one family, and names must be unique")
 
@@ -55,11 +57,12 @@ class ConfiguredFamilies:
 
     def most_played(self, lane: str) -> int:
         """Most items in a frame, where each is made by whatever the lane is for."""
-        is_on_a_server = lane and lane not in self._judges
-        return MAX_ITEMS_ON_A_SERVER if is_on_a_server else MAX_ITEMS_PER_FRAME
+        return MAX_ITEMS_ON_A_SERVER if lane in self._servers else MAX_ITEMS_PER_FRAME
 
     def most_scored(self, lane: str) -> int:
         """Most completions in a frame."""
+        if lane == TESTS_LANE:
+            return MAX_ITEMS_OF_TESTS
         return MAX_ITEMS_OF_A_JUDGE if lane in self._judges else self.most_played(lane)
 
 

@@ -17,9 +17,10 @@ from shoal_wire.types import FinishReason
 def score(spec: FamilySpec, item: GeneratedItem, text: str, finish_reason: FinishReason) -> float:
     """Return the reward of one completion, 0 to 1. Whatever a scorer raises is a reward of 0.
 
-    Raises `UserCodeError`: the user's own function failed, and its author should know.
+    Raises `UserCodeError`: the user's own function failed, and its author should know; or the unit
+    tests of a completion that is a program.
     """
-    if spec.has_python_reward:
+    if spec.has_python_reward or spec.runs_code:
         return python_reward(item.score_answer(text, item.entry), finish_reason)
     answer = extract_answer(spec.answer_format, text, finish_reason)
     if answer is None:

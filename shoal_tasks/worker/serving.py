@@ -30,6 +30,8 @@ from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import MATH_VERIFY, VERIFIER, FamilySpec
 from shoal_tasks.swarm import installed_version
 from shoal_tasks.types import Layer
+from shoal_tasks.unit_tests import fork_server
+from shoal_tasks.unit_tests.runner import TestRunner
 from shoal_tasks.worker.answering import RequestAnswerer
 from shoal_tasks.worker.frames import Message, encode_message, read_messages
 from shoal_tasks.worker.generate import preload
@@ -80,6 +82,11 @@ def _set_up(message: Message, parent_pid: int | None) -> tuple[RequestAnswerer, 
         raise FamilyError("a judge's worker has no other families: it is outside the sandbox")
     options: Any = message["limits"]
     limits = WorkerLimits(**options)
+    if any(spec.runs_code for spec in specs) and not all(spec.runs_code for spec in specs):
+        raise FamilyError("a worker of unit tests has no other families: it has a fork server")
+    # Before any file is read: what runs a completion must have no test in its memory.
+    control = fork_server.start(limits.memory_bytes) if specs[0].runs_code else None
+    runner = None if control is None else TestRunner(control)
     # What a family needs from the disk, while there is one. The paths are this machine's own.
     files = {spec.name: _files_of(spec) for spec in specs if spec.is_of_a_file}
     preload(spec.generator for spec in specs if spec.verifier == VERIFIER)
@@ -98,7 +105,7 @@ def _set_up(message: Message, parent_pid: int | None) -> tuple[RequestAnswerer, 
     gc.freeze()
     is_of_a_judge = specs[0].is_local
     layers = sandbox.enter(limits, guard, parent_pid=parent_pid, is_of_a_judge=is_of_a_judge)
-    return RequestAnswerer(specs, limits, guard, files, servers), layers
+    return RequestAnswerer(specs, limits, guard, files, servers, runner), layers
 
 
 def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:

@@ -66,13 +66,15 @@ class SyncTaskWorker:
         self._first = next(iter(self._talks.values()))
 
     def start(self) -> WorkerReport:
-        """Start the worker unless it runs, and those of judges: what is wrong with one is said now.
+        """Start the worker unless it runs, those of judges and of unit tests.
+
+        What is wrong with one of those is said now.
 
         Raises `FamilyError` where one refuses a family.
         """
         report = _done(_closing(self._first, self._first.start()))
         for talk in self._talks.values():
-            if talk.is_of_a_judge:
+            if talk.starts_early:
                 _done(_closing(talk, talk.start()))
         return report
 

@@ -100,13 +100,14 @@ class TrioTaskWorker:
     ) -> None:
         """Keep a worker up and serve the queue until cancelled; the worker dies with this task.
 
-        Reports started when the first worker is ready, and those of judges: what is wrong with one
-        is said now. Raises `FamilyError` where one refuses a family and `WorkerUnavailable` where
-        one does not come up. The workers of OpenEnv servers are up by then too, or left out.
+        Reports started when the first worker is ready, and those of judges and of unit tests: what
+        is wrong with one is said now. Raises `FamilyError` where one refuses a family and
+        `WorkerUnavailable` where one does not come up. The workers of OpenEnv
+        servers are up by then too, or left out.
         """
         report = await self._first.start()
         for lane in self._lanes.values():
-            if lane.conversation.is_of_a_judge:
+            if lane.conversation.starts_early:
                 await lane.start()
         async with trio.open_nursery() as nursery:
             for lane in self._lanes.values():

@@ -12,7 +12,9 @@ import pytest
 from shoal.__main__ import main
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = "".join((DOCS / name).read_text() for name in ("task-files.md", "games.md"))
+PAGES = "".join(
+    (DOCS / name).read_text() for name in ("task-files.md", "code-tasks.md", "games.md")
+)
 
 
 def block(language: str, beginning: str) -> str:
@@ -45,6 +47,13 @@ def test_exact_answers_from_a_file_of_rows(
     ]
     assert sample["scored"][0]["reward"] == 1.0
     assert sample["scored"][-1]["reward"] == 0.0
+
+
+def test_code_with_unit_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = block("json", "canonical_solution")
+    family = shown(tmp_path, "code", block("toml", "code.jsonl"), rows, capsys)
+    rewards = [one["reward"] for one in family["sample"]["scored"]]
+    assert rewards == [1.0, 0.5, 0.0, 0.0]
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Tests of code tasks: forms, values, processes, and hostile completions."""
