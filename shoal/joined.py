@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from shoal_p2p.flags import Given
 from shoal_p2p.live_command import make_node, run
 from shoal_p2p.net.swarm_key import SwarmKeyError, keep_swarm_key, load_swarm_key
 from shoal_p2p.node import Node
+from shoal_p2p.parts import Tuning
 from shoal_settings.exits import fail
 from shoal_settings.schema import Settings
 from shoal_wire.invite import Invite
@@ -38,4 +40,8 @@ def _make(invite: Invite, *, settings: Settings, **given: Any) -> Node:
         path = settings.data_dir / SWARM_KEY_FILE
         keep_swarm_key(path, key)
         settings = settings.model_copy(update={"swarm_key": str(path)})
-    return make_node(settings=settings, **given)
+    # What was typed beside the invitation is no part of it.
+    invited = frozenset(invite.addresses)
+    tuning = Tuning.of(settings)
+    discovery = replace(tuning.discovery, invited=invited)
+    return make_node(settings=settings, tuning=replace(tuning, discovery=discovery), **given)

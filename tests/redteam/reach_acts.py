@@ -24,8 +24,12 @@ from shoal_p2p.net.dcutr import DCUTR
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.relay_server import RelayServer
 from shoal_p2p.net.streams import reset_stream, write_message
+from shoal_p2p.peers.discovery import Discovery, DiscoverySettings
+from shoal_wire.invite import Invite, decode_invite, encode_invite
+from shoal_wire.types import Digest
 from tests.fuzz.mutate import mutate
 from tests.redteam.wire_peer import PATIENCE_S, WireRed, hello
+from tests.support.doubles.identities import fresh_identity
 from tests.support.nodes import until
 
 Handler = Callable[[INetStream], Awaitable[None]]
@@ -56,6 +60,27 @@ def _addresses(red: WireRed, rng: random.Random) -> list[bytes]:
     circuit = bytes(Multiaddr(f"{red.lure}/p2p/{red.host.peer_id}/p2p-circuit").to_bytes())
     junk = [rng.randbytes(rng.choice((0, 3, 900))), mutate(rng, found), circuit]
     return [rng.choice((*found, *junk)) for _ in range(rng.choice((1, 4, 200)))]
+
+
+# An invitation
+
+
+async def invites(red: WireRed, rng: random.Random) -> None:
+    """A newcomer reads an invitation that names a third party, under as many names as it holds."""
+    names = [fresh_identity().peer_id for _ in range(rng.choice((1, 4, 8)))]
+    port = red.invited_to.rpartition("/")[2]
+    ways = (red.invited_to, f"/dns4/localhost/tcp/{port}", f"/dns/localhost/tcp/{port}")
+    told = tuple(f"{rng.choice(ways)}/p2p/{rng.choice(names)}" for _ in range(8))
+    invite = decode_invite(encode_invite(Invite(swarm=Digest(bytes(32)), addresses=told)))
+    discovery = Discovery(
+        host=red.second,
+        hearsay=red.hearsay,
+        bootstrap=invite.addresses,
+        settings=DiscoverySettings(invited=frozenset(invite.addresses)),
+        rng=rng,
+    )
+    with trio.move_on_after(rng.choice((1.0, 6.0))):
+        await discovery.run()
 
 
 # Identify

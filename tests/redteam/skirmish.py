@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ class _Fight:
     skirmish: Skirmish
     honest: Attacker
     done: Counter[str]
-    lured: int = 0
+    lured: Counter[str] = field(default_factory=Counter)
 
     async def acts(self, reds: list[WireRed]) -> None:
         for step in self.skirmish.steps:
@@ -131,7 +131,8 @@ class _Fight:
         streams, held = await trio.to_thread.run_sync(victim.call, partial(_load, victim))
         assert streams <= MAX_STREAMS, f"{said} {streams} streams on one connection"
         assert held < MAX_HELD_BYTES, f"{said} {held} bytes held"
-        assert self.lured <= MAX_LURED, f"{said} {self.lured} dials of a third party"
+        most = max(self.lured.values(), default=0)
+        assert most <= MAX_LURED, f"{said} {most} dials of a third party"
 
 
 async def _load(victim: Victim) -> tuple[int, int]:
@@ -150,17 +151,24 @@ async def _num_tasks() -> int:
 
 
 @asynccontextmanager
-async def _lure(fight: _Fight) -> AsyncIterator[str]:
-    """Listen as a third party; who comes is counted, but for the hostile peers themselves."""
+async def _lures(fight: _Fight) -> AsyncIterator[list[str]]:
+    """Listen as third parties; who comes is counted, but for the hostile peers themselves.
+
+    The first is for what the victim is told, each other one for who believes a hostile peer.
+    """
 
     async def met(stream: trio.SocketStream) -> None:
-        fight.lured += 1
+        fight.lured[str(stream.socket.getsockname()[1])] += 1
         await stream.aclose()
 
     async with trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        nursery.start_soon(trio.serve_listeners, met, [listener])
-        yield f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}"
+        listeners = [
+            listener
+            for _ in range(1 + NUM_REDS)
+            for listener in await trio.open_tcp_listeners(0, host="127.0.0.1")
+        ]
+        nursery.start_soon(trio.serve_listeners, met, listeners)
+        yield [f"/ip4/127.0.0.1/tcp/{one.socket.getsockname()[1]}" for one in listeners]
         nursery.cancel_scope.cancel()
 
 
@@ -171,8 +179,8 @@ async def fight(victim: Victim, skirmish: Skirmish) -> Counter[str]:
         before = await trio.to_thread.run_sync(victim.call, _num_tasks)
         run = _Fight(victim, skirmish, honest, Counter())
         async with (
-            _lure(run) as lure,
-            open_reds(NUM_REDS, victim, lure) as reds,
+            _lures(run) as lures,
+            open_reds(victim, *lures) as reds,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(run.visits)

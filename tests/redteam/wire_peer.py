@@ -18,6 +18,7 @@ from libp2p.stream_muxer.yamux.yamux import FLAG_SYN, TYPE_DATA, YAMUX_HEADER_FO
 from shoal_p2p.net.host import DialError, Libp2pHost, RequestError
 from shoal_p2p.net.layers import find_socket
 from shoal_p2p.net.streams import reset_stream
+from shoal_p2p.peers.hearsay import Hearsay
 from tests.support.nodes import open_test_host, until
 from tests.support.victim import Victim
 
@@ -42,11 +43,16 @@ def hello(*protocols: str) -> bytes:
 
 
 class WireRed:
-    """`lure` is a third party's address, to be named to the victim; nobody is to be sent there."""
+    """`lure` is a third party's address, to be named to the victim, and `invited_to` another, to be
+    named in invitations; nobody is to be sent there."""
 
-    def __init__(self, host: Libp2pHost, second: Libp2pHost, victim: Victim, lure: str) -> None:
+    def __init__(
+        self, host: Libp2pHost, second: Libp2pHost, victim: Victim, lure: str, invited_to: str
+    ) -> None:
         self.host, self.second = host, second
-        self.victim, self.lure = victim, lure
+        self.victim, self.lure, self.invited_to = victim, lure, invited_to
+        self.hearsay = Hearsay(second)
+        """The dials left of a newcomer that reads its invitations."""
         self._next_id = 10_001
 
     @property
@@ -125,16 +131,16 @@ class WireRed:
 
 
 @asynccontextmanager
-async def open_reds(count: int, victim: Victim, lure: str) -> AsyncIterator[list[WireRed]]:
-    """Run so many."""
-    if not count:
+async def open_reds(victim: Victim, lure: str, *invited_to: str) -> AsyncIterator[list[WireRed]]:
+    """Run one for each place that invitations are to name."""
+    if not invited_to:
         yield []
         return
     async with (
         open_test_host() as host,
         open_test_host() as second,
-        open_reds(count - 1, victim, lure) as others,
+        open_reds(victim, lure, *invited_to[1:]) as others,
     ):
         with suppress(Exception):
             await host.dial(victim.address)
-        yield [WireRed(host, second, victim, lure), *others]
+        yield [WireRed(host, second, victim, lure, invited_to[0]), *others]

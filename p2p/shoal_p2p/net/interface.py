@@ -21,6 +21,7 @@ from shoal_p2p.net.address import PeerAddress, parse_peer_address
 from shoal_p2p.net.admission import Admission
 from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.identity import Identity
+from shoal_p2p.net.names import look_up
 from shoal_p2p.net.refusals import DialError
 from shoal_p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
 from shoal_p2p.net.traffic import Traffic
@@ -131,6 +132,17 @@ class Host(ABC):
         """Return what a connected peer shares limits by, since names are free: its network, its
         relay, or on one machine itself. Empty for a peer that is not connected.
         """
+
+    async def look_up(self, transport: str, peer_id: PeerId) -> tuple[str, ...]:
+        """Return the places that a transport address of a peer stands for; none for a name without
+        an address. The caller sets a deadline.
+        """
+        return await look_up(transport, peer_id)
+
+    def is_of_shoal(self, peer_id: PeerId) -> bool:
+        """Return whether a connected peer has said that its program is shoal."""
+        agents = (one.agent for one in self.connections() if one.peer_id == peer_id)
+        return next(agents, "").startswith("shoal")
 
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect to one full multiaddress; an existing connection to that peer is enough.

@@ -8,8 +8,9 @@
 Bootstraps are always wanted until they have been met; the others while fewer than `target_peers`
 are connected.  A lost peer is redialled within half a second, then at random delays whose bound
 doubles up to 30 s (8 s for bootstraps, so that one that returns is found within 10 s however long
-it was away).  A peer that was full, and let this one go, is left alone for about a minute; a
-bootstrap is let go once there have been enough others for a minute, and visited every ten or so.
+it was away; 17 s for an address at which no peer of shoal has answered yet).  A peer that was full,
+and let this one go, is left alone for about a minute; a bootstrap is let go once there have been
+enough others for a minute, and visited every ten or so.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
 from shoal_p2p.peers.asking import PeerAsking
+from shoal_p2p.peers.dialling import Dialler
 from shoal_p2p.peers.hearsay import Hearsay, Speaker
 from shoal_p2p.peers.news import BarNews, BootstrapNews
 from shoal_p2p.peers.outside import wall_ms
@@ -99,6 +101,7 @@ class Discovery:
         self._settings = settings or DiscoverySettings()
         self._host = host
         self._hearsay = hearsay
+        self._dialler = Dialler(host, hearsay, self._settings)
         self._bootstrap = parse_bootstrap(bootstrap)
         self._bootstrap_ids = frozenset(address.peer_id for address in self._bootstrap)
         self._file = file
@@ -218,14 +221,14 @@ class Discovery:
 
     async def _dial_target(self, target: DialTarget) -> None:
         async with self._dials:
-            errors, wait_s = await self._race(target)
+            result = await self._dialler.dial(target, self._on_answer)
         if target.peer_id in self._host.connected_peers():
             target.is_dialled = True
             self._on_connected(target.peer_id)
-        elif wait_s is not None:
-            self._targets.put_off(target, wait_s, now=trio.current_time())
+        elif result.wait_s is not None:
+            self._targets.put_off(target, result.wait_s, now=trio.current_time())
         else:
-            self._note_failure(target, errors)
+            self._note_failure(target, result.errors)
         self._wake.set()
 
     def _note_failure(self, target: DialTarget, errors: list[DialError]) -> None:
@@ -243,48 +246,12 @@ class Discovery:
             if line is not None:
                 logger.warning("%s", line)
 
-    async def _race(self, target: DialTarget) -> tuple[list[DialError], float | None]:
-        """Dial the addresses, each a moment after the last; the first success ends the race.
-
-        Return what went wrong, and seconds to wait where none may be dialled yet.
-        """
-        errors: list[DialError] = []
-        waits: list[float] = []
-        num_dialled = 0
-
-        async def try_one(address: str, failed: trio.Event) -> None:
-            try:
-                was_connected = target.peer_id in self._host.connected_peers()
-                await self._host.dial(
-                    f"{address}/p2p/{target.peer_id}", timeout=self._settings.dial_timeout_s
-                )
-                if not was_connected:
-                    self._prove(target, address)
-                nursery.cancel_scope.cancel()
-            except DialError as error:
-                errors.append(error)
-            except ValueError as error:
-                errors.append(DialError(str(error)))
-            finally:
-                failed.set()
-
-        async with trio.open_nursery() as nursery:
-            for address in target.addresses:
-                if not target.is_proven(address):
-                    wait_s = self._hearsay.wait_s(address, target.source_of(address))
-                    if wait_s > 0:
-                        waits.append(wait_s)
-                        continue
-                num_dialled += 1
-                failed = trio.Event()
-                nursery.start_soon(try_one, address, failed)
-                with trio.move_on_after(self._settings.next_address_s):
-                    await failed.wait()
-        return errors, min(waits) if waits and not num_dialled else None
-
-    def _prove(self, target: DialTarget, address: str) -> None:
-        """The peer has answered at `address`: nobody's word displaces that."""
-        target.prove(address)
+    def _on_answer(self, target: DialTarget, address: str, place: str) -> None:
+        """The peer has answered at an address: nobody's word displaces that."""
+        if target.given:
+            target.reached_at = place
+        else:
+            target.prove(place)
         peer = PeerAddresses(peer_id=target.peer_id, addresses=(address,))
         self._book.note_connected(peer, now_ms=self._wall_ms())
 
@@ -365,6 +332,7 @@ class Discovery:
     def _learn_connected(self) -> None:
         """Remember where connected peers say they listen, so that they can be redialled."""
         for peer_id in self._host.connected_peers():
+            self._prove_bootstrap(peer_id)
             said = self._host.peer_addresses(peer_id)
             if not said or self._told.get(peer_id) == said or not self._prefers.counts(peer_id):
                 continue
@@ -375,6 +343,13 @@ class Discovery:
             if target is not None and target.kind is not TargetKind.BOOTSTRAP:
                 peer = PeerAddresses(peer_id=peer_id, addresses=target.known)
                 self._book.note_connected(peer, now_ms=self._wall_ms(), by_dial=False)
+
+    def _prove_bootstrap(self, peer_id: PeerId) -> None:
+        """Dial a place without a limit from now on if a peer of shoal has answered there."""
+        target = self._targets.get(peer_id)
+        if target is not None and target.reached_at and self._host.is_of_shoal(peer_id):
+            target.prove(target.reached_at)
+            target.reached_at = ""
 
     # Peer exchange and saving
 

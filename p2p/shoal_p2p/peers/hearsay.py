@@ -2,6 +2,7 @@
 
     said ─▶ public, or in a private network that the speaker is in? ─▶ kept behind what is proven
     due  ─▶ dials left of who said it, of that place and of that network? ─▶ dialled, else later
+    given by the user or an invitation ─▶ dials left of that place? ─▶ dialled, else later
 
 Whoever names an address may name a third party's, under as many peer ids as it likes; so nothing
 here goes by peer id but where all share loopback.
@@ -23,7 +24,8 @@ from shoal_wire.types import PeerId
 
 DIALS_A_PLACE = Rate(burst=4.0, per_second=4 / 60)
 """Dials of one host and port that this node has not reached, whatever peers are said to be there:
-few enough that a hundred nodes do not harm a third party."""
+few enough that a hundred nodes do not harm a third party. What hearsay names and what was given are
+counted apart: or whoever names a bootstrap's place could use up the dials of the bootstrap."""
 DIALS_A_NETWORK = Rate(burst=32.0, per_second=32 / 60)
 """Dials of one network (`prefix_of`; loopback is free), and of what one network has said, or one
 peer of this machine, or mDNS. Half of what a peer list names."""
@@ -62,6 +64,7 @@ class Hearsay:
         self._host = host
         self._of_speaker: KeyedBuckets[str] = KeyedBuckets(DIALS_A_NETWORK, max_keys=MANY)
         self._of_place: KeyedBuckets[tuple[str, int]] = KeyedBuckets(DIALS_A_PLACE, max_keys=MANY)
+        self._of_given: KeyedBuckets[tuple[str, int]] = KeyedBuckets(DIALS_A_PLACE, max_keys=MANY)
         self._of_network: KeyedBuckets[str] = KeyedBuckets(DIALS_A_NETWORK, max_keys=MANY)
 
     def speaker(self, peer_id: PeerId) -> Speaker:
@@ -90,15 +93,26 @@ class Hearsay:
         costs its network nothing.
         """
         now = trio.current_time()
-        relay = address.partition("/p2p/")[2].partition("/")[0] if is_circuit(address) else ""
         buckets = [] if source is None else [self._of_speaker.of(source, now)]
-        if relay not in self._host.connected_peers():
+        if not self._is_through_a_friend(address):
             place = host_and_port(address)
             network = prefix_of(place[0])
             buckets.append(self._of_place.of(place, now))
             if network is not None:
                 buckets.append(self._of_network.of(network, now))
         return take_of_all(buckets, now)
+
+    def given_wait_s(self, address: str) -> float:
+        """Return the same for an address that the user or an invitation gave."""
+        if self._is_through_a_friend(address):
+            return 0.0
+        now = trio.current_time()
+        return take_of_all([self._of_given.of(host_and_port(address), now)], now)
+
+    def _is_through_a_friend(self, address: str) -> bool:
+        """Return whether an address is a circuit through a relay that is connected."""
+        relay = address.partition("/p2p/")[2].partition("/")[0] if is_circuit(address) else ""
+        return relay in self._host.connected_peers()
 
 
 def own_homes() -> frozenset[str]:

@@ -98,6 +98,8 @@ class DiscoverySettings:
     """Failed dials after which a peer that is only hearsay is forgotten."""
     exchange_interval_s: float = 15.0
     """Pause between two questions whom a peer knows, while peers are missing."""
+    invited: frozenset[str] = frozenset()
+    """The bootstraps' addresses that an invitation names, and nobody typed."""
 
 
 def parse_bootstrap(addresses: tuple[str, ...]) -> tuple[PeerAddress, ...]:
@@ -129,6 +131,8 @@ class DialTarget:
     visit_due: float = 0.0
     """Time of the next dial of a bootstrap while no peers are missing."""
     connected_at: float = 0.0
+    reached_at: str = ""
+    """The place at which a bootstrap was reached last, until it has said that it is of shoal."""
     is_dialled: bool = False
     """True while connected by a dial of this node."""
     parting: Parting = Parting.LOST
@@ -148,19 +152,19 @@ class DialTarget:
         hearsay = (address for address in in_turn if address is not None)
         return tuple(dict.fromkeys((*self.known, *hearsay)))[:MAX_ADDRS_PER_PEER]
 
-    def is_proven(self, address: str) -> bool:
-        """Return whether the user named `address`, or the peer has answered there."""
-        return address in self.given or address in self.dialled
+    def is_proven(self, place: str) -> bool:
+        """Return whether the peer has answered at `place`."""
+        return place in self.dialled
 
     def source_of(self, address: str) -> str | None:
-        """Return who answers for dialling `address`; None for this node itself."""
+        """Return who answers for dialling `address`; None for this node itself, or its user."""
         if address in self.told:
             return self.told_by
         return next((source for source, said in self.heard.items() if address in said), None)
 
     def prove(self, address: str) -> None:
         """The peer has answered at `address`."""
-        if not self.given:
+        if address not in self.dialled[:1]:
             self.dialled = tuple(dict.fromkeys((address, *self.dialled)))[:MAX_DIALLED]
 
     def hear(self, addresses: tuple[str, ...], source: str | None) -> None:
@@ -285,7 +289,9 @@ class Targets:
     def put_off(self, target: DialTarget, wait_s: float, *, now: float) -> None:
         """Put the peer off: no address of it may be dialled yet."""
         target.state = TargetState.IDLE
-        target.due = now + max(self._settings.backoff_first_s, wait_s)
+        first_s = self._settings.backoff_first_s
+        # Some later than they could, or nodes that began together would stay in step.
+        target.due = now + max(first_s, wait_s) + self._rng.uniform(0, 4 * first_s)
 
     def note_lost(self, target: DialTarget, *, now: float, is_alone: bool = False) -> None:
         """A connection ended: dial again at once, or later where one let the other go."""

@@ -62,6 +62,8 @@ class ConnectedPeer:
     """Where the peer says that it listens."""
     observed: str = ""
     """Where the peer says that it sees this host."""
+    agent: str = "shoal/test"
+    """What it says that its program is."""
     source: str = ""
     """What it shares with others where names must not count: see `Host.source_of`."""
 
@@ -86,6 +88,8 @@ class FakeHost(Host):
     peers: dict[PeerId, ConnectedPeer] = field(default_factory=dict)
     dials: list[Dial] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Places that a transport address with a name stands for; any other address is its own."""
     reached: list[tuple[PeerId, tuple[str, ...]]] = field(default_factory=list)
     """What `note_reached` was told."""
     handlers: dict[str, RequestHandler] = field(default_factory=dict)
@@ -111,6 +115,7 @@ class FakeHost(Host):
         direction: Direction = Direction.IN,
         observed: str = "",
         source: str = "",
+        agent: str = "shoal/test",
     ) -> None:
         """A peer is connected from now on; one that is already is replaced, and told of again."""
         self.peers[peer_id] = ConnectedPeer(
@@ -120,6 +125,7 @@ class FakeHost(Host):
             announced=announced,
             observed=observed,
             source=source or str(peer_id),
+            agent=agent,
         )
         self._tell(self._connected, peer_id)
 
@@ -158,7 +164,11 @@ class FakeHost(Host):
     def connections(self) -> tuple[ConnectionInfo, ...]:
         return tuple(
             connection_of(
-                peer_id, peer.address, direction=peer.direction, opened_s=_now_s() - peer.since_s
+                peer_id,
+                peer.address,
+                direction=peer.direction,
+                opened_s=_now_s() - peer.since_s,
+                agent=peer.agent,
             )
             for peer_id, peer in self.peers.items()
         )
@@ -183,6 +193,11 @@ class FakeHost(Host):
     def source_of(self, peer_id: PeerId) -> str:
         """Return the peer's `source`: its id unless the test says another."""
         return self.peers[peer_id].source if peer_id in self.peers else ""
+
+    async def look_up(self, transport: str, peer_id: PeerId) -> tuple[str, ...]:
+        """Return what `names` says."""
+        await trio.lowlevel.checkpoint()
+        return self.names.get(transport, (transport,))
 
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect to who is `up`. Raises DialError for anybody else."""
@@ -251,6 +266,7 @@ def connection_of(
     direction: Direction = Direction.IN,
     opened_s: float = 1.0,
     local_port: int = 0,
+    agent: str = "",
 ) -> ConnectionInfo:
     """Return a connection as a host's `connections` tell of it."""
     return ConnectionInfo(
@@ -258,7 +274,7 @@ def connection_of(
         address=address,
         direction=direction,
         opened_s=opened_s,
-        agent="",
+        agent=agent,
         latency_ms=None,
         local_port=local_port,
     )
