@@ -145,13 +145,19 @@ class KeptFile:
         except OSError as error:
             self._refused(f"{self._path.name} is not saved", error)
 
-    async def keep(self, text: Callable[[], str], *, urgent: Callable[[], int] = lambda: 0) -> None:
-        """Save once a minute, sooner where the count `urgent` has changed, until cancelled."""
+    async def keep(
+        self,
+        text: Callable[[], str],
+        *,
+        urgent: Callable[[], int] = lambda: 0,
+        within_s: float = _URGENT_SECONDS,
+    ) -> None:
+        """Save once a minute until cancelled, and `within_s` after the count `urgent` changed."""
         self._saved = text()  # what was read, or nothing yet
         due, known = trio.current_time() + MINUTE_S, urgent()
         try:
             while True:
-                await trio.sleep(_URGENT_SECONDS)
+                await trio.sleep(within_s)
                 if trio.current_time() >= due or urgent() != known:
                     due, known = trio.current_time() + MINUTE_S, urgent()
                     await self.save(text())

@@ -64,6 +64,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_SAVED_S = 0.25
+"""Longest time until a peer is on the disk of which this node has learnt where it listens."""
 _SAID_S = 2 * REPLY_S
 """Most have said by then who they are, and of which swarm; others are looked at less often."""
 
@@ -187,7 +189,7 @@ class Discovery:
             nursery.start_soon(self._dial_loop)
             nursery.start_soon(self._exchange_loop)
             if self._file is not None:
-                nursery.start_soon(self._file.keep, self._book.to_json)
+                nursery.start_soon(self._keep_book, self._file)
             nursery.start_soon(self._news_loop)
             nursery.start_soon(self._leave_loop)
             task_status.started()
@@ -204,6 +206,11 @@ class Discovery:
             self.add_peer(peer, TargetKind.SAVED)
         for peer_id in self._host.connected_peers():
             self._on_connected(peer_id)
+
+    async def _keep_book(self, file: KeptFile) -> None:
+        """Save whom this node meets at once: it may go down in its first minute."""
+        book = self._book
+        await file.keep(book.to_json, urgent=lambda: book.num_met, within_s=_SAVED_S)
 
     # Dialling
 

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from shoal_base.bounded import FEW
 from shoal_base.rows import one_a_line
 from shoal_p2p.net.address import host_and_port, parse_peer_id, parse_transport
 from shoal_p2p.net.inbound_gate import prefix_of
@@ -96,6 +97,9 @@ class PeerBook:
         self._ranked: tuple[BookEntry, ...] | None = None
         self._text: str | None = None
         """Results of `ranked` and `to_json`, kept until something changes."""
+        self.num_met = 0
+        """Changes of the book that are saved at once: a peer reached for the first time, and one of
+        the first 64 that came by, or at another place. Strangers' names beyond these wait."""
         for entry in entries:
             self._put(entry)
 
@@ -118,6 +122,10 @@ class PeerBook:
         Whom this node has not dialled itself (`by_dial`) pushes out nobody whom it has.
         """
         old = self._entries.get(peer.peer_id)
+        is_reached = by_dial and not (old and old.num_successes)
+        is_new = not set(peer.addresses) <= set(old.addresses if old else ())
+        if is_reached or (is_new and len(self._entries) < FEW):
+            self.num_met += 1
         self._put(
             BookEntry(
                 peer_id=peer.peer_id,

@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 
+from shoal_lab.simulation.parts import at_once
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers.discovery import Discovery
@@ -70,7 +71,7 @@ async def discovering(
         hearsay=Hearsay(net),
         bootstrap=tuple(map(full, bootstrap)),
         fetch_peers=net.fetch,
-        file=KeptFile(book_path) if book_path is not None else None,
+        file=KeptFile(book_path, in_thread=at_once) if book_path is not None else None,
         rng=random.Random(3),
         wall_ms=lambda: 1_700_000_000_000,
         **more,

@@ -359,6 +359,36 @@ async def test_saved_peers_bring_a_node_back_without_bootstrap(tmp_path: Path) -
     assert PeerBook.from_json(path.read_text()).ranked()[0].peer_id == peer(2).peer_id
 
 
+@pytest.mark.parametrize("is_dialled", [True, False])
+async def test_whom_a_node_meets_is_on_disk_within_a_second(
+    tmp_path: Path, is_dialled: bool
+) -> None:
+    path = tmp_path / "peers.json"
+    host = Net(peer(1)) if is_dialled else Net()
+    async with discovering(host, book_path=path) as discovery:
+        await trio.sleep(20)
+        if is_dialled:
+            discovery.add_peer(peer(1), TargetKind.EXCHANGE)
+        else:
+            at = "/ip4/10.0.0.9/tcp/1"
+            host.connect(peer(1).peer_id, address=at, announced=peer(1).addresses)
+        await trio.sleep(1.05)
+        known = PeerBook.from_json(path.read_text()).get(peer(1).peer_id)
+    assert known is not None
+    assert known.addresses == peer(1).addresses
+
+
+def test_strangers_names_do_not_keep_the_disk_busy() -> None:
+    book = PeerBook()
+    for number in range(1, 200):
+        book.note_connected(peer(number), now_ms=number, by_dial=False)
+        book.note_connected(peer(number), now_ms=number, by_dial=False)
+    assert book.num_met == 64
+    book.note_connected(peer(7), now_ms=1)
+    book.note_connected(peer(7), now_ms=1)
+    assert book.num_met == 65, "whom it reaches itself is saved at once all the same"
+
+
 async def test_unwritable_book_stops_nobody(tmp_path: Path) -> None:
     host = Net(peer(1))
     path = tmp_path / "gone" / "peers.json"
