@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from shoal_tasks.answers import MAX_ANSWER_CHARS
+from shoal_tasks.columns import find_column, has_column, listed_names, names_of
+from shoal_tasks.conversations import Conversation, conversation_of, is_conversation
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.json_values import Record, as_json
+from shoal_tasks.json_values import Record, as_json, describe, number_text
 from shoal_tasks.spec import JsonValue, canonical_json
+from shoal_tasks.templates import Template, choices_in
 from shoal_tasks.unit_tests.forms import KEYS, code_row, question_column
 
-_PLACE: Final = re.compile(r"\{(\w+)\}")
 MAX_ROW_QUESTION_CHARS: Final = 32 * 1024
+LETTER: Final = "letter"
+"""The value of `answer_as` that makes the answer a choice's letter."""
 _COMPARED: Final = ("exact", "math")
 """Verifiers that compare an answer with the row's own."""
+_LIKELY: Final = re.compile("answer|truth|gold|target|label|solution|value", re.IGNORECASE)
+"""Names of fields that may hold the answer."""
+_LOOKED_AT_ROWS: Final = 256
+"""Rows at the start whose columns a prompt may name."""
 
 
 class RowError(FamilyError):
@@ -36,27 +43,40 @@ class RowKeys:
     question: str = "question"
     answer: str = "answer"
     answer_after: str = ""
+    answer_as: str = ""
     prompt: str = ""
+    prompt_shows_answer: bool = False
     verifier: str = "exact"
     """`exact` or `math`; anything else means that a program scores, and is given the columns."""
+    system: str = ""
     held_out: int | None = None
     case_matters: bool = False
     code: Mapping[str, str] = field(default_factory=dict)
     """Columns of rows with unit tests, by their keys (`unit_tests.forms`)."""
+    is_answer_named: bool = False
+    """True if the task file has the key `answer`."""
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
         """Take them from a task file's table."""
-        names = ("question", "answer", "answer_after", "prompt", "held_out", "case_matters")
+        names = (
+            *("question", "answer", "answer_after", "answer_as", "prompt", "prompt_shows_answer"),
+            *("system", "held_out", "case_matters"),
+        )
         verifier = "reward" if "reward" in table else table.get("verifier", "exact")
         code = {name: table[name] for name in KEYS if name in table}
         stated = {name: table[name] for name in names if name in table}
-        return cls(verifier=verifier, code=code, **stated)
+        return cls(verifier=verifier, code=code, is_answer_named="answer" in table, **stated)
 
     @property
     def is_compared(self) -> bool:
         """True if an answer is compared with the row's: the row then needs one."""
         return self.verifier in _COMPARED
+
+    @property
+    def has_tests(self) -> bool:
+        """True if a completion is a program that is run against the row's unit tests."""
+        return self.verifier == "tests"
 
     @property
     def is_maths(self) -> bool:
@@ -70,113 +90,275 @@ class ShapedRow:
 
     question: str
     answer: str
-    line: str
-    """The row as it stands in the rows file."""
+    columns: Mapping[str, JsonValue] | None
+    """The columns that a reward is given; None where an answer is compared."""
     place: str
     """The words that name its place in the data: `line 3`."""
+    system: str = ""
+    """The row's own system turn; empty for none."""
     worked: str = ""
     """The text before the answer, where `answer_after` cut it off."""
 
+    @property
+    def line(self) -> str:
+        """The row as it stands in the rows file."""
+        row: dict[str, JsonValue] = {"question": self.question, "answer": self.answer}
+        if self.columns is not None:
+            row["columns"] = dict(self.columns)
+        return canonical_json(row)
 
-def shape_row(record: Record, keys: RowKeys, place: str) -> ShapedRow:
-    """Return one record as a row. Raises `RowError`."""
-    columns = {key: as_json(value) for key, value in record.items()}
-    has_tests = keys.verifier == "tests"
-    named = question_column(columns, keys.question) if has_tests else keys.question
-    question = _column(columns, named, "question", place)
-    if keys.prompt:
-        question = _filled(keys.prompt, columns, place)
-    asked = _checked(question, "question", place, MAX_ROW_QUESTION_CHARS)
-    answer, worked = "", ""
-    if keys.is_compared or (keys.answer in columns and not has_tests):
-        text = number_text(_column(columns, keys.answer, "answer", place))
-        if keys.answer_after:
-            worked, text = _cut(str(text), keys.answer_after, place)
-        answer = _checked(text, "answer", place, MAX_ANSWER_CHARS).strip()
-    row: dict[str, JsonValue] = {"question": asked, "answer": answer}
-    if has_tests:
-        row["columns"] = _code(columns, keys, place)
-    elif not keys.is_compared:
-        row["columns"] = _given(columns, keys, asked, answer)
-    return ShapedRow(
-        question=asked,
-        answer=answer,
-        line=canonical_json(row),
-        place=place,
-        worked=worked.strip(),
+
+class RowShaper:
+    """Makes rows of one data set's records, and remembers what the user is to be told."""
+
+    def __init__(self, keys: RowKeys, first: Sequence[Record]) -> None:
+        """`first` are the records at the start, whose columns a prompt may name.
+
+        Raises `FamilyError`: the prompt names no column, or shows the answer.
+        """
+        self._keys = keys
+        self._template: Template | None = None
+        self._num_unused_turns = 0
+        self._aliases: set[str] = set()
+        if keys.prompt:
+            looked_at = [_columns(record) for record in first[:_LOOKED_AT_ROWS]]
+            names = list(dict.fromkeys(name for one in looked_at for name in names_of(one)))
+            self._template = Template.of(
+                keys.prompt, lambda name: any(has_column(one, name) for one in looked_at), names
+            )
+            self._check_names(looked_at[0])
+            self._aliases = {one.column for one in self._template.placeholders}
+        if keys.answer_as not in ("", LETTER):
+            raise FamilyError(f'answer_as is {keys.answer_as!r}; there is "{LETTER}"')
+        if keys.answer_as and not self._choices:
+            raise FamilyError(
+                'answer_as = "letter" needs the choices in the prompt, as {COLUMN:letters}'
+            )
+
+    @property
+    def _choices(self) -> str:
+        """The column that the prompt shows with letters; empty for none."""
+        shown = () if self._template is None else self._template.placeholders
+        return next((one.column for one in shown if one.has_letters), "")
+
+    def _check_names(self, columns: Mapping[str, JsonValue]) -> None:
+        """Raise `FamilyError` where the prompt names the answer's column, or one that holds it."""
+        assert self._template is not None
+        for place in self._template.placeholders:
+            name = place.column
+            is_inside = self._keys.answer.startswith(f"{name}.") and not (
+                has_column(columns, name) and is_conversation(find_column(columns, name))
+            )
+            if (name == self._keys.answer or is_inside) and not self._keys.prompt_shows_answer:
+                raise FamilyError(_shows_answer(name, "holds the answer" if is_inside else ""))
+
+    def shape(self, record: Record, place: str) -> ShapedRow:
+        """Return one record as a row. Raises `RowError`."""
+        columns = _columns(record)
+        if not columns:
+            raise RowError(f"{place} is empty", "empty")
+        question, spoken = self._question(columns, place)
+        asked = _checked(question, "question", place, MAX_ROW_QUESTION_CHARS)
+        raw = self._answer(columns, spoken, place)
+        answer = worked = ""
+        if isinstance(raw, str):
+            if self._keys.answer_after:
+                worked, raw = _cut(raw, self._keys.answer_after, place)
+            if self._keys.is_compared or len(raw) <= MAX_ANSWER_CHARS:
+                answer = _checked(raw, "answer", place, MAX_ANSWER_CHARS).strip()
+        self._drop_aliases(columns, answer, f"{worked}{self._keys.answer_after}{raw or ''}")
+        return ShapedRow(
+            question=asked,
+            answer=answer,
+            columns=self._given(columns, asked, answer, place),
+            place=place,
+            system="\n\n".join(dict.fromkeys(one.system for one in spoken if one.system)),
+            worked=worked.strip(),
+        )
+
+    def _question(
+        self, columns: Mapping[str, JsonValue], place: str
+    ) -> tuple[JsonValue, list[Conversation]]:
+        """Return what is asked, and the conversations that it comes from."""
+        shown = [self._keys.question]
+        if self._keys.has_tests and not has_column(columns, shown[0]):
+            shown = [question_column(columns, shown[0])]
+        if self._template is not None:
+            shown = [one.column for one in self._template.placeholders]
+        values = [_column(columns, name, self._template, place) for name in shown]
+        spoken = []
+        for name, value in zip(shown, values, strict=True):
+            try:
+                found = conversation_of(value)
+            except FamilyError as error:
+                raise RowError(f"{place}: {name} {error}", f"conversation {error}") from None
+            if found is not None:
+                spoken.append(found)
+        if self._template is not None:
+            try:
+                return self._template.fill(columns), spoken
+            except FamilyError as error:
+                raise RowError(f"{place}: prompt: {error}", "prompt") from None
+        return (spoken[0].question if spoken else values[0]), spoken
+
+    def _answer(
+        self, columns: Mapping[str, JsonValue], spoken: Sequence[Conversation], place: str
+    ) -> str | None:
+        """Return the answer as a text; None where a reward needs none. Raises `RowError`."""
+        keys = self._keys
+        if keys.has_tests:
+            return None
+        said = next((one.answer for one in spoken if one.answer), None)
+        if not has_column(columns, keys.answer):
+            if said is not None and not keys.is_answer_named:
+                return said
+            if keys.is_compared or keys.is_answer_named:
+                raise _missing(columns, keys.answer, "answer", place)
+            return None
+        self._num_unused_turns += said is not None
+        value = find_column(columns, keys.answer)
+        try:
+            turns = conversation_of(value)
+        except FamilyError as error:
+            raise RowError(f"{place}: {keys.answer} {error}", f"conversation {error}") from None
+        if turns is not None and turns.answer:
+            self._num_unused_turns -= turns.answer == said
+            value = turns.answer
+        if keys.answer_as and value is not None:
+            return self._letter(columns, value, place)
+        text = number_text(value)
+        if isinstance(text, bool):
+            text = "true" if text else "false"
+        if not isinstance(text, str) and keys.is_compared:
+            raise RowError(
+                f"{place}: answer is {describe(text)}{_hint(text, keys.answer)}", "answer kind"
+            )
+        return text if isinstance(text, str) and (text.strip() or keys.is_compared) else None
+
+    def _letter(self, columns: Mapping[str, JsonValue], value: JsonValue, place: str) -> str:
+        """Return the letter of the right choice, which is stated as one, by number or by text."""
+        choices = choices_in(_column(columns, self._choices, self._template, place)) or {}
+        text = str(number_text(value)).strip()
+        if text in choices:
+            return text
+        letters = list(choices)
+        if text.isdigit() and int(text) < len(letters):
+            return letters[int(text)]
+        named = [letter for letter, choice in choices.items() if choice.strip() == text]
+        if len(named) == 1:
+            return named[0]
+        raise RowError(
+            f"{place}: answer is {text[:60]!r}, which is no letter, number (from 0) or text of its "
+            f"{len(letters)} choices",
+            "letter",
+        )
+
+    def _given(
+        self, columns: Mapping[str, JsonValue], question: str, answer: str, place: str
+    ) -> dict[str, JsonValue] | None:
+        """Return what a reward is given: the file's own columns under their own names.
+
+        That are the tests of a family with tests, and None where an answer is compared.
+        `question` and `answer` are there too, unless columns of these names hold something else;
+        an answer that the task file cuts or changes is the one that was made of it.
+        """
+        if self._keys.is_compared:
+            return None
+        if self._keys.has_tests:
+            try:
+                return code_row(columns, self._keys.code, place)
+            except FamilyError as error:
+                raise RowError(str(error), "tests") from None
+        given: dict[str, JsonValue] = {"question": question, **columns}
+        is_made = bool(self._keys.answer_after or self._keys.answer_as)
+        is_own = self._keys.answer == "answer" and is_made
+        if answer and (is_own or "answer" not in given):
+            given["answer"] = answer
+        return given
+
+    def _drop_aliases(self, columns: Mapping[str, JsonValue], answer: str, raw: str) -> None:
+        """Keep the columns of the prompt that have been the answer in every row."""
+        for name in list(self._aliases):
+            value = find_column(columns, name) if has_column(columns, name) else None
+            text = str(number_text(value)).strip()
+            if not answer or text not in (answer, raw.strip()):
+                self._aliases.discard(name)
+
+    def check(self) -> None:
+        """Raise `FamilyError`, after all rows, where the prompt showed the answer in each."""
+        if self._aliases and not self._keys.prompt_shows_answer:
+            name = min(self._aliases)
+            raise FamilyError(_shows_answer(name, "is the answer in every row"))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines for the user about what was read and how."""
+        found = []
+        if self._template is not None and self._template.untouched:
+            listed = ", ".join(self._template.untouched)
+            found.append(f"prompt: {listed} names no column and is shown as it stands")
+        if self._num_unused_turns:
+            found.append(
+                f"{self._num_unused_turns:,} conversations end with a turn of the assistant, which "
+                f"is not used: the answer is the column {self._keys.answer}"
+            )
+        return tuple(found)
+
+
+def _shows_answer(name: str, why: str) -> str:
+    because = f", which {why}" if why else ""
+    return (
+        f"prompt shows the answer: {{{name}}} is its column{because}. Write {{{{{name}}}}} for the "
+        "braces alone, or prompt_shows_answer = true if it is meant"
     )
 
 
-def _given(
-    columns: Mapping[str, JsonValue], keys: RowKeys, question: str, answer: str
-) -> dict[str, JsonValue]:
-    """Return what a reward is given: the file's own columns under their own names.
-
-    `question` and `answer` are there too, unless columns of these names hold something else; the
-    answer is the one that `answer_after` cut.
-    """
-    given = {"question": question, **columns}
-    if answer and ((keys.answer_after and keys.answer == "answer") or "answer" not in given):
-        given["answer"] = answer
-    return given
+def _columns(record: Record) -> dict[str, JsonValue]:
+    return {str(key): as_json(value) for key, value in record.items()}
 
 
-def _code(columns: Mapping[str, JsonValue], keys: RowKeys, place: str) -> dict[str, JsonValue]:
+def _column(
+    columns: Mapping[str, JsonValue], name: str, template: Template | None, place: str
+) -> JsonValue:
     try:
-        return code_row(columns, keys.code, place)
-    except FamilyError as error:
-        raise RowError(str(error), "tests") from None
+        return find_column(columns, name)
+    except KeyError:
+        raise _missing(columns, name, "prompt" if template else "question", place) from None
 
 
-def number_text(value: Any) -> Any:
-    """Return a number as the text that people write for it (5, not 5.0); other values unchanged."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def _missing(columns: Mapping[str, JsonValue], name: str, key: str, place: str) -> RowError:
+    what = (
+        "and prompt = … shows it"
+        if key == "prompt"
+        else f'name the one that holds the {key}, {key} = "…"'
+    )
+    return RowError(f"{place} has no column {name!r}, but {listed_names(columns)}: {what}", name)
 
 
-def checked_text(value: Any, key: str, where: str, limit: int) -> str:
-    """Return a text that can travel. Raises `FamilyError` naming `where` and `key`."""
-    if not isinstance(value, str) or not value.strip() or "\0" in value or len(value) > limit:
-        raise FamilyError(f"{where}: {key!r} must be a text of 1 to {limit} characters")
+def _hint(value: JsonValue, name: str) -> str:
+    """Return what to do about an answer that is no text."""
+    if isinstance(value, list) and value:
+        return f'; name an element, answer = "{name}.0", or score by a reward'
+    if isinstance(value, dict) and value:
+        likely = next((key for key in value if _LIKELY.search(key)), next(iter(value)))
+        return f'; name a field, answer = "{name}.{likely}", or score by a reward'
+    return "; leave such rows out, or score by a reward"
+
+
+def _checked(value: JsonValue, key: str, place: str, limit: int) -> str:
+    """Return a text that can travel. Raises `RowError` naming `place` and `key`."""
+    if not isinstance(value, str):
+        raise RowError(f"{place}: {key} is {describe(value)}, and not a text", f"{key} kind")
+    if not value.strip():
+        raise RowError(f"{place}: {key} is {describe(value)}", f"{key} empty")
+    if len(value) > limit:
+        size = f"{len(value):,} characters, at most {limit:,}"
+        raise RowError(f"{place}: {key} has {size}", f"{key} length")
+    if "\0" in value:
+        raise RowError(f"{place}: {key} holds a NUL character", f"{key} NUL")
     if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-        raise FamilyError(f"{where}: {key!r} holds half a character")
+        raise RowError(f"{place}: {key} holds half a character", f"{key} half")
     return value
-
-
-def _checked(value: Any, key: str, place: str, limit: int) -> str:
-    try:
-        return checked_text(value, key, place, limit)
-    except FamilyError as error:
-        raise RowError(str(error), key) from None
-
-
-def _column(columns: Mapping[str, JsonValue], name: str, key: str, place: str) -> JsonValue:
-    if not columns:
-        raise RowError(f"{place} is empty", "empty")
-    if name not in columns:
-        raise RowError(
-            f"{place} has no column {name!r}, but {', '.join(map(repr, columns))}: "
-            f'name the one that holds the {key}, {key} = "…"',
-            f"no {name}",
-        )
-    value = columns[name]
-    # A prompt in the chat form of `datasets`: one user turn, whose content is the question.
-    if key == "question" and isinstance(value, list):
-        users = [one for one in value if isinstance(one, dict) and one.get("role") == "user"]
-        if len(users) == 1 and len(value) == 1:
-            return users[0].get("content")
-    return value
-
-
-def _filled(template: str, columns: Mapping[str, JsonValue], place: str) -> str:
-    """Return the template with each `{NAME}` replaced by that column's text."""
-
-    def text_of(found: re.Match[str]) -> str:
-        value = number_text(_column(columns, found[1], "text", place))
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-    return _PLACE.sub(text_of, template)
 
 
 def _cut(text: str, mark: str, place: str) -> tuple[str, str]:

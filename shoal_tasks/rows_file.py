@@ -1,6 +1,6 @@
 """A family's rows file, made of the user's data: what the task worker reads, and peers agree on.
 
-    data file ─ read_records ─▶ records ─ shape_row ─▶ rows ─▶ by question ─▶ one JSON object a line
+    data file ─ read_records ─▶ records ─ RowShaper ─▶ rows ─▶ by question ─▶ one JSON object a line
                                                                               in this user's cache
 
 Every data file is converted, so that the sandboxed worker reads one form only, and the same rows
@@ -12,8 +12,8 @@ out; the rows of questions that are held out stand last.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,13 @@ from shoal_tasks.questions import (
     default_held_out,
     question_key,
 )
-from shoal_tasks.row_shapes import RowError, RowKeys, ShapedRow, shape_row
+from shoal_tasks.row_shapes import (
+    MAX_ROW_QUESTION_CHARS,
+    RowError,
+    RowKeys,
+    RowShaper,
+    ShapedRow,
+)
 from shoal_tasks.rows import FIRST_ROWS, file_digest, worked_beside
 
 _SHOWN_CHARS: Final = 60
@@ -47,6 +53,8 @@ class RowsFile:
     num_held_out: int
     split: str
     """`BY_QUESTION` or `BY_TEXT`."""
+    system: str
+    """The system turn that all rows have; empty for none, or different ones."""
     notes: tuple[str, ...]
     """Lines for the user about the data: what was left out, and why."""
 
@@ -58,7 +66,11 @@ def make_rows_file(
 
     A relative `source` is looked up in `folder`. Blocks. Raises `FamilyError`.
     """
-    rows = _shaped_rows(source, read_records(source, folder, options), keys)
+    records = list(read_records(source, folder, options))
+    shaper = RowShaper(keys, [record for _, record in records])
+    rows = _shaped_rows(source, records, shaper)
+    shaper.check()
+    rows, system, of_system = _with_system(rows, keys)
     split = BY_TEXT if keys.case_matters else BY_QUESTION
     question_keys = [question_key(row.question, split) for row in rows]
     repeated = RepeatedQuestions.of(question_keys)
@@ -83,11 +95,12 @@ def make_rows_file(
         num_questions=repeated.num_questions,
         num_held_out=num_held_out,
         split=split,
-        notes=tuple(note for note in (repeated.sentence,) if note),
+        system=system,
+        notes=tuple(note for note in (repeated.sentence, of_system, *shaper.notes) if note),
     )
 
 
-def _shaped_rows(source: str, records: Iterable[Placed], keys: RowKeys) -> list[ShapedRow]:
+def _shaped_rows(source: str, records: Sequence[Placed], shaper: RowShaper) -> list[ShapedRow]:
     """Return all rows. Raises `FamilyError`: the first that cannot be used, and how many are so."""
     rows: list[ShapedRow] = []
     first: RowError | None = None
@@ -95,7 +108,7 @@ def _shaped_rows(source: str, records: Iterable[Placed], keys: RowKeys) -> list[
     for place, record in records:
         num_rows += 1
         try:
-            rows.append(shape_row(record, keys, place))
+            rows.append(shaper.shape(record, place))
         except RowError as error:
             first = first or error
             num_alike += error.kind == first.kind
@@ -105,6 +118,31 @@ def _shaped_rows(source: str, records: Iterable[Placed], keys: RowKeys) -> list[
     if not rows:
         raise FamilyError(f"{source} has no rows")
     return rows
+
+
+def _with_system(rows: Sequence[ShapedRow], keys: RowKeys) -> tuple[list[ShapedRow], str, str]:
+    """Return the rows, the system turn that they share, and a line for the user about it.
+
+    The task file's own system turn is in place of the rows'. Different ones stand in front of the
+    questions, since a family has one. Raises `FamilyError`: a question is too long then.
+    """
+    systems = dict.fromkeys(row.system for row in rows)
+    if keys.system or len(systems) == 1:
+        (first, *_), is_replaced = systems, bool(keys.system and any(systems))
+        said = "the rows' own system turns are left out: the task file has the key system"
+        return list(rows), keys.system or first, said if is_replaced else ""
+    joined = []
+    for row in rows:
+        question = f"{row.system}\n\n{row.question}" if row.system else row.question
+        if len(question) > MAX_ROW_QUESTION_CHARS:
+            size = f"{len(question):,} characters, at most {MAX_ROW_QUESTION_CHARS:,}"
+            raise FamilyError(f"{row.place}: question has {size}, with its system turn")
+        joined.append(replace(row, question=question))
+    said = (
+        f"the rows have {len(systems):,} different system turns, which stand in front of their "
+        "questions"
+    )
+    return joined, "", said
 
 
 def _num_held_out(keys: RowKeys, repeated: RepeatedQuestions) -> int:

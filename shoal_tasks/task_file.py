@@ -7,7 +7,9 @@ columns = ["question", "answer"]   # the names of a file without a line of names
 question = "question"        # the columns that hold question and answer
 answer = "answer"
 answer_after = "####"        # the answer is what stands behind the last one of these
+answer_as = "letter"         # the answer is made the letter of its choice, {choices:letters}
 prompt = "{question}\\nGive the number alone."     # what is asked; {NAME} is a column
+prompt_shows_answer = true   # the prompt may have the answer's column
 system = "You are good at sums."                   # the system turn before it
 verifier = "math"            # equal as mathematics, by math-verify; or "exact"; or "tests": the
                              # completion is Python that passes the row's unit tests
@@ -78,7 +80,9 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "question": str,
     "answer": str,
     "answer_after": str,
+    "answer_as": str,
     "prompt": str,
+    "prompt_shows_answer": bool,
     "system": str,
     "verifier": str,
     "reward": str,
@@ -157,7 +161,7 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
         "rows": rows.num_questions,
         "held_out": rows.num_held_out,
         "split": rows.split,
-        **_system(table),
+        **({"system": rows.system} if rows.system else {}),
     }
     if has_tests:
         config["test_seconds"] = _test_seconds(table)

@@ -22,8 +22,7 @@ from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser
 from shoal_tasks.data_files import HUB, read_records
 from shoal_tasks.errors import FamilyError, TaskError
-from shoal_tasks.json_values import Record
-from shoal_tasks.row_shapes import number_text
+from shoal_tasks.json_values import Record, number_text
 from shoal_tasks.rows import FIRST_ROWS
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file

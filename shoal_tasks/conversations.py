@@ -1,0 +1,133 @@
+"""Conversations in the forms in which they are published, as what a task asks. Pure.
+
+    [{"role": "system", "content": …}, {"role": "user", "content": …}]      TRL, verl, OpenAI
+    {"messages": [{"role": …, "content": …}]}
+    [{"from": "human", "value": …}, {"from": "gpt", "value": …}]            ShareGPT
+    [{"role": "user", "content": [{"type": "text", "text": …}]}]            parts
+    "[{\"role\": …}]"                                                       the same in a text
+
+A task asks one question: a system turn, one turn of the user, and perhaps the assistant's answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from shoal_tasks.columns import unpacked
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.json_values import describe
+from shoal_tasks.spec import JsonValue
+
+SYSTEM: Final = "system"
+USER: Final = "user"
+ASSISTANT: Final = "assistant"
+
+_ROLES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("system", "developer"), SYSTEM),
+    **dict.fromkeys(("user", "human", "prompter"), USER),
+    **dict.fromkeys(("assistant", "gpt", "model", "bot", "chatbot", "chatgpt"), ASSISTANT),
+}
+_ROLE_KEYS: Final = ("role", "from")
+_TEXT_KEYS: Final = ("content", "value", "text")
+_WRAPPERS: Final = ("messages", "conversations", "conversation", "turns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """One exchange."""
+
+    system: str
+    """The system turn; empty for none."""
+    question: str
+    """The user's turn; empty where the assistant's stands alone."""
+    answer: str
+    """The assistant's turn behind it; empty for none."""
+
+
+def is_conversation(value: JsonValue) -> bool:
+    """Return whether a value is a list of turns, in one of the published forms."""
+    return _turns_in(value) is not None
+
+
+def conversation_of(value: JsonValue) -> Conversation | None:
+    """Return the exchange that a value holds; None for what is no conversation.
+
+    Raises `FamilyError`: it holds more than one question, or what is no text. The line begins in
+    the middle: the caller says which row and column.
+    """
+    turns = _turns_in(value)
+    if turns is None:
+        return None
+    read = [_turn(turn, number) for number, turn in enumerate(turns, start=1)]
+    systems = []
+    while read and read[0][0] == SYSTEM:
+        systems.append(read.pop(0)[1])
+    roles = [role for role, _ in read]
+    texts = [text for _, text in read]
+    if SYSTEM in roles:
+        raise FamilyError("has a system turn behind other turns: only the first turn may be one")
+    if roles.count(USER) > 1:
+        raise FamilyError(
+            f"is a conversation with {roles.count(USER)} turns of the user, and a task asks one "
+            "question: leave such rows out, or name the turn that is asked, as in COLUMN.0.content"
+        )
+    if roles not in ([USER], [USER, ASSISTANT], [ASSISTANT]):
+        order = ", ".join(roles) or "none"
+        raise FamilyError(
+            f"has the turns {order} behind the system's: it needs one of the user, and then "
+            "perhaps one of the assistant"
+        )
+    return Conversation(
+        system="\n\n".join(filter(None, systems)),
+        question=texts[0] if roles[0] == USER else "",
+        answer=texts[-1] if roles[-1] == ASSISTANT else "",
+    )
+
+
+def _turns_in(value: JsonValue) -> list[dict[str, JsonValue]] | None:
+    found = unpacked(value)
+    if isinstance(found, dict):
+        inner = [found[key] for key in _WRAPPERS if key in found]
+        found = unpacked(inner[0]) if inner else [found] if _is_turn(found) else None
+    if not isinstance(found, list) or not found:
+        return None
+    turns = [one for one in found if isinstance(one, dict) and _is_turn(one)]
+    return turns if len(turns) == len(found) else None
+
+
+def _is_turn(value: Mapping[str, JsonValue]) -> bool:
+    return any(isinstance(value.get(key), str) for key in _ROLE_KEYS) and any(
+        key in value for key in (*_TEXT_KEYS, "tool_calls", "function_call")
+    )
+
+
+def _turn(turn: Mapping[str, JsonValue], number: int) -> tuple[str, str]:
+    """Return a turn's role and text. Raises `FamilyError`."""
+    stated = next(str(turn[key]) for key in _ROLE_KEYS if isinstance(turn.get(key), str))
+    role = _ROLES.get(stated.casefold())
+    if role is None:
+        raise FamilyError(
+            f"has a turn of the role {stated!r} (number {number}): a task asks without tools, so "
+            "system, user and assistant are read"
+        )
+    content = next((turn[key] for key in _TEXT_KEYS if key in turn), None)
+    return role, _text(content, number)
+
+
+def _text(content: JsonValue, number: int) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise FamilyError(f"has a turn without a text (number {number}): it is {describe(content)}")
+    texts = []
+    for part in content:
+        text = part.get("text") if isinstance(part, dict) else part
+        if not isinstance(text, str):
+            kind = part.get("type", "of another kind") if isinstance(part, dict) else "no text"
+            raise FamilyError(
+                f"has a part that is no text ({kind}) in turn {number}: shoal reads text alone"
+            )
+        texts.append(text)
+    return "\n".join(texts)

@@ -1,0 +1,201 @@
+"""The `prompt` of a task file: a text with columns in single braces. Pure.
+
+    {problem}            the column's text; dotted names read nested columns
+    {choices:letters}    a list, a line each: "A. first", "B. second"
+    {{ and }}            braces; \\frac{a}{b} and \\boxed{} stay as they are: a is no column
+
+Braces are paired first, so that LaTeX's closing ones are not taken for an escape: `{{` and `}}` are
+one only as a pair.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Final, Self
+
+from shoal_tasks.columns import find_column, unpacked
+from shoal_tasks.conversations import conversation_of
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.json_values import describe, number_text
+from shoal_tasks.spec import JsonValue
+
+LETTERS: Final = "letters"
+_GROUP: Final = re.compile(r"\{([^{}\n]*)\}")
+_WORD: Final = re.compile(r"[^\W\d][\w .:-]*")
+"""A group's content that may have been meant as a column's name."""
+_IN_LATEX: Final = re.compile(r"(\\[a-zA-Z]+\*?(\[[^\]]*\])?\s*(\{[^{}]*\})*|[\^_])$")
+"""The text before a group that is an argument of LaTeX."""
+_LIKENESS: Final = 0.75
+"""Least likeness to a column's name at which a group is taken for a slip of the pen; `qestion` has
+0.93, and `name` and `number` have 0.6."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """A column in a prompt."""
+
+    column: str
+    has_letters: bool = False
+    """True if its values are shown as a list with letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A prompt that was read."""
+
+    parts: tuple[str | Placeholder, ...]
+    untouched: tuple[str, ...] = ()
+    """Groups that look like names and are no columns: they stay as they are."""
+
+    @classmethod
+    def of(cls, text: str, is_column: Callable[[str], bool], names: Sequence[str]) -> Self:
+        """Read a prompt; `names` are the data's columns, for what resembles one.
+
+        Raises `FamilyError`: it names no column, or a word in braces is nearly one.
+        """
+        parts: list[str | Placeholder] = []
+        untouched: list[str] = []
+        for before, piece, is_group in _pieces(text):
+            found = _placeholder(piece, is_column) if is_group else None
+            is_word = is_group and _WORD.fullmatch(piece[1:-1]) and not _IN_LATEX.search(before)
+            if found is None and is_word:
+                _check_slip(piece, names)
+                untouched.append(piece)
+            parts.append(piece if found is None else found)
+        template = cls(tuple(parts), tuple(dict.fromkeys(untouched)))
+        if not template.placeholders:
+            shown = next((name for name in names if f"{{{name}}}" in text), None)
+            hint = f": {{{{ and }}}} are braces, and {{{shown}}} is the column" if shown else ""
+            listed = ", ".join(f"{{{name}}}" for name in names[:6])
+            raise FamilyError(
+                f"prompt shows no column, so every question would be the same{hint}; there are "
+                f"{listed}"
+            )
+        return template
+
+    @property
+    def placeholders(self) -> tuple[Placeholder, ...]:
+        """The columns that it shows."""
+        return tuple(one for one in self.parts if isinstance(one, Placeholder))
+
+    def fill(self, columns: Mapping[str, JsonValue]) -> str:
+        """Return the prompt of one row.
+
+        Raises KeyError with the column that the row lacks, and `FamilyError` about one that cannot
+        be shown.
+        """
+        return "".join(
+            one if isinstance(one, str) else _shown(find_column(columns, one.column), one)
+            for one in self.parts
+        ).strip()
+
+
+def _placeholder(piece: str, is_column: Callable[[str], bool]) -> Placeholder | None:
+    name = piece[1:-1].strip()
+    if is_column(name):
+        return Placeholder(name)
+    bare, _, form = name.rpartition(":")
+    if form.strip() == LETTERS and is_column(bare.strip()):
+        return Placeholder(bare.strip(), has_letters=True)
+    return None
+
+
+def _pieces(text: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield the text before each piece, the piece, and whether it is a group in single braces."""
+    partner = _partners(text)
+    at, plain = 0, ""
+    while at < len(text):
+        char = text[at]
+        if char in "{}" and text[at : at + 2] == char * 2 and _is_escape(at, partner):
+            plain, at = plain + char, at + 2
+        elif char == "{" and (group := _GROUP.match(text, at)):
+            if plain:
+                yield "", plain, False
+            # Braces in front belong to LaTeX only if they are not those of an escape.
+            yield text[:at], group[0], True
+            plain, at = "", group.end()
+        else:
+            plain, at = plain + char, at + 1
+    if plain:
+        yield "", plain, False
+
+
+def _partners(text: str) -> dict[int, int]:
+    """Return the place of each brace's partner; braces without one are absent."""
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for at, char in enumerate(text):
+        if char == "{":
+            opened.append(at)
+        elif char == "}" and opened:
+            found[at] = opened.pop()
+            found[found[at]] = at
+    return found
+
+
+def _is_escape(at: int, partner: Mapping[int, int]) -> bool:
+    """Return whether two equal braces stand for one: their partners are neighbours too, or none."""
+    one, other = partner.get(at), partner.get(at + 1)
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) == 1
+
+
+def _check_slip(piece: str, names: Sequence[str]) -> None:
+    """Raise `FamilyError` where a word in braces is nearly a column's name."""
+    word = piece[1:-1].partition(":")[0].strip()
+    by_case = {name.casefold(): name for name in names}
+    near = difflib.get_close_matches(word.casefold(), by_case, 1, _LIKENESS)
+    if near:
+        right = by_case[near[0]]
+        raise FamilyError(
+            f"prompt: {piece} is no column, and {{{right}}} is: if the braces are meant as they "
+            f"stand, write {{{piece}}}"
+        )
+
+
+def _shown(value: JsonValue, place: Placeholder) -> str:
+    """Return a value as a prompt shows it."""
+    if place.has_letters:
+        choices = choices_in(value)
+        if choices is None:
+            raise FamilyError(f"{place.column} is {describe(value)}, and letters need a list")
+        return "\n".join(f"{letter}. {text}" for letter, text in choices.items())
+    conversation = conversation_of(value)
+    if conversation is not None:
+        return conversation.question or conversation.answer
+    if value is None:
+        return ""
+    text = number_text(value)
+    return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
+
+
+def choices_in(value: JsonValue) -> dict[str, str] | None:
+    """Return the choices of a question by their letters; None for what is no list of choices.
+
+    That is a list, an object from letter to choice, or one with the lists `label` and `text`.
+    """
+    found = unpacked(value)
+    labels: JsonValue = None
+    if isinstance(found, dict):
+        if not any(isinstance(one, dict | list) for one in found.values()):
+            return {key: _line(one) for key, one in found.items()} or None
+        labels, found = found.get("label", found.get("labels")), found.get("text")
+    if not isinstance(found, list) or not 0 < len(found) <= len(ascii_uppercase):
+        return None
+    texts = [one.get("text") if isinstance(one, dict) else one for one in found]
+    if any(one is None or isinstance(one, dict | list) for one in texts):
+        return None
+    is_labelled = isinstance(labels, list) and len(labels) == len(texts)
+    names = map(_line, labels) if is_labelled else ascii_uppercase  # type: ignore[arg-type]
+    return dict(zip(names, map(_line, texts), strict=False))
+
+
+def _line(value: JsonValue) -> str:
+    text = number_text(value)
+    return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
