@@ -28,6 +28,7 @@ from shoal_p2p.ipc.node_views import NodeViews
 from shoal_p2p.ipc.service import Service, TrainerLink
 from shoal_p2p.member import Draws, Member
 from shoal_p2p.peer import ListeningPeer
+from shoal_p2p.peers.met_networks import MetNetworks
 from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger
 from shoal_p2p.rollouts.outbox import Outbox
@@ -84,6 +85,7 @@ class LiveNode:
             rng=parts.rng,
             network_of=peer.host.source_of,
         )
+        self._met = MetNetworks(peer.host)
         self.pool = self._pool((self.recent, book.shelf, self.archive))
         self.member = Member(
             peer,
@@ -116,7 +118,7 @@ class LiveNode:
                 draws=settings.draws,
             ),
             reputation=self.peer.guard.reputation,
-            network_of=self.peer.host.source_of,
+            network_of=self._met.network_of,
             keepers=keepers,
         )
 

@@ -47,7 +47,6 @@ def _write_sampled(item: m.SampledGroup) -> dict[str, Any]:
         **_WIRES.of(PublishedGroup).write(item.published),
         "own": item.own,
         "network": item.network,
-        "connection": item.connection,
     }
 
 
@@ -55,13 +54,12 @@ def _read_sampled(message: pb.SampledGroup) -> m.SampledGroup:
     published: PublishedGroup = _WIRES.of(PublishedGroup).read(message)
     if content_id(published.group) != published.group_id:
         raise FrameError("sampled group does not have the content its id names")
-    if max(len(message.network), len(message.connection)) > m.MAX_LABEL_CHARS:
+    if len(message.network) > m.MAX_LABEL_CHARS:
         raise FrameError("sampled group has a label longer than any network's")
     return m.SampledGroup(
         published=published,
         own=message.own,
         network=message.network,
-        connection=message.connection,
     )
 
 

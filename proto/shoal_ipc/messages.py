@@ -105,14 +105,13 @@ class Sample:
 class SampledGroup:
     """A leased group, and where it came from.
 
-    `network` and `connection` are labels to compare, not to read: groups with an equal one came to
-    the node by the same network, or were signed, or passed on, by the same peer.
+    `network` is a label to compare, not to read: the network of its publisher, empty where the
+    node has never been connected to it.
     """
 
     published: PublishedGroup
     own: bool
     network: str = ""
-    connection: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

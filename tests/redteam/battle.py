@@ -20,7 +20,9 @@ from shoal_lab.simulation.network import LinkSettings
 from shoal_p2p.gossip.flood_gate import FloodLimits
 from shoal_p2p.gossip.settings import MeshSettings
 from shoal_p2p.intake.ledger import LedgerLimits
+from shoal_p2p.peers.met_networks import NEVER_MET
 from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
+from shoal_wire.types import PeerId
 from tests.redteam.answer_acts import answers_anything, answers_in_kind, answers_with_peers
 from tests.redteam.control_acts import joins
 from tests.redteam.faults import faults
@@ -84,6 +86,8 @@ class Battle:
         self.loot = Loot()
         self.steps = Steps()
         self.lives: Counter[int] = Counter()
+        self.connected = set[PeerId]()
+        """The names that have been on the network: any other one is known from batches alone."""
         self.team: dict[int, tuple[Red, trio.CancelScope]] = {}
         self.done: Counter[str] = Counter()
 
@@ -137,6 +141,7 @@ class Battle:
         third = 9 if self.schedule.one_network else who
         life = self.lives[who]
         red = Red(world, self.loot, f"red{who}/{life}", f"/ip4/172.16.{third}.{life}/tcp/0")
+        self.connected.add(red.peer_id)
         scope = trio.CancelScope()
         self.team[who] = (red, scope)
         await world._nursery.start(_live, red, scope)
@@ -204,6 +209,7 @@ class Battle:
             self._check_node(world, member.node, member.name)
         self._check_delivery(world)
         self._check_buffers(world)
+        self._check_networks(world)
         await self._check_service(world, honest)
         assert self.steps.count < MAX_STEPS, world.say(f"{self.steps.count} steps")
 
@@ -247,6 +253,16 @@ class Battle:
                 f"{here} groups of honest peers in the buffer, {alone} without the others: {stats}"
             )
             assert here >= alone // HONEST_SHARE, world.say(text)
+
+    def _check_networks(self, world: World) -> None:
+        """A name that was never connected counts for no network, whoever forwards its groups."""
+        connected = self.connected | {member.peer_id for member in world.members}
+        for node in world.up("honest"):
+            for entry in node.live.buffer.residents():
+                name = entry.group.publisher
+                if name not in connected:
+                    text = f"{name}, never met, counts for {entry.network} at {node.peer_id}"
+                    assert entry.network == NEVER_MET, world.say(text)
 
     async def _check_service(self, world: World, honest: Sequence[Member]) -> None:
         """Somebody who comes is told the swarm, and is heard."""

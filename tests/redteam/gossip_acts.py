@@ -76,6 +76,22 @@ async def right_answers(red: Red, rng: random.Random) -> None:
         await red.say(targets, _rpc(*made[start : start + 20]))
 
 
+async def names_behind_neighbours(red: Red, rng: random.Random) -> None:
+    """Right answers of many names, for nodes that hear of them from their neighbours alone."""
+    peers = sorted(red.host.connected_peers())
+    hidden_from = set(rng.sample(peers, len(peers) // 2))
+    for peer in hidden_from:
+        await red.host.disconnect(peer)
+    names = [words.author_of(rng, red.world.manifest, red.world.wall_ms()) for _ in range(40)]
+    made = []
+    for author in names:
+        texts = [RIGHT, *(f"{n}{rng.randrange(10**6)}" for n in range(1, 8))]
+        raw = author.envelope(author.batch([make.group(rng.randrange(1 << 28), texts)]))
+        made.append(words.message(rng, author, red.register(raw, author)))
+    for peer in set(peers) - hidden_from:
+        await red.say([peer], _rpc(*rng.sample(made, len(made) // 2)))
+
+
 async def twins(red: Red, rng: random.Random) -> None:
     """One batch in several messages of gossip, another message to each peer."""
     author = red.own()

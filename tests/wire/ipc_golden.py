@@ -139,7 +139,7 @@ BODIES: dict[str, m.Body] = {
         ),
     ),
     "sample reply that says where a group came from": m.SampleReply(
-        groups=(replace(SAMPLED, own=False, network="192.0.2.0/24", connection=PEER),),
+        groups=(replace(SAMPLED, own=False, network="192.0.2.0/24"),),
         ready_local=0,
         ready_external=0,
     ),

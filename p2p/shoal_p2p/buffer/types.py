@@ -65,7 +65,7 @@ class BufferEntry:
     received_at: float
     """Seconds, on the clock of every `now` passed to the buffer."""
     network: str = ""
-    """Network it came by, as the host names it; empty if unknown."""
+    """Network of its publisher, as the host names it; empty if this node has never met it."""
     connection: str = ""
     """The peer that brought it; empty where that is not known."""
     by_publisher: bool = False

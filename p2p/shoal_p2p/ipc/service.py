@@ -12,7 +12,6 @@ import trio
 from shoal_base.bounded import MANY
 from shoal_base.waits import HOUR_S
 from shoal_ipc import messages as m
-from shoal_p2p.buffer.pool import path_of
 from shoal_p2p.buffer.types import BufferEntry
 from shoal_p2p.ipc.inspector import Control, InspectorService, View
 from shoal_p2p.ipc.judge_link import JudgeLink
@@ -238,13 +237,8 @@ def _not_now(error: StoreError) -> m.Failure:
 
 
 def _sampled(entry: BufferEntry) -> m.SampledGroup:
-    network, side, connection, _ = path_of(entry)
     return m.SampledGroup(
-        published=entry.group,
-        own=False,
-        network=network[: m.MAX_LABEL_CHARS],
-        # Else what a peer passes on, under however many names, would count as what it says itself.
-        connection=f"{side} by {connection}"[: m.MAX_LABEL_CHARS],
+        published=entry.group, own=False, network=entry.network[: m.MAX_LABEL_CHARS]
     )
 
 

@@ -11,6 +11,8 @@ doubles up to 30 s (8 s for bootstraps, so that one that returns is found within
 it was away; 17 s for an address at which no peer of shoal has answered yet).  A peer that was full,
 and let this one go, is left alone for about a minute; a bootstrap is let go once there have been
 enough others for a minute, and visited every ten or so.
+With enough peers, each known peer that this node has never been connected to is visited once: from
+then on its groups count for its own network (`shoal_p2p.peers.met_networks`).
 """
 
 from __future__ import annotations
@@ -192,6 +194,7 @@ class Discovery:
                 nursery.start_soon(self._keep_book, self._file)
             nursery.start_soon(self._news_loop)
             nursery.start_soon(self._leave_loop)
+            nursery.start_soon(self._visit_loop)
             task_status.started()
 
     async def _load(self) -> None:
@@ -309,6 +312,21 @@ class Discovery:
                 if not self._prefers.is_needed(target.peer_id):
                     target.parting = Parting.ENOUGH
                     await self._host.disconnect(target.peer_id)
+
+    async def _visit_loop(self) -> None:
+        """Connect once to each known peer never met, one at a time, while no peers are missing."""
+        settings = self._settings
+        while True:
+            await trio.sleep(settings.next_visit_s * self._rng.uniform(0.5, 1.5))
+            target = self._targets.never_met(now=trio.current_time())
+            if target is None or self.num_missing > 0:
+                continue
+            target.state = TargetState.DIALING
+            await self._dial_target(target)
+            await trio.sleep(settings.next_visit_s)
+            if target.is_dialled and self.num_missing == 0:
+                target.parting = Parting.ENOUGH
+                await self._host.disconnect(target.peer_id)
 
     # Events of the host
 

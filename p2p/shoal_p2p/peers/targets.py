@@ -92,6 +92,9 @@ class DiscoverySettings:
     stay_s: float = 10.0
     """Shortest stay at a bootstrap: it looks twice in that time at who is on which shard. Of its
     members, `stay_s / visit_s` are there at any time, and that is how many slots it needs."""
+    next_visit_s: float = 2.5
+    """With enough peers, the mean pause before a peer that was never met is visited, and how long
+    this node stays. So some twelve a minute are met, and as many visit this node."""
     max_dials: int = DIALS_AT_ONCE
     max_targets: int = 512
     give_up_after: int = 8
@@ -131,6 +134,7 @@ class DialTarget:
     visit_due: float = 0.0
     """Time of the next dial of a bootstrap while no peers are missing."""
     connected_at: float = 0.0
+    """Time of its latest connection; 0 without any so far."""
     reached_at: str = ""
     """The place at which a bootstrap was reached last, until it has said that it is of shoal."""
     is_dialled: bool = False
@@ -307,6 +311,19 @@ class Targets:
         target.visit_due = now + self._settings.visit_s * self._rng.uniform(0.5, 1.5)
         if target.parting is Parting.FULL:
             target.last_error = "it was full, and let this node go"
+
+    def never_met(self, *, now: float) -> DialTarget | None:
+        """Return a peer to visit that has never been connected; those that failed least first."""
+        found = [
+            target
+            for target in self._targets.values()
+            if target.state is TargetState.IDLE
+            and target.kind is not TargetKind.BOOTSTRAP
+            and not target.connected_at
+            and target.attempts < self._settings.give_up_after
+            and target.due <= now
+        ]
+        return min(found, key=lambda target: target.attempts, default=None)
 
     def needless(self, *, now: float, enough_since: float) -> list[DialTarget]:
         """Return the bootstraps, dialled by this node, that it has had enough peers beside."""

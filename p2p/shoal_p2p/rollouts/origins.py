@@ -1,10 +1,11 @@
-"""The networks by which came what the trainer has learnt from others in the last hour. Pure.
+"""The networks of what the trainer has learnt from other nodes in the last hour. Pure.
 
-    a group is leased ─▶ note: its network, connection and publisher
+    a group is leased ─▶ note: its publisher, and that one's network
     a round's outcomes ─▶ learnt: the group's signal, in that network's minute
 
 Names are free and right answers cost nothing, so a node may be learning from one machine and not
-see it by its publishers: `one_network` says so.
+see it by its publishers: `one_network` says so. All publishers that this node has never been
+connected to count as one network.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _SEVERAL, _OVER_EVEN = 3, 2.0
 """Least networks, and factor over an even share, for a report. At 1.5 honest swarms of three on one
 machine were told of: who is the first to pass something on is chance."""
 _MANY_NAMES: Final = 8
-"""Publishers behind one network that are told of whatever others there are."""
+"""Publishers of one network that are told of whatever others there are."""
+_MUCH_UNMET: Final = 0.1
+"""The share of others' signal above which many publishers never met are told of: 15 % is
+the most that the trainer lets them have."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,8 +47,8 @@ class _Origin:
     """Minutes of the wall clock, and the signal of each."""
     names: BoundedDict[PeerId, int] = field(default_factory=lambda: BoundedDict(MAX_TOLD_APART))
     """Publishers, and the minute in which each was learnt from last."""
-    connection: str = ""
-    """The peer that brought what was learnt last."""
+    publisher: PeerId | None = None
+    """The publisher of what was learnt last."""
 
     def add(self, publisher: PeerId, signal: float, minute: int) -> None:
         before = 0.0
@@ -64,18 +68,25 @@ class _Origin:
 class NetworkShare:
     """One network's part of what was learnt from others in the last hour."""
 
-    peer_id: PeerId
-    """One that brought it."""
+    peer_id: PeerId | None
+    """One of its publishers."""
+    is_met: bool
+    """False for the publishers that this node has never been connected to."""
     share: float
     """Its part of others' signal, 0 to 1."""
     names: int
-    """Publishers of what it brought; at most 256 are told apart."""
+    """Its publishers; at most 256 are told apart."""
     networks: int
     """Networks that gave any."""
 
     @property
     def is_too_much(self) -> bool:
-        """True if it gives over a third, and above one of so many, or under many names."""
+        """True if it gives over a third, and above one of so many, or under many names.
+
+        Of publishers never met it is a tenth, under many names.
+        """
+        if not self.is_met:
+            return self.share > _MUCH_UNMET and self.names >= _MANY_NAMES
         above_others = self.networks >= _SEVERAL and self.share > _OVER_EVEN / self.networks
         return self.share > _TOO_MUCH and (above_others or self.names >= _MANY_NAMES)
 
@@ -84,23 +95,22 @@ class Origins:
     """The origins of what one node has learnt from others since its start."""
 
     def __init__(self) -> None:
-        self._leased: BoundedDict[GroupId, tuple[str, str, PeerId]] = BoundedDict(MANY)
+        self._leased: BoundedDict[GroupId, tuple[str, PeerId]] = BoundedDict(MANY)
         self._networks: BoundedDict[str, _Origin] = BoundedDict(MAX_TOLD_APART)
 
     def note(self, entry: BufferEntry) -> None:
-        """Remember whence a group came that a trainer has been given."""
-        group = entry.group
-        self._leased[group.group_id] = (entry.network, entry.connection, group.publisher)
+        """Remember whose a group is that a trainer has been given."""
+        self._leased[entry.group.group_id] = (entry.network, entry.group.publisher)
 
     def learnt(self, one: GroupOutcome, now_ms: int) -> None:
         """Count what a round has learnt from a group; own ones and unused ones count nothing."""
         found = self._leased.get(one.group_id)
         if found is None or one.why_unused or not math.isfinite(one.signal) or one.signal <= 0:
             return
-        network, connection, publisher = found
+        network, publisher = found
         origin = self._networks.use(network, _Origin)
         origin.add(publisher, one.signal, now_ms // MINUTE_MS)
-        origin.connection = connection
+        origin.publisher = publisher
 
     def one_network(self, now_ms: int) -> str:
         """Say that a network gives more than others beside it should; empty where none does."""
@@ -108,24 +118,27 @@ class Origins:
         if not found:
             return ""
         most = found[0]
-        whom = most.peer_id or "a peer that is gone"
+        part = f"{most.share:.0%} of what was learnt from others in the last hour came from"
+        if not most.is_met:
+            return f"{part} {most.names} names that this node has never been connected to"
         return (
-            f"{most.share:.0%} of what was learnt from others in the last hour came by one network"
-            f" of {most.networks}, under {most.names} names, from {whom}"
+            f"{part} one network of {most.networks}, under {most.names} names such as"
+            f" {most.peer_id}"
         )
 
     def networks(self, now_ms: int) -> list[NetworkShare]:
-        """Return what came by each in the last hour, the one that gave most first."""
+        """Return what each gave in the last hour, the one that gave most first."""
         first = now_ms // MINUTE_MS - WINDOW_MINUTES + 1
-        gave = {one: one.signal_since(first) for _, one in self._networks.items()}
-        gave = {one: signal for one, signal in gave.items() if signal > 0.0}
+        gave = {name: one.signal_since(first) for name, one in self._networks.items()}
+        gave = {name: signal for name, signal in gave.items() if signal > 0.0}
         total = math.fsum(gave.values())
         return [
             NetworkShare(
-                peer_id=PeerId(one.connection),
-                share=gave[one] / total,
-                names=one.names_since(first),
+                peer_id=self._networks[name].publisher,
+                is_met=bool(name),
+                share=gave[name] / total,
+                names=self._networks[name].names_since(first),
                 networks=len(gave),
             )
-            for one in sorted(gave, key=lambda one: -gave[one])
+            for name in sorted(gave, key=lambda name: -gave[name])
         ]

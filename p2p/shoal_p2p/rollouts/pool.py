@@ -104,7 +104,7 @@ class RolloutPool:
         keepers: Sequence[Keeper] = (),
     ) -> None:
         """`keepers` are told in this order, each whatever becomes of the others; `network_of`
-        names the network of a peer that brings something (`Host.source_of`).
+        names the network of a publisher (`MetNetworks.network_of`).
         """
         self._buffer = buffer
         self._store = store
@@ -187,7 +187,7 @@ class RolloutPool:
         are used all the same, and are in memory alone.
         """
         for signed in batches:
-            groups, bringer = signed.batch.groups, self._bringer(signed.brought_by)
+            groups, bringer = signed.batch.groups, self._bringer(signed)
             self.groups_received += len(groups)
             if await self._buffered(signed, groups, trio.current_time(), bringer):
                 self._unwritten.append((signed, bringer, self._store.wall_ms()))
@@ -196,11 +196,15 @@ class RolloutPool:
         if self._unwritten_bytes >= WRITTEN_BYTES:
             await self.write_all()
 
-    def _bringer(self, brought_by: PeerId | None) -> Bringer | None:
-        """Return who brings something now, with its network, which its connection shows."""
-        if brought_by is None:
+    def _bringer(self, signed: SignedBatch) -> Bringer | None:
+        """Return the peer that brings a batch now, with the network that its groups count for.
+
+        That is its publisher's own: what an honest peer forwards under other names is not its
+        doing, and names behind it are not many networks.
+        """
+        if signed.brought_by is None:
             return None
-        return Bringer(peer_id=brought_by, network=self._network_of(brought_by))
+        return Bringer(peer_id=signed.brought_by, network=self._network_of(signed.publisher))
 
     async def _buffered(
         self,

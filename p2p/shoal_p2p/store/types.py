@@ -84,7 +84,7 @@ class Bringer:
 
     peer_id: PeerId
     network: str
-    """The network that its connection came by (`Host.source_of`); empty where none was known."""
+    """The network that the batch counts for, its publisher's; empty where that was never met."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ class ExternalStrategy:
 
     def _rank(self, one: Candidate, chosen: Sequence[Candidate], sources: Sources) -> list[float]:
         ranks = [order(one, chosen) for order in self.orders]
-        return ranks + sources.order(one) if self.has_ceilings else ranks
+        return [*ranks, sources.order(one)] if self.has_ceilings else ranks
 
 
 def parse_strategy(text: str) -> ExternalStrategy:

@@ -321,10 +321,8 @@ class ExternalSampling:
 def _candidate(sampled: m.SampledGroup, signal: float) -> Candidate:
     return Candidate(
         family=sampled.published.group.task.family,
-        publisher=sampled.published.publisher,
         signal=signal,
         network=sampled.network,
-        connection=sampled.connection,
     )
 
 

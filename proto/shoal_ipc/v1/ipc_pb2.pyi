@@ -124,7 +124,7 @@ class Sample(_message.Message):
     def __init__(self, num_local: _Optional[int] = ..., num_external: _Optional[int] = ..., strategy: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., exclude_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class SampledGroup(_message.Message):
-    __slots__ = ("group_id", "publisher", "batch_id", "round", "created_ms", "policy", "sampling", "group", "own", "network", "connection")
+    __slots__ = ("group_id", "publisher", "batch_id", "round", "created_ms", "policy", "sampling", "group", "own", "network")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     PUBLISHER_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
@@ -135,7 +135,6 @@ class SampledGroup(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     OWN_FIELD_NUMBER: _ClassVar[int]
     NETWORK_FIELD_NUMBER: _ClassVar[int]
-    CONNECTION_FIELD_NUMBER: _ClassVar[int]
     group_id: bytes
     publisher: str
     batch_id: bytes
@@ -146,8 +145,7 @@ class SampledGroup(_message.Message):
     group: _rollout_pb2.RolloutGroup
     own: bool
     network: str
-    connection: str
-    def __init__(self, group_id: _Optional[bytes] = ..., publisher: _Optional[str] = ..., batch_id: _Optional[bytes] = ..., round: _Optional[int] = ..., created_ms: _Optional[int] = ..., policy: _Optional[_Union[_rollout_pb2.PolicyInfo, _Mapping]] = ..., sampling: _Optional[_Union[_rollout_pb2.SamplingParams, _Mapping]] = ..., group: _Optional[_Union[_rollout_pb2.RolloutGroup, _Mapping]] = ..., own: bool = ..., network: _Optional[str] = ..., connection: _Optional[str] = ...) -> None: ...
+    def __init__(self, group_id: _Optional[bytes] = ..., publisher: _Optional[str] = ..., batch_id: _Optional[bytes] = ..., round: _Optional[int] = ..., created_ms: _Optional[int] = ..., policy: _Optional[_Union[_rollout_pb2.PolicyInfo, _Mapping]] = ..., sampling: _Optional[_Union[_rollout_pb2.SamplingParams, _Mapping]] = ..., group: _Optional[_Union[_rollout_pb2.RolloutGroup, _Mapping]] = ..., own: bool = ..., network: _Optional[str] = ...) -> None: ...
 
 class SampleReply(_message.Message):
     __slots__ = ("groups", "ready_local", "ready_external")

@@ -213,6 +213,41 @@ async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(away_s: int) -> None:
     assert all(settings.stay_s <= stay <= settings.stay_s + 16 for stay in stays)
 
 
+async def test_with_enough_peers_each_other_one_is_met_once_and_let_go() -> None:
+    host = Net(*map(peer, range(1, 31)))
+    settings, most = DiscoverySettings(target_peers=4), 0
+    met = set[PeerId]()
+    host.add_peer_callbacks(connected=met.add)
+    async with discovering(host, settings=settings) as discovery:
+        for n in range(1, 41):  # ten of them never answer
+            discovery.add_peer(peer(n), TargetKind.EXCHANGE)
+        for _ in range(600):
+            await trio.sleep(1)
+            most = max(most, len(host.peers))
+        assert met == {peer(n).peer_id for n in range(1, 31)}
+        assert most <= 6, "one at a time"
+        assert len(host.peers) == 4
+        dials = [host.dial_times(full(peer(n))) for n in range(1, 41)]
+        assert {len(times) for times in dials[:30]} == {1}, "who has been met is not dialled again"
+        assert {len(times) for times in dials[30:]} == {settings.give_up_after}
+
+
+async def test_a_visited_peer_stays_where_others_have_gone() -> None:
+    host = Net(*map(peer, range(1, 6)))
+    settings = DiscoverySettings(target_peers=4, next_visit_s=10.0)
+    async with discovering(host, settings=settings) as discovery:
+        for n in range(1, 6):
+            discovery.add_peer(peer(n), TargetKind.EXCHANGE)
+        await trio.sleep(16)
+        assert len(host.peers) == 5
+        visited = PeerId(host.dials[-1].address.rpartition("/")[2])
+        host.up.clear()
+        for one in host.peers.keys() - {visited}:
+            host.lose(one)
+        await trio.sleep(30)
+        assert set(host.peers) == {visited}
+
+
 # How many
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_ipc.messages import GroupOutcome
+from shoal_p2p.peers.met_networks import NEVER_MET
 from shoal_p2p.rollouts.origins import WINDOW_MINUTES, Origins
 from shoal_wire.types import PeerId
 from tests.p2p.buffer.entries import entry
@@ -22,9 +23,7 @@ def learn(
 ) -> None:
     """Let the trainer be given a group and learn from it."""
     publisher = name or network
-    given_out = replace(
-        entry(next(_numbers), publisher), network=network, connection=f"peer of {network}"
-    )
+    given_out = replace(entry(next(_numbers), publisher), network=network)
     origins.note(given_out)
     outcome = GroupOutcome(
         group_id=given_out.group.group_id,
@@ -43,9 +42,26 @@ def test_two_hundred_names_behind_one_connection_are_told_of_with_whom_to_block(
         learn(origins, "bad", f"name-{number}")
         learn(origins, "good", "ann", signal=1.5)
     assert origins.one_network(0) == (
-        "40% of what was learnt from others in the last hour came by one network of 2, "
-        "under 200 names, from peer of bad"
+        "40% of what was learnt from others in the last hour came from one network of 2, "
+        "under 200 names such as name-199"
     )
+
+
+def test_many_names_that_were_never_met_are_told_of_from_a_tenth_on() -> None:
+    for signal, is_told in ((0.09, False), (0.15, True)):
+        origins = Origins()
+        for number in range(200):
+            learn(origins, NEVER_MET, f"name-{number}", signal=signal)
+            learn(origins, f"network-{number % 5}", signal=1.0)
+        assert bool(origins.one_network(0)) is is_told
+    assert origins.one_network(0) == (
+        "13% of what was learnt from others in the last hour came from 200 names that this node "
+        "has never been connected to"
+    )
+    few = Origins()
+    learn(few, NEVER_MET, "ann")
+    learn(few, "good")
+    assert few.one_network(0) == "", "a few names are no crowd"
 
 
 def test_one_name_that_gives_far_more_than_others_is_told_of() -> None:
@@ -99,7 +115,9 @@ def test_the_share_told_is_that_of_the_last_hour(
     told = sorted(told, key=lambda one: one[3])
     origins = Origins()
     for network, who, signal, minute in told:
-        learn(origins, f"n{network}", f"p{who}", signal=signal, now_ms=minute * MINUTE_MS)
+        learn(
+            origins, f"n{network}", f"n{network} p{who}", signal=signal, now_ms=minute * MINUTE_MS
+        )
     now = told[-1][3]
     lately = [one for one in told if one[3] > now - WINDOW_MINUTES]
     by_network: dict[str, float] = {}
@@ -108,7 +126,7 @@ def test_the_share_told_is_that_of_the_last_hour(
     found = origins.networks(now * MINUTE_MS)
     assert len(found) == len(by_network)
     for one in found:
-        name = one.peer_id.removeprefix("peer of ")
+        name = next(f"n{n}" for n, who, _, _ in reversed(told) if f"n{n} p{who}" == one.peer_id)
         share = by_network[name] / sum(by_network.values())
         assert abs(one.share - share) < 1e-9
         assert one.networks == len(by_network)

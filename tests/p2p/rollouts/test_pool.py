@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import trio
 from shoal_p2p.buffer.types import BufferEntry
 from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
 from shoal_p2p.fetch.shelf import Shelf
+from shoal_p2p.peers.met_networks import NEVER_MET
 from shoal_p2p.rollouts import pool as pool_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
 from shoal_p2p.store.statements import External
@@ -46,6 +48,18 @@ def many_groups(rng: random.Random, first: int) -> list[RolloutGroup]:
         make.group(first + index, texts=["7"] * rng.randint(2, most))
         for index in range(rng.randint(1, min(256, 4096 // most)))
     ]
+
+
+async def test_what_a_neighbour_forwards_counts_for_its_publishers_network(tmp_path: Path) -> None:
+    """Or, of a publisher that this node has never met, for that of all of these."""
+    met, unmet, neighbour = author(), author(), make.fresh_identity().peer_id
+    networks = {met.peer_id: "10.1.2.0/24", neighbour: "10.9.9.0/24"}
+    async with start(tmp_path) as node:
+        node.pool._network_of = lambda peer_id: networks.get(peer_id, NEVER_MET)
+        await node.receive(replace(met.sign(1), brought_by=neighbour))
+        await node.receive(replace(unmet.sign(2), brought_by=neighbour))
+        counts_for = {one.group.publisher: one.network for one in node.buffer.residents()}
+        assert counts_for == {met.peer_id: "10.1.2.0/24", unmet.peer_id: NEVER_MET}
 
 
 def external_ids(node: LocalNode) -> set[GroupId]:

@@ -16,7 +16,7 @@ from tests.support.site import page
 
 
 def one(**of: Any) -> Candidate:
-    usual = {"family": "a", "publisher": "p", "signal": 0.0, "network": "", "connection": ""}
+    usual = {"family": "a", "signal": 0.0, "network": "n"}
     return Candidate(**{**usual, **of})
 
 
@@ -55,5 +55,5 @@ def test_positive_keeps_what_others_got_right() -> None:
 
 @pytest.mark.parametrize("name", STRATEGY_WORDS)
 def test_no_more_is_chosen_than_there_is(name: str) -> None:
-    assert sorted(parse_strategy(name).choose([one(), one(publisher="q")], 5)) == [0, 1]
+    assert sorted(parse_strategy(name).choose([one(), one(network="m")], 5)) == [0, 1]
     assert parse_strategy(name).choose([], 5) == []

@@ -41,8 +41,7 @@ class Buffer(NodeLink):
         for one in ids:
             self._on_lease[one] = self._ready.pop(one)
         return tuple(
-            m.SampledGroup(published=self._on_lease[one], own=False, network="n", connection="c")
-            for one in ids
+            m.SampledGroup(published=self._on_lease[one], own=False, network="n") for one in ids
         )
 
     def end_leases(

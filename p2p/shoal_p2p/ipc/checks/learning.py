@@ -67,7 +67,7 @@ def sources(seen: Seen) -> Iterator[Finding]:
             "sources",
             says,
             "warn",
-            "what one network gives stays limited; if you do not know that peer, end it with "
+            "what they give stays limited; if a peer is named that you do not know, end it with "
             "`shoal debug block PEER`, and find more peers",
         )
 
