@@ -145,11 +145,11 @@ def read_of_another(
     """
     if group.source.group.task.inline is not None:
         return []
-    tagged = group.question.tagged
+    tagged, is_code = group.question.tagged, group.question.is_code
     read = [
         (reading, reward)
         for completion, reward in zip(group.answers, rewards, strict=True)
-        if (reading := own_reading(cast(Policy, reads), completion, tagged, room))
+        if (reading := own_reading(cast(Policy, reads), completion, tagged, room, is_code=is_code))
     ]
     return read if has_signal([reward for _, reward in read]) else []
 

@@ -46,6 +46,8 @@ class Question:
     max_turns: int = 0
     """Most messages of the policy, where the text is a game's first observation; 0 for a question
     that is answered once."""
+    is_code: bool = False
+    """True if the answer is a program: what stands around its block of code is not scored."""
 
     @property
     def coordinates(self) -> TaskCoordinates:

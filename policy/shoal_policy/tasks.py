@@ -121,6 +121,7 @@ class TaskSource:
             tagged=self._tagged(task.family),
             system=self.system(task.family),
             max_turns=self.max_turns(task.family) if task.inline is None else 0,
+            is_code=task.inline is None and self._runs_code(task.family),
         )
 
     def _part_of_inline(self, task: InlineTask) -> Split:
@@ -287,7 +288,9 @@ class TaskSource:
         """Tell the operator, once for each family, that its server or judge is too slow."""
         if family not in self._told:
             self._told.add(family)
-            log.warning("%s: its server or judge took over %.0f s for one group", family, group_s)
+            log.warning(
+                "%s: its server, judge or tests took over %.0f s for one group", family, group_s
+            )
 
     def question(self, at: TaskCoordinates, text: str) -> Question:
         """Return a question of this node's own, by its coordinates and the text that it has."""
@@ -302,6 +305,10 @@ class TaskSource:
         """Return the most messages of a game of this family; 0 where it does not answer back."""
         spec = self._by_name.get(family)
         return spec.max_turns if spec is not None and spec.is_environment else 0
+
+    def _runs_code(self, family: str) -> bool:
+        spec = self._by_name.get(family)
+        return spec is not None and spec.runs_code
 
     def _tagged(self, family: str) -> bool:
         spec = self._by_name.get(family)

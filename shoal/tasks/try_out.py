@@ -12,6 +12,7 @@ import shlex
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +32,7 @@ from shoal_tasks.lint.start import quick_report
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import examples_in, load_task_files
 from shoal_tasks.turns import SEPARATOR
+from shoal_tasks.types import ScoreRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
 
 if TYPE_CHECKING:
@@ -131,7 +133,8 @@ def _tried(
             for group, right, rewards in zip(
                 groups, expected, tasks.verify_own(groups), strict=True
             ):
-                rows[group.question.text] = _row(group, right, rewards)
+                reasons = _reasons(worker, group) if spec.runs_code else ()
+                rows[group.question.text] = _row(group, right, rewards, reasons)
     shown = policy.shots.families.get(spec.name)
     return {
         "family": spec.name,
@@ -141,13 +144,37 @@ def _tried(
     }
 
 
-def _row(group: OwnGroup, expected: str | None, rewards: Sequence[float]) -> dict[str, Any]:
+def _reasons(worker: SyncTaskWorker, group: OwnGroup) -> list[str]:
+    """Return why each program of a group fails its tests; empty for one that passes."""
+    return [
+        result.error
+        for result in worker.score(
+            [
+                ScoreRequest(
+                    task=group.question.coordinates,
+                    text=answer.text,
+                    finish_reason=answer.finish_reason,
+                )
+                for answer in group.answers
+            ]
+        )
+    ]
+
+
+def _row(
+    group: OwnGroup, expected: str | None, rewards: Sequence[float], reasons: Sequence[str]
+) -> dict[str, Any]:
     return {
         "question": group.question.text,
         "expected": expected,
         "answers": [
-            {"text": answer.text, "reward": reward, "finish_reason": str(answer.finish_reason)}
-            for answer, reward in zip(group.answers, rewards, strict=True)
+            {
+                "text": answer.text,
+                "reward": reward,
+                "finish_reason": str(answer.finish_reason),
+                **({"reason": reason} if reason else {}),
+            }
+            for answer, reward, reason in zip_longest(group.answers, rewards, reasons)
         ],
     }
 
@@ -179,6 +206,8 @@ def _show(
             ending = "" if answer["finish_reason"] == "stop" else f"  ({cut})"
             text = short(answer["text"].replace(SEPARATOR, " › "))
             console.print(f"  {answer['reward']:8.2f}  {text}{ending}", soft_wrap=True)
+            if reason := answer.get("reason"):
+                console.print(f"            {short(reason)}", style="dim", soft_wrap=True)
     console.print()
     console.print(
         f"mean reward {view['reward']:.2f} · {view['signal']:.0%} of {len(view['rows'])} questions "

@@ -74,6 +74,9 @@ _REFUSED: Final = {
         105, 106, 273, 104, 294, 142, 161, 162, 224, 225,
     ),
 }
+_FCNTL: Final = {"x86_64": 72, "aarch64": 25}
+_FCNTL_OWNERS: Final = (8, 10, 15)
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX: with them a descriptor's events signal any process."""
 _OPENAT: Final = {"x86_64": 257, "aarch64": 56}
 _OPEN: Final = {"x86_64": 2}
 _CONNECTING: Final = {
@@ -128,6 +131,12 @@ def program(machine: str, *, connects: bool = False) -> bytes:
                 _instruction(_RETURN, 0, 0, refuse),
                 _instruction(_RETURN, 0, 0, _RET_ALLOW),
             ]
+    # Jumps over the next eight where the call is another.
+    code += [_instruction(_JUMP_EQUAL, 0, 8, _FCNTL[machine]), _instruction(_LOAD, 0, 0, _ARGS + 8)]
+    for command in _FCNTL_OWNERS:
+        code.append(_instruction(_JUMP_EQUAL, 0, 1, command))
+        code.append(_instruction(_RETURN, 0, 0, refuse))
+    code.append(_instruction(_RETURN, 0, 0, _RET_ALLOW))
     code.append(_instruction(_RETURN, 0, 0, _RET_ALLOW))
     return b"".join(code)
 

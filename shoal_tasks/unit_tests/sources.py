@@ -33,6 +33,22 @@ def fences(text: str) -> Iterator[tuple[str, int, int]]:
         position = end.end()
 
 
+def unread_around_code(text: str) -> tuple[tuple[int, int], ...] | None:
+    """Return the character ranges around the only Python block, with its fences left in.
+
+    None where there are several: which of them runs depends on what they define.
+    """
+    spans = [(first, last) for language, first, last in fences(text) if language in _PYTHON]
+    if len(spans) > 1:
+        return None
+    if not spans:
+        return ()
+    first, last = spans[0]
+    end = text.find("\n", last)
+    around = ((0, text.rfind("\n", 0, first - 1) + 1), (len(text) if end < 0 else end, len(text)))
+    return tuple((start, stop) for start, stop in around if start < stop)
+
+
 def code_span(text: str, entry: str = "") -> tuple[int, int]:
     """Return where the code of a completion stands.
 

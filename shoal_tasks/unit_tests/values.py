@@ -127,7 +127,9 @@ class Encoder:
             return ["set", self._elements(set.__iter__(value))]
         if _is_a(kind, frozenset):
             return ["frozenset", self._elements(frozenset.__iter__(value))]
-        pairs = self._elements(one for pair in dict.items(value) for one in pair)
+        # An ordered one keeps its order beside the dictionary.
+        items_of = OrderedDict.items if _is_a(kind, OrderedDict) else dict.items
+        pairs = self._elements(one for pair in items_of(value) for one in pair)
         if _is_a(kind, Counter):
             return ["Counter", pairs]
         if _is_a(kind, OrderedDict):
@@ -295,7 +297,8 @@ class Decoder:
             return
         value.clear()
         if isinstance(value, dict):
-            dict.update(value, zip(items[::2], items[1::2], strict=True))
+            update = OrderedDict.update if isinstance(value, OrderedDict) else dict.update
+            update(value, zip(items[::2], items[1::2], strict=True))
         else:
             value.update(items) if isinstance(value, set) else value.extend(items)
 

@@ -15,6 +15,7 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import decode_completion, encode_completion, encode_text, turn_ids
 from shoal_tasks.answers import opens_twice, unread_spans
 from shoal_tasks.turns import split_messages
+from shoal_tasks.unit_tests.sources import unread_around_code
 from shoal_wire.types import Completion, FinishReason
 
 
@@ -30,12 +31,14 @@ class Reading:
     """Places of what the other node's policy said in a game; None where it said all."""
 
 
-def own_reading(policy: Policy, completion: Completion, tagged: bool, room: int) -> Reading | None:
+def own_reading(
+    policy: Policy, completion: Completion, tagged: bool, room: int, *, is_code: bool = False
+) -> Reading | None:
     """Return a completion as this policy reads it; None where that is not the same text whole.
 
     `room` is how many tokens an own answer can have, with its end token. A tagged completion that
     begins more than one answer has no reading: its verifier takes the last, and what stands in the
-    others would be learnt.
+    others would be learnt. Nor has one with several blocks of code, where the answer `is_code`.
     """
     text, finish = completion.text, completion.finish_reason
     if tagged and opens_twice(text):
@@ -48,6 +51,11 @@ def own_reading(policy: Policy, completion: Completion, tagged: bool, room: int)
     if decode_completion(policy, body) != text:
         return None
     spans = unread_spans(text, tagged=tagged)
+    if is_code:
+        around = unread_around_code(text)
+        if around is None:
+            return None
+        spans = (*spans, *around)
     unread = _tokens_in(policy, text, spans) if spans else None
     if unread is not None and finish is FinishReason.STOP:
         unread = (*unread, False)

@@ -301,7 +301,7 @@ class ExternalSampling:
         policy, question = self._policy, one.question
         completions = one.item.published.group.completions
         if not question.max_turns:
-            return [self._read(each, question.tagged, room) for each in completions]
+            return [self._read(each, question, room) for each in completions]
         requests = [
             PlayRequest(task=question.coordinates, messages=split_messages(each.text))
             for each in completions
@@ -311,11 +311,15 @@ class ExternalSampling:
             for each, play in zip(completions, self._tasks.play(requests), strict=True)
         ]
 
-    def _read(self, one: Completion, tagged: bool, room: int) -> Reading | None:
+    def _read(self, one: Completion, question: Question, room: int) -> Reading | None:
+        tagged, is_code = question.tagged, question.is_code
+
+        def read() -> Reading | None:
+            return own_reading(self._policy, one, tagged, room, is_code=is_code)
+
         if len(one.text) > _SHORT_CHARS:
-            return own_reading(self._policy, one, tagged, room)
-        key = (one.text, one.finish_reason, tagged, room)
-        return self._texts.use(key, lambda: own_reading(self._policy, one, tagged, room))
+            return read()
+        return self._texts.use((one.text, one.finish_reason, tagged, is_code, room), read)
 
 
 def _candidate(sampled: m.SampledGroup, signal: float) -> Candidate:
