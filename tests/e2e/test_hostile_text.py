@@ -177,6 +177,11 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             ["tasks", "try", str(root / f"bad{TASK_FILE}"), "--model", TEXT],
             ["tasks", "try", file, "--model", TEXT],
         ],
+        "tasks lint": [
+            ["tasks", "lint", str(root / f"bad{TASK_FILE}")],
+            ["tasks", "lint", file],
+            ["tasks", "lint", file, "--quick", "--json"],
+        ],
         "publish": [
             ["publish", "--draw", "2", "--data-dir", at],
             ["publish", str(answers), "--data-dir", at],
@@ -260,6 +265,7 @@ def _is_quick(argv: list[str]) -> bool:
     starts_worker = argv[0] in ("publish", "answer", "export") or argv[:2] in (
         ["tasks", NAME],
         ["tasks", "try"],
+        ["tasks", "lint"],
     )
     return not starts_worker and argv[:2] != ["judge", "report"]
 
