@@ -8,17 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from shoal_tasks.answers import MAX_ANSWER_CHARS
+from shoal_tasks.choices import ASKED, ChoiceError, ChoiceKeys
 from shoal_tasks.columns import find_column, has_column, listed_names, names_of
 from shoal_tasks.conversations import Conversation, conversation_of, is_conversation
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import Record, as_json, describe, number_text
 from shoal_tasks.spec import JsonValue, canonical_json
-from shoal_tasks.templates import Template, choices_in
+from shoal_tasks.templates import Template
 from shoal_tasks.unit_tests.forms import KEYS, code_row, question_column
 
+BOXED: Final = "\\boxed"
+"""The value of `answer_after` that takes what stands in the last `\\boxed{…}`."""
 MAX_ROW_QUESTION_CHARS: Final = 32 * 1024
-LETTER: Final = "letter"
-"""The value of `answer_as` that makes the answer a choice's letter."""
+CHOICES: Final = "choices"
+"""The name by which a prompt places a row's lettered choices."""
 _COMPARED: Final = ("exact", "math")
 """Verifiers that compare an answer with the row's own."""
 _LIKELY: Final = re.compile("answer|truth|gold|target|label|solution|value", re.IGNORECASE)
@@ -43,7 +46,8 @@ class RowKeys:
     question: str = "question"
     answer: str = "answer"
     answer_after: str = ""
-    answer_as: str = ""
+    choices: ChoiceKeys | None = None
+    """The keys of multiple choice, whose answers are letters."""
     prompt: str = ""
     prompt_shows_answer: bool = False
     verifier: str = "exact"
@@ -60,13 +64,19 @@ class RowKeys:
     def of(cls, table: Mapping[str, Any]) -> Self:
         """Take them from a task file's table."""
         names = (
-            *("question", "answer", "answer_after", "answer_as", "prompt", "prompt_shows_answer"),
+            *("question", "answer", "answer_after", "prompt", "prompt_shows_answer"),
             *("system", "held_out", "case_matters"),
         )
         verifier = "reward" if "reward" in table else table.get("verifier", "exact")
         code = {name: table[name] for name in KEYS if name in table}
         stated = {name: table[name] for name in names if name in table}
-        return cls(verifier=verifier, code=code, is_answer_named="answer" in table, **stated)
+        return cls(
+            verifier=verifier,
+            code=code,
+            choices=ChoiceKeys.of_table(table),
+            is_answer_named="answer" in table,
+            **stated,
+        )
 
     @property
     def is_compared(self) -> bool:
@@ -124,22 +134,15 @@ class RowShaper:
             looked_at = [_columns(record) for record in first[:_LOOKED_AT_ROWS]]
             names = list(dict.fromkeys(name for one in looked_at for name in names_of(one)))
             self._template = Template.of(
-                keys.prompt, lambda name: any(has_column(one, name) for one in looked_at), names
+                keys.prompt,
+                lambda name: (
+                    (name == CHOICES and keys.choices is not None)
+                    or any(has_column(one, name) for one in looked_at)
+                ),
+                names,
             )
             self._check_names(looked_at[0])
             self._aliases = {one.column for one in self._template.placeholders}
-        if keys.answer_as not in ("", LETTER):
-            raise FamilyError(f'answer_as is {keys.answer_as!r}; there is "{LETTER}"')
-        if keys.answer_as and not self._choices:
-            raise FamilyError(
-                'answer_as = "letter" needs the choices in the prompt, as {COLUMN:letters}'
-            )
-
-    @property
-    def _choices(self) -> str:
-        """The column that the prompt shows with letters; empty for none."""
-        shown = () if self._template is None else self._template.placeholders
-        return next((one.column for one in shown if one.has_letters), "")
 
     def _check_names(self, columns: Mapping[str, JsonValue]) -> None:
         """Raise `FamilyError` where the prompt names the answer's column, or one that holds it."""
@@ -157,12 +160,13 @@ class RowShaper:
         columns = _columns(record)
         if not columns:
             raise RowError(f"{place} is empty", "empty")
-        question, spoken = self._question(columns, place)
+        shown, letter = self._choices(columns, place)
+        question, spoken = self._question({**columns, **shown}, place)
         asked = _checked(question, "question", place, MAX_ROW_QUESTION_CHARS)
-        raw = self._answer(columns, spoken, place)
+        raw = letter or self._answer(columns, spoken, place)
         answer = worked = ""
         if isinstance(raw, str):
-            if self._keys.answer_after:
+            if self._keys.answer_after and not letter:
                 worked, raw = _cut(raw, self._keys.answer_after, place)
             if self._keys.is_compared or len(raw) <= MAX_ANSWER_CHARS:
                 answer = _checked(raw, "answer", place, MAX_ANSWER_CHARS).strip()
@@ -175,6 +179,36 @@ class RowShaper:
             system="\n\n".join(dict.fromkeys(one.system for one in spoken if one.system)),
             worked=worked.strip(),
         )
+
+    def _choices(
+        self, columns: Mapping[str, JsonValue], place: str
+    ) -> tuple[dict[str, JsonValue], str]:
+        """Return a row's choices as a prompt shows them, and the right one's letter.
+
+        Both are empty where the family is none of multiple choice. Raises `RowError`.
+        """
+        keys = self._keys.choices
+        if keys is None:
+            return {}, ""
+        values = [_column(columns, name, None, place, "choices") for name in keys.columns]
+        answer = _column(columns, keys.answer, None, place, "answer")
+        name = self._keys.question
+        question = str(find_column(columns, name)) if has_column(columns, name) else ""
+        try:
+            shown, letter = keys.read(values, answer, question)
+        except ChoiceError as error:
+            named = ", ".join(map(repr, keys.columns))
+            raise RowError(f"{place}: {named} (choices): {error}", "choices") from None
+        return {CHOICES: shown}, letter
+
+    def _with_choices(self, question: JsonValue, columns: Mapping[str, JsonValue]) -> JsonValue:
+        """Return a question with the choices below it, unless its prompt places them."""
+        if self._keys.choices is None or not isinstance(question, str):
+            return question
+        places = () if self._template is None else self._template.placeholders
+        if any(one.column == CHOICES for one in places):
+            return question
+        return f"{question.rstrip()}\n\n{columns[CHOICES]}\n{ASKED}"
 
     def _question(
         self, columns: Mapping[str, JsonValue], place: str
@@ -196,10 +230,11 @@ class RowShaper:
                 spoken.append(found)
         if self._template is not None:
             try:
-                return self._template.fill(columns), spoken
+                return self._with_choices(self._template.fill(columns), columns), spoken
             except FamilyError as error:
                 raise RowError(f"{place}: prompt: {error}", "prompt") from None
-        return (spoken[0].question if spoken else values[0]), spoken
+        question = spoken[0].question if spoken else values[0]
+        return self._with_choices(question, columns), spoken
 
     def _answer(
         self, columns: Mapping[str, JsonValue], spoken: Sequence[Conversation], place: str
@@ -224,8 +259,6 @@ class RowShaper:
         if turns is not None and turns.answer:
             self._num_unused_turns -= turns.answer == said
             value = turns.answer
-        if keys.answer_as and value is not None:
-            return self._letter(columns, value, place)
         text = number_text(value)
         if isinstance(text, bool):
             text = "true" if text else "false"
@@ -235,24 +268,6 @@ class RowShaper:
             )
         return text if isinstance(text, str) and (text.strip() or keys.is_compared) else None
 
-    def _letter(self, columns: Mapping[str, JsonValue], value: JsonValue, place: str) -> str:
-        """Return the letter of the right choice, which is stated as one, by number or by text."""
-        choices = choices_in(_column(columns, self._choices, self._template, place)) or {}
-        text = str(number_text(value)).strip()
-        if text in choices:
-            return text
-        letters = list(choices)
-        if text.isdigit() and int(text) < len(letters):
-            return letters[int(text)]
-        named = [letter for letter, choice in choices.items() if choice.strip() == text]
-        if len(named) == 1:
-            return named[0]
-        raise RowError(
-            f"{place}: answer is {text[:60]!r}, which is no letter, number (from 0) or text of its "
-            f"{len(letters)} choices",
-            "letter",
-        )
-
     def _given(
         self, columns: Mapping[str, JsonValue], question: str, answer: str, place: str
     ) -> dict[str, JsonValue] | None:
@@ -260,7 +275,8 @@ class RowShaper:
 
         That are the tests of a family with tests, and None where an answer is compared.
         `question` and `answer` are there too, unless columns of these names hold something else;
-        an answer that the task file cuts or changes is the one that was made of it.
+        an answer that the task file cuts is the one that was made of it, and one of multiple choice
+        the letter.
         """
         if self._keys.is_compared:
             return None
@@ -270,8 +286,8 @@ class RowShaper:
             except FamilyError as error:
                 raise RowError(str(error), "tests") from None
         given: dict[str, JsonValue] = {"question": question, **columns}
-        is_made = bool(self._keys.answer_after or self._keys.answer_as)
-        is_own = self._keys.answer == "answer" and is_made
+        is_made = bool(self._keys.answer_after) and self._keys.answer == "answer"
+        is_own = is_made or self._keys.choices is not None
         if answer and (is_own or "answer" not in given):
             given["answer"] = answer
         return given
@@ -318,12 +334,16 @@ def _columns(record: Record) -> dict[str, JsonValue]:
 
 
 def _column(
-    columns: Mapping[str, JsonValue], name: str, template: Template | None, place: str
+    columns: Mapping[str, JsonValue],
+    name: str,
+    template: Template | None,
+    place: str,
+    key: str = "question",
 ) -> JsonValue:
     try:
         return find_column(columns, name)
     except KeyError:
-        raise _missing(columns, name, "prompt" if template else "question", place) from None
+        raise _missing(columns, name, "prompt" if template else key, place) from None
 
 
 def _missing(columns: Mapping[str, JsonValue], name: str, key: str, place: str) -> RowError:
@@ -363,7 +383,26 @@ def _checked(value: JsonValue, key: str, place: str, limit: int) -> str:
 
 def _cut(text: str, mark: str, place: str) -> tuple[str, str]:
     """Return what stands before and behind the last `mark`. Raises `RowError` without one."""
+    if mark == BOXED:
+        return _cut_box(text, place)
     before, found, answer = text.rpartition(mark)
     if not found:
         raise RowError(f"{place}: {mark!r} (answer_after) is not in its answer", "answer_after")
     return before, answer
+
+
+def _cut_box(text: str, place: str) -> tuple[str, str]:
+    """Return what stands before the last `\\boxed{…}`, and what stands in it."""
+    before, found, rest = text.rpartition(BOXED)
+    depth = 0
+    for number, char in enumerate(rest):
+        depth += (char == "{") - (char == "}")
+        if depth <= 0:
+            inside = rest[1:number].strip()
+            if not number or not inside:
+                break
+            return before, inside
+    what = (
+        "its last \\boxed{…} is not closed, or empty" if found else "no \\boxed{…} is in its answer"
+    )
+    raise RowError(f"{place}: {what} (answer_after)", "answer_after")

@@ -6,8 +6,9 @@ encoding = "cp1252"          # of a text that does not show which it has
 columns = ["question", "answer"]   # the names of a file without a line of names
 question = "question"        # the columns that hold question and answer
 answer = "answer"
+choices = "choices"          # multiple choice: their column or columns; the answer is a letter
+first_choice = 1             # the number of the first one, where answers are numbers in a text
 answer_after = "####"        # the answer is what stands behind the last one of these
-answer_as = "letter"         # the answer is made the letter of its choice, {choices:letters}
 prompt = "{question}\\nGive the number alone."     # what is asked; {NAME} is a column
 prompt_shows_answer = true   # the prompt may have the answer's column
 system = "You are good at sums."                   # the system turn before it
@@ -80,7 +81,8 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "question": str,
     "answer": str,
     "answer_after": str,
-    "answer_as": str,
+    "choices": (str, list),
+    "first_choice": int,
     "prompt": str,
     "prompt_shows_answer": bool,
     "system": str,

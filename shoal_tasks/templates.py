@@ -1,7 +1,6 @@
 """The `prompt` of a task file: a text with columns in single braces. Pure.
 
     {problem}            the column's text; dotted names read nested columns
-    {choices:letters}    a list, a line each: "A. first", "B. second"
     {{ and }}            braces; \\frac{a}{b} and \\boxed{} stay as they are: a is no column
 
 Braces are paired first, so that LaTeX's closing ones are not taken for an escape: `{{` and `}}` are
@@ -15,16 +14,14 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from string import ascii_uppercase
 from typing import Final, Self
 
-from shoal_tasks.columns import find_column, unpacked
+from shoal_tasks.columns import find_column
 from shoal_tasks.conversations import conversation_of
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.json_values import describe, number_text
+from shoal_tasks.json_values import number_text
 from shoal_tasks.spec import JsonValue
 
-LETTERS: Final = "letters"
 _GROUP: Final = re.compile(r"\{([^{}\n]*)\}")
 _WORD: Final = re.compile(r"[^\W\d][\w .:-]*")
 """A group's content that may have been meant as a column's name."""
@@ -40,8 +37,6 @@ class Placeholder:
     """A column in a prompt."""
 
     column: str
-    has_letters: bool = False
-    """True if its values are shown as a list with letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +85,14 @@ class Template:
         be shown.
         """
         return "".join(
-            one if isinstance(one, str) else _shown(find_column(columns, one.column), one)
+            one if isinstance(one, str) else _shown(find_column(columns, one.column))
             for one in self.parts
         ).strip()
 
 
 def _placeholder(piece: str, is_column: Callable[[str], bool]) -> Placeholder | None:
     name = piece[1:-1].strip()
-    if is_column(name):
-        return Placeholder(name)
-    bare, _, form = name.rpartition(":")
-    if form.strip() == LETTERS and is_column(bare.strip()):
-        return Placeholder(bare.strip(), has_letters=True)
-    return None
+    return Placeholder(name) if is_column(name) else None
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str, bool]]:
@@ -159,43 +149,12 @@ def _check_slip(piece: str, names: Sequence[str]) -> None:
         )
 
 
-def _shown(value: JsonValue, place: Placeholder) -> str:
+def _shown(value: JsonValue) -> str:
     """Return a value as a prompt shows it."""
-    if place.has_letters:
-        choices = choices_in(value)
-        if choices is None:
-            raise FamilyError(f"{place.column} is {describe(value)}, and letters need a list")
-        return "\n".join(f"{letter}. {text}" for letter, text in choices.items())
     conversation = conversation_of(value)
     if conversation is not None:
         return conversation.question or conversation.answer
     if value is None:
         return ""
-    text = number_text(value)
-    return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
-
-
-def choices_in(value: JsonValue) -> dict[str, str] | None:
-    """Return the choices of a question by their letters; None for what is no list of choices.
-
-    That is a list, an object from letter to choice, or one with the lists `label` and `text`.
-    """
-    found = unpacked(value)
-    labels: JsonValue = None
-    if isinstance(found, dict):
-        if not any(isinstance(one, dict | list) for one in found.values()):
-            return {key: _line(one) for key, one in found.items()} or None
-        labels, found = found.get("label", found.get("labels")), found.get("text")
-    if not isinstance(found, list) or not 0 < len(found) <= len(ascii_uppercase):
-        return None
-    texts = [one.get("text") if isinstance(one, dict) else one for one in found]
-    if any(one is None or isinstance(one, dict | list) for one in texts):
-        return None
-    is_labelled = isinstance(labels, list) and len(labels) == len(texts)
-    names = map(_line, labels) if is_labelled else ascii_uppercase  # type: ignore[arg-type]
-    return dict(zip(names, map(_line, texts), strict=False))
-
-
-def _line(value: JsonValue) -> str:
     text = number_text(value)
     return text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)

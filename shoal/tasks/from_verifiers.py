@@ -18,7 +18,7 @@ from shoal_base.extras import how_to_get, is_installed
 from shoal_base.files import create_atomically
 from shoal_tasks.answers import MAX_ANSWER_CHARS
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.row_shapes import number_text
+from shoal_tasks.json_values import number_text
 
 VERIFIERS: Final = "verifiers:"
 """Prefix of a taskset's name: `verifiers:MODULE.CLASS`, or the name of its package."""
@@ -170,8 +170,9 @@ def _rows(where: str, tasks: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
 def _answer(data: Any) -> dict[str, str]:
     """Return the column `answer` of a task that has such a field: `tasks lint` tries it."""
     answer = number_text(getattr(data, "answer", None))
-    is_text = isinstance(answer, str) and 0 < len(answer.strip()) <= MAX_ANSWER_CHARS
-    return {"answer": answer} if is_text else {}
+    if not isinstance(answer, str) or not 0 < len(answer.strip()) <= MAX_ANSWER_CHARS:
+        return {}
+    return {"answer": answer}
 
 
 def _defaults(data: Any) -> set[str]:

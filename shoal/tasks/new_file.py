@@ -6,56 +6,52 @@ import argparse
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from shoal.tasks.from_verifiers import VERIFIERS, write_files
+from shoal.tasks.new_shown import ask_about, ask_column, show_new, shown_question
 from shoal_base.extras import is_installed, missing_for_tasks
 from shoal_base.files import create_atomically
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
-from shoal_base.visible import visible_name
-from shoal_settings.called import called
-from shoal_settings.exits import EXIT_OK, fail
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.parser import Parser
-from shoal_tasks.data_files import HUB, read_records
-from shoal_tasks.errors import FamilyError, TaskError
-from shoal_tasks.json_values import Record, number_text
+from shoal_tasks.data_files import HUB, ReadOptions, read_records
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.json_values import Record
+from shoal_tasks.lint.start import quick_report
 from shoal_tasks.rows import FIRST_ROWS
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.task_file import load_task_file
-from shoal_tasks.worker.sync import SyncTaskWorker
+from shoal_tasks.suggest import Given, NotSuggested, suggest
+from shoal_tasks.task_file import examples_in, load_task_file
 
 DESCRIPTION = """\
-Write a task file for data of your own, by looking at it: which columns hold question and answer,
-what stands before the answer, and how answers are compared. Every answer it looks at is then
-scored by the family's own verifier, and the first that would never be right is shown.
+Write a task file for data of your own, by looking at it: which columns hold question, choices and
+answer, what stands before the answer, and how answers are compared. It shows the first question as
+a model will see it, names each column that it does not use, and tries whether the task pays for
+right answers (as `shoal tasks lint --quick`).
 
   shoal tasks new train.jsonl               writes train.toml, here
   shoal tasks new hf:openai/gsm8k/main      a data set of a hub (extra `data`)
-  shoal tasks new verifiers:sums.Sums       the taskset Sums of the module sums, here or
-                                            installed (extra `verifiers`): rows, a reward
+  shoal tasks new data.csv --question Q --answer A
+  shoal tasks new puzzles.jsonl --prompt "Reach {goal} with {numbers}." --reward score.py
+  shoal tasks new verifiers:sums.Sums       the taskset Sums of the module sums
+                                            (extra `verifiers`): rows, a reward
 
-Exit codes: 0 ok, 1 failed, 2 usage."""
+In a terminal it asks about columns that it does not use; in a script it names the flags.
 
-_MOST: Final = 0.9
-"""Share of rows that have to look alike before the file says so of all."""
-_QUESTIONS: Final = ("question", "problem", "prompt", "instruction", "input", "query", "text")
-_ANSWERS: Final = (
-    *("answer", "final_answer", "solution", "target", "label"),
-    *("output", "completion", "response", "gold"),
-)
-"""Names that data sets give to their columns, the likeliest first."""
-_MARKS: Final = ("####", "The answer is:", "The answer is", "Answer:")
-"""Marks that separate working from answer in data sets, the most telling first."""
-_MATHS: Final = re.compile(r"[-+−]?[$]?[\d.,/]+%?|.*\\[a-zA-Z]+.*", re.DOTALL)
-"""A number, or LaTeX."""
+Exit codes: 0 ok, 1 written and not sound, 2 usage."""
+
 _NO_MATHS: Final = (
     "Answers are compared as text, so $24 is not 24: pip install 'shoal[math]' first, and "
     "numbers are compared by value"
 )
+_ASKED_ABOUT: Final = 8
+"""Columns that are asked about in a terminal: of more, the rest is only named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +59,12 @@ class TaskFileKeys:
     """The keys of the task file and their values, in the file's order."""
 
     fields: Mapping[str, Any]
-    note: str = ""
-    """A sentence about a choice that another installation would make otherwise."""
+    unused: Mapping[str, str] = field(default_factory=dict)
+    """Columns that no key names, with an example."""
+    notes: tuple[str, ...] = ()
+    """Sentences about choices that the author should know."""
+    is_of_taskset: bool = False
+    """True if rows and reward were written beside the task file."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -78,21 +78,72 @@ def main(argv: Sequence[str]) -> int:
         if arguments.data.startswith(VERIFIERS):
             found = _of_taskset(arguments.data, name, path)
         else:
-            found = look_at(arguments.data, name)
+            found = _looked_at(arguments, name)
         spec = _written(path, found)
+        report = quick_report(spec, examples_in(path))
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
-    try:
-        with SyncTaskWorker([spec]):  # refuses an answer that its own verifier does not accept
-            pass
-    except TaskError as error:
+    if report.is_refused:
         # The file stays: what is wrong is mended in it.
-        return fail("tasks new", f"{path} is written, and has to be changed: {error}").code
+        why = f"{path} is written, and has to be changed: {report.sentence}"
+        return fail("tasks new", why, EXIT_FAILED).code
     if arguments.json:
-        say_json({"schema_version": 1, "path": str(path), **found.fields})
+        view = {"schema_version": 1, "path": str(path), **found.fields}
+        say_json({**view, **shown_question(spec), "unused": dict(found.unused),
+                  "notes": [*found.notes, *spec.notes], "sound": report.is_sound,
+                  "doubt": report.sentence or None})  # fmt: skip
     else:
-        _show(Terminal(), path, found, spec)
+        show_new(Terminal(), path, found.fields, found.unused, (*found.notes, *spec.notes), spec,
+                 report)  # fmt: skip
     return EXIT_OK
+
+
+def _looked_at(arguments: argparse.Namespace, name: str) -> TaskFileKeys:
+    """Look at the data; in a terminal, ask about what is not used."""
+    given = Given(
+        question=arguments.question or "",
+        answer=arguments.answer or "",
+        choices=tuple(arguments.choices or ()),
+        prompt=arguments.prompt or "",
+        reward=arguments.reward or "",
+    )
+    form: dict[str, Any] = {}
+    if arguments.encoding:
+        form["encoding"] = arguments.encoding
+    if arguments.columns:
+        form["columns"] = [column.strip() for column in arguments.columns.split(",")]
+    is_asked = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.json
+    if not is_asked:
+        return look_at(arguments.data, name, given, form)
+    console = Terminal()
+    found, given = _with_columns(console, arguments.data, name, given, form)
+    if given.prompt:
+        return found
+    prompt = found.fields.get("prompt", f"{{{found.fields.get('question', 'question')}}}")
+    chosen = ask_about(console, list(found.unused.items())[:_ASKED_ABOUT])
+    if not chosen:
+        return found
+    before = "".join(f"{{{column}}}\n\n" for column in chosen)
+    return look_at(arguments.data, name, replace(given, prompt=f"{before}{prompt}"), form)
+
+
+def _with_columns(
+    console: Terminal, data: str, name: str, given: Given, form: Mapping[str, Any]
+) -> tuple[TaskFileKeys, Given]:
+    """Look at the data, asking for the columns of question and answer where they are not known."""
+    records = _read(data, form)
+    for _ in range(_ASKED_ABOUT):
+        try:
+            return _suggested(records, data, name, given, form), given
+        except NotSuggested as error:
+            if not error.key:
+                raise fail("tasks new", f"{data}: {error}") from None
+            named = ask_column(console, f"{data}: {error}", error.key)
+            if not named:
+                break
+            is_question = error.key == "question"
+            given = replace(given, question=named) if is_question else replace(given, answer=named)
+    raise fail("tasks new", f"{data}: no column was named")
 
 
 def _of_taskset(source: str, name: str, path: Path) -> TaskFileKeys:
@@ -105,56 +156,42 @@ def _of_taskset(source: str, name: str, path: Path) -> TaskFileKeys:
         raise fail("tasks new", f"{error.filename} is there already") from None
     except OSError as error:
         raise fail("tasks new", f"cannot write {error.filename}: {error.strerror}") from None
-    return TaskFileKeys(fields={"name": name, **written})
+    return TaskFileKeys(fields={"name": name, **written}, is_of_taskset=True)
 
 
-def look_at(data: str, name: str) -> TaskFileKeys:
-    """Return the fields of a task file for `data`. Raises UsageExit with what is missing."""
+def look_at(
+    data: str, name: str, given: Given | None = None, form: Mapping[str, Any] | None = None
+) -> TaskFileKeys:
+    """Return the fields of a task file for `data`. Raises UsageExit with what is missing.
+
+    `form` are the keys that say how the file is read.
+    """
     try:
-        records = [record for _, record in itertools.islice(read_records(data, Path()), FIRST_ROWS)]
+        return _suggested(_read(data, form or {}), data, name, given or Given(), form or {})
+    except NotSuggested as error:
+        raise fail("tasks new", f"{data}: {error}") from None
+
+
+def _read(data: str, form: Mapping[str, Any]) -> list[Record]:
+    try:
+        read = read_records(data, Path(), ReadOptions.of(form))
+        records = [record for _, record in itertools.islice(read, FIRST_ROWS)]
+        if not records:
+            raise FamilyError(f"{data} has no rows")
     except FamilyError as error:
         raise fail("tasks new", str(error)) from None
-    if not records:
-        raise fail("tasks new", f"{data} has no rows")
-    question = _column(records, _QUESTIONS, "question", data)
-    answer = _column(records, _ANSWERS, "answer", data, besides=question)
-    answers = [str(number_text(record[answer])) for record in records]
-    fields: dict[str, Any] = {"name": name, "rows": data}
-    if question != "question":
-        fields["question"] = question
-    if answer != "answer":
-        fields["answer"] = answer
-    for mark in _MARKS:
-        if _share(answers, lambda text, mark=mark: mark in text) >= _MOST:  # type: ignore[misc]
-            fields["answer_after"] = mark
-            answers = [text.rpartition(mark)[2] for text in answers if mark in text]
-            break
-    is_maths = _share(answers, lambda text: _MATHS.fullmatch(text.strip()) is not None) >= _MOST
+    return records
+
+
+def _suggested(
+    records: Sequence[Record], data: str, name: str, given: Given, form: Mapping[str, Any]
+) -> TaskFileKeys:
+    """Return the fields that fit. Raises `NotSuggested`."""
     has_maths = is_installed("math_verify")
-    fields["verifier"] = "math" if is_maths and has_maths else "exact"
-    fields["answer_format"] = "tagged"
-    return TaskFileKeys(fields=fields, note=_NO_MATHS if is_maths and not has_maths else "")
-
-
-def _share(texts: Sequence[str], holds: Callable[[str], bool]) -> float:
-    return sum(map(holds, texts)) / len(texts)
-
-
-def _column(
-    records: Sequence[Record], names: Sequence[str], key: str, data: str, *, besides: str = ""
-) -> str:
-    """Return the column named so, in capitals or not. Raises UsageExit where there is none."""
-    columns = [name for name in records[0] if all(name in record for record in records)]
-    for name in names:
-        for column in columns:
-            if column.casefold() == name and column != besides:
-                return column
-    listed = ", ".join(map(repr, columns)) or "none in every row"
-    raise fail(
-        "tasks new",
-        f"which column of {data} holds the {key}? It has {listed}; write a task file with "
-        f'{key} = "COLUMN" (docs/tutorials/your-own-task.md)',
-    )
+    found = suggest(records, given, has_maths=has_maths)
+    notes = found.notes if has_maths or not found.is_maths else (*found.notes, _NO_MATHS)
+    fields = {"name": name, "rows": data, **form, **found.keys}
+    return TaskFileKeys(fields=fields, unused=found.unused, notes=notes)
 
 
 def _written(path: Path, found: TaskFileKeys) -> FamilySpec:
@@ -165,6 +202,9 @@ def _written(path: Path, found: TaskFileKeys) -> FamilySpec:
         fields = {**found.fields, "rows": _relative(Path(rows), path.parent)}
     else:
         fields = dict(found.fields)
+    if "reward" in fields and not found.is_of_taskset:
+        file, mark, function = fields["reward"].partition(":")
+        fields["reward"] = f"{_relative(Path(file), path.parent)}{mark}{function}"
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()]
     lines += ["# docs/task-files.md has every key: prompt, system, reward, held_out, weight …", ""]
     try:
@@ -186,23 +226,6 @@ def _relative(rows: Path, folder: Path) -> str:
         return str(rows.resolve())
 
 
-def _show(console: Terminal, path: Path, found: TaskFileKeys, spec: FamilySpec) -> None:
-    rows, held_out = spec.config["rows"], spec.config["held_out"]
-    console.print(f"{path} is written: {rows} rows, the last {held_out} kept for evaluation")
-    for key, value in found.fields.items():
-        console.print(f"  {key:<14} {visible_name(str(value))}")
-    if found.note:
-        console.print(found.note)
-    console.print()
-    console.print("next:")
-    for words in (
-        f"tasks {visible_name(spec.name)} --task-file {path}",
-        f"tasks try {path} --model smollm2",
-        f"node --model smollm2 --lora-rank 16 --tasks none --task-file {path}",
-    ):
-        console.print(f"  {called()} {words}", soft_wrap=True)
-
-
 def _stem(data: str) -> str:
     """A name for the family: the file's, or the data set's."""
     if data.startswith(VERIFIERS):
@@ -221,5 +244,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--name", help="the family's name in the swarm (default: the data's)")
     parser.add_argument("--out", metavar="FILE", help="the task file (default: NAME.toml here)")
+    for flag, does in (
+        ("question", "the column that holds the question"),
+        ("answer", "the column that holds the right answer"),
+    ):
+        parser.add_argument(f"--{flag}", metavar="COLUMN", help=does)
+    parser.add_argument(
+        "--choices",
+        metavar="COLUMN",
+        action="append",
+        help="the column with a row's choices; repeated, a column for each",
+    )
+    parser.add_argument(
+        "--columns", metavar="A,B,C", help="names of the columns of a file that has none"
+    )
+    parser.add_argument("--encoding", help="encoding of a text that does not show it, as cp1252")
+    parser.add_argument(
+        "--prompt", metavar="TEXT", help="what is asked, with {COLUMN} for a column's text"
+    )
+    parser.add_argument(
+        "--reward", metavar="FILE", help="a Python file whose function `reward` scores"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

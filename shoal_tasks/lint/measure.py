@@ -39,6 +39,7 @@ from shoal_tasks.lint.verdict import (
 from shoal_tasks.rows import parse_rows
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.unit_tests.forms import SOLUTION_COLUMN
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 
@@ -48,6 +49,7 @@ _GROWTH: Final = 8
 """Growth of a request's size, until it is known how long a score takes."""
 _KEPT_FORMS: Final = 3
 """Forms tried on later rows, of those in which the first row's answer was recognised."""
+_CRASHED: Final = "the worker ended over it"
 _FEWEST_QUESTIONS: Final = 20
 _FLOOR_S: Final = 20.0
 _ATTEMPTS_OF_A_FLOOR: Final = 17
@@ -208,7 +210,10 @@ class _Linter:
         for task, item in zip(tasks, self._worker.items(tasks), strict=True):
             answer = item.answer or ""
             unnumbered = LintRow(number=0, question=item.question, answer=answer)
-            found.append((task, numbered.get((item.question, answer), unnumbered)))
+            row = numbered.get((item.question, answer), unnumbered)
+            if self._spec.runs_code:
+                row = replace(row, answer=str(row.columns.get(SOLUTION_COLUMN) or ""))
+            found.append((task, row))
         # Those first for which the author has stated a good completion.
         found.sort(key=lambda one: not self._examples.filled(one[1], self._columns).good)
         yield from found[: self._effort.rows]
@@ -294,7 +299,7 @@ class _Linter:
         """Add what answers without skill earn over many questions, if the time allows that."""
         each, right = report.seconds_per_score, report.right
         left = self._deadline - self._clock()
-        if not report.is_sound or each is None or not right:
+        if not report.is_sound or each is None or not right or self._spec.runs_code:
             return report
         count = min(
             NUM_QUESTIONS, int(min(left, _FLOOR_S) / max(each, 1e-6) / _ATTEMPTS_OF_A_FLOOR)

@@ -66,6 +66,11 @@ _QUESTIONS: Final = (
     "problem_statement",
     "question_content",
 )
+USED_COLUMNS: Final = (
+    *(name for names in _TESTS for name in names),
+    *(*_ENTRIES, *_SOLUTIONS, *_SETUPS, "metadata"),
+)
+"""Columns that are read, if they are there, in addition to the question."""
 KEYS: Final = ("tests", "entry_point", "solution")
 """Keys of a task file that name such columns."""
 _PYTHON_3: Final = 3

@@ -46,7 +46,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def test_the_rows_of_a_data_set_arrive(ask: Run) -> None:
     found = ask(["tasks", "new", "hf:org/sums"])
     assert (found["code"], found["err"]) == (0, "")
-    assert "12 rows" in found["out"]
+    assert "12 questions" in found["out"]
 
 
 def test_a_task_file_that_names_a_revision_and_a_split_has_its_questions(ask: Run) -> None:

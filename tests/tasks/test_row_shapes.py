@@ -69,21 +69,33 @@ def read(folder: Path, rows: list[Row], /, **fields: Any) -> tuple[FamilySpec, l
         ({"question": "q", "answer": 7.5}, {}, "q", "7.5"),
         (
             {"question": "q", "choices": ["x", "y"], "answer": 1},
-            {"prompt": "{question}\n{choices:letters}", "answer_as": "letter"},
+            {"prompt": "{question}\n{choices}", "choices": "choices"},
             "q\nA. x\nB. y",
             "B",
         ),
         (
             {"question": "q", "choices": ["x", "y"], "answer": "x"},
-            {"prompt": "{question} {choices:letters}", "answer_as": "letter"},
-            "q A. x\nB. y",
+            {"choices": "choices"},
+            "q\n\nA. x\nB. y\nAnswer with the letter of the right choice.",
             "A",
         ),
         (
             {"question": "q", "choices": ["x", "y"], "answer": "B"},
-            {"prompt": "{question} {choices:letters}", "answer_as": "letter"},
+            {"prompt": "{question} {choices}", "choices": "choices"},
             "q A. x\nB. y",
             "B",
+        ),
+        (
+            {"question": "q", "a": "x", "b": "y", "answer": "2"},
+            {"prompt": "{question} {choices}", "choices": ["a", "b"], "first_choice": 1},
+            "q A. x\nB. y",
+            "B",
+        ),
+        (
+            {"question": "q", "answer": r"so \boxed{\frac{1}{2}}."},
+            {"answer_after": r"\boxed"},
+            "q",
+            r"\frac{1}{2}",
         ),
     ],
 )
@@ -160,14 +172,17 @@ def test_a_record_is_the_task_that_the_keys_describe(
         ),
         (
             {"question": "q", "answer": "a"},
-            {"answer_as": "letter"},
-            "needs the choices in the prompt",
+            {"first_choice": 1},
+            "first_choice is of multiple choice",
         ),
+        ({"question": "q", "c": ["x"], "answer": 1}, {"choices": "c"}, "holds 1 choices"),
         (
-            {"question": "q", "c": ["x"], "answer": 1},
-            {"answer_as": "letter", "prompt": "{c:letters}"},
-            "'1', which is no letter, number",
+            {"question": "q", "c": ["x", "y"], "answer": 2},
+            {"choices": "c"},
+            "2 is the number of no",
         ),
+        ({"question": "q", "answer": r"\boxed{1"}, {"answer_after": r"\boxed"}, "is not closed"),
+        ({"question": "q", "answer": "1"}, {"answer_after": r"\boxed"}, r"no \\boxed{…} is in"),
     ],
 )
 def test_a_record_that_is_no_task_is_refused_with_what_it_is(

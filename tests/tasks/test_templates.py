@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal_tasks.columns import has_column, names_of
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.templates import Template, choices_in
+from shoal_tasks.templates import Template
 
 ROW: dict[str, Any] = {
     "problem": "2 + 3?",
@@ -40,7 +40,6 @@ def filled(prompt: str, row: dict[str, Any] = ROW) -> str:
         ("{a.b}", "dotted"),
         ("{chat}", "asked"),
         ("{chat.0.content}: {chat}", "s: asked"),
-        ("{problem}\n{choices:letters}", "2 + 3?\nA. red\nB. 7"),
         ("{problem} {{problem}}", "2 + 3? {problem}"),
         ('{{"a": {problem}}}', '{"a": 2 + 3?}'),
         ("{{{problem}}}", "{2 + 3?}"),
@@ -68,7 +67,6 @@ def test_a_prompt_is_filled_as_it_is_written(prompt: str, expected: str) -> None
         ("{problem} {reward_model.ground_trut}", r"\{reward_model.ground_truth\} is"),
         ("Say something.", r"prompt shows no column, .* there are \{problem\}"),
         ("{{problem}}", r"prompt shows no column.*\{problem\} is the column"),
-        ("{target:letters}", "target is the number 24, and letters need a list"),
     ],
 )
 def test_a_slip_in_a_prompt_is_refused(prompt: str, said: str) -> None:
@@ -104,22 +102,3 @@ def test_doubled_braces_are_pythons_where_they_come_in_pairs(pieces: list[str]) 
 @given(st.text(st.characters(exclude_characters="{}")), st.text(min_size=1))
 def test_a_value_is_shown_as_it_is(before: str, value: str) -> None:
     assert filled(f"{before}{{x}}|", {"x": value}) == f"{before}{value}|".strip()
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (["x", "y"], {"A": "x", "B": "y"}),
-        ('["x", "y"]', {"A": "x", "B": "y"}),
-        ("['x', 'y']", {"A": "x", "B": "y"}),
-        ({"text": ["x", "y"], "label": ["1", "2"]}, {"1": "x", "2": "y"}),
-        ({"C": "x", "D": 2}, {"C": "x", "D": "2"}),
-        ([{"text": "x", "id": 0}], {"A": "x"}),
-        ("x", None),
-        ([], None),
-        ([["x"]], None),
-        (None, None),
-    ],
-)
-def test_choices_are_read_in_their_published_forms(value: Any, expected: Any) -> None:
-    assert choices_in(value) == expected

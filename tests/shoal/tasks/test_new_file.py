@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def test_the_keys_of_a_file_are_found_by_looking(
 def test_a_file_is_written_and_its_answers_are_tried(capsys: pytest.CaptureFixture[str]) -> None:
     write("data.jsonl", [{"prompt": f"{n}?", "answer": rf"\frac{{{n}}}{{7}}"} for n in range(20)])
     assert main(["tasks", "new", "data.jsonl"]) == 0
-    assert "20 rows, the last 2 kept for evaluation" in capsys.readouterr().out
+    assert "20 questions, 2 of them kept for evaluation" in capsys.readouterr().out
     assert read_toml(Path("data.toml")) == dict(look_at("data.jsonl", "data").fields)
 
 
@@ -76,8 +77,8 @@ def test_without_the_verifier_of_numbers_it_says_what_text_would_cost(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"a": "x", "b": "y"}', "which column of data.jsonl holds the question? It has 'a', 'b'"),
-        ('{"question": "x", "b": "y"}', "holds the answer? It has 'question', 'b'"),
+        ('{"a": "x", "b": "y"}', "hold the question: it has 'a' (text: x), 'b' (text: y); name it"),
+        ('{"question": "x", "b": "y"}', "hold the right answer: it has 'question' (text: x), 'b'"),
         ("", "no rows"),
         ("{", "line 1: not JSON"),
     ],
@@ -122,3 +123,70 @@ def test_a_model_answers_and_every_answer_has_its_reward(
     assert "mean reward" in capsys.readouterr().out
     assert main(["tasks", "try", "nothing.toml", "--model", "tiny"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_what_is_not_used_is_named_and_may_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    write("data.jsonl", [{"question": f"{n}?", "hint": f"h{n}", "answer": n} for n in range(20)])
+    assert main(["tasks", "new", "data.jsonl"]) == 0
+    shown = capsys.readouterr().out
+    assert "not shown to the model: hint (text: h0)" in shown
+    assert "--prompt '{hint} {question}'" in shown
+    assert "user: 0?\n" in shown and "expected: <answer>0</answer>" in shown
+    flags = ["--prompt", "{hint} {question}", "--name", "hinted"]
+    assert main(["tasks", "new", "data.jsonl", *flags]) == 0
+    shown = capsys.readouterr().out
+    assert "user: h0 0?" in shown and "not shown" not in shown
+
+
+def test_a_terminal_is_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("data.jsonl", [{"a": f"{n}?", "b": f"y{n}", "c": f"z{n}"} for n in range(20)])
+    answers = ["nothing", "a", "b", "y"]
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{one}\n" for one in answers)))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    # A name that is no column ends it: a script that answers blindly would never end.
+    assert main(["tasks", "new", "data.jsonl"]) == 2
+    assert main(["tasks", "new", "data.jsonl"]) == 0
+    assert "user: z0" in capsys.readouterr().out
+    keys = read_toml(Path("data.toml"))
+    assert (keys["question"], keys["answer"]) == ("a", "b")
+    assert keys["prompt"] == "{c}\n\n{a}"
+
+
+def test_a_file_without_names_or_in_another_encoding_is_read_as_it_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = "".join(f"Was ist {n}-mal groß?,{n},{n + 1},{'AB'[n % 2]}\n" for n in range(20))
+    Path("data.csv").write_bytes(rows.encode("cp1252"))
+    flags = ["--encoding", "cp1252", "--columns", "question, A, B, answer"]
+    choices = ["--choices", "A", "--choices", "B"]
+    assert main(["tasks", "new", "data.csv", *flags, *choices, "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert "groß?\n\nA. 0\nB. 1" in view["messages"][-1]["content"]
+    assert view["expected"] == "<answer>A</answer>"
+
+
+def test_a_reward_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    write("data.jsonl", [{"goal": n, "numbers": [n, 0]} for n in range(20)])
+    Path("score.py").write_text(
+        "def reward(completions, goal):\n"
+        "    return [float(c == f'{g}+0') for c, g in zip(completions, goal)]\n"
+    )
+    flags = ["--prompt", "Reach {goal} with {numbers}.", "--reward", "score.py"]
+    Path("sub").mkdir()
+    assert main(["tasks", "new", "data.jsonl", *flags, "--out", "sub/data.toml"]) == 0
+    shown = capsys.readouterr().out
+    assert "user: Reach 0 with [0, 0]." in shown and "next:" not in shown
+    assert "not shown to be sound: the rows state no right answer" in shown
+
+
+def test_a_task_that_is_not_sound_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    write("data.jsonl", [{"question": f"{n}?", "answer": n} for n in range(20)])
+    Path("score.py").write_text("def reward(completions):\n    return [0.2 for _ in completions]\n")
+    assert main(["tasks", "new", "data.jsonl", "--reward", "score.py"]) == 1
+    said = capsys.readouterr()
+    assert "it pays 0.20 for everything" in said.err and said.err.count("\n") == 1
+    assert "next:" not in said.out and Path("data.toml").exists()

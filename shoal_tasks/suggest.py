@@ -1,0 +1,471 @@
+"""Looks at the rows of a data set and says which keys of a task file fit them. Pure.
+
+    rows ─▶ columns, nested ones by dotted names ─▶ question, choices, answer, context ─▶ keys
+
+What is not used is named, with an example: nothing is left out without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shoal_tasks.choices import ChoiceError, ChoiceKeys
+from shoal_tasks.column_names import (
+    ANSWERS,
+    CHOICE_ANSWERS,
+    CHOICES,
+    CONTEXTS,
+    DETAILS,
+    EACH_CHOICE,
+    PREFERENCES,
+    QUESTIONS,
+    UNITS,
+)
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.json_values import Record, as_json, number_text
+from shoal_tasks.spec import JsonValue
+from shoal_tasks.unit_tests.forms import PROGRAM, USED_COLUMNS, question_column, read_tests
+
+_MOST: Final = 0.9
+"""Share of rows that have to look alike before the file says so of all."""
+_MARKS: Final = ("####", "\\boxed", "The answer is:", "The answer is", "Answer:")
+"""Marks that separate working from answer in data sets, the most telling first."""
+_MATHS: Final = re.compile(r"[-+−]?[$]?[\d.,/]+%?|.*\\[a-zA-Z]+.*", re.DOTALL)
+"""A number, or LaTeX."""
+_LONG_CHARS: Final = 120
+"""An answer of which half are longer is prose: hardly any two people would write the same."""
+_FEW: Final = 8
+"""Different answers up to here are named in the prompt, if rows are many."""
+_DEPTH: Final = 3
+_TESTING: Final = re.compile(r"\bassert|\bcheck\(|\bunittest\b")
+"""A word of every program that tests another."""
+_SAID: Final = " the assistant's last turn"
+"""A column of our own: no data set has one of this name."""
+_ASSISTANTS: Final = ("assistant", "gpt", "model", "bot")
+_LONE_LETTERS: Final = 3
+"""Columns such as A, B and C that are choices: fewer may be anything."""
+_SHOWN_CHARS: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Columns that the user has named; empty for those to be found."""
+
+    question: str = ""
+    answer: str = ""
+    choices: tuple[str, ...] = ()
+    prompt: str = ""
+    reward: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """Keys of a task file that fit a data set."""
+
+    keys: Mapping[str, Any]
+    """The keys and their values, in the file's order, without name and rows."""
+    unused: Mapping[str, str]
+    """Columns that no key names, with an example of what they hold."""
+    notes: tuple[str, ...] = ()
+    """Sentences about choices that the author should know."""
+    is_maths: bool = False
+    """True if answers are numbers or formulas, whether they are compared as such or not."""
+
+
+class NotSuggested(FamilyError):  # noqa: N818  a question to the user
+    """No question, or no answer, was found."""
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+        """The key that is to be named, `question` or `answer`; empty for a wrong name."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """The keys so far."""
+
+    records: Sequence[Mapping[str, JsonValue]]
+    columns: dict[str, list[JsonValue]]
+    given: Given
+    has_maths: bool
+    keys: dict[str, Any] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    is_maths: bool = False
+
+    def named(self, names: Sequence[str], fits: Callable[[list[JsonValue]], bool]) -> str:
+        """Return the first of these columns that no key names and whose values fit; or nothing."""
+        by_name = {name.casefold(): name for name in reversed(list(self.columns))}
+        for name in names:
+            column = by_name.get(name)
+            if column and column not in self.used and fits(self.columns[column]):
+                return column
+        return ""
+
+
+def suggest(records: Sequence[Record], given: Given, *, has_maths: bool) -> Suggestion:
+    """Return the keys that fit these rows; `has_maths` is true if math-verify is installed.
+
+    Raises `NotSuggested`, one line with what the columns hold.
+    """
+    rows = [{key: as_json(value) for key, value in record.items()} for record in records]
+    found = _Found(rows, columns_of(rows), given, has_maths)
+    found.used |= _places(found, given.prompt)
+    if given.reward:
+        found.keys["reward"] = given.reward
+    if not _choose_tests(found):
+        _choose_question(found)
+        _choose_choices(found)
+        if "choices" not in found.keys:
+            _choose_answer(found)
+        _choose_prompt(found)
+        _choose_scoring(found)
+    unused = {
+        name: example(values)
+        for name, values in found.columns.items()
+        if name != _SAID and not any(_covers(name, used) for used in found.used)
+    }
+    # Of an object that is not used at all, its parts need no line of their own.
+    unused = {
+        name: text
+        for name, text in unused.items()
+        if not any(name.startswith(f"{other}.") for other in unused)
+    }
+    order = ("question", "answer", "choices", "first_choice", "answer_after", "prompt")
+    keys = {key: found.keys[key] for key in order if key in found.keys}
+    for key in ("question", "answer"):
+        if keys.get(key) == key:
+            del keys[key]
+    rest = {key: value for key, value in found.keys.items() if key not in order}
+    return Suggestion(
+        keys={**keys, **rest},
+        unused=unused,
+        notes=tuple(found.notes),
+        is_maths=found.is_maths,
+    )
+
+
+def columns_of(rows: Sequence[Mapping[str, JsonValue]]) -> dict[str, list[JsonValue]]:
+    """Return the values of each column that every row has, nested ones by dotted names too."""
+    found: dict[str, list[JsonValue]] = {}
+    for row in rows:
+        for name, value in _flat(row, ""):
+            found.setdefault(name, []).append(value)
+    return {name: values for name, values in found.items() if len(values) == len(rows)}
+
+
+def _flat(row: Mapping[str, JsonValue], before: str) -> Iterator[tuple[str, JsonValue]]:
+    for name, value in row.items():
+        yield f"{before}{name}", value
+        if isinstance(value, dict) and before.count(".") < _DEPTH:
+            yield from _flat(value, f"{before}{name}.")
+
+
+def example(values: Sequence[JsonValue]) -> str:
+    """Return what a column holds: its first value that is not empty, cut, with its type."""
+    value = next((one for one in values if one not in (None, "", [], {})), values[0])
+    kinds = {bool: "true or false", int: "number", float: "number", str: "text", list: "list",
+             dict: "object", type(None): "nothing"}  # fmt: skip
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    bare = " ".join(text.split())
+    shown = bare if len(bare) <= _SHOWN_CHARS else f"{bare[:_SHOWN_CHARS]}…"
+    return f"{kinds[type(value)]}: {shown}"
+
+
+def _choose_tests(found: _Found) -> bool:
+    """Choose unit tests where every row has some, and a question; return whether it has."""
+    if found.given.reward or found.given.answer or found.given.choices:
+        return False
+    for row in found.records:
+        try:
+            tests = read_tests(row, {}, "")
+        except FamilyError:
+            return False
+        # Any word is a program of Python, and only some programs test.
+        if tests["kind"] == PROGRAM and not _TESTING.search(str(tests["program"])):
+            return False
+    question = found.given.question or question_column(found.records[0], "question")
+    if question not in found.columns and not found.given.prompt:
+        return False
+    found.keys |= {"question": question} if question in found.columns else {}
+    found.keys |= {"prompt": found.given.prompt} if found.given.prompt else {}
+    found.keys["verifier"] = "tests"
+    found.used |= {question, *USED_COLUMNS}
+    return True
+
+
+def _choose_question(found: _Found) -> None:
+    given = found.given
+    column = _existing(found, given.question, "--question") or found.named(QUESTIONS, _is_asked)
+    if column:
+        found.keys["question"] = column
+        found.used.add(column)
+    elif not given.prompt:
+        raise NotSuggested(
+            f"no column is known to hold the question: {_listed(found)}; name it by --question "
+            'COLUMN, or write it by --prompt "… {COLUMN} …"',
+            "question",
+        )
+
+
+def _is_asked(values: list[JsonValue]) -> bool:
+    texts = sum(isinstance(one, str) and bool(one.strip()) for one in values)
+    chats = sum(_is_chat(one) for one in values)
+    return max(texts, chats) >= _MOST * len(values)
+
+
+def _is_chat(value: JsonValue) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, dict) and ("content" in one or "value" in one) for one in value)
+    )
+
+
+def _choose_choices(found: _Found) -> None:
+    """Find the choices and the column that says which is right."""
+    for columns in _choice_columns(found):
+        named = [_existing(found, found.given.answer, "--answer")] if found.given.answer else [
+            found.named([name], lambda _values: True) for name in CHOICE_ANSWERS
+        ]  # fmt: skip
+        for answer in filter(None, named):
+            keys = _fitting(found, columns, answer)
+            if keys is None:
+                continue
+            one = len(columns) == 1
+            found.keys |= {"answer": answer, "choices": columns[0] if one else list(columns)}
+            found.keys |= {} if keys.first is None else {"first_choice": keys.first}
+            found.used |= {answer, *columns}
+            return
+    if found.given.choices:
+        named_ones = ", ".join(found.given.choices)
+        raise NotSuggested(
+            f"no column says which of the choices in {named_ones} is right: {_listed(found)}; "
+            "name it by --answer COLUMN",
+            "answer",
+        )
+
+
+def _choice_columns(found: _Found) -> Iterator[tuple[str, ...]]:
+    if found.given.choices:
+        yield tuple(_existing(found, one, "--choices") for one in found.given.choices)
+        return
+    for name in CHOICES:
+        if column := found.named([name], lambda _values: True):
+            yield (column,)
+    groups: dict[str, list[str]] = {}
+    for column in found.columns:
+        is_free = column not in found.used and column != found.given.answer
+        if is_free and (named := EACH_CHOICE.fullmatch(column)):
+            groups.setdefault(named["kind"].casefold().rstrip("_ "), []).append(column)
+    for kind, columns in groups.items():
+        right = "" if kind not in ("incorrect answer", "distractor") else found.named(
+            ("correct answer", "correct_answer"), lambda _values: True
+        )  # fmt: skip
+        if len(columns) + bool(right) >= (2 if kind else _LONE_LETTERS):
+            yield tuple(sorted(columns) + ([right] if right else []))
+
+
+def _right_choices(found: _Found, keys: ChoiceKeys) -> list[int] | None:
+    """Return the number of each row's right choice; None if these keys do not fit every row."""
+    numbers = []
+    question = found.keys.get("question", "")
+    for row in range(len(found.records)):
+        try:
+            values = [found.columns[name][row] for name in keys.columns]
+            asked = str(found.columns[question][row]) if question else ""
+            _, letter = keys.read(values, found.columns[keys.answer][row], asked)
+        except ChoiceError:
+            return None
+        numbers.append(ord(letter) - ord("A"))
+    return numbers
+
+
+def _fitting(found: _Found, columns: tuple[str, ...], answer: str) -> ChoiceKeys | None:
+    """Return the keys by which every row's answer is one of its choices; None without any."""
+    fitting = [
+        (keys, numbers)
+        for first in (None, 0, 1)
+        if (numbers := _right_choices(
+            found, keys := ChoiceKeys(columns=columns, first=first, answer=answer)
+        )) is not None
+    ]  # fmt: skip
+    if not fitting:
+        return None
+    keys, numbers = fitting[0]
+    last, from_one = fitting[-1]
+    # Numbers of which none is 0, in many rows, count from 1.
+    is_from_one = last.first == 1 and from_one != numbers and min(numbers) > 0
+    return last if is_from_one else keys
+
+
+def _choose_answer(found: _Found) -> None:
+    given = found.given
+    column = _existing(found, given.answer, "--answer") or found.named(ANSWERS, _is_answer)
+    if column:
+        found.keys["answer"] = _first_of_list(found, column)
+        found.used.add(column)
+        return
+    if "question" in found.keys and (said := _last_turns(found)):
+        found.columns[_SAID] = said
+        return
+    if given.reward:
+        return
+    if all(found.named([name], lambda _values: True) for name in PREFERENCES):
+        raise NotSuggested(
+            "'chosen' and 'rejected' are preferences, and none is the right answer; --reward FILE "
+            "names a function of yours that scores, or --answer COLUMN a column to compare with",
+            "answer",
+        )
+    raise NotSuggested(
+        f"no column is known to hold the right answer: {_listed(found)}; name it by --answer "
+        "COLUMN, or a function of yours that scores by --reward FILE",
+        "answer",
+    )
+
+
+def _first_of_list(found: _Found, column: str) -> str:
+    """Return the column of the answer: of a list of right ones, the first."""
+    values = found.columns[column]
+    if not all(isinstance(one, list) and one for one in values):
+        return column
+    first = f"{column}.0"
+    found.columns[first] = [one[0] for one in values if isinstance(one, list)]
+    if any(isinstance(one, list) and len(set(map(str, one))) > 1 for one in values):
+        found.notes.append(
+            f"{column!r} holds several right answers, and only the first is accepted; --reward "
+            "FILE names a function of yours that accepts all"
+        )
+    found.used.add(column)
+    return first
+
+
+def _last_turns(found: _Found) -> list[JsonValue]:
+    """Return what the assistant says last in each conversation; empty where one does not."""
+    said: list[JsonValue] = []
+    for value in found.columns[found.keys["question"]]:
+        last = value[-1] if _is_chat(value) and isinstance(value, list) else None
+        if not isinstance(last, dict) or last.get("role", last.get("from")) not in _ASSISTANTS:
+            return []
+        said.append(last.get("content", last.get("value")))
+    return said
+
+
+def _is_answer(values: list[JsonValue]) -> bool:
+    def is_one(value: JsonValue) -> bool:
+        if isinstance(value, list):
+            return bool(value) and all(isinstance(one, str | int | float) for one in value)
+        return isinstance(value, bool | int | float) or (
+            isinstance(value, str) and bool(value.strip())
+        )
+
+    return sum(map(is_one, values)) >= _MOST * len(values)
+
+
+def _choose_prompt(found: _Found) -> None:
+    """Put what belongs to the question into the prompt."""
+    if found.given.prompt:
+        found.keys["prompt"] = found.given.prompt
+        return
+    question = found.keys["question"]
+    prompt = f"{{{question}}}"
+    if context := found.named(CONTEXTS, _is_asked):
+        prompt = f"{{{context}}}\n\n{prompt}"
+        found.used.add(context)
+    if question.casefold() == "instruction" and (detail := found.named(DETAILS, _is_text)):
+        prompt = f"{prompt}\n\n{{{detail}}}"
+        found.used.add(detail)
+    if unit := found.named(UNITS, _is_asked):
+        prompt = f"{prompt}\n\nGive the answer in {{{unit}}}."
+        found.used.add(unit)
+    if asked := _few_answers(found):
+        prompt = f"{prompt}\n\n{asked}"
+    if prompt != f"{{{question}}}":
+        found.keys["prompt"] = prompt
+
+
+def _is_text(values: list[JsonValue]) -> bool:
+    return all(isinstance(one, str) for one in values) and any(map(str, values))
+
+
+def _few_answers(found: _Found) -> str:
+    """Return the sentence that names the answers, where there are few: nobody could guess them."""
+    if found.keys.keys() & {"choices", "reward"} or "answer" not in found.keys:
+        return ""
+    values = [number_text(one) for one in found.columns[found.keys["answer"]]]
+    texts = sorted({_as_answer(one) for one in values})
+    if not 2 <= len(texts) <= _FEW or len(values) < 3 * len(texts):
+        return ""
+    if all(_MATHS.fullmatch(one) for one in texts):
+        is_class = found.keys["answer"].casefold().startswith("label")
+        if is_class:
+            found.notes.append(
+                f"answers are the numbers {', '.join(texts)}, and nothing shows the model what "
+                "they stand for; say so by --prompt"
+            )
+        return f"Answer with one of: {', '.join(texts)}." if is_class else ""
+    if max(map(len, texts)) > _SHOWN_CHARS:
+        return ""
+    return f"Answer with one of: {', '.join(texts)}."
+
+
+def _as_answer(value: JsonValue) -> str:
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _choose_scoring(found: _Found) -> None:
+    if found.given.reward:
+        return
+    if "choices" in found.keys:
+        found.keys |= {"verifier": "exact", "answer_format": "tagged"}
+        return
+    column = found.columns[found.keys.get("answer", _SAID)]
+    answers = [_as_answer(number_text(value)) for value in column]
+    for mark in _MARKS:
+        if _share(answers, lambda text, mark=mark: mark in text) >= _MOST:  # type: ignore[misc]
+            found.keys["answer_after"] = mark
+            answers = [text.rpartition(mark)[2] for text in answers if mark in text]
+            break
+    maths = _share(answers, lambda text: _MATHS.fullmatch(text.strip()) is not None) >= _MOST
+    found.is_maths = maths or found.keys.get("answer_after") == "\\boxed"
+    found.keys["verifier"] = "math" if found.is_maths and found.has_maths else "exact"
+    found.keys["answer_format"] = "tagged"
+    if not found.is_maths and statistics.median(map(len, answers)) > _LONG_CHARS:
+        found.notes.append(
+            "answers are long texts, and only the very same text is right; --reward FILE names a "
+            "function of yours that scores"
+        )
+
+
+def _share(texts: Sequence[str], holds: Callable[[str], bool]) -> float:
+    return sum(map(holds, texts)) / len(texts)
+
+
+def _existing(found: _Found, named: str, flag: str) -> str:
+    """Return a column that the user has named. Raises `NotSuggested` where there is none."""
+    if named and named not in found.columns:
+        raise NotSuggested(f"{flag} {named!r} is no column of every row: {_listed(found)}")
+    return named
+
+
+def _places(found: _Found, prompt: str) -> set[str]:
+    return {name for name in found.columns if f"{{{name}}}" in prompt}
+
+
+def _covers(name: str, used: str) -> bool:
+    """Return whether a column is used, by itself, or by the one that it is a part of or holds."""
+    return name == used or name.startswith(f"{used}.") or used.startswith(f"{name}.")
+
+
+def _listed(found: _Found) -> str:
+    """Return what every column holds, in one line."""
+    tops = [name for name in found.columns if "." not in name] or list(found.columns)
+    return "it has " + ", ".join(f"{name!r} ({example(found.columns[name])})" for name in tops)
