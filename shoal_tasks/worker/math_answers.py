@@ -62,11 +62,15 @@ def is_equal(answer: str, expected: str) -> bool:
     """Return whether the two are the same mathematically. Text that cannot be read is not equal.
 
     Where a number is expected, an answer may name its unit or end with a full stop: 72, "72." and
-    "72 clips" are one. It may hold no second number, or guessing several would pay.
+    "72 clips" are one. It may hold no second number, or guessing several would pay, and no sum or
+    product that is left to be worked out, or a copy of the question would.
     """
-    bare = _number_in(answer)
-    if bare is not None and _NUMBER.fullmatch(expected.strip()):
-        answer = bare
+    if _NUMBER.fullmatch(expected.strip()):
+        bare = _number_in(answer)
+        if bare is not None:
+            answer = bare
+        elif _UNDONE.search(_POWER_OF_TEN.sub("", answer)):
+            return False
     return bool(math_verify.verify(_read(expected), _read(answer), timeout_seconds=None))
 
 
@@ -74,6 +78,14 @@ _NUMBER: Final = re.compile(r"[-+−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?
 """A whole or decimal number, with separators of thousands or a dollar sign, and nothing else."""
 _WITH_UNIT: Final = re.compile(rf"(?P<number>{_NUMBER.pattern})(?:\s+[^\W\d_][^\d\\{{}}=<>^]*|\.)?")
 """The same with a unit in words behind it, or a full stop."""
+
+
+_UNDONE: Final = re.compile(
+    r"[\d)\]}]\s*(?:[-+−*×·÷]|\\times|\\cdot|\\div)\s*[\d([{\\.]|[\d)]\s+[\d(]|\)\s*\("
+)
+"""Two numbers with a sign between them, or a blank, which is read as a product."""
+_POWER_OF_TEN: Final = re.compile(r"\s*(?:[*×·]|\\times|\\cdot)\s*10\^(?:\d|\{[-+−]?\d+\})")
+"""A part of one number: 1.5 \\times 10^3."""
 
 
 def _number_in(answer: str) -> str | None:
