@@ -142,14 +142,14 @@ def _tasks(where: str, taskset: Any) -> list[Any]:
 
 
 def _rows(where: str, tasks: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
-    """Return a row for each task, and the system turn of all of them.
+    """Return a row for each task, and the system turn that all have. Different ones stand before
+    their questions.
 
     Raises `FamilyError`: a task is no single question, or does not survive as JSON.
     """
-    rows, systems = [], set()
+    rows, asked = [], []
     for number, task in enumerate(tasks):
-        system, question = _messages(f"task {number} of {where}", task.data)
-        systems.add(system)
+        asked.append(_messages(f"task {number} of {where}", task.data))
         row = task.data.model_dump(mode="json", exclude=_defaults(task.data))
         try:
             is_same = type(task.data).model_validate(row) == task.data
@@ -157,14 +157,16 @@ def _rows(where: str, tasks: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
             is_same = False
         if not is_same:
             raise FamilyError(f"task {number} of {where} is another one after a trip through JSON")
-        rows.append({"question": question, **_answer(task.data), "task": row})
+        rows.append({**_answer(task.data), "task": row})
     if not all("answer" in row for row in rows):
-        rows = [{key: row[key] for key in ("question", "task")} for row in rows]
-    if len(systems) > 1:
-        raise FamilyError(
-            f"{where} has {len(systems)} different system prompts, and a task file has one"
-        )
-    return rows, systems.pop()
+        rows = [{"task": row["task"]} for row in rows]
+    systems = {system for system, _ in asked}
+    if len(systems) > 1:  # as verifiers has it where a harness takes no system turn
+        asked = [("", "\n\n".join(filter(None, turns))) for turns in asked]
+    questions = [question for _, question in asked]
+    return [
+        {"question": question, **row} for question, row in zip(questions, rows, strict=True)
+    ], asked[0][0]
 
 
 def _answer(data: Any) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,7 +213,6 @@ REFUSED = [
     ),
     ({"body": GOOD, "top": "INFINITE = True"}, "without end"),
     ({"body": GOOD, "data": "prompt=None"}, "has no prompt"),
-    ({"body": GOOD, "data": "prompt='?', system_prompt=str(n)"}, "3 different system prompts"),
     (
         {
             "body": GOOD,
@@ -260,6 +260,16 @@ def test_what_shoal_does_not_give_is_refused_by_name(
 )
 def test_what_is_no_taskset_is_one_line(source: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert source in refusal(source, capsys)
+
+
+@needs_verifiers
+def test_different_system_turns_stand_before_their_questions() -> None:
+    written(body=GOOD, data="prompt='Why?', system_prompt='Be brief.' if n else None")
+    keys = write_files("verifiers:own_sums.Sums", "sums", Path())
+    assert "system" not in keys
+    rows = [json.loads(line) for line in Path("sums.jsonl").read_text().splitlines()]
+    assert [row["question"] for row in rows[:2]] == ["Why?", "Be brief.\n\nWhy?"]
+    assert rows[0]["answer"] == "2"
 
 
 @needs_verifiers
