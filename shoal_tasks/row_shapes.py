@@ -114,7 +114,13 @@ class ShapedRow:
         """The row as it stands in the rows file."""
         row: dict[str, JsonValue] = {"question": self.question, "answer": self.answer}
         if self.columns is not None:
-            row["columns"] = dict(self.columns)
+            # Not twice: `parse_rows` puts back what the question and the answer are.
+            known = {"question": self.question, "answer": self.answer or None}
+            row["columns"] = {
+                key: one
+                for key, one in self.columns.items()
+                if known.get(key) is None or known[key] != one
+            }
         return canonical_json(row)
 
 

@@ -48,9 +48,11 @@ def _row(line: bytes, where: str) -> TaskRow:
         raise FamilyError(f"{where}: not a row of a rows file") from None
     if not (isinstance(question, str) and isinstance(answer, str)):
         raise FamilyError(f"{where}: not a row of a rows file")
-    return TaskRow(
-        question=question, answer=answer, columns=columns if isinstance(columns, dict) else {}
-    )
+    if not isinstance(columns, dict):
+        return TaskRow(question=question, answer=answer, columns={})
+    # Those that are the question and the answer stand in the file once.
+    known = {"question": question, "answer": answer} if answer else {"question": question}
+    return TaskRow(question=question, answer=answer, columns={**known, **columns})
 
 
 def file_digest(data: bytes) -> str:

@@ -19,7 +19,15 @@ from typing import Final
 
 from shoal_base.cache_folder import cache_folder
 from shoal_base.files import write_atomically
-from shoal_tasks.data_files import MAX_FILE_BYTES, ReadOptions, read_records
+from shoal_tasks.converted import conversion_path, read_conversion, write_conversion
+from shoal_tasks.data_files import (
+    HUB,
+    MAX_FILE_BYTES,
+    ReadOptions,
+    is_folder,
+    read_file,
+    read_records,
+)
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import Placed
 from shoal_tasks.questions import (
@@ -66,6 +74,17 @@ def make_rows_file(
 
     A relative `source` is looked up in `folder`. Blocks. Raises `FamilyError`.
     """
+    path = folder / source
+    is_file = not source.startswith(HUB) and not is_folder(path)
+    remembered = conversion_path(read_file(path), keys, options) if is_file else None
+    made = read_conversion(remembered, RowsFile)
+    if made is None:
+        made = _convert(source, folder, keys, options)
+        write_conversion(remembered, made)
+    return made
+
+
+def _convert(source: str, folder: Path, keys: RowKeys, options: ReadOptions | None) -> RowsFile:
     records = list(read_records(source, folder, options))
     shaper = RowShaper(keys, [record for _, record in records])
     rows = _shaped_rows(source, records, shaper)

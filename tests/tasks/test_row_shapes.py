@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from shoal_tasks import rows_file
 from shoal_tasks.errors import FamilyError
+from shoal_tasks.rows import parse_rows
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from tests.support.task_files import task_file
@@ -225,16 +227,41 @@ def test_one_system_turn_is_the_familys_and_different_ones_stand_in_front(tmp_pa
 
 
 def test_a_reward_is_given_the_datas_own_columns(tmp_path: Path) -> None:
+    def given(row: Row, **fields: Any) -> Row:
+        spec, _ = read(tmp_path, [row], reward="reward.py", **fields)
+        (found,) = parse_rows(Path(spec.path).read_bytes(), "rows")
+        return dict(found.columns)
+
     row = {"question": "own", "answer": [1, {"a": None}], "problem": "p", "gold": 5, "x.y": 1}
-    _, (found,) = read(tmp_path, [row], question="problem", answer="gold", reward="reward.py")
-    assert found == {"question": "p", "answer": "5", "columns": row}
+    assert given(row, question="problem", answer="gold") == row
+    row = {"question": "q", "answer": "5", "prompts": ["x"]}
+    assert given(row) == row
+    for empty in ("", None, 5, [], " 5"):
+        assert given({**row, "answer": empty}) == {**row, "answer": empty}
     row = {"problem": "p", "gold": "w #### 5"}
     fields = {"question": "problem", "answer": "gold", "answer_after": "####"}
-    _, (found,) = read(tmp_path, [row], reward="reward.py", **fields)
-    assert found["columns"] == {**row, "question": "p", "answer": "5"}
+    assert given(row, **fields) == {**row, "question": "p", "answer": "5"}
     row = {"question": "p", "answer": "w #### 5"}
-    _, (found,) = read(tmp_path, [row], reward="reward.py", answer_after="####")
-    assert found["columns"] == {"question": "p", "answer": "5"}
+    assert given(row, answer_after="####") == {"question": "p", "answer": "5"}
+
+
+def test_an_unchanged_file_is_converted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"question": "q", "answer": "a"}, {"question": "Q", "answer": "a"}]
+    first, _ = read(tmp_path, rows)
+    with monkeypatch.context() as without:
+        without.delattr(rows_file, "read_records")
+        again = load_task_file(tmp_path / "mine.toml")
+        with pytest.raises(NameError):
+            read(tmp_path, rows[:1])
+    assert (again, again.notes, again.path) == (first, first.notes, first.path)
+    assert len(first.notes) == 1
+    for made in (tmp_path / "cache" / "shoal" / "rows" / "made").iterdir():
+        made.write_text("[")
+    assert load_task_file(tmp_path / "mine.toml") == first
+    Path(first.path).unlink()
+    assert Path(load_task_file(tmp_path / "mine.toml").path).exists()
 
 
 def nested(rng: random.Random, value: Any) -> tuple[Any, str]:

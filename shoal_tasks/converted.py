@@ -1,0 +1,68 @@
+"""The conversions that were made earlier, so that an unchanged data file is converted once.
+
+Each process of a node loads its task files, some more than once. A conversion is known by the
+data's bytes, the task file's keys and this program's own code; only files are remembered, since a
+hub's data set and a folder have no bytes of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from shoal_base.cache_folder import cache_folder
+from shoal_base.files import write_atomically
+
+_CODE: Final = ("columns", "conversations", "data_files", "json_values", "questions", "row_shapes")
+_MORE_CODE: Final = ("rows_file", "templates")
+_ROOMS: Final = ("data", "unit_tests")
+"""The modules and rooms of this package that decide what a data file becomes."""
+
+T = TypeVar("T")
+
+
+def conversion_path(data: bytes, *keys: object) -> Path | None:
+    """Return where the conversion of a file is remembered; None for a user without a cache."""
+    stated = "\0".join(map(repr, keys))
+    digest = hashlib.sha256(f"{_code_digest()}\0{stated}\0".encode(errors="surrogatepass") + data)
+    try:
+        return cache_folder("rows") / "made" / f"{digest.hexdigest()}.json"
+    except LookupError:
+        return None
+
+
+def read_conversion(path: Path | None, kind: type[T]) -> T | None:
+    """Return what is remembered, if it is whole and its rows file is there; else None."""
+    if path is None:
+        return None
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        found["path"], found["notes"] = Path(found["path"]), tuple(found["notes"])
+        return kind(**found) if found["path"].exists() else None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def write_conversion(path: Path | None, made: Any) -> None:
+    """Remember a conversion, a dataclass with `path` and `notes`, if the disk allows it."""
+    if path is None:
+        return
+    fields = {**dataclasses.asdict(made), "path": str(made.path)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(fields).encode())
+    except OSError:
+        return  # the next process converts the file again
+
+
+@functools.cache
+def _code_digest() -> str:
+    here = Path(__file__).parent
+    files = [here / f"{name}.py" for name in (*_CODE, *_MORE_CODE)]
+    for room in _ROOMS:
+        files += sorted((here / room).glob("*.py"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
