@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from shoal_base.cache_folder import cache_folder
 from shoal_base.files import write_atomically
 
-_CODE: Final = ("columns", "conversations", "data_files", "json_values", "questions", "row_shapes")
+_CODE: Final = ("choices", "columns", "conversations", "data_files", "json_values", "questions", "row_shapes")
 _MORE_CODE: Final = ("rows_file", "templates")
 _ROOMS: Final = ("data", "unit_tests")
 """The modules and rooms of this package that decide what a data file becomes."""

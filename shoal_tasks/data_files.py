@@ -14,7 +14,7 @@ line.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +22,14 @@ from typing import Any, Final, Self
 
 from shoal_base.files import read_at_most
 from shoal_base.git_lfs import is_lfs_pointer
-from shoal_tasks.data.arrow_data import ARROW, PARQUET, read_arrow, read_parquet, read_saved
+from shoal_tasks.data.arrow_data import (
+    ARROW,
+    LFS_POINTER,
+    PARQUET,
+    read_arrow,
+    read_parquet,
+    read_saved,
+)
 from shoal_tasks.data.csv_data import read_csv
 from shoal_tasks.data.encodings import decode_text, marked_encoding
 from shoal_tasks.data.hub_data import HUB, read_hub
@@ -80,7 +87,7 @@ class ReadOptions:
         """Take them from a task file's table."""
         return cls(
             encoding=table.get("encoding", ""),
-            columns=tuple(table.get("columns", ())),
+            columns=_named(table.get("columns", ())),
             wanted=frozenset(table[key] for key in ("question", "answer") if key in table),
         )
 
@@ -101,7 +108,7 @@ class DataFile:
     def description(self) -> str:
         """The form in words, with what is unusual about it."""
         parts = [str(self.form)]
-        if self.separator not in ("", ","):
+        if self.separator in (";", "|", "\t"):
             parts.append("separated by " + ("tabs" if self.separator == "\t" else self.separator))
         if self.encoding not in ("", "utf-8"):
             parts.append(self.encoding.removesuffix("-sig").upper())
@@ -128,6 +135,8 @@ def recognise(source: str, folder: Path, options: ReadOptions | None = None) -> 
     if is_folder(path):
         return DataFile(form=DataForm.FOLDER, records=_numbered(read_saved(path, read_file)))
     data = read_file(path)
+    if is_lfs_pointer(path):
+        raise FamilyError(f"{path} {LFS_POINTER}")
     if data.startswith(PARQUET) or path.suffix.lower() == ".parquet":
         return DataFile(form=DataForm.PARQUET, records=_numbered(read_parquet(path)))
     if data.startswith((ARROW, _STREAM)):
@@ -138,10 +147,6 @@ def recognise(source: str, folder: Path, options: ReadOptions | None = None) -> 
 
 
 def _recognise_text(data: bytes, path: Path, options: ReadOptions) -> DataFile:
-    if is_lfs_pointer(path):
-        raise FamilyError(
-            f"{path} is a Git LFS pointer, not the data: `git lfs pull` in its folder gets it"
-        )
     for beginning, what in _UNREADABLE:
         if data.startswith(beginning):
             raise FamilyError(f"{path} is {what}")
@@ -166,6 +171,14 @@ def _recognise_text(data: bytes, path: Path, options: ReadOptions) -> DataFile:
     return DataFile(
         form=DataForm.TABLE, records=table.rows, encoding=encoding, separator=table.separator
     )
+
+
+def _named(columns: Sequence[Any]) -> tuple[str, ...]:
+    """Return the key `columns`. Raises `FamilyError`."""
+    is_good = all(isinstance(one, str) and one.strip() for one in columns)
+    if not is_good or len(set(columns)) < len(columns):
+        raise FamilyError('columns must be different names, such as ["question", "answer"]')
+    return tuple(columns)
 
 
 def _numbered(records: Iterable[Record]) -> Iterator[Placed]:

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_base.extras import how_to_get
+from shoal_base.git_lfs import is_lfs_pointer
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import Record
 
 PARQUET: Final = b"PAR1"
 ARROW: Final = b"ARROW1"
 """The beginnings of files of the two formats."""
+
+LFS_POINTER: Final = "is a Git LFS pointer, not the data: `git lfs pull` in its folder gets it"
 
 _Mend = Callable[[Any], Any]
 
@@ -60,6 +63,8 @@ def read_saved(path: Path, read: Callable[[Path], bytes]) -> Iterator[Record]:
         state = json.loads(read(path / "state.json"))
         names = [Path(file["filename"]).name for file in state["_data_files"]]
     for name in names:
+        if is_lfs_pointer(path / name):
+            raise FamilyError(f"{path / name} {LFS_POINTER}")
         yield from read_arrow(path / name)
 
 

@@ -18,6 +18,8 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import Placed
 
 _SEPARATORS: Final = (",", ";", "\t", "|")
+_NONE: Final = "\x1f"
+"""A separator that no text has."""
 _MAX_CELL_CHARS: Final = 1 << 26
 """Longest cell, as long as a file may be: the library's own bound is shorter than a row may be."""
 _TRIED_ROWS: Final = 200
@@ -57,7 +59,7 @@ def read_csv(
     stated = _EXCEL.match(text)
     body = text[stated.end() :] if stated else text
     first_line = 2 if stated else 1
-    separator = stated[1] if stated else _separator(body)
+    separator = stated[1] if stated else _separator(body, len(columns))
     is_spaced = _is_spaced(body, separator)
     lines = _lines(body, name, separator, is_spaced, first_line)
     if not lines:
@@ -80,8 +82,11 @@ def read_csv(
     return Table(separator=separator, names=tuple(names), rows=tuple(rows))
 
 
-def _separator(text: str) -> str:
-    """Return the separator that makes the most of the first lines."""
+def _separator(text: str, num_columns: int) -> str:
+    """Return the separator that makes the most of the first lines.
+
+    `num_columns` is how many cells the user states; 0 for what the first line has.
+    """
 
     def merit(separator: str) -> tuple[float, int, int]:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
@@ -96,12 +101,17 @@ def _separator(text: str) -> str:
                     break
         except csv.Error:
             return (0.0, 0, 0)
-        if not counts or counts[0] < 2:
+        wanted = num_columns or (counts[0] if counts else 0)
+        if wanted < 2 and not (counts and len(set(counts[1:])) == 1 and counts[1] > 1):
             return (0.0, 0, 0)
         # A comma in prose has a blank behind it.
-        return (counts.count(counts[0]) / len(counts), counts[0], -num_spaced)
+        return (counts.count(wanted) / len(counts), wanted, -num_spaced)
 
-    return max(_SEPARATORS, key=merit)
+    merits = {separator: merit(separator) for separator in _SEPARATORS}
+    best = max(_SEPARATORS, key=merits.__getitem__)
+    if num_columns != 1 and any(merits[best]):
+        return best
+    return _NONE  # one column: a comma in it separates nothing
 
 
 def _is_spaced(text: str, separator: str) -> bool:

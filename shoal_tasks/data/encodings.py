@@ -25,6 +25,9 @@ _MARKS: Final = (
 _LOOKED_AT_BYTES: Final = 1 << 16
 _ONE_SIDED: Final = 0.9
 """Share of a file's NULs that lie at odd, or even, places if it is UTF-16."""
+_LONG_RUN: Final = 2.5
+"""Mean length of runs of letters above ASCII from which on a text is in no western language."""
+_SIGNS: Final = "\u2018\u2019\u201c\u201d\u2013\u2014\u2026€°²³½«»§·©®±×÷\xa0"
 _SHOWN_CHARS: Final = 40
 
 
@@ -91,6 +94,8 @@ def _why(data: bytes, encoding: str, error: UnicodeDecodeError, *, is_stated: bo
 
 
 def _looks_western(data: bytes) -> bool:
-    """Return whether bytes above ASCII stand alone among ASCII, as accents and quotes do."""
+    """Return whether bytes above ASCII are few in a row, and letters or signs of Windows-1252."""
     runs = re.findall(rb"[\x80-\xff]+", data[:_LOOKED_AT_BYTES])
-    return sum(len(run) == 1 for run in runs) >= len(runs) * 3 // 4
+    text = b"".join(runs).decode("cp1252", errors="replace")
+    num_western = sum(char.isalpha() or char in _SIGNS for char in text)
+    return len(text) <= _LONG_RUN * len(runs) and num_western >= _ONE_SIDED * len(text)

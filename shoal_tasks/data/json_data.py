@@ -89,6 +89,8 @@ def _rows_of_document(text: str, name: object, columns: Sequence[str]) -> list[P
             raise FamilyError(f"{name}, line {line}: {_not_json(text, error)}") from None
         values.append(value)
     rows = _rows_in(values[0], name) if len(values) == 1 else values
+    if columns and rows and rows[0] == list(columns):
+        rows = rows[1:]  # a line of names in front
     return [
         (f"row {number}", _record(one, f"row {number}", name, columns))
         for number, one in enumerate(rows, start=1)

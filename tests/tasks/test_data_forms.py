@@ -47,6 +47,9 @@ LINES = "question,answer\nCafé 1?,1\nCafé 2?,2\n"
             LINES.encode("cp1252"),
             r"in line 2\. .*Windows-1252 \('Café 1\?,1'\).*iconv",
         ),
+        ("a.csv", "frage,antwort\nGröße?,3 m²\n".encode("cp1252"), "looks like Windows-1252"),
+        ("a.csv", b"question\nq1,a1\nq2,a2\n", "line 2: 2 cells, and there are 1 columns"),
+        ("a.parquet", b"version https://git-lfs.github.com/spec/v1\noid x\n", "git lfs pull"),
         ("a.csv", "вопрос;ответ\nда;нет\n".encode("cp1251"), "Name its encoding, encoding = "),
         ("a.csv", "問題,答え\n日本,東京\n".encode("shift_jis"), "not UTF-8"),
         ("a.csv", (LINES * 9).encode()[:-12] + b"\xc3,1\n", "not UTF-8, though the file is"),
@@ -99,6 +102,19 @@ def test_a_stated_encoding_and_stated_names_are_used(tmp_path: Path) -> None:
     assert [row["answer"] for _, row in read_records("b.csv", tmp_path, named)] == ["A", "B"]
     with pytest.raises(FamilyError, match="line 1: 4 cells, and there are 2 columns"):
         list(read_records("b.csv", tmp_path, ReadOptions(columns=("question", "answer"))))
+    (tmp_path / "e.txt").write_text("What is a, b?\nWhy, then, not?\nWho?\n")
+    one = ReadOptions(columns=("question",))
+    assert [row["question"] for _, row in read_records("e.txt", tmp_path, one)][
+        1
+    ] == "Why, then, not?"
+    (tmp_path / "f.csv").write_text("question\nWhat is a, b?\nWhy, then, not?\n")
+    assert [len(row) for _, row in read_records("f.csv", tmp_path)] == [1, 1]
+    for columns in ([1], [""], ["a", "a"]):
+        with pytest.raises(FamilyError, match="columns must be different names"):
+            ReadOptions.of({"columns": columns})
+    (tmp_path / "c.json").write_text('[["question", "answer"], ["a", 1]]')
+    pairs = ReadOptions(columns=("question", "answer"))
+    assert [row["answer"] for _, row in read_records("c.json", tmp_path, pairs)] == [1]
     (tmp_path / "c.jsonl").write_text('["a", 1]\n["b", 2]\n')
     pairs = ReadOptions(columns=("question", "answer"))
     assert [row["answer"] for _, row in read_records("c.jsonl", tmp_path, pairs)] == [1, 2]

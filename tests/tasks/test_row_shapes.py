@@ -236,7 +236,8 @@ def test_a_reward_is_given_the_datas_own_columns(tmp_path: Path) -> None:
     assert given(row, question="problem", answer="gold") == row
     row = {"question": "q", "answer": "5", "prompts": ["x"]}
     assert given(row) == row
-    for empty in ("", None, 5, [], " 5"):
+    odd: list[Any] = ["", None, 5, [], " 5"]
+    for empty in odd:
         assert given({**row, "answer": empty}) == {**row, "answer": empty}
     row = {"problem": "p", "gold": "w #### 5"}
     fields = {"question": "problem", "answer": "gold", "answer_after": "####"}
