@@ -17,10 +17,8 @@ from typing import Any, Final, TypeVar
 from shoal_base.cache_folder import cache_folder
 from shoal_base.files import write_atomically
 
-_CODE: Final = ("choices", "columns", "conversations", "data_files", "json_values", "questions", "row_shapes")
-_MORE_CODE: Final = ("rows_file", "templates")
-_ROOMS: Final = ("data", "unit_tests")
-"""The modules and rooms of this package that decide what a data file becomes."""
+_ROOMS: Final = (".", "data", "unit_tests")
+"""Rooms of this package whose code decides what a data file becomes."""
 
 T = TypeVar("T")
 
@@ -62,7 +60,5 @@ def write_conversion(path: Path | None, made: Any) -> None:
 @functools.cache
 def _code_digest() -> str:
     here = Path(__file__).parent
-    files = [here / f"{name}.py" for name in (*_CODE, *_MORE_CODE)]
-    for room in _ROOMS:
-        files += sorted((here / room).glob("*.py"))
+    files = [path for room in _ROOMS for path in sorted((here / room).glob("*.py"))]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
