@@ -43,6 +43,7 @@ _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
 _CLONE_NEWIPC: Final = 0x08000000
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _NOBODY: Final = 65534
 _FILES_OF_A_FORK: Final = 32
@@ -125,6 +126,8 @@ def confine_fork(
     _apply("rlimits", lambda: _limit_resources(limits, used_bytes, file_bytes=file_bytes))
     _apply("stack", _enlarge_stack)
     _apply("parent_death", lambda: _die_with_parent(libc, parent_pid))
+    # No other process of this user may read its memory.
+    _apply("not_dumpable", lambda: _prctl(libc, _PR_SET_DUMPABLE, 0))
     if not _apply("seccomp", lambda: seccomp.install(libc)).active:
         _apply("audit_hook", lambda: _install_hook(audit.AuditGuard()))
 

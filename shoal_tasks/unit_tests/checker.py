@@ -61,7 +61,9 @@ class _Run:
         self._entry: Any = None
         objects = Objects()
         operations = {"call": lambda target, *given, **named: target(*given, **named)}
-        self._calls = objects.calls = RemoteCalls(channel, operations, describe, objects.make)
+        self._calls = objects.calls = RemoteCalls(
+            channel, operations, describe, objects.make, serves_exports_only=True
+        )
 
     def load(self, code: str) -> None:
         """Run the row's own beginning here, and it with the code over there."""
@@ -77,7 +79,10 @@ class _Run:
         self._calls.shared.update(shared)
         self._channel.send({"prompt": tests["prompt"], "code": code})
         wanted = [name for name in tests.get("wanted", ()) if name not in own]
-        found, self._entry = self._calls.request("load", None, wanted, entry, sorted(shared))
+        reply = self._calls.request("load", None, wanted, entry, sorted(shared))
+        defined, self._entry = reply
+        # The code's process may name anything: what was not asked for is not taken.
+        found = {name: defined[name] for name in wanted if name in defined}
         self._names.update(found)
         module = types.ModuleType("solution")
         module.__dict__.update(found)

@@ -20,7 +20,7 @@ from typing import Final
 
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.spec import JsonValue
-from shoal_tasks.unit_tests.sources import is_python, root_of
+from shoal_tasks.unit_tests.sources import is_python, program, root_of
 
 PROGRAM: Final = "program"
 CALLS: Final = "calls"
@@ -30,6 +30,9 @@ TESTS_COLUMN: Final = "tests"
 """The column of a rows file in which the tests stand as `read_tests` returns them."""
 SOLUTION_COLUMN: Final = "solution"
 """The column of a rows file with a published solution; it may be missing."""
+
+MAX_TESTS_BYTES: Final = 8 << 20
+"""Most that one row's tests may be, as JSON."""
 
 _TESTS: Final = (
     ("input_output",),
@@ -110,7 +113,10 @@ def code_row(
 
     Raises `FamilyError`.
     """
-    row: dict[str, JsonValue] = {TESTS_COLUMN: read_tests(columns, named, where)}
+    tests = read_tests(columns, named, where)
+    if (size := len(json.dumps(tests))) > MAX_TESTS_BYTES:
+        raise FamilyError(f"{where}: its tests are {size:,} bytes, at most {MAX_TESTS_BYTES:,}")
+    row: dict[str, JsonValue] = {TESTS_COLUMN: tests}
     if solution := read_solution(columns, named):
         row[SOLUTION_COLUMN] = solution
     return row
@@ -219,22 +225,24 @@ def _program(
         raise FamilyError(
             f"{where}: its tests are no Python: {error}: {line.strip()[:80]!r}"
         ) from None
-    wanted = sorted(_wanted(trees, solution) | ({root_of(entry)} if entry else set()))
+    prompt = _prompt(columns)
+    names, imports = _wanted(trees, program(prompt, solution, entry) if solution else "")
+    wanted: list[JsonValue] = [*sorted(names | ({root_of(entry)} if entry else set()))]
     return {
         "kind": PROGRAM,
         "entry": entry,
-        "prompt": _prompt(columns),
-        "setup": setup,
+        "prompt": prompt,
+        "setup": "\n".join([*imports, setup]) if imports else setup,
         "program": text,
-        "wanted": list(wanted),
+        "wanted": wanted,
     }
 
 
-def _wanted(trees: Iterable[ast.Module], solution: str) -> set[str]:
-    """Return the names that tests take from the code.
+def _wanted(trees: Sequence[ast.Module], solution: str) -> tuple[set[str], list[str]]:
+    """Return the names that tests take from the code, and the lines that import what they use.
 
-    Those of builtins only where a solution defines them: code that redefines `len` must not change
-    what a test means.
+    If there is a solution, that is what it defines and imports. A completion's own `len`, `math` or
+    helper function must not change what a test means.
     """
     used: set[str] = set()
     own: set[str] = set()
@@ -244,11 +252,20 @@ def _wanted(trees: Iterable[ast.Module], solution: str) -> set[str]:
             (used if isinstance(node.ctx, ast.Load) else own).add(node.id)
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             own.add(node.name)
+        elif isinstance(node, ast.arg):
+            own.add(node.arg)
         elif isinstance(node, ast.ImportFrom) and node.module == "solution":
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.Import | ast.ImportFrom):
             own |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    return ((used - own - set(dir(builtins))) | (used & _defined(solution)) | imported) - {"*"}
+    free = used - own
+    defined, modules = _top_level(solution)
+    if not defined:
+        modules = {name: f"import {name}" for name in _MODULES} | {"np": "import numpy as np"}
+        defined = free - set(dir(builtins)) - set(modules)
+    imports = [line for name, line in modules.items() if name in free and name not in defined]
+    wanted = defined if "*" in imported else (free & defined) | imported
+    return wanted - {"*"}, imports
 
 
 def _nodes(trees: Iterable[ast.Module]) -> Iterator[ast.AST]:
@@ -256,12 +273,35 @@ def _nodes(trees: Iterable[ast.Module]) -> Iterator[ast.AST]:
         yield from ast.walk(tree)
 
 
-def _defined(solution: str) -> set[str]:
+def _top_level(text: str) -> tuple[set[str], dict[str, str]]:
+    """Return the names that a program defines at its top, and the line that imports each other."""
+    defined: set[str] = set()
+    imports: dict[str, str] = {}
     try:
-        body = ast.parse(solution).body
+        statements: list[ast.AST] = list(ast.parse(text).body)
     except (SyntaxError, ValueError, RecursionError):
-        return set()
-    return {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        return defined, imports
+    while statements:
+        node = statements.pop()
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                kept = type(node)(**{**vars(node), "names": [alias]})
+                imports[(alias.asname or alias.name).partition(".")[0]] = ast.unparse(kept)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            defined.add(node.id)
+        elif not isinstance(node, ast.Lambda | ast.comprehension):
+            statements += ast.iter_child_nodes(node)
+    return defined, imports
+
+
+_MODULES: Final = (
+    "bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools",
+    "heapq", "itertools", "json", "math", "numpy", "operator", "random", "re", "statistics",
+    "string", "sys", "typing",
+)  # fmt: skip
+"""Modules that tests without a solution may use without importing them."""
 
 
 def _cases(value: JsonValue, entry: str, where: str) -> tuple[list[JsonValue], str]:

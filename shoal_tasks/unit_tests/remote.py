@@ -59,10 +59,13 @@ class RemoteCalls:
         describe: Callable[[Any], tuple[str, str, str]],
         make_proxy: Callable[[Handle], Any],
         line_of: Callable[[BaseException], str] | None = None,
+        *,
+        serves_exports_only: bool = False,
     ) -> None:
         """`operations` are what the other side may ask for. `describe` returns kind, name and
         detail of an object that is not copied, or raises `ValueRefusedError`. `line_of` returns one
-        line about an error, for people."""
+        line about an error, for people. `serves_exports_only`: the other side may use nothing but
+        objects that it was handed."""
         self.channel = channel
         self.shared: dict[str, type] = {}
         """Classes whose objects are copied, by the name that both sides know."""
@@ -70,6 +73,7 @@ class RemoteCalls:
         """Exceptions that are no builtin, by name."""
         self._operations, self._describe, self._make_proxy = operations, describe, make_proxy
         self._line_of = line_of
+        self._serves_exports_only = serves_exports_only
         self._exports: list[Any] = []
         self._numbers: dict[int, int] = {}
         self._proxies: dict[int, Any] = {}
@@ -92,6 +96,8 @@ class RemoteCalls:
         try:
             decoder = Decoder(message.get("v"), self._resolve, self.shared)
             target, arguments, keywords = decoder.values()
+            if self._serves_exports_only and not self._is_exported(target):
+                raise ValueRefusedError("nothing that was handed over")
             changeable = decoder.changeable()
             function = self._operations[message["op"]]
             result = function(target, *arguments, **keywords)
@@ -143,6 +149,10 @@ class RemoteCalls:
         if isinstance(line := reply.get("line"), str):
             error.__dict__[_LINE] = line[:LINE_CHARS]
         return error
+
+    def _is_exported(self, value: Any) -> bool:
+        number = self._numbers.get(id(value))
+        return number is not None and self._exports[number] is value
 
     def _export(self, value: Any) -> list[Any]:
         if issubclass(type(value), Proxy):

@@ -117,16 +117,22 @@ class TestRunner:
             raise WorkerUnavailable("the process that runs tests has ended") from None
         try:
             message, why = _exchange(channel, job, json.loads(reply), seconds)
-            os.write(self._control.fileno(), b"end\n")
-            ended = json.loads(os.read(self._control.fileno(), PIECE_BYTES))
             printed = os.pread(output, MAX_OUTPUT_BYTES, 0)
-        except (OSError, ValueError) as error:
-            raise WorkerUnavailable(f"the process that runs tests: {error}") from None
         finally:
             os.close(channel)
             os.close(output)
+            ended = self._end()
         codes, times = zip(*ended, strict=True)
         return _Ended(message=message, why=why, codes=codes, cpu_seconds=times, output=printed)
+
+    def _end(self) -> list[Any]:
+        """End the processes of this fork, and return how each ended and its time."""
+        try:
+            os.write(self._control.fileno(), b"end\n")
+            found: list[Any] = json.loads(os.read(self._control.fileno(), PIECE_BYTES))
+        except (OSError, ValueError):
+            raise WorkerUnavailable("the process that runs tests has ended") from None
+        return found
 
 
 def _exchange(

@@ -27,9 +27,19 @@ Table = dict[str, Any]
 
 _INLINE_INT: Final = 1 << 62
 _SCALARS: Final = (bool, int, float, complex, str, bytes, bytearray)
+_CONTAINERS: Final = (list, tuple, dict, set, frozenset, range, object)
 _FACTORIES: Final[Mapping[str, type]] = {
     one.__name__: one for one in (int, float, str, bool, list, dict, set, tuple)
 }
+
+
+_TYPES: Final[Mapping[str, type]] = {
+    name: one
+    for name, one in vars(builtins).items()
+    if isinstance(one, type)
+    and (one in _SCALARS or one in _CONTAINERS or issubclass(one, Exception))
+}
+"""Classes that are copied by name. Not `type`, nor others that make what is not copied."""
 
 
 class ValueRefusedError(TypeError):
@@ -108,7 +118,7 @@ class Encoder:
             return known
         if kind in (_DICT_KEYS, _DICT_VALUES, _DICT_ITEMS):
             return ["view", kind.__name__, self._elements(value)]
-        if kind is type and getattr(builtins, name := str(value.__name__), None) is value:
+        if kind is type and _TYPES.get(name := str(value.__name__)) is value:
             return ["type", name]
         return self._export(value)
 
@@ -338,10 +348,9 @@ def _range(*ends: str) -> range:
 
 
 def _builtin_type(name: str) -> type:
-    found = getattr(builtins, name, None)
-    if type(found) is not type:
+    if name not in _TYPES:
         raise ValueRefusedError(f"no type {name!r}")
-    return found
+    return _TYPES[name]
 
 
 def _array(dtype: str, shape: list[int] | None, data: str) -> Any:

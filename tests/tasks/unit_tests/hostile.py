@@ -217,3 +217,44 @@ def in_the_call(code: str) -> str:
 def returning(value: str) -> str:
     """Return a program whose function returns a value."""
     return f"def TARGET(*a, **k):\n    return {value}\n"
+
+
+MAKES_A_CLASS = r"""
+import json, os, struct
+def send(message):
+    text = json.dumps(message).encode()
+    os.write(3, struct.pack(">I", len(text)) + text)
+def receive():
+    size = struct.unpack(">I", os.read(3, 4))[0]
+    return json.loads(os.read(3, size))
+def TARGET(*a, **k):
+    # A class in the tests' process, whose == is `bool`, and an object of it.
+    nodes = [
+        ["type", "type"], ["tuple", ["E", [3], [4]]], ["dict", []], ["tuple", []],
+        ["dict", ["__eq__", [5], "__call__", [5]]], ["type", "bool"],
+    ]
+    send({"op": "call", "v": {"n": nodes, "r": [[0], [1], [2]]}})
+    made = receive()
+    number = made["v"]["n"][0][1]
+    send({"op": "call", "v": {"n": [["yours", number], ["tuple", []], ["dict", []]], "r": [[0], [1], [2]]}})
+    send({"v": {"n": [["yours", receive()["v"]["n"][0][1]]], "r": [[0]]}})
+    while True: receive()
+"""
+"""A program that has the tests' process make an object which equals everything."""
+
+NAMES_MORE = r"""
+import json, os, struct
+def send(message):
+    text = json.dumps(message).encode()
+    os.write(3, struct.pack(">I", len(text)) + text)
+def receive():
+    return json.loads(os.read(3, struct.unpack(">I", os.read(3, 4))[0]))
+names = ["abs", "AssertionError", "check", "__builtins__", "math"]
+pairs = [one for name in names + ["f"] for one in (name, [2])]
+nodes = [["tuple", [[1], [2]]], ["dict", pairs], ["mine", 0, "function", "f", ""]]
+send({"v": {"n": nodes, "r": [[0]]}})
+while True:
+    receive()
+    send({"v": {"n": [], "r": [0.0]}})
+"""
+"""A program that says it defines what tests use."""

@@ -135,3 +135,36 @@ def test_what_takes_for_ever_ends_and_earns_nothing(name: str, runner: TestRunne
     for made in (hostile.at_the_top, hostile.in_the_call):
         refuse(runner, EQUAL, made(code), 1.0)
     refuse(runner, SCRIPT, code, 1.0)
+
+
+def test_the_code_calls_nothing_in_the_tests_process_but_what_it_was_given(
+    runner: TestRunner,
+) -> None:
+    assert outcome_of(runner, EQUAL, hostile.MAKES_A_CLASS, 2.0).error
+    handed = function_tests("assert candidate(lambda f, *a: f(*a)) == 40")
+    assert outcome_of(runner, handed, hostile.MAKES_A_CLASS, 2.0).error
+    by_way_of_the_tests = "def TARGET(call):\n    return call(type, 'E', (), {'__eq__': bool})()"
+    assert outcome_of(runner, handed, by_way_of_the_tests, 2.0).error
+
+
+@pytest.mark.parametrize("published", ["import math\ndef f(n):\n    return 40.0", ""])
+def test_a_module_that_tests_use_is_never_the_codes_own(published: str, runner: TestRunner) -> None:
+    row = {"test_list": ["assert math.isclose(f(3), 40)"], "code": published}
+    tests = read_tests(row, {}, "row 1")
+    forged = "class math:\n    isclose = lambda *a, **k: True\ndef f(n):\n    return 1.0"
+    assert outcome_of(runner, tests, forged, 5.0).error
+    assert outcome_of(runner, tests, "import math\ndef f(n):\n    return 40.0", 5.0).error == ""
+
+
+def test_names_that_the_solution_does_not_define_are_not_taken_from_the_code(
+    runner: TestRunner,
+) -> None:
+    row = {"test_list": ["assert close(f(3), 40)"], "code": "def f(n):\n    return 40.0"}
+    tests = read_tests(row, {}, "row 1")
+    forged = "def close(*a):\n    return True\ndef f(n):\n    return 1.0"
+    assert "NameError" in outcome_of(runner, tests, forged, 5.0).error
+
+
+@pytest.mark.parametrize("body", ["assert abs(candidate(3) - 40) < 1e-6", STYLES["is-close"]])
+def test_the_code_names_nothing_that_was_not_asked_for(body: str, runner: TestRunner) -> None:
+    assert outcome_of(runner, function_tests(body), hostile.NAMES_MORE, 2.0).error
