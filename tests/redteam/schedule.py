@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
 
-from tests.redteam import answer_acts, control_acts, gossip_acts, line_acts, request_acts
+from tests.redteam import (
+    answer_acts,
+    control_acts,
+    gossip_acts,
+    line_acts,
+    request_acts,
+    restart_acts,
+)
 from tests.redteam.peer import Red
 
 S = TypeVar("S")
@@ -23,6 +30,7 @@ MODULES: tuple[ModuleType, ...] = (
     request_acts,
     answer_acts,
     line_acts,
+    restart_acts,
 )
 NUM_MEMBERS = 4
 ATTACK_S = 20.0

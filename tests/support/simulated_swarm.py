@@ -190,8 +190,8 @@ class World(Observer):
         """Return the wall clock of somebody whose clock is off by `skew_ms`."""
         return EPOCH_MS + int(1000 * trio.current_time()) + skew_ms
 
-    async def start(self, member: Member) -> None:
-        """Start a member that is down, over what its disk holds."""
+    async def start(self, member: Member, *, also: tuple[str, ...] = ()) -> None:
+        """Start a member that is down, over what its disk holds; `also` are further bootstraps."""
         member.lives += 1
         is_bootstrap = member.kind == "bootstrap"
         node = SimulatedNode(
@@ -199,7 +199,7 @@ class World(Observer):
             identity=member.identity,
             folder=member.folder,
             address=member.address,
-            bootstrap=() if is_bootstrap else (self.bootstrap,),
+            bootstrap=() if is_bootstrap else (*also, self.bootstrap),
             rng=random.Random(f"{self.seed}/{member.name}/{member.lives}"),
             wall_ms=lambda: self.wall_ms(member.skew_ms),
             settings=self.plan.node,

@@ -298,7 +298,7 @@ async def test_the_flag_accepts_another_swarm_of_a_bootstrap(tmp_path: Path, com
         found = await source.find()
         await host.dial(address)
         with trio.fail_after(20):
-            moved = found.manifest if comes == "before" else await source.watch(found)
+            moved = found.manifest if found.confirmed else await source.watch(found)
         assert moved == THEIRS == load_manifest(tmp_path)
 
 
