@@ -26,14 +26,13 @@ _SETTINGS: Final = {
     "shard_count": "shards",
 }
 """Rules of a swarm whose setting has another name."""
-_IN_CONFIG: Final = frozenset(
+_SHAPING: Final = frozenset(
     {
-        *("name", "rows", "system", "verifier", "reward", "reward_range", "local"),
-        *("environment", "class", "action", "observation", "max_turns"),
-        *("answer_format", "weight", "held_out"),
+        *("question", "answer", "answer_after", "answer_as", "prompt", "columns", "encoding"),
+        *("tests", "entry_point", "solution"),
     }
 )
-"""Keys of a task file that a family states itself. Any other one changes its rows."""
+"""Keys of a task file that make other rows of the same data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +93,7 @@ def family_differences(
     one, other = json.loads(first.config_json), json.loads(second.config_json)
     name = second.name
     found = []
-    if one.get("sha256") != other.get("sha256") and (shaping := sorted(changed - _IN_CONFIG)):
+    if one.get("sha256") != other.get("sha256") and (shaping := sorted(changed & _SHAPING)):
         found.append(f"{' and '.join(shaping)} of {name!r} changed, and so did its questions")
     else:
         found += _of_file("sha256", one, other, name, words)

@@ -167,7 +167,7 @@ def _state_from_json(document: dict[str, Any]) -> TrainerState:
         policy_version=int(document["policy_version"]),
         consumed_ids=tuple(map(str, document["consumed_ids"])),
         counters=document["counters"],
-        swarm=str(document["swarm"]),
+        swarm=str(document.get("swarm", "")),
     )
 
 

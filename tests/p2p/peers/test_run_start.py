@@ -84,9 +84,13 @@ CASES: Final[dict[str, tuple[Start, str]]] = {
     "rows in another order": (Start(rows=ROWS[::-1]), "rows of 'sums' differ"),
     "a row less": (Start(rows=ROWS[:-1]), "rows of 'sums' differ"),
     "prompt edited": (Start(keys={"prompt": "{question}!"}), "prompt of 'sums' changed"),
-    "question from another column": (
-        Start(keys={"prompt": "{question}", "answer": "question"}),
-        "answer of 'sums' changed",
+    "other columns": (
+        Start(keys={"question": "answer", "answer": "question"}),
+        "answer and prompt and question of 'sums' changed",
+    ),
+    "edited rows, and a key that shapes none": (
+        Start(rows=edited(0), keys={"prompt": "{question}", "good": ["2"]}),
+        "rows of 'sums' differ",
     ),
     "held out": (
         Start(keys={"prompt": "{question}", "held_out": 5}),
