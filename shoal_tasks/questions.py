@@ -92,6 +92,6 @@ class RepeatedQuestions:
             return ""
         return (
             f"{self.num_rows:,} rows ask {self.num_questions:,} different questions: "
-            f"{self.num_repeated:,} of them stand in several rows, and each is drawn as often as "
-            "the others"
+            f"{self.num_repeated:,} of them {'stand' if self.num_repeated > 1 else 'stands'} in "
+            "several rows, and each is drawn as often as the others"
         )

@@ -61,9 +61,9 @@ def rows_of(rng: random.Random, value: Callable[[], Any]) -> list[Row]:
     ]
 
 
-def write_json(rng: random.Random, folder: Path) -> Written:
+def write_json(rng: random.Random, folder: Path, rows: list[Row] | None = None) -> Written:
     """Write JSON in one of its forms, in one of the encodings of Unicode."""
-    rows = rows_of(rng, lambda: value_of(rng))
+    rows = rows or rows_of(rng, lambda: value_of(rng))
     is_ascii, end = rng.random() < 0.5, rng.choice(["\n", "\r\n"])
 
     def dump(value: Any, indent: int | None = None) -> str:
@@ -97,9 +97,9 @@ def write_json(rng: random.Random, folder: Path) -> Written:
     return _written(rng, folder / name, data, rows, f"{form}, {encoding}, {name}")
 
 
-def write_table(rng: random.Random, folder: Path) -> Written:
+def write_table(rng: random.Random, folder: Path, rows: list[Row] | None = None) -> Written:
     """Write a table of texts, with any separator, encoding, quoting and line ends."""
-    rows = rows_of(rng, lambda: text_of(rng))
+    rows = rows or rows_of(rng, lambda: text_of(rng))
     separator, encoding = rng.choice(",;\t|"), rng.choice(TEXT_ENCODINGS)
     quoting: Any = rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
     file = io.StringIO()
@@ -121,7 +121,7 @@ def write_table(rng: random.Random, folder: Path) -> Written:
     return _written(rng, folder / name, file.getvalue().encode(encoding), rows, form)
 
 
-def write_binary(rng: random.Random, folder: Path) -> Written:
+def write_binary(rng: random.Random, folder: Path, rows: list[Row] | None = None) -> Written:
     """Write Parquet or an Arrow file."""
     import pyarrow.feather
     import pyarrow.parquet
@@ -134,7 +134,7 @@ def write_binary(rng: random.Random, folder: Path) -> Written:
         "struct": lambda: {"style": "rule", "truth": rng.choice([None, text_of(rng)])},
         "float": lambda: rng.choice([0.333, 0.1, 1e-7, 123456.7, None]),
     }
-    rows = rows_of(rng, values[shape])
+    shape, rows = ("text", rows) if rows else (shape, rows_of(rng, values[shape]))
     table = pyarrow.Table.from_pylist(rows)
     if shape == "float":
         short = pyarrow.schema(
