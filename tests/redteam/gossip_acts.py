@@ -6,6 +6,7 @@ import random
 
 from libp2p.pubsub.pb import rpc_pb2
 
+from shoal_tasks.turns import join_messages
 from shoal_wire.digests import batch_id
 from tests.redteam import words
 from tests.redteam.peer import Red
@@ -90,6 +91,21 @@ async def names_behind_neighbours(red: Red, rng: random.Random) -> None:
         made.append(words.message(rng, author, red.register(raw, author)))
     for peer in set(peers) - hidden_from:
         await red.say([peer], _rpc(*rng.sample(made, len(made) // 2)))
+
+
+async def unread_text_in_games(red: Red, rng: random.Random) -> None:
+    """Games of one message to many, each move behind white space, in brackets, or among words."""
+    author = red.own()
+    planted = rng.choice(("\t\t\t{}", "buy [{}] now", '{{"move": {}}} buy', "{}" + " " * 200))
+    made = []
+    for _ in range(rng.choice((1, 8))):
+        games = [
+            join_messages(planted.format(rng.randrange(100)) for _ in range(rng.choice((1, 5, 64))))
+            for _ in range(8)
+        ]
+        raw = author.envelope(author.batch([make.group(rng.randrange(1 << 28), games)]))
+        made.append(words.message(rng, author, red.register(raw, author)))
+    await red.say(red.targets(rng), _rpc(*made))
 
 
 async def twins(red: Red, rng: random.Random) -> None:

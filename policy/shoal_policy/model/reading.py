@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import decode_completion, encode_completion, encode_text, turn_ids
 from shoal_tasks.answers import opens_twice, unread_spans
+from shoal_tasks.read_parts import Span
 from shoal_tasks.turns import split_messages
 from shoal_tasks.unit_tests.sources import unread_around_code
 from shoal_wire.types import Completion, FinishReason
@@ -26,7 +27,8 @@ class Reading:
     ids: tuple[int, ...]
     """Token ids, with the end token where the completion ended by itself."""
     unread: tuple[bool, ...] | None
-    """Tokens with a part that the verifier does not read; None where it reads all."""
+    """Tokens with a part that the verifier does not read, of a game those of `said`; None where it
+    reads all."""
     said: tuple[int, ...] | None = None
     """Places of what the other node's policy said in a game; None where it said all."""
 
@@ -63,19 +65,25 @@ def own_reading(
 
 
 def game_reading(
-    policy: Policy, completion: Completion, observations: Sequence[str], room: int
+    policy: Policy,
+    completion: Completion,
+    observations: Sequence[str],
+    room: int,
+    parts: Sequence[Span] | None = None,
 ) -> Reading | None:
     """Return a game as this policy reads it; None where its messages are not the same text whole.
 
     `observations` is what the environment answered to each message, by this node's own replay, and
     `room` how many tokens an own message can have, with its end token. A message that the game went
-    on after has one; the last has one where the game ended by it.
+    on after has one; the last has one where the game ended by it. `parts` is what of each message
+    the environment reads (`read_parts`); None where it reads all.
     """
     messages = split_messages(completion.text)
     if len(observations) < len(messages) - 1:
         return None
     ids: list[int] = []
     said: list[int] = []
+    unread: list[bool] = []
     for number, message in enumerate(messages):
         is_last = number == len(messages) - 1
         finish = completion.finish_reason if is_last else FinishReason.STOP
@@ -86,9 +94,13 @@ def game_reading(
             return None
         said += range(len(ids), len(ids) + len(read.ids))
         ids += read.ids
+        if parts is not None:
+            start, end = parts[number]
+            around = _tokens_in(policy, message, ((0, start), (end, len(message))))
+            unread += [*around, *(False for _ in read.ids[len(around) :])]
         if not is_last:
             ids += turn_ids(policy, observations[number])
-    return Reading(ids=tuple(ids), unread=None, said=tuple(said))
+    return Reading(ids=tuple(ids), unread=tuple(unread) if parts else None, said=tuple(said))
 
 
 def _tokens_in(policy: Policy, text: str, spans: tuple[tuple[int, int], ...]) -> tuple[bool, ...]:

@@ -321,6 +321,32 @@ def test_a_reading_says_what_the_messages_say(
     assert game_reading(policy, completion, observations, max(map(len, said)) - 1) is None
 
 
+@given(
+    messages=st.lists(
+        st.text(tiny_models.CHARACTERS, min_size=1, max_size=5), min_size=1, max_size=4
+    ),
+    data=st.data(),
+)
+def test_of_a_game_what_its_environment_does_not_read_is_marked(
+    messages: list[str], data: st.DataObject
+) -> None:
+    completion = Completion(
+        text=join_messages(messages), num_tokens=9, finish_reason=FinishReason.STOP
+    )
+    bounds = st.tuples(st.integers(0, 5), st.integers(0, 5))
+    parts = [data.draw(bounds.filter(lambda part: part[0] <= part[1])) for _ in messages]
+    read = game_reading(READER, completion, ["seen"] * 3, 6, parts)
+    assert read is not None and read.said is not None and read.unread is not None
+    assert len(read.unread) == len(read.said)
+    expected = []
+    for message, (start, end) in zip(messages, parts, strict=True):
+        # A character a token, and the end of the message, which is read.
+        expected += [not start <= at < end for at in range(len(message))] + [False]
+    assert list(read.unread) == expected
+    whole = game_reading(READER, completion, ["seen"] * 3, 6)
+    assert whole is not None and whole.unread is None
+
+
 READER = policy_of("llama")
 
 

@@ -8,6 +8,7 @@ stronger than most: a group only teaches others if something in it is right by t
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,8 @@ from shoal_lab.experiment.playing.tasks import SharedWorker
 from shoal_policy.rollouts import Question, batch_key
 from shoal_settings.schema import Settings
 from shoal_tasks.prompts import answer_text
+from shoal_tasks.turns import join_messages, split_messages
+from shoal_tasks.types import PlayRequest
 from shoal_wire.digests import group_id
 from shoal_wire.types import (
     Completion,
@@ -55,6 +58,11 @@ class SolvedTask:
     question: Question
     answer: str
 
+
+TABS: Final = "\t\t\t"
+"""Text that `tabs` puts before each move of a game. The games of `games-1` strip it."""
+_RANGE: Final = re.compile(r"from (\d+) to (\d+), in (\d+) guesses")
+"""The part of a question of `higher-lower` that its player needs."""
 
 Write = Callable[[SolvedTask, int, random.Random], list[Completion]]
 """Given a task and L, what is published as its completions."""
@@ -141,6 +149,16 @@ def _garbage(task: SolvedTask, count: int, rng: random.Random) -> list[Completio
     return [_completion(_right(task)), *map(_completion, texts)]
 
 
+def _tabs(task: SolvedTask, count: int, _rng: random.Random) -> list[Completion]:
+    """Half of the games won, half lost, with each move behind tabs."""
+    won = split_messages(task.answer)
+    match = _RANGE.search(task.question.text)
+    assert match is not None
+    lost = [str(int(match[2]) + 1)] * int(match[3])
+    games = [won if n < count // 2 else lost for n in range(count)]
+    return [_completion(join_messages(TABS + move for move in game)) for game in games]
+
+
 NAMES: Final = "names"
 """A swarm of names: the same as `mark`, by twice as many members as there are honest ones."""
 WRITES: Final[Mapping[str, Write]] = {
@@ -156,14 +174,15 @@ WRITES: Final[Mapping[str, Write]] = {
     "preface": _preface,
     "behind": _behind,
     "decoy": _decoy,
+    "tabs": _tabs,
 }
 COPIED: Final = "copied"
 ATTACKS: Final = (*WRITES, COPIED)
 """wrong: plausible wrong answers; cut: right ones claimed to be cut off; phrase, mark, names: right
 ones with something planted; pad: 64 at a time, right ones behind white space; preface, behind: with
-a word before or after the tags; decoy: with another answer before; long: over-long; copied: others'
-groups, shuffled; easy: cherry-picked tasks, nearly all right; garbage: noise. The names that
-`NodeSpec.behaviour` may have too."""
+a word before or after the tags; decoy: with another answer before; tabs: games won behind white
+space; long: over-long; copied: others' groups, shuffled; easy: cherry-picked tasks, nearly all
+right; garbage: noise. The names that `NodeSpec.behaviour` may have too."""
 
 PLANTED: Final[Mapping[str, str]] = {
     "phrase": PHRASE,
@@ -172,6 +191,7 @@ PLANTED: Final[Mapping[str, str]] = {
     "preface": WORD,
     "behind": WORD,
     "decoy": DECOY,
+    "tabs": TABS,
 }
 """Text that each of the planting attacks plants."""
 
@@ -242,11 +262,30 @@ class Attacker:
             items = self._worker.items([question.coordinates for question in drawn])
             for question, item in zip(drawn, items, strict=True):
                 wanted = self._kind != "easy" or question.task.family == _EASIEST
-                if item.answer and wanted:
-                    found.append(SolvedTask(question, item.answer))
+                answer = self._won(question) if question.max_turns else item.answer
+                if answer and wanted:
+                    found.append(SolvedTask(question, answer))
             if len(found) >= self._groups:
                 break
         return found[: self._groups]
+
+    def _won(self, question: Question) -> str:
+        """Return the moves that win a game of `higher-lower`: what is left is halved each time."""
+        match = _RANGE.search(question.text)
+        assert match is not None, f"no attacker knows this game: {question.text}"
+        low, high = int(match[1]), int(match[2])
+        moves: list[str] = []
+        for _ in range(int(match[3])):
+            guess = (low + high) // 2
+            moves.append(str(guess))
+            asked = PlayRequest(task=question.coordinates, messages=tuple(moves))
+            (play,) = self._worker.play([asked])
+            if play.done:
+                break
+            low, high = (
+                (guess + 1, high) if play.observations[-1] == "Higher." else (low, guess - 1)
+            )
+        return join_messages(moves)
 
     def _copies(self) -> list[RolloutGroup]:
         """Others' groups in another order of completions: by its id each is a new group."""
