@@ -8,13 +8,17 @@ dear to make is dear to score.
 
 from __future__ import annotations
 
+import json
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from benchmarks.harness import Options, Report, at_least, main, note
 from shoal_tasks.families import EASY, PAPER, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.spec import AnswerFormat, FamilySpec
+from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, TaskCoordinates, TaskItem
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
@@ -22,6 +26,9 @@ from shoal_wire.types import FinishReason
 COMPLETIONS = 8
 TASKS, QUICK_TASKS = 64, 16
 REPEATS, QUICK_REPEATS = 3, 1
+PROGRAMS = 200
+GOAL_PROGRAMS_PER_SECOND = 20.0
+"""Two processes are forked for each."""
 GOAL_PER_SECOND = 200.0
 """A round of 8 groups of 8 completions should be verified in a third of a second."""
 
@@ -36,12 +43,15 @@ def measure(options: Options) -> Report:
         for spec in families:
             note(f"{spec.name} …")
             results[spec.name] = _measure_family(worker, spec, num_tasks, repeats)
+    note("code …")
+    programs = round(_measure_code(), 1)
     slowest = min(results, key=lambda name: results[name]["scored_per_second"])
     measured = results[slowest]["scored_per_second"]
     paper = min(results[spec.name]["scored_per_second"] for spec in PAPER)
     return Report(
-        results={"families": results, "slowest": slowest},
+        results={"families": results, "slowest": slowest, "programs_per_second": programs},
         goals=[
+            at_least("programs a second, with unit tests", programs, GOAL_PROGRAMS_PER_SECOND),
             at_least(
                 "completions a second, slowest of the paper's families", paper, GOAL_PER_SECOND
             ),
@@ -50,6 +60,36 @@ def measure(options: Options) -> Report:
             ),
         ],
     )
+
+
+def _measure_code() -> float:
+    """Return how many trivial programs a second pass their unit tests, by one real worker."""
+    row = {
+        "prompt": 'def double(n):\n    """ Double a number. """\n',
+        "entry_point": "double",
+        "test": "def check(candidate):\n    assert candidate(2) == 4\n",
+        "canonical_solution": "    return 2 * n\n",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "rows.jsonl").write_text(json.dumps(row))
+        file = Path(folder, "code.toml")
+        file.write_text('name = "code"\nrows = "rows.jsonl"\nverifier = "tests"\nheld_out = 0\n')
+        spec = load_task_file(file)
+    requests = [
+        ScoreRequest(
+            task=coordinates(spec, TRAIN_SEED_MIN),
+            text=f"    return {number} + 2 * n - {number}\n",  # each another text
+            finish_reason=FinishReason.STOP,
+        )
+        for number in range(PROGRAMS)
+    ]
+    with SyncTaskWorker([spec]) as worker:
+        started = time.perf_counter()
+        results = worker.score(requests)
+        taken = time.perf_counter() - started
+    if any(result.reward != 1.0 for result in results):
+        raise RuntimeError("code: a right program does not pass")
+    return PROGRAMS / taken
 
 
 def _measure_family(

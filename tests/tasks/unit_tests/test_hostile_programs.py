@@ -149,7 +149,7 @@ def test_the_code_calls_nothing_in_the_tests_process_but_what_it_was_given(
 
 @pytest.mark.parametrize("published", ["import math\ndef f(n):\n    return 40.0", ""])
 def test_a_module_that_tests_use_is_never_the_codes_own(published: str, runner: TestRunner) -> None:
-    row = {"test_list": ["assert math.isclose(f(3), 40)"], "code": published}
+    row: dict[str, Any] = {"test_list": ["assert math.isclose(f(3), 40)"], "code": published}
     tests = read_tests(row, {}, "row 1")
     forged = "class math:\n    isclose = lambda *a, **k: True\ndef f(n):\n    return 1.0"
     assert outcome_of(runner, tests, forged, 5.0).error
@@ -159,7 +159,10 @@ def test_a_module_that_tests_use_is_never_the_codes_own(published: str, runner: 
 def test_names_that_the_solution_does_not_define_are_not_taken_from_the_code(
     runner: TestRunner,
 ) -> None:
-    row = {"test_list": ["assert close(f(3), 40)"], "code": "def f(n):\n    return 40.0"}
+    row: dict[str, Any] = {
+        "test_list": ["assert close(f(3), 40)"],
+        "code": "def f(n):\n    return 40.0",
+    }
     tests = read_tests(row, {}, "row 1")
     forged = "def close(*a):\n    return True\ndef f(n):\n    return 1.0"
     assert "NameError" in outcome_of(runner, tests, forged, 5.0).error

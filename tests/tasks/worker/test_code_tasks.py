@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import EASY, coordinates
 from shoal_tasks.spec import TESTS_LANE, FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.worker.sync import SyncTaskWorker
+from shoal_tasks.worker.trio_client import TrioTaskWorker
 from shoal_wire.types import FinishReason
 from tests.support.task_files import score_of, task_file
 from tests.tasks.unit_tests.problems import PROBLEMS, human_eval, mbpp
@@ -173,3 +175,18 @@ def children(pid: int) -> list[int]:
     if not path.exists():
         pytest.skip("no /proc here")
     return [int(child) for child in path.read_text().split()]
+
+
+async def test_a_nodes_worker_has_the_questions_and_refuses_what_is_wrong(tmp_path: Path) -> None:
+    good = family(tmp_path / "good", [added("add"), added("plus")])
+    bad = family(tmp_path / "bad", [added("add", "    return a\n")])
+    async with trio.open_nursery() as nursery:
+        worker = TrioTaskWorker([EASY[0], good])
+        await nursery.start(worker.run)
+        tasks = [coordinates(good, FIRST), coordinates(EASY[0], FIRST)]
+        first, second = await worker.items(tasks)
+        assert "Add two numbers" in first.question
+        assert second.question != first.question
+        nursery.cancel_scope.cancel()
+    with pytest.raises(FamilyError, match="its own solution fails"):
+        await TrioTaskWorker([EASY[0], bad]).run()
