@@ -89,24 +89,24 @@ def enter(
     return tuple(_apply(name, layer) for name, layer in layers.items() if name in wanted)
 
 
-def enter_before_forks(parent_pid: int) -> int:
+def enter_before_forks(parent_pid: int) -> tuple[int, tuple[Layer, ...]]:
     """Apply to a process that only forks what keeps its children from network and files.
 
-    Each child still has to `confine_fork` itself. Returns the address space in use, bytes.
+    Each child still has to `confine_fork` itself. Returns the address space in use, bytes, and the
+    state of each layer.
     """
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     used_bytes = _address_space_bytes()
     with contextlib.suppress(KeyError):
         seccomp.program(platform.machine())  # remembered for the children
-    for name, layer in {
+    layers: dict[str, Callable[[], str]] = {
         "network": lambda: _leave_network(libc, is_needed=False),
         "filesystem": _leave_filesystem,
         "user": _become_nobody,
         "no_new_privs": lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1),
         "parent_death": lambda: _die_with_parent(libc, parent_pid),
-    }.items():
-        _apply(name, layer)
-    return used_bytes
+    }
+    return used_bytes, tuple(_apply(name, layer) for name, layer in layers.items())
 
 
 def confine_fork(

@@ -21,6 +21,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final
 
 from shoal_base.bounded import PIECE_BYTES
@@ -60,10 +61,11 @@ def _serve(control: socket.socket, parent_pid: int, memory_bytes: int) -> None:
                 os.close(descriptor)
     preload()
     os.environ.clear()
-    server = _Server(control, null, layers.enter_before_forks(parent_pid), memory_bytes)
+    used_bytes, entered = layers.enter_before_forks(parent_pid)
+    server = _Server(control, null, used_bytes, memory_bytes)
     gc.collect()
     gc.freeze()
-    control.sendall(b"ready\n")
+    control.sendall(json.dumps([asdict(layer) for layer in entered]).encode())
     while order := control.recv(PIECE_BYTES).split():
         server.end() if order[0] == b"end" else server.fork(order[0].decode(), int(order[1]))
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 from shoal_base.bounded import LINE_CHARS, PIECE_BYTES
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.limits import test_wall_seconds
+from shoal_tasks.types import Layer
 from shoal_tasks.unit_tests import fork_server
 from shoal_tasks.unit_tests.channel import MAX_FRAME_BYTES
 from shoal_tasks.unit_tests.fork_server import MAX_OUTPUT_BYTES
@@ -68,8 +69,12 @@ class TestRunner:
     def __init__(self, control: socket.socket) -> None:
         """`control` is the worker's end of `fork_server.start`."""
         self._control = control
-        if control.recv(PIECE_BYTES) != b"ready\n":
-            raise WorkerUnavailable("the process that runs tests does not start")
+        try:
+            rows = json.loads(control.recv(PIECE_BYTES))
+        except (OSError, ValueError):
+            raise WorkerUnavailable("the process that runs tests does not start") from None
+        self.layers = tuple(Layer(**{**row, "name": f"code_{row['name']}"}) for row in rows)
+        """State of the sandbox's layers around tested code."""
 
     def run(self, tests: dict[str, Any], code: str, seconds: float) -> Outcome:
         """Test a completion's code within `seconds` of processor time.

@@ -105,7 +105,8 @@ def _set_up(message: Message, parent_pid: int | None) -> tuple[RequestAnswerer, 
     gc.freeze()
     is_of_a_judge = specs[0].is_local
     layers = sandbox.enter(limits, guard, parent_pid=parent_pid, is_of_a_judge=is_of_a_judge)
-    return RequestAnswerer(specs, limits, guard, files, servers, runner), layers
+    own = runner.layers if runner else ()
+    return RequestAnswerer(specs, limits, guard, files, servers, runner), (*layers, *own)
 
 
 def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:

@@ -190,3 +190,13 @@ async def test_a_nodes_worker_has_the_questions_and_refuses_what_is_wrong(tmp_pa
         nursery.cancel_scope.cancel()
     with pytest.raises(FamilyError, match="its own solution fails"):
         await TrioTaskWorker([EASY[0], bad]).run()
+
+
+def test_the_layers_around_tested_code_are_reported(tmp_path: Path) -> None:
+    spec = family(tmp_path, [added("add")])
+    with SyncTaskWorker([spec]) as worker:
+        assert worker.report is not None
+        states = {layer.name: layer.active for layer in worker.report.layers}
+    for name in ("network", "filesystem", "no_new_privs", "parent_death"):
+        # The same as around the worker: where one is in force, so is the other.
+        assert states[f"code_{name}"] is states[name]
