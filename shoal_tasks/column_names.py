@@ -14,7 +14,8 @@ QUESTIONS: Final = (
 ANSWERS: Final = (
     "final_answer", "expected_answer", "answer", "reward_model.ground_truth", "ground_truth",
     "answer.value", "answers.text", "answers", "solution", "target", "label", "correct_answer",
-    "gold", "expected", "reference", "output", "completion", "response",
+    "answers_spans.spans", "best_answer", "best answer", "gold", "expected", "reference", "output",
+    "completion", "response",
 )  # fmt: skip
 """Columns that hold a right answer."""
 
