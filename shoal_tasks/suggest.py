@@ -42,6 +42,7 @@ _LONG_CHARS: Final = 120
 _FEW: Final = 8
 """Different answers up to here are named in the prompt, if rows are many."""
 _DEPTH: Final = 3
+_ENTRY_POINTS: Final = ("entry_point", "fn_name", "func_name", "function_name")
 _TESTING: Final = re.compile(r"\bassert|\bcheck\(|\bunittest\b")
 """A word of every program that tests another."""
 _SAID: Final = " the assistant's last turn"
@@ -194,10 +195,30 @@ def _choose_tests(found: _Found) -> bool:
     if question not in found.columns and not found.given.prompt:
         return False
     found.keys |= {"question": question} if question in found.columns else {}
-    found.keys |= {"prompt": found.given.prompt} if found.given.prompt else {}
+    prompt = found.given.prompt or _code_prompt(found, question)
+    found.keys |= {"prompt": prompt} if prompt else {}
     found.keys["verifier"] = "tests"
-    found.used |= {question, *USED_COLUMNS}
+    found.used |= {question, *USED_COLUMNS} | _places(found, prompt)
     return True
+
+
+def _code_prompt(found: _Found, question: str) -> str:
+    """Return the prompt that names what the tests call; empty where the question does."""
+    columns = found.columns
+    if any(map(_is_filled, columns.get("starter_code", ()))):
+        return f"{{{question}}}\n\n{{starter_code}}"
+    tests = columns.get("test_list", ())
+    if tests and all(isinstance(one, list) and one for one in tests):
+        return f"{{{question}}}\n\nYour code should pass tests such as:\n{{test_list.0}}"
+    for name in _ENTRY_POINTS:
+        named = list(zip(columns.get(name, ()), columns[question], strict=False))
+        if named and not all(str(entry) in str(asked) for entry, asked in named):
+            return f"{{{question}}}\n\nName the function {{{name}}}."
+    return ""
+
+
+def _is_filled(value: JsonValue) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _choose_question(found: _Found) -> None:

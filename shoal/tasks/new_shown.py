@@ -17,6 +17,7 @@ from shoal_tasks.lint.report import Report
 from shoal_tasks.prompts import answer_text, messages_for
 from shoal_tasks.rows import parse_rows
 from shoal_tasks.spec import ROWS_GENERATOR, FamilySpec
+from shoal_tasks.unit_tests.forms import SOLUTION_COLUMN
 
 _VALUE_CHARS = 100
 
@@ -26,9 +27,10 @@ def shown_question(spec: FamilySpec) -> dict[str, Any]:
     if spec.generator != ROWS_GENERATOR:
         return {"messages": [], "expected": None}
     row = parse_rows(read_file(Path(spec.path)), spec.path)[0]
+    answer = str(row.columns.get(SOLUTION_COLUMN) or "") if spec.runs_code else row.answer
     return {
         "messages": messages_for(row.question, tagged=spec.is_tagged, system=spec.system),
-        "expected": answer_text(row.answer, tagged=spec.is_tagged) if row.answer else None,
+        "expected": answer_text(answer, tagged=spec.is_tagged) if answer else None,
     }
 
 
@@ -55,10 +57,9 @@ def show_new(
     console.print("the first question, as a model sees it", style="bold")
     for message in question["messages"]:
         console.print_lines(message["content"].strip(), head=f"  {message['role']}: ")
-    expected = question["expected"]
-    console.print_lines(
-        "any that the reward accepts" if expected is None else expected, head="  expected: "
-    )
+    scorer = "the row's tests accept" if spec.runs_code else "the reward accepts"
+    expected = question["expected"] or f"any that {scorer}"
+    console.print_lines(expected, head="  expected: ")
     console.print()
     for name, value in unused.items():
         console.print(styled(("not shown to the model: ", "yellow"), f"{name} ({value})"),

@@ -269,7 +269,8 @@ FORMS: dict[str, PublishedForm] = {
                        "code": f"def add(x):\n    return x + {n}", "test_setup_code": "",
                        "test_list": [f"assert add(1) == {n + 1}", f"assert add(5) == {n + 5}"],
                        "challenge_test_list": []},
-        shows=("Write add, which adds 0.",), hides=("def add",), keys={"verifier": "tests"},
+        shows=("Write add, which adds 0.", "assert add(1) == 1"),
+        hides=("def add", "assert add(5)"), keys={"verifier": "tests"},
     ),
     "APPS": PublishedForm(
         row=lambda n: {"problem_id": n, "question": f"Read a number and print {n} more.",
@@ -279,6 +280,19 @@ FORMS: dict[str, PublishedForm] = {
                        "difficulty": "introductory", "starter_code": ""},
         shows=("Read a number and print 0 more.",), keys={"verifier": "tests"},
         unused=("difficulty",),
+    ),
+    "LeetCode": PublishedForm(
+        row=lambda n: {"question": f"Add {n} to a number.", "fn_name": "add",
+                       "starter_code": "def add(x):\n    ...",
+                       "input_output": json.dumps({"fn_name": "add", "inputs": [[1], [5]],
+                                                   "outputs": [n + 1, n + 5]})},
+        shows=("Add 0 to a number.", "def add(x):"), keys={"verifier": "tests"},
+    ),
+    "a named function": PublishedForm(
+        row=lambda n: {"question": f"Add {n} to a number.", "entry_point": "add",
+                       "canonical_solution": f"def add(x):\n    return x + {n}\n",
+                       "test": f"def check(f):\n    assert f(3) == {n + 3}\n"},
+        shows=("Add 0 to a number.", "Name the function add."), keys={"verifier": "tests"},
     ),
     "countdown": PublishedForm(
         row=lambda n: {"target": 20 + n, "nums": [20, n, 1]},
