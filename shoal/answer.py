@@ -18,7 +18,7 @@ from shoal_settings.parser import Parser, data_dir_flag, did_you_mean, whole
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import split_messages
-from shoal_tasks.types import ScoreRequest, TaskCoordinates
+from shoal_tasks.types import GroupRequest, TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.rules import check_completion
@@ -155,12 +155,8 @@ def _show_rewards(
     *,
     as_json: bool,
 ) -> None:
-    results = worker.score(
-        [
-            ScoreRequest(task=asked.coordinates, text=c.text, finish_reason=c.finish_reason)
-            for c in completions
-        ]
-    )
+    answers = tuple((one.text, one.finish_reason) for one in completions)
+    (results,) = worker.score_groups([GroupRequest(task=asked.coordinates, answers=answers)])
     rewards = [result.reward for result in results]
     for completion, reward in zip(completions, rewards, strict=True):
         text = completion.text

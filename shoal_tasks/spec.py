@@ -65,8 +65,8 @@ VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     VERIFIER: VERIFIER_VERSION,
     EXACT: "1",
     MATH_VERIFY: "0.9.0",
-    PYTHON: "1",
-    LOCAL: "1",
+    PYTHON: "2",
+    LOCAL: "2",
     TESTS: "1",
     ENVIRONMENT: "1",
     TEXT_ARENA: "0.7.4",
@@ -82,12 +82,12 @@ SERVER_FIELDS: Final = frozenset({"action", "observation"})
 
 _ROWS: Final = frozenset({"sha256", "rows", "held_out", "split"})
 _GAME: Final = frozenset({"max_turns", "reward_range"})
-_REWARD: Final = frozenset({"reward_name", "reward_range"})
+_REWARD: Final = frozenset({"reward_names", "reward_weights", "reward_range"})
 _KEYS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     ROWS_GENERATOR: {
         EXACT: _ROWS,
         MATH_VERIFY: _ROWS,
-        PYTHON: _ROWS | _REWARD | {"reward_sha256"},
+        PYTHON: _ROWS | _REWARD | {"reward_sha256s"},
         LOCAL: _ROWS | _REWARD,
         TESTS: _ROWS | {"test_seconds"},
     },
@@ -101,6 +101,9 @@ _KEYS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
 """The keys of a family's configuration by its generator and its verifier. It may also have the
 system turn before each question, and one of an OpenEnv server `SERVER_FIELDS`. Families of other
 generators are reasoning_gym's, and so are their keys."""
+
+_OF_EACH_FUNCTION: Final = frozenset({"reward_names", "reward_sha256s", "reward_weights"})
+"""Keys with one entry for each function of a reward."""
 
 MAX_CONFIG_BYTES: Final = 4096
 """Longest canonical configuration, UTF-8."""
@@ -138,8 +141,9 @@ class FamilySpec:
     path: str = field(default="", compare=False)
     """Path on this machine of the file of rows or of an environment, or the address of its OpenEnv
     server; never on the wire."""
-    reward_path: str = field(default="", compare=False)
-    """Path on this machine of the Python file of its reward; never on the wire."""
+    reward_paths: tuple[str, ...] = field(default=(), compare=False)
+    """Paths on this machine of the Python files of its reward, one for each function; never on the
+    wire."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """Lines for the user about the data of its task file, such as repeats; never on the wire."""
     canonical: str = field(init=False, repr=False, compare=False)
@@ -180,13 +184,30 @@ class FamilySpec:
 
     @property
     def has_python_reward(self) -> bool:
-        """True if completions are scored by a Python function of the user's."""
+        """True if completions are scored by Python functions of the user's."""
         return self.verifier in (PYTHON, LOCAL)
 
     @property
     def runs_code(self) -> bool:
         """True if completions are programs, scored by unit tests."""
         return self.verifier == TESTS
+
+    @property
+    def is_scored_by_group(self) -> bool:
+        """True if what a completion earns may depend on the rest of its group."""
+        return self.verifier == PYTHON
+
+    @property
+    def reward_names(self) -> tuple[tuple[str, str | None], ...]:
+        """Names of the functions of its reward, each with its file's digest; None for a judge's."""
+        names = cast(list[str], self.config["reward_names"])
+        digests = cast(list[str | None], self.config.get("reward_sha256s", [None] * len(names)))
+        return tuple(zip(names, digests, strict=True))
+
+    @property
+    def reward_weights(self) -> list[float]:
+        """The weight of each function in the sum that is the reward."""
+        return cast(list[float], self.config["reward_weights"])
 
     @property
     def lane(self) -> str:
@@ -196,7 +217,7 @@ class FamilySpec:
         if self.runs_code:
             return TESTS_LANE
         if self.is_local:
-            return self.reward_path
+            return "|".join(self.reward_paths)
         return self.path if self.is_on_a_server else ""
 
     @property
@@ -214,6 +235,7 @@ class FamilySpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "answer_format", _answer_format(self.answer_format))
+        object.__setattr__(self, "reward_paths", tuple(self.reward_paths))
         if not self.name or len(self.name.encode()) > MAX_NAME_BYTES:
             raise FamilyError(f"family name must have 1 to {MAX_NAME_BYTES} bytes")
         if self.generator not in ALLOWED_GENERATORS | {ROWS_GENERATOR, ENVIRONMENT}:
@@ -242,6 +264,9 @@ def _check_config(spec: FamilySpec, config: Mapping[str, JsonValue]) -> None:
     good = needed <= set(config) <= needed | optional | {"system"} and all(
         _IS_GOOD.get(key, _is_text)(value) for key, value in config.items()
     )
+    if good and spec.has_python_reward:
+        stated = [config[key] for key in config if key in _OF_EACH_FUNCTION]
+        good = len({len(cast(list[JsonValue], one)) for one in stated}) == 1
     if good and not spec.is_environment:
         good = config["held_out"] < config["rows"]  # type: ignore[operator]
     if not good and spec.is_environment:
@@ -273,6 +298,15 @@ def _is_seconds(value: object) -> bool:
     return type(value) is int and 1 <= value <= MAX_TEST_SECONDS
 
 
+def _is_finite(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(cast(float, value))
+
+
+def _list_of(is_good: Callable[[object], bool]) -> Callable[[object], bool]:
+    """Return the check of a list of one or more such values."""
+    return lambda value: isinstance(value, list) and bool(value) and all(map(is_good, value))
+
+
 def _is_turns(value: object) -> bool:
     return type(value) is int and 1 <= value <= MAX_TURNS
 
@@ -288,8 +322,11 @@ def _is_range(bounds: object) -> bool:
 
 
 _IS_GOOD: Final[Mapping[str, Callable[[object], bool]]] = {
-    **dict.fromkeys(("sha256", "reward_sha256"), _is_sha256),
-    **dict.fromkeys(("class", "reward_name"), _is_name),
+    "sha256": _is_sha256,
+    "class": _is_name,
+    "reward_names": _list_of(_is_name),
+    "reward_sha256s": _list_of(_is_sha256),
+    "reward_weights": _list_of(_is_finite),
     **dict.fromkeys(("rows", "held_out"), _is_count),
     "split": lambda value: value in SPLITS,
     "reward_range": _is_range,

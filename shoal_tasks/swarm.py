@@ -142,7 +142,7 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
         else:
             same = here[spec.digest]
             usable.append(
-                replace(spec, path=same.path, reward_path=same.reward_path, notes=same.notes)
+                replace(spec, path=same.path, reward_paths=same.reward_paths, notes=same.notes)
             )
     if len(usable) == num_away:
         raise ManifestError(_none_usable(manifest, missing, edited))

@@ -18,7 +18,9 @@ tests = "test"               # columns of such rows (default: by their usual nam
 entry_point = "entry_point"
 solution = "canonical_solution"
 test_seconds = 5             # processor time of one completion's tests
-reward = "reward.py"         # in place of a verifier: the function `reward` of this file
+reward = "reward.py"         # in place of a verifier: the function `reward` of this file; or
+                             # several, ["form.py", "right.py:score"]
+reward_weights = [0.5, 1.0]  # the weight of each in the sum that is the reward; default: 1
 reward_range = [0, 1]        # what it may return; mapped to 0 to 1
 local = true                 # each node has a `reward` of its own, such as an LLM that judges
 answer_format = "plain"      # the completion is the answer; or "tagged": between <answer> tags
@@ -87,7 +89,8 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "prompt_shows_answer": bool,
     "system": str,
     "verifier": str,
-    "reward": str,
+    "reward": (str, list),
+    "reward_weights": list,
     "reward_range": list,
     "local": bool,
     "tests": str,
@@ -167,12 +170,13 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
     }
     if has_tests:
         config["test_seconds"] = _test_seconds(table)
-    verifier, reward_path = _VERIFIERS[table.get("verifier", "exact")], ""
+    verifier = _VERIFIERS[table.get("verifier", "exact")]
+    reward_paths: tuple[str, ...] = ()
     if has_reward:
         verifier = LOCAL if table.get("local", False) else PYTHON
-        reward_path, reward = _reward(table, folder)
+        reward_paths, reward = _reward(table, folder)
         if verifier == LOCAL:
-            del reward["reward_sha256"]
+            del reward["reward_sha256s"]
         config |= reward
     return FamilySpec(
         name=table["name"],
@@ -184,7 +188,7 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
         answer_format=table.get("answer_format", "plain" if has_reward or has_tests else "tagged"),
         path=str(rows.path),
         notes=rows.notes,
-        reward_path=reward_path,
+        reward_paths=reward_paths,
     )
 
 
@@ -271,6 +275,8 @@ def _read(path: Path) -> dict[str, Any]:
     for key in (*KEYS, "test_seconds"):
         if key in table and not _has_tests(table):
             raise FamilyError(f'{path}: {key} is of code with unit tests, verifier = "tests"')
+    if "reward_weights" in table and "reward" not in table:
+        raise FamilyError(f'{path}: reward_weights is of rewards in Python, reward = ["FILE.py"]')
     if "local" in table and "reward" not in table:
         raise FamilyError(f'{path}: local is of a reward in Python, reward = "FILE.py"')
     if "reward" in table and "verifier" in table:
@@ -278,12 +284,27 @@ def _read(path: Path) -> dict[str, Any]:
     return table
 
 
-def _reward(table: Mapping[str, Any], folder: Path) -> tuple[str, dict[str, JsonValue]]:
-    """Return where a reward's Python file lies, and what the family's configuration says of it."""
-    file, _, name = str(table["reward"]).partition(":")
-    path = (folder / file).resolve()
-    return str(path), {
-        "reward_sha256": file_digest(read_file(path)),
-        "reward_name": name or _REWARD_NAME,
+def _reward(table: Mapping[str, Any], folder: Path) -> tuple[tuple[str, ...], dict[str, JsonValue]]:
+    """Return where a reward's Python files lie, and what the family's configuration says of them.
+
+    Raises `FamilyError`.
+    """
+    stated = table["reward"] if isinstance(table["reward"], list) else [table["reward"]]
+    weights = table.get("reward_weights", [1] * len(stated))
+    if not stated or not all(isinstance(one, str) for one in stated):
+        raise FamilyError('reward must be "FILE.py", "FILE.py:FUNCTION", or a list of these')
+    if len(weights) != len(stated):
+        raise FamilyError(
+            f"reward names {len(stated)} functions, and reward_weights {len(weights)} weights"
+        )
+    paths, names = [], []
+    for one in stated:
+        file, _, name = one.partition(":")
+        paths.append((folder / file).resolve())
+        names.append(name or _REWARD_NAME)
+    return tuple(map(str, paths)), {
+        "reward_sha256s": [file_digest(read_file(path)) for path in paths],
+        "reward_names": names,
+        "reward_weights": weights,
         "reward_range": table.get("reward_range", [0, 1]),
     }

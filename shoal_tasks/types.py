@@ -49,11 +49,20 @@ class TaskItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRequest:
-    """One completion to score."""
+    """One completion to score, as a group of one."""
 
     task: TaskCoordinates
     text: str
     finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRequest:
+    """All completions of one group, to score together and in the order of the group."""
+
+    task: TaskCoordinates
+    answers: tuple[tuple[str, FinishReason], ...]
+    """The text of each completion, and how it ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +104,8 @@ class ScoreResult:
     """The worker process died over this item."""
     error: str = ""
     """The error of the family's own Python function, in one line for its author."""
+    note: str = ""
+    """One line for the author of that function about a reward that counts."""
     waits: bool = False
     """True if it was not scored, since the family's server or judge is away."""
 
@@ -114,3 +125,5 @@ class WorkerReport:
 
     pid: int
     layers: tuple[Layer, ...]
+    notes: tuple[str, ...] = ()
+    """Lines for the owners of its families."""

@@ -14,7 +14,7 @@ from shoal_tasks.families import example_coordinates, trial_coordinates
 from shoal_tasks.prompts import Example, answer_text
 from shoal_tasks.rows import read_worked
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.types import Play, PlayRequest, ScoreRequest, ScoreResult, Split, TaskCoordinates
+from shoal_tasks.types import GroupRequest, Play, PlayRequest, ScoreResult, Split, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward, make_task
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
@@ -215,42 +215,39 @@ class TaskSource:
         all_s: float,
     ) -> list[list[float] | Ungraded]:
         asked = [
-            []
+            None
             if task.inline is not None
-            else [
-                ScoreRequest(task=coordinates_of(task), text=text, finish_reason=finish)
-                for text, finish in answers
-            ]
+            else GroupRequest(task=coordinates_of(task), answers=tuple(answers))
             for task, answers in groups
         ]
-        together = [one for each in asked for one in each if not self._lane(one.task.family)]
+        together = [one for one in asked if one and not self._is_judged(one.task.family)]
         results = iter(self._score(together))
         until = self._clock() + all_s
         found: list[list[float] | Ungraded] = []
         for (task, answers), each in zip(groups, asked, strict=True):
             if task.inline is not None:
                 found.append([inline_reward(task.inline, *answer) for answer in answers])
-            elif self._lane(task.family):
+            elif each is not None and self._is_judged(task.family):
                 found.append(self._judged(each, until, group_s))
             else:
-                found.append([next(results).reward for _ in each])
+                found.append([one.reward for one in next(results)])
         return found
 
-    def _lane(self, family: str) -> str:
-        """Name the own server or judge of a family; empty where it has none."""
+    def _is_judged(self, family: str) -> bool:
+        """Return whether an own server, judge or unit tests score a family, answer by answer."""
         spec = self._by_name.get(family)
-        return "" if spec is None else spec.lane
+        return spec is not None and (spec.is_local or spec.is_on_a_server or spec.runs_code)
 
-    def _score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        results = self._worker.score(requests) if requests else []
-        for request, result in zip(requests, results, strict=True):
-            if not self._by_name[request.task.family].runs_code:  # else it is the completion's
-                self._tell(request.task.family, result.error)
+    def _score(self, groups: Sequence[GroupRequest]) -> list[list[ScoreResult]]:
+        results = self._worker.score_groups(groups) if groups else []
+        for group, each in zip(groups, results, strict=True):
+            for result in each:
+                if not self._by_name[group.task.family].runs_code:  # else it is the completion's
+                    self._tell(group.task.family, result.error)
+                self._tell_note(result.note)
         return results
 
-    def _judged(
-        self, requests: Sequence[ScoreRequest], until: float, group_s: float
-    ) -> list[float] | Ungraded:
+    def _judged(self, group: GroupRequest, until: float, group_s: float) -> list[float] | Ungraded:
         """Return one group's rewards by an own server or judge, answer by answer.
 
         What a judge could not grade says nothing about the rest of its group: all earn alike then,
@@ -259,30 +256,36 @@ class TaskSource:
         began = self._clock()
         if began > until:
             return Ungraded.WAITS
-        results: dict[ScoreRequest, ScoreResult] = {}
-        for request in dict.fromkeys(requests):
+        results: dict[tuple[str, FinishReason], ScoreResult] = {}
+        for answer in dict.fromkeys(group.answers):
             if self._clock() - began > group_s:
-                self._tell_slow(request.task.family, group_s)
+                self._tell_slow(group.task.family, group_s)
                 return Ungraded.FAILED
-            (results[request],) = self._score([request])
-            if results[request].waits and len(results) == 1:
+            ((results[answer],),) = self._score([GroupRequest(task=group.task, answers=(answer,))])
+            if results[answer].waits and len(results) == 1:
                 return Ungraded.WAITS
         judged = list(results.values())
         is_broken = [one.waits or one.crashed for one in judged]
-        if self._by_name[requests[0].task.family].is_local:
+        if self._by_name[group.task.family].is_local:
             failed = [bool(one.error) or one.timed_out for one in judged]
             if all(failed) and not any(is_broken):
                 return Ungraded.FAILED
             is_broken += failed
         if any(is_broken):
-            return [0.0] * len(requests)
-        return [results[request].reward for request in requests]
+            return [0.0] * len(group.answers)
+        return [results[answer].reward for answer in group.answers]
 
     def _tell(self, family: str, error: str) -> None:
         """Tell the author of a reward, once for each line of the file, that it raises."""
         if error and error not in self._told and len(self._told) < _TOLD:
             self._told.add(error)
             log.warning("the reward of %s counts as 0 where its function fails: %s", family, error)
+
+    def _tell_note(self, note: str) -> None:
+        """Tell the author of a reward, once, what counts although it may not be meant."""
+        if note and note not in self._told and len(self._told) < _TOLD:
+            self._told.add(note)
+            log.warning("%s", note)
 
     def _tell_slow(self, family: str, group_s: float) -> None:
         """Tell the operator, once for each family, that its server or judge is too slow."""

@@ -18,7 +18,7 @@ from shoal_p2p.store.archive import Archived
 from shoal_tasks.prompts import messages_for
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import split_messages
-from shoal_tasks.types import PlayRequest, ScoreRequest
+from shoal_tasks.types import GroupRequest, PlayRequest
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.limits import MAX_BATCH_BYTES
@@ -84,7 +84,7 @@ class RowMaker:
         worker = self._worker
         if worker is not None and known:
             made = iter(worker.items([coordinates_of(item.group.group.task) for item in known]))
-            scores = iter(worker.score([one for item in known for one in _score_requests(item)]))
+            scores = iter(worker.score_groups([_group_request(item) for item in known]))
             games = [item for item in known if self._spec(item).is_environment]
             plays = iter(worker.play([one for item in games for one in _play_requests(item)]))
         for item in items:
@@ -97,7 +97,7 @@ class RowMaker:
                 yield _row(item, question=None, answer=None, rewards=None)
             else:
                 asked, spec = next(made), self._spec(item)
-                rewards = [next(scores).reward for _ in completions]
+                rewards = [one.reward for one in next(scores)]
                 row = _row(item, question=asked.question, answer=asked.answer, rewards=rewards)
                 if spec.is_environment:
                     row["messages"] = [
@@ -115,12 +115,11 @@ class RowMaker:
         return self._known[task.family, task.config_digest]
 
 
-def _score_requests(item: Item) -> list[ScoreRequest]:
-    task = coordinates_of(item.group.group.task)
-    return [
-        ScoreRequest(task=task, text=one.text, finish_reason=one.finish_reason)
-        for one in item.group.group.completions
-    ]
+def _group_request(item: Item) -> GroupRequest:
+    return GroupRequest(
+        task=coordinates_of(item.group.group.task),
+        answers=tuple((one.text, one.finish_reason) for one in item.group.group.completions),
+    )
 
 
 def _play_requests(item: Item) -> list[PlayRequest]:

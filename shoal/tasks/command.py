@@ -167,7 +167,7 @@ def _choose(listed: Sequence[Listed], name: str) -> Listed:
 def _row(one: Listed) -> dict[str, Any]:
     preset, spec = one
     fields = spec_to_json(spec)
-    del fields["path"], fields["reward_path"]
+    del fields["path"], fields["reward_paths"]
     own = spec.generator in (ROWS_GENERATOR, ENVIRONMENT)
     return {
         "preset": preset or None,

@@ -2,63 +2,53 @@
 
 A hook cannot be removed once added. It is no wall against native code; it turns what scorers and
 generators might do by mistake into a refused call, on every platform and for every user.
+
+A refusal is raised inside the code that caused it, which may catch it. While a user's file runs
+(`AuditGuard.watching`) each refusal is therefore recorded with the line of that file, so that the
+caller can report it whatever the code returned.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Final
 
-_REFUSED_PREFIXES: Final = (
-    "subprocess.",
-    "socket.",
-    "ctypes.",
-    "pty.",
-    "os.exec",
-    "os.fork",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.startfile",
-    "os.system",
-    "os.kill",
-    "os.chmod",
-    "os.chown",
-    "os.chflags",
-    "os.link",
-    "os.lockf",
-    "os.mkdir",
-    "os.putenv",
-    "os.remove",
-    "os.removexattr",
-    "os.rename",
-    "os.rmdir",
-    "os.setxattr",
-    "os.symlink",
-    "os.truncate",
-    "os.unsetenv",
-    "os.utime",
-    "resource.",
-    "signal.pthread_kill",
-    "shutil.",
-    "tempfile.",
-    "sqlite3.",
-    "syslog.",
-    "mmap.",
-    "fcntl.",
-    "cpython.run_",
-    "sys.addaudithook",
-    "sys._debugmallocstats",
-    "code.__new__",
-    "urllib.",
-    "http.",
-    "ftplib.",
-    "smtplib.",
-    "webbrowser.",
-)
+_REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
+    "the network": (
+        *("socket.", "urllib.", "http.", "ftplib.", "smtplib.", "webbrowser.", "imaplib."),
+        *("poplib.", "nntplib.", "telnetlib.", "syslog."),
+    ),
+    "another process": (
+        *("subprocess.", "pty.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system"),
+        *("os.startfile", "os.kill", "signal.pthread_kill", "os.setsid"),
+    ),
+    "changing files": (
+        *("os.chmod", "os.chown", "os.chflags", "os.link", "os.lockf", "os.mkdir", "os.remove"),
+        *("os.removexattr", "os.rename", "os.rmdir", "os.setxattr", "os.symlink", "os.truncate"),
+        *("os.utime", "shutil.", "tempfile.", "fcntl."),
+    ),
+    "changing the process": (
+        *("os.putenv", "os.unsetenv", "resource.", "sys.addaudithook", "sys._debugmallocstats"),
+        *("cpython.run_", "mmap."),
+    ),
+    "a database": ("sqlite3.",),
+    "native code": ("ctypes.", "code.__new__"),
+}
+"""Events by what they reach. An event is refused where it begins with one of these."""
+_REASONS: Final = {start: what for what, starts in _REFUSED.items() for start in starts}
+_STARTS: Final = tuple(_REASONS)
+_BEHIND_A_WALL: Final = ("ctypes.", "code.__new__", "exec")
+"""Events that reach nothing else where the operating system itself takes everything away."""
+_LOOKS_FOR_A_LINE: Final = (("open", "r", 0), ("open", "rb", 0))
+"""The interpreter itself, which shows the line of a `SyntaxError`. It does without."""
+_IN_MEMORY: Final = (":memory:", "")
 
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -72,7 +62,24 @@ class AuditGuard:
         self.scoring = False
         self.numbers_only = False
         """While scoring, let code through that can only make a number (math-verify's reader)."""
+        self.is_walled = False
+        """True if the operating system keeps this process from files, network and processes: a
+        user's file may then evaluate text."""
         self._readable = _library_roots()
+        self._watched: tuple[str, ...] = ()
+        self._refusals: list[str] = []
+
+    @contextmanager
+    def watching(self, *paths: str, is_scoring: bool = True) -> Iterator[list[str]]:
+        """Watch the users' files at `paths`, and yield the list that refusals are recorded in: one
+        line each, with the line of the file that caused it. `is_scoring`: by the rules of scoring.
+        """
+        before = self.scoring, self._watched, self._refusals
+        self.scoring, self._watched, self._refusals = is_scoring, paths, []
+        try:
+            yield self._refusals
+        finally:
+            self.scoring, self._watched, self._refusals = before
 
     def refusal(self, event: str, args: Sequence[object]) -> str | None:
         """Why the event is refused, or None where it is allowed."""
@@ -83,28 +90,52 @@ class AuditGuard:
             if isinstance(filename, str) and not self._is_library(filename):
                 return f"import of {filename}"
             return None
+        if self.is_walled and self._watched and event.startswith(_BEHIND_A_WALL):
+            return None
         if event == "exec" and self.scoring:
             allowed = self.numbers_only and len(args) == 1 and _makes_a_number(args[0])
-            return None if allowed else "evaluating text while scoring"
+            return None if allowed else "evaluating text while scoring (eval, exec)"
         if self.servers and event == "socket.__new__":
             return None
         if event == "socket.connect" and args[1] in self.servers:
             return None
-        if event.startswith(_REFUSED_PREFIXES):
-            return event
+        if event == "sqlite3.connect" and self._watched and args[0] in _IN_MEMORY:
+            return None
+        if event == "sqlite3.connect/handle" and self._watched:
+            return None
+        if event.startswith(_STARTS):
+            what = next(what for start, what in _REASONS.items() if event.startswith(start))
+            return f"{what} ({event})"
         return None
+
+    def record(self, reason: str) -> None:
+        """Note a refusal with the line of the user's file that caused it, while one is watched."""
+        if self._watched:
+            where = _place(sys._getframe(1), self._watched) or self._watched[0]
+            self._refusals.append(f"{where}: the sandbox refuses {reason}")
 
     def _open_refusal(self, args: Sequence[object]) -> str | None:
         path, mode, flags = (*args, None, None, None)[:3]
         writes = isinstance(mode, str) and any(letter in mode for letter in "wax+")
         if writes or (isinstance(flags, int) and flags & _WRITE_FLAGS):
             return f"open for writing: {path!r}"
+        if isinstance(path, os.PathLike):
+            path = os.fspath(path)
         if not isinstance(path, str | bytes) or not self._is_library(os.fsdecode(path)):
             return f"open: {path!r}"
         return None
 
     def _is_library(self, path: str) -> bool:
         return os.path.normpath(path).startswith(self._readable)
+
+
+def _place(frame: FrameType | None, paths: Sequence[str]) -> str | None:
+    """Return the innermost line of a user's file among the callers of `frame`."""
+    while frame is not None:
+        if frame.f_code.co_filename in paths:
+            return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+        frame = frame.f_back
+    return None
 
 
 _SYMPY_STAR: Final = compile("from sympy import *", "<string>", "exec").co_code
@@ -138,6 +169,19 @@ def install(guard: AuditGuard) -> None:
     def hook(event: str, args: tuple[object, ...]) -> None:
         reason = guard.refusal(event, args)
         if reason is not None:
+            if (event, *args[1:]) not in _LOOKS_FOR_A_LINE:
+                guard.record(reason)
             raise PermissionError(f"refused in the task worker: {reason}")
 
+    def no_thread(*_args: object, **_named: object) -> None:
+        guard.record("another thread")
+        raise PermissionError("refused in the task worker: another thread")
+
+    # Python 3.11 has no event for threads. The operating system refuses them too, unseen.
+    for name in ("_start_new_thread", "_start_joinable_thread"):
+        if hasattr(threading, name):
+            setattr(threading, name, no_thread)
+    for name in ("start_new_thread", "start_new", "start_joinable_thread"):
+        if hasattr(_thread, name):
+            setattr(_thread, name, no_thread)
     sys.addaudithook(hook)

@@ -51,6 +51,8 @@ _STACK_BYTES: Final = 96 << 20
 """A process started under the usual limit has room for some 128 MiB of stack."""
 
 _REQUIRED: Final = frozenset({"rlimits", "audit_hook"})
+_WALL: Final = frozenset({"network", "filesystem", "seccomp"})
+"""Layers by which the operating system alone keeps a process from all that is outside it."""
 _OF_A_JUDGE: Final = frozenset({"process_group", "rlimits", "no_new_privs", "parent_death"})
 
 
@@ -86,7 +88,12 @@ def enter(
         "audit_hook": lambda: _install_hook(guard),
     }
     wanted = _OF_A_JUDGE if is_of_a_judge else layers
-    return tuple(_apply(name, layer) for name, layer in layers.items() if name in wanted)
+    found: list[Layer] = []
+    for name, layer in layers.items():
+        if name in wanted:
+            guard.is_walled = {one.name for one in found if one.active} >= _WALL
+            found.append(_apply(name, layer))
+    return tuple(found)
 
 
 def enter_before_forks(parent_pid: int) -> tuple[int, tuple[Layer, ...]]:

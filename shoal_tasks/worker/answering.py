@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any, cast
 
 from shoal_base.bounded import LINE_CHARS
+from shoal_tasks.answers import python_reward
 from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
 from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
 from shoal_tasks.own_games import OWN_GAMES
@@ -50,7 +51,7 @@ class RequestAnswerer:
         specs: tuple[FamilySpec, ...],
         limits: WorkerLimits,
         guard: AuditGuard,
-        files: dict[str, tuple[bytes, bytes | None]],
+        files: dict[str, tuple[bytes, tuple[bytes, ...]]],
         servers: dict[str, ServerPlayer],
         runner: TestRunner | None = None,
     ) -> None:
@@ -78,7 +79,8 @@ class RequestAnswerer:
             )
         try:
             if spec.generator == ROWS_GENERATOR:
-                return RowTasks(spec, *self._files.pop(spec.name), self._limit, self._runner)
+                rows, rewards = self._files.pop(spec.name)
+                return RowTasks(spec, rows, rewards, self._limit, self._guard, self._runner)
             if spec.is_on_a_server:
                 play = self._servers[spec.name].new_game
                 return ServerTasks(spec, play, self._limit, self._guard)
@@ -100,16 +102,27 @@ class RequestAnswerer:
         """Return the function that makes new games of a family."""
         if spec.is_of_a_file:
             source, _ = self._files.pop(spec.name)
-            return load_game(spec, source, self._limit)
+            return load_game(spec, source, self._limit, self._guard)
         game = str(spec.config["game"])
         return OWN_GAMES[game] if spec.verifier == OWN_GAME else new_text_game(game)
 
     def answer(self, message: Message) -> Message:
         """The reply to one request. Raises ValueError and kin on a malformed one."""
-        operations = {"item": self._make_one, "score": self._score_one, "play": self._play_one}
+        operations: dict[str, Callable[[Any], Any]] = {
+            "item": self._make_one,
+            "score": self._score_one,
+            "score_group": self._score_group,
+            "play": self._play_one,
+        }
         operation, items = operations[str(message["op"])], cast(list[Any], message["items"])
         results: list[Any] = list(map(operation, items))
         return {"ok": True, "results": results, "cpu_seconds": time.process_time()}
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines for the owners of the families."""
+        rows = [stream for stream in self._streams.values() if isinstance(stream, RowTasks)]
+        return [note for stream in rows for note in stream.notes]
 
     def rest(self) -> None:
         """Give back what is held while nothing is asked."""
@@ -167,6 +180,34 @@ class RequestAnswerer:
             self._last = None
             return {"reward": 0.0, "timed_out": True}
         return {"reward": reward}
+
+    def _score_group(self, wanted: dict[str, Any]) -> Message | list[Message]:
+        """Return one score a completion; what goes wrong costs the group, and says so."""
+        stream = self._streams[str(wanted["family"])]
+        assert isinstance(stream, RowTasks)
+        texts = [str(text) for text, _ in wanted["answers"]]
+        ends = [FinishReason(finish_reason) for _, finish_reason in wanted["answers"]]
+        failed: Message = {"reward": 0.0}
+        earned = None
+        try:
+            with self._limit.of(len(texts)):
+                earned = stream.score(int(wanted["seed"]), int(wanted["index"]), texts)
+        except ItemTimeout:
+            pass
+        except UnrepeatableError as error:
+            return {"unrepeatable": str(error)}
+        except UserCodeError as error:
+            failed["error"] = str(error)
+        except MemoryError:
+            failed["error"] = "the reward uses more memory than the worker may"
+        # It may swallow every exception, the time-out too: the limit's own note decides.
+        if self._limit.expired:
+            failed = {"reward": 0.0, "timed_out": True}
+        if self._limit.expired or earned is None:
+            return [failed] * len(texts)
+        note: Message = {"note": earned.note} if earned.note else {}
+        rewards = map(python_reward, earned.shares, ends)
+        return [{"reward": reward, **note} for reward in rewards]
 
     def _reward(self, wanted: dict[str, Any]) -> float:
         stream = self._streams[str(wanted["family"])]

@@ -9,9 +9,10 @@ Both clients run this: how they wait is in their `Pipes`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from shoal_base.bounded import LINE_CHARS
 from shoal_base.waits import POLL_S
@@ -25,6 +26,10 @@ from shoal_tasks.worker.process import Pipes
 from shoal_wire.framing import FrameDecoder
 
 R = TypeVar("R")
+
+log = logging.getLogger(__name__)
+
+_MAX_NOTES: Final = 64
 
 
 class Conversation:
@@ -117,7 +122,10 @@ class Conversation:
         }
         reply = await self._exchange(message, self._limits.start_timeout_seconds)
         _check_ok(reply)
-        self.report = WorkerReport(pid=pid, layers=_layers(reply))
+        is_first = self.report is None
+        self.report = WorkerReport(pid=pid, layers=_layers(reply), notes=_notes(reply))
+        for note in self.report.notes if is_first else ():
+            log.warning("%s", note)
         self._is_up, self._is_spent = True, False
         return self.report
 
@@ -155,6 +163,14 @@ def _layers(reply: Message) -> tuple[Layer, ...]:
         )
     except (TypeError, KeyError):
         raise WorkerProtocolError("report has no layers") from None
+
+
+def _notes(reply: Message) -> tuple[str, ...]:
+    """Read what the worker has to say to the owners of its families."""
+    notes = reply.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(one, str) for one in notes):
+        raise WorkerProtocolError("report has odd notes")
+    return tuple(str(one)[:LINE_CHARS] for one in notes[:_MAX_NOTES])
 
 
 def cpu_seconds(reply: Message) -> float:

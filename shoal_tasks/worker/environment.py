@@ -15,7 +15,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.sandbox.audit import AuditGuard
@@ -41,6 +41,8 @@ from shoal_tasks.worker.user_code import (
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from shoal_wire.types import FinishReason
+
+R = TypeVar("R")
 
 _TRIED: Final = ("", "1", "2", "3", "yes", "[1]", "[up]", "[0 1]", "é\n☃ " * 40)
 """Messages of the games that are tried at the start, beside words that it has just used."""
@@ -141,28 +143,44 @@ class EnvironmentTasks:
 
         Raises `UserCodeError`: the environment raised, or returned what it should not.
         """
-        # Whoever sent the messages would choose what is evaluated: never, in no part of a game.
-        was_scoring, self._guard.scoring = self._guard.scoring, True
-        room = MAX_TRANSCRIPT_CHARS
+        # By the rules of scoring: another peer chose the messages, and so what would be evaluated.
+        watched = (self.spec.path,) if self.spec.is_of_a_file else ()
         try:
-            random.seed(game_seed)
-            game = self._new_game()
-            turn = Turn(observation=self._text(game.reset(game_seed), room))
-            yield turn
-            for message in messages:
-                if turn.done:
-                    return
-                room -= len(turn.observation)
-                turn = self._answer(game.step(message), room)
-                yield turn
+            with self._guard.watching(*watched) as refusals:
+                yield from self._watched_turns(game_seed, messages, refusals)
         except (UserCodeError, WorkerUnavailable, MemoryError):
             # Too little memory may be what earlier games left behind: a new process asks again,
             # see `RequestAnswerer`.
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
             raise UserCodeError(error_line(error, self._name)) from None
-        finally:
-            self._guard.scoring = was_scoring
+
+    def _watched_turns(
+        self, game_seed: int, messages: Iterable[str], refusals: Sequence[str]
+    ) -> Iterator[Turn]:
+        """Play a game; what is refused to it is its error, whatever it did about that."""
+
+        def called(function: Callable[..., R], *given: Any) -> R:
+            try:
+                returned = function(*given)
+            except Exception:
+                if not refusals:
+                    raise
+            if refusals:
+                raise UserCodeError(refusals[0])
+            return returned
+
+        room = MAX_TRANSCRIPT_CHARS
+        random.seed(game_seed)
+        game = called(self._new_game)
+        turn = Turn(observation=self._text(called(game.reset, game_seed), room))
+        yield turn
+        for message in messages:
+            if turn.done:
+                return
+            room -= len(turn.observation)
+            turn = self._answer(called(game.step, message), room)
+            yield turn
 
     def _answer(self, returned: Any, room: int) -> Turn:
         try:
@@ -230,14 +248,16 @@ class EnvironmentTasks:
         )
 
 
-def load_game(spec: FamilySpec, source: bytes, limit: ItemLimit) -> Callable[[], Any]:
+def load_game(
+    spec: FamilySpec, source: bytes, limit: ItemLimit, guard: AuditGuard
+) -> Callable[[], Any]:
     """Run an environment's file and return its class. Call inside the sandbox.
 
     Raises `UserCodeError`.
     """
     name = str(spec.config["class"])
     digest = spec.config["sha256"]
-    game = within(limit, spec.path, load, spec, source, spec.path, digest, name)
+    game = within(limit, spec.path, load, spec, source, spec.path, digest, name, guard)
     if not isinstance(game, type):
         raise UserCodeError(f'{spec.path} has no class {name!r}; class = "…" names another')
     for method in ("reset", "step"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import decimal
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,8 @@ from typing import Any, cast
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_tasks.questions import SplitRows, question_key
-from shoal_tasks.rows import check_file, parse_rows
+from shoal_tasks.rows import TaskRow, check_file, parse_rows
+from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.scorers.logic import all_that_is_said, says_something
 from shoal_tasks.scorers.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
@@ -28,7 +29,7 @@ from shoal_tasks.worker.code_reward import CodeReward, example_of
 from shoal_tasks.worker.equality import check_answers, check_repeated, equality
 from shoal_tasks.worker.frames import Message
 from shoal_tasks.worker.item_limit import ItemLimit
-from shoal_tasks.worker.python_reward import PythonReward
+from shoal_tasks.worker.python_reward import Earned, PythonReward
 from shoal_tasks.worker.unplotted import without_plotting
 from shoal_wire.limits import MAX_INDEX
 
@@ -99,12 +100,13 @@ class RowTasks:
         self,
         spec: FamilySpec,
         data: bytes,
-        reward: bytes | None,
+        sources: Sequence[bytes],
         limit: ItemLimit,
+        guard: AuditGuard,
         runner: TestRunner | None = None,
     ) -> None:
-        """Build them; `reward` is the Python file of a family that is rewarded by one, and `runner`
-        runs the unit tests of a family that has them.
+        """Build them; `sources` are the Python files of a family that is rewarded by such, and
+        `runner` runs the unit tests of a family that has them.
 
         Raises `FamilyError`: a file is not the one that the family names; an answer that the
         family's own verifier does not accept; a reward that cannot be used.
@@ -119,9 +121,11 @@ class RowTasks:
             )
         self.spec = spec
         self._split = SplitRows.of(keys, rows, config["held_out"])
-        self._reward = None if reward is None else PythonReward(spec, reward, rows, limit)
+        self._reward = PythonReward(spec, sources, rows, limit, guard) if sources else None
+        self.notes = self._reward.notes if self._reward else []
+        """Lines for the family's owner."""
         self._tests = None if runner is None else CodeReward(spec, rows, runner)
-        if reward is None and runner is None:
+        if not sources and runner is None:
             check_answers(spec, rows)
             check_repeated(spec, (*self._split.training, *self._split.held_out))
 
@@ -131,11 +135,7 @@ class RowTasks:
         A number goes through the questions first: those of several rows are asked as often as the
         others, each time by another of their rows.
         """
-        is_held_out = seed < TRAIN_SEED_MIN and bool(self._split.held_out)
-        questions = self._split.held_out if is_held_out else self._split.training
-        lap, place = divmod(seed + index, len(questions))
-        rows = questions[place]
-        row = rows[lap % len(rows)]
+        row, is_held_out = self._row(seed, index)
         part = Split.HELD_OUT if is_held_out else Split.TRAINING
         entry: dict[str, Any] = {
             "question": row.question,
@@ -150,9 +150,28 @@ class RowTasks:
         reward = self._reward
         if reward is None:
             return GeneratedItem(entry=entry, score_answer=equality(self.spec), part=part)
+        # A judge's; other functions score whole groups.
         return GeneratedItem(
-            entry=entry, score_answer=lambda text, _entry: reward.score(row, text), part=part
+            entry=entry,
+            score_answer=lambda text, _entry: reward.score(row, [text]).shares[0],
+            part=part,
         )
+
+    def score(self, seed: int, index: int, texts: Sequence[str]) -> Earned:
+        """Return what the completions of one group earn by the family's functions.
+
+        Raises `UserCodeError`.
+        """
+        assert self._reward is not None
+        return self._reward.score(self._row(seed, index)[0], texts)
+
+    def _row(self, seed: int, index: int) -> tuple[TaskRow, bool]:
+        """Return the row of these coordinates, and whether its question is held out."""
+        is_held_out = seed < TRAIN_SEED_MIN and bool(self._split.held_out)
+        questions = self._split.held_out if is_held_out else self._split.training
+        lap, place = divmod(seed + index, len(questions))
+        rows = questions[place]
+        return rows[lap % len(rows)], is_held_out
 
 
 def preload(generators: Iterable[str]) -> None:

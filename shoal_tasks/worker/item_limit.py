@@ -21,14 +21,21 @@ class ItemLimit:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
+        self._items = 1
         self._armed = False
         self.expired = False
         signal.signal(signal.SIGPROF, self._on_timer)
 
+    def of(self, items: int) -> Self:
+        """Return this limit with the time of so many items, for the next block alone."""
+        self._items = max(1, items)
+        return self
+
     def __enter__(self) -> Self:
+        seconds, self._items = self._seconds * self._items, 1
         self.expired = False
         self._armed = True
-        signal.setitimer(signal.ITIMER_PROF, self._seconds, self._seconds / 10)
+        signal.setitimer(signal.ITIMER_PROF, seconds, self._seconds / 10)
         return self
 
     def __exit__(self, *_error: object) -> None:

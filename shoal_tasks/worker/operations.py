@@ -17,6 +17,7 @@ from shoal_tasks.limits import (
 from shoal_tasks.spec import TESTS_LANE, FamilySpec, JsonValue
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS
 from shoal_tasks.types import (
+    GroupRequest,
     Play,
     PlayRequest,
     ScoreRequest,
@@ -26,7 +27,7 @@ from shoal_tasks.types import (
     TaskItem,
 )
 from shoal_tasks.worker.plan import CallFailure, Operation
-from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED
+from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_COMPLETIONS, MAX_INDEX, MAX_SEED
 
 
 class ConfiguredFamilies:
@@ -73,7 +74,7 @@ def item_operation(families: ConfiguredFamilies) -> Operation[TaskCoordinates, T
     An item that kills the worker raises `WorkerUnavailable`: that says nothing about the task.
     """
 
-    def failed(failure: CallFailure) -> TaskItem | str:
+    def failed(_task: TaskCoordinates, failure: CallFailure) -> TaskItem | str:
         raise WorkerUnavailable(f"generating a task: {failure}")
 
     return Operation(
@@ -102,12 +103,46 @@ def score_operation(families: ConfiguredFamilies) -> Operation[ScoreRequest, Sco
         size=lambda request: min(len(request.text), MAX_COMPLETION_BYTES),
         lane=lambda request: families.lane(request.task),
         most=families.most_scored,
-        failed=lambda failure: ScoreResult(
-            reward=0.0,
-            timed_out=failure is CallFailure.TIMED_OUT,
-            crashed=failure is CallFailure.CRASHED,
-        ),
+        failed=lambda _request, failure: _unscored(failure),
     )
+
+
+def group_operation(
+    families: ConfiguredFamilies,
+) -> Operation[GroupRequest, tuple[ScoreResult, ...]]:
+    """Score groups, each as a whole. One that kills the worker gets 0 for each, and says so."""
+
+    def row(request: GroupRequest) -> dict[str, JsonValue]:
+        answers: list[JsonValue] = [
+            [text if len(text) <= MAX_COMPLETION_BYTES else "", str(finish_reason)]
+            for text, finish_reason in request.answers
+        ]
+        return {**families.row(request.task), "answers": answers}
+
+    return Operation(
+        name="score_group",
+        row=row,
+        read=read_group,
+        size=group_chars,
+        weight=lambda request: len(request.answers),
+        fits=lambda request, results: len(results) == len(request.answers),
+        lane=lambda request: families.lane(request.task),
+        most=families.most_scored,
+        failed=lambda request, failure: (_unscored(failure),) * len(request.answers),
+    )
+
+
+def _unscored(failure: CallFailure) -> ScoreResult:
+    return ScoreResult(
+        reward=0.0,
+        timed_out=failure is CallFailure.TIMED_OUT,
+        crashed=failure is CallFailure.CRASHED,
+    )
+
+
+def group_chars(request: GroupRequest) -> int:
+    """Characters of a group's completions."""
+    return sum(len(text) for text, _ in request.answers)
 
 
 def play_operation(families: ConfiguredFamilies) -> Operation[PlayRequest, Play]:
@@ -120,7 +155,7 @@ def play_operation(families: ConfiguredFamilies) -> Operation[PlayRequest, Play]
         size=lambda request: play_chars(request) + MAX_TRANSCRIPT_CHARS,
         lane=lambda request: families.lane(request.task),
         most=families.most_played,
-        failed=lambda failure: Play.over(str(failure)),
+        failed=lambda _request, failure: Play.over(str(failure)),
     )
 
 
@@ -156,12 +191,25 @@ def read_score(row: Any) -> ScoreResult:
     if isinstance(row, dict) and isinstance(row.get("unrepeatable"), str):
         raise FamilyError(row["unrepeatable"][:LINE_CHARS])
     reward = _reward(row if isinstance(row, dict) else {})
-    error = row.get("error", "")
     return ScoreResult(
         reward=reward,
         timed_out=row.get("timed_out") is True,
-        error=error[:LINE_CHARS] if isinstance(error, str) else "",
+        error=_line(row.get("error")),
+        note=_line(row.get("note")),
     )
+
+
+def read_group(row: Any) -> tuple[ScoreResult, ...]:
+    """Read the scores of one group. Raises as `read_score`."""
+    if isinstance(row, dict):
+        return (read_score(row),)
+    if not isinstance(row, list) or len(row) > MAX_COMPLETIONS:
+        raise WorkerProtocolError("a group's scores are no list")
+    return tuple(map(read_score, row))
+
+
+def _line(value: object) -> str:
+    return value[:LINE_CHARS] if isinstance(value, str) else ""
 
 
 def read_play(row: Any) -> Play:

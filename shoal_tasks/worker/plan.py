@@ -54,14 +54,18 @@ class Operation(Generic[T, R]):
     """Returns an item as the worker reads it."""
     read: Callable[[Any], R]
     """Reads one result. Raises `WorkerProtocolError`."""
-    failed: Callable[[CallFailure], R]
+    failed: Callable[[T, CallFailure], R]
     """The result of an item that cannot be answered; may raise instead."""
     size: Callable[[T], int] = lambda _item: 0
     """Characters the item adds to a frame."""
     lane: Callable[[T], str] = lambda _item: ""
     """Returns the name of the worker that has an item's family."""
     most: Callable[[str], int] = lambda _lane: MAX_ITEMS_PER_FRAME
-    """Most items in one frame to a worker."""
+    """Most items in one frame to a worker, each counted by its `weight`."""
+    weight: Callable[[T], int] = lambda _item: 1
+    """Returns the number of items that an item counts as."""
+    fits: Callable[[T, R], bool] = lambda _item, _result: True
+    """Returns whether a result may be that of an item."""
 
 
 async def run_plan(ask: Ask, operation: Operation[T, R], items: Sequence[T]) -> list[R]:
@@ -86,23 +90,24 @@ async def _alone(
     """The result of an item asked alone. A crash may be somebody else's kill: it is asked again."""
     if outcome is CallFailure.CRASHED:
         outcome = await ask(_call(operation, [item]))
-    return [operation.failed(outcome)] if isinstance(outcome, CallFailure) else outcome
+    return [operation.failed(item, outcome)] if isinstance(outcome, CallFailure) else outcome
 
 
 def _pieces(items: Sequence[T], operation: Operation[T, R]) -> Iterator[list[T]]:
     piece: list[T] = []
-    total = 0
+    total = count = 0
     for item in items:
-        lane, size = operation.lane(item), operation.size(item)
+        lane, size, weight = operation.lane(item), operation.size(item), operation.weight(item)
         if piece and (
-            len(piece) >= operation.most(lane)
+            count + weight > operation.most(lane)
             or total + size > MAX_CHARS_PER_FRAME
             or lane != operation.lane(piece[0])
         ):
             yield piece
-            piece, total = [], 0
+            piece, total, count = [], 0, 0
         piece.append(item)
         total += size
+        count += weight
     if piece:
         yield piece
 
@@ -112,7 +117,10 @@ def _call(operation: Operation[T, R], piece: Sequence[T]) -> WorkerCall[R]:
         rows = reply.get("results")
         if not isinstance(rows, list) or len(rows) != len(piece):
             raise WorkerProtocolError("reply does not match the request")
-        return [operation.read(row) for row in rows]
+        results = [operation.read(row) for row in rows]
+        if not all(map(operation.fits, piece, results)):
+            raise WorkerProtocolError("reply does not match the request")
+        return results
 
     message: Message = {"op": operation.name, "items": list(map(operation.row, piece))}
     return WorkerCall(message=message, lane=operation.lane(piece[0]), parse=parse)

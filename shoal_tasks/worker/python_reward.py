@@ -1,11 +1,9 @@
-"""A reward that is a Python function of the user's, in TRL's form. For the worker process only.
+"""A reward that is a Python function of the user's. For the worker process only.
 
-    def reward(completions, **columns) -> list[float]: ...
-
-The file runs inside the sandbox: no disk, no network, no processes, the item's share of processor
-time, the worker's memory. What it imports at its top is loaded before the disk goes away. It is
-called with one completion at a time, so a reward cannot depend on who else answered: every receiver
-gets the same number. A function that gives two numbers for one completion is refused.
+The file runs inside the sandbox: no files of the user's, no network, no processes, the group's
+share of processor time, the worker's memory. It is called with all completions of a group, as they
+were published, so every receiver gets the same numbers. A function that gives two numbers for one
+completion of one group is refused.
 
 A judge, the function of a local family, is bound by none of this: it is outside the sandbox, has no
 digest and need not repeat itself. It is not tried at the start, since each call may cost money.
@@ -13,113 +11,131 @@ digest and need not repeat itself. It is not tried at the start, since each call
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
 
 from shoal_tasks.rows import TaskRow
+from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.item_limit import ItemLimit
-from shoal_tasks.worker.user_code import (
-    CHECK_EVERY,
-    UnrepeatableError,
-    UserCodeError,
-    error_line,
-    load,
-    within,
-)
+from shoal_tasks.worker.reward_function import RESERVED, RewardFunction
+from shoal_tasks.worker.reward_trial import Trial, tried_groups
+from shoal_tasks.worker.reward_values import outside, weighted
+from shoal_tasks.worker.user_code import CHECK_EVERY, UnrepeatableError, UserCodeError, within
 
-_CHECKED_ROWS: Final = 8
-"""Rows on which a function is tried at the start: enough for each kind of completion below."""
+_START_ITEMS = 10
+"""The file may take the time of so many items to load, since it does so once: a guess."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earned:
+    """The rewards of one group's completions."""
+
+    shares: tuple[float, ...]
+    """One for each completion, 0 to 1."""
+    note: str = ""
+    """One line for the function's author about a reward that counts."""
 
 
 class PythonReward:
-    """One family's function, ready to be called."""
+    """One family's functions, ready to be called."""
 
     def __init__(
-        self, spec: FamilySpec, source: bytes, rows: Sequence[TaskRow], limit: ItemLimit
+        self,
+        spec: FamilySpec,
+        sources: Sequence[bytes],
+        rows: Sequence[TaskRow],
+        limit: ItemLimit,
+        guard: AuditGuard,
     ) -> None:
-        """Run the file and try its function, each call within `limit`. Call inside the sandbox.
+        """Run the files and try their functions, each call within `limit`. Call inside the sandbox.
 
         Raises `UserCodeError`.
         """
-        self._spec, self._path, self._is_judge = spec, spec.reward_path, spec.is_local
-        self._function = within(limit, self._path, self._load, source)
-        self._takes = _parameters(self._function)
+        self._spec, self._is_judge = spec, spec.is_local
+        self._where = ", ".join(dict.fromkeys(spec.reward_paths))
+        self._bounds = cast(list[float], spec.config["reward_range"])
         self._num_scored = 0
-        if not self._is_judge:
-            self._try(rows[:: max(1, len(rows) // _CHECKED_ROWS)][:_CHECKED_ROWS], limit)
-
-    def score(self, row: TaskRow, completion: str) -> float:
-        """Return the reward of one completion, mapped to 0 to 1.
-
-        Raises `UserCodeError`: the function raised, returned no list of one number, or gave another
-        number than a moment before.
-        """
-        found = self._call(row, completion)
-        self._num_scored += 1
-        if self._num_scored % CHECK_EVERY == 0 and not self._is_judge:
-            self._compare(found, self._call(row, completion), completion)
-        return self._spec.share_of(found)
-
-    def _load(self, source: bytes) -> Callable[..., Any]:
-        name = str(self._spec.config["reward_name"])
-        digest = self._spec.config.get("reward_sha256")
-        function = load(self._spec, source, self._path, digest, name)
-        if not callable(function):
-            raise UserCodeError(f"{self._path} has no function {name!r}")
-        if inspect.iscoroutinefunction(function):
-            raise UserCodeError(
-                f"{self._path}: {name} is asynchronous; a reward is a plain function"
+        self._lacks_a_grade = False
+        self.notes: list[str] = []
+        """Lines for the family's owner at the start."""
+        self._functions = [
+            within(limit, path, RewardFunction, spec, source, path, name, digest, guard,
+                   items=_START_ITEMS)
+            for source, path, (name, digest) in zip(
+                sources, spec.reward_paths, spec.reward_names, strict=True
             )
-        return function  # type: ignore[no-any-return]
+        ]  # fmt: skip
+        if not self._is_judge:
+            self._try(rows, limit)
+
+    def score(self, row: TaskRow, texts: Sequence[str]) -> Earned:
+        """Return what the completions of one group earn.
+
+        Raises `UserCodeError`: a function raised, something was refused to it, it returned no list
+        of numbers, or gave other numbers than a moment before.
+        """
+        found = self._totals(row, texts)
+        if self._is_judge and self._lacks_a_grade:
+            raise UserCodeError(f"{self._where} gave no grade")
+        self._num_scored += len(texts)
+        if self._num_scored >= CHECK_EVERY and not self._is_judge:
+            self._num_scored = 0
+            self._compare(found, self._totals(row, texts), texts)
+        clause = outside(found, self._bounds)
+        return Earned(
+            shares=tuple(map(self._spec.share_of, found)),
+            note=f"{self._where} {clause}; until then such values count as the range's end"
+            if clause
+            else "",
+        )
+
+    def _totals(self, row: TaskRow, texts: Sequence[str]) -> list[float]:
+        each = [function.values(row, texts) for function in self._functions]
+        weights = self._spec.reward_weights
+        self._lacks_a_grade = any(set(values) == {None} for values in zip(*each, strict=True))
+        return [weighted(values, weights) for values in zip(*each, strict=True)]
 
     def _try(self, rows: Sequence[TaskRow], limit: ItemLimit) -> None:
-        """Score what any policy may say, twice and in two orders."""
-        tried = [
-            (row, text)
-            for row in rows
-            for text in ("", row.answer or row.question, f"<answer>{row.answer}</answer>", "1")
-        ]
-        first = [within(limit, self._path, self._call, *one) for one in tried]
-        second = [within(limit, self._path, self._call, *one) for one in reversed(tried)][::-1]
-        for (_, text), one, other in zip(tried, first, second, strict=True):
-            self._compare(one, other, text)
+        """Find the form of each function, and score what any policy may say, twice and in two
+        orders, by the rules that hold later.
+        """
+        groups = tried_groups(rows)
+        for function in self._functions:
+            function.form = Trial(function, groups, limit).best_form()
+            if function.form.is_alone:
+                self.notes.append(
+                    f"{function.path} returns one number for several completions, so it is called "
+                    "with one completion at a time; TRL calls it with all of a group"
+                )
 
-    def _compare(self, one: float, other: float, completion: str) -> None:
-        if one != other:
-            raise UnrepeatableError(
-                f"{self._path} does not repeat itself: it gave {one:g}, then {other:g}, for "
-                f"{completion[:40]!r}. Peers score every answer anew and must get the same"
+        def tried(group: tuple[TaskRow, list[str]]) -> list[float]:
+            return within(limit, self._where, self._totals, *group, items=len(group[1]))
+
+        first = [tried(group) for group in groups]
+        second = [tried(group) for group in reversed(groups)][::-1]
+        for (_, texts), one, other in zip(groups, first, second, strict=True):
+            self._compare(one, other, texts)
+        values = [value for found in first for value in found]
+        if clause := outside(values, self._bounds):
+            raise UserCodeError(f"{self._where} {clause}")
+        if min(values) == max(values):
+            self.notes.append(
+                f"{self._where} gave {values[0]:g} for each of {len(values)} answers that were "
+                "tried, the rows' own among them: nothing can be learnt while all earn the same"
+            )
+        columns = dict.fromkeys(name for row in rows for name in row.columns)
+        if left_out := [name for name in columns if name in RESERVED]:
+            self.notes.append(
+                f"family {self._spec.name!r}: the data's {', '.join(map(repr, left_out))} is left "
+                "out, because that is an argument of every reward; rename the column to use it"
             )
 
-    def _call(self, row: TaskRow, completion: str) -> float:
-        given = {
-            "completions": [completion],
-            "prompts": [row.question],
-            **{name: [value] for name, value in row.columns.items()},
-        }
-        if self._takes is not None:
-            given = {name: value for name, value in given.items() if name in self._takes}
-        try:
-            returned = self._function(**given)
-            (value,) = returned
-            # TRL's rule: no number says that this reward does not apply.
-            number = 0.0 if value is None else float(value)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
-            raise UserCodeError(error_line(error, self._path)) from None
-        if self._is_judge and not math.isfinite(number):
-            raise UserCodeError(f"{self._path} gave {number}, which is no grade")
-        return number if math.isfinite(number) else -math.inf
-
-
-def _parameters(function: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the names that a function takes; None where it takes any (`**columns`)."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        return None
-    return frozenset(one.name for one in parameters)
+    def _compare(self, one: Sequence[float], other: Sequence[float], texts: Sequence[str]) -> None:
+        for first, second, text in zip(one, other, texts, strict=True):
+            if first != second:
+                raise UnrepeatableError(
+                    f"{self._where} does not repeat itself: it gave {first:g}, then {second:g}, "
+                    f"for {text[:40]!r}. Peers score every answer anew and must get the same"
+                )

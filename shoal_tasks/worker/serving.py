@@ -27,7 +27,7 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.sandbox import layers as sandbox
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.spec import MATH_VERIFY, VERIFIER, FamilySpec
+from shoal_tasks.spec import MATH_VERIFY, VERIFIER, FamilySpec, JsonValue
 from shoal_tasks.swarm import installed_version
 from shoal_tasks.types import Layer
 from shoal_tasks.unit_tests import fork_server
@@ -109,21 +109,20 @@ def _set_up(message: Message, parent_pid: int | None) -> tuple[RequestAnswerer, 
     return RequestAnswerer(specs, limits, guard, files, servers, runner), (*layers, *own)
 
 
-def _files_of(spec: FamilySpec) -> tuple[bytes, bytes | None]:
-    """A family's rows or environment, and the Python file of its reward.
+def _files_of(spec: FamilySpec) -> tuple[bytes, tuple[bytes, ...]]:
+    """A family's rows or environment, and the Python files of its reward.
 
     What Python files import is loaded here.
     """
     if spec.is_environment:
         source = read_file(Path(spec.path))
         preload_imports(source, spec.path)
-        return source, None
+        return source, ()
     rows = read_file(Path(spec.path))
-    if not spec.has_python_reward:
-        return rows, None
-    source = read_file(Path(spec.reward_path))
-    preload_imports(source, spec.reward_path)
-    return rows, source
+    sources = tuple(read_file(Path(path)) for path in spec.reward_paths)
+    for path, source in zip(spec.reward_paths, sources, strict=True):
+        preload_imports(source, path)
+    return rows, sources
 
 
 def serve(pipe: FramePipe, parent_pid: int | None) -> None:
@@ -134,7 +133,9 @@ def serve(pipe: FramePipe, parent_pid: int | None) -> None:
         try:
             if worker is None:
                 worker, layers = _set_up(message, parent_pid)
-                reply = {"ok": True, "layers": [asdict(layer) for layer in layers]}
+                found: list[JsonValue] = [asdict(layer) for layer in layers]
+                notes: list[JsonValue] = [note[:LINE_CHARS] for note in worker.notes]
+                reply = {"ok": True, "layers": found, "notes": notes}
             else:
                 reply = worker.answer(message)
         except Exception as error:  # noqa: BLE001  the parent learns of it and decides

@@ -95,6 +95,7 @@ class SyncTaskWorker:
     questions = _method(TaskPlans.questions)
     question_digests = _method(TaskPlans.question_digests)
     score = _method(TaskPlans.score)
+    score_groups = _method(TaskPlans.score_groups)
     play = _method(TaskPlans.play)
     draw_for_judge = _method(TaskPlans.draw_for_judge)
 

@@ -20,6 +20,7 @@ from shoal_tasks.limits import MAX_ITEMS_PER_FRAME, TIMED_OUT_ERROR
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.split import num_held_out_needed
 from shoal_tasks.types import (
+    GroupRequest,
     Play,
     PlayRequest,
     ScoreRequest,
@@ -30,6 +31,7 @@ from shoal_tasks.types import (
 )
 from shoal_tasks.worker.operations import (
     ConfiguredFamilies,
+    group_operation,
     item_operation,
     play_chars,
     play_operation,
@@ -66,6 +68,7 @@ class TaskPlans:
         self._is_evaluated: dict[str, bool] = {}
         self._item = item_operation(checked)
         self._score = score_operation(checked)
+        self._score_group = group_operation(checked)
         self._play = play_operation(checked)
         self._digests: BoundedDict[TaskCoordinates, Digest] = BoundedDict(
             1 << 16
@@ -196,7 +199,7 @@ class TaskPlans:
         does.
         """
         nothing = TaskItem(question="", answer=None, example=None, part=Split.AWAY)
-        made = await self._apart(self._item, tasks, lambda _away: nothing)
+        made = await self._apart(self._item, tasks, lambda _task, _away: nothing)
         return [(item.question, item.part) for item in _require_all(tasks, made)]
 
     async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
@@ -234,14 +237,46 @@ class TaskPlans:
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Rewards, in order: one result a request, whatever happens to the worker meanwhile.
 
-        What is asked twice is scored once: a group's answers are often equal. Where a server is
-        away, all that it was to score here gets 0: a group of which it scored a part would teach.
+        What is asked twice is scored once. Where a server is away, all that it was to score here
+        gets 0: a group of which it scored a part would teach.
         """
-        return await self._apart(
-            self._score,
-            requests,
-            lambda away: ScoreResult(reward=0.0, error=str(away), waits=not away.was_asked),
+        found = await self.score_groups(
+            [
+                GroupRequest(task=one.task, answers=((one.text, one.finish_reason),))
+                for one in requests
+            ]
         )
+        return [one for (one,) in found]
+
+    async def score_groups(self, groups: Sequence[GroupRequest]) -> list[list[ScoreResult]]:
+        """Rewards of groups, in order: one result a completion. Fails as `score` does.
+
+        Of a family whose reward may compare a group's completions, each group is scored as a whole;
+        of others, equal completions of one task are scored once.
+        """
+        whole = [group for group in groups if self._is_whole(group)]
+        alone = [
+            ScoreRequest(task=group.task, text=text, finish_reason=finish_reason)
+            for group in groups
+            if not self._is_whole(group)
+            for text, finish_reason in group.answers
+        ]
+        of_groups = iter(
+            await self._apart(
+                self._score_group, whole, lambda group, away: (_away(away),) * len(group.answers)
+            )
+        )
+        of_answers = iter(await self._apart(self._score, alone, lambda _, away: _away(away)))
+        return [
+            list(next(of_groups))
+            if self._is_whole(group)
+            else [next(of_answers) for _ in group.answers]
+            for group in groups
+        ]
+
+    def _is_whole(self, group: GroupRequest) -> bool:
+        spec = self._by_name.get(group.task.family)
+        return spec is not None and spec.is_scored_by_group
 
     async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
         """Return the answers of environments, in order; see `PlayRequest`.
@@ -249,14 +284,14 @@ class TaskPlans:
         Messages that are longer than any completion may be end their game: nobody could share it.
         """
         fitting = [one for one in requests if play_chars(one) <= MAX_COMPLETION_BYTES]
-        played = await self._apart(self._play, fitting, lambda away: Play.over(str(away)))
+        played = await self._apart(self._play, fitting, lambda _, away: Play.over(str(away)))
         plays = dict(zip(fitting, played, strict=True))
         return [
             plays.get(request) or Play.over("the messages are too long") for request in requests
         ]
 
     async def _apart(
-        self, operation: Operation[T, R], items: Sequence[T], instead: Callable[[ServerAway], R]
+        self, operation: Operation[T, R], items: Sequence[T], instead: Callable[[T, ServerAway], R]
     ) -> list[R]:
         """Ask for different items once each; those of a server that is away get `instead`."""
         results: dict[T, R] = {}
@@ -267,9 +302,13 @@ class TaskPlans:
                 break
             except ServerAway as away:
                 there = [item for item in left if operation.lane(item) == away.lane]
-                results |= {item: instead(away) for item in there}
+                results |= {item: instead(item, away) for item in there}
                 left = [item for item in left if item not in results]
         return [results[item] for item in items]
+
+
+def _away(away: ServerAway) -> ScoreResult:
+    return ScoreResult(reward=0.0, error=str(away), waits=not away.was_asked)
 
 
 def _require_all(tasks: Sequence[TaskCoordinates], results: Sequence[R | str | None]) -> list[R]:

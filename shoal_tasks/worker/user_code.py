@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import linecache
 import sys
 import types
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeVar
 from shoal_base.bounded import LINE_CHARS
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.rows import check_file
+from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
 
@@ -29,6 +31,10 @@ _MODULE: Final = "shoal_user_code"
 
 class UserCodeError(FamilyError):
     """A function or class that cannot be used; one line with its file and line."""
+
+
+class RefusedError(UserCodeError):
+    """Something was refused to it."""
 
 
 class UnrepeatableError(UserCodeError):
@@ -65,10 +71,12 @@ def _import(name: str, path: str, line: int) -> types.ModuleType:
         raise UserCodeError(f"{path}, line {line}: cannot import {name}: {error}") from None
 
 
-def within(limit: ItemLimit, what: str, function: Callable[..., R], *given: Any) -> R:
-    """Call a function within the share of an item. Raises `UserCodeError` if that is not enough."""
+def within(
+    limit: ItemLimit, what: str, function: Callable[..., R], *given: Any, items: int = 1
+) -> R:
+    """Call a function within the share of `items`. Raises `UserCodeError` if that is not enough."""
     try:
-        with limit:
+        with limit.of(items):
             found = function(*given)
     except ItemTimeout:
         pass
@@ -80,20 +88,51 @@ def within(limit: ItemLimit, what: str, function: Callable[..., R], *given: Any)
     return found
 
 
-def load(spec: FamilySpec, source: bytes, path: str, digest: object, name: str) -> Any:
+def watched(
+    guard: AuditGuard, path: str, function: Callable[..., R], *given: Any, is_scoring: bool = True
+) -> R:
+    """Call what runs a user's file, and return what it returned.
+
+    Raises, in one line with the line of the file, `RefusedError`: something was refused to it,
+    whatever it did about that; `UserCodeError`: it raised.
+    """
+    failure = ""
+    with guard.watching(path, is_scoring=is_scoring) as refusals:
+        try:
+            found = function(*given)
+        except ItemTimeout:
+            raise
+        except UserCodeError:
+            if refusals:
+                raise RefusedError(refusals[0]) from None
+            raise
+        except BaseException as error:  # noqa: BLE001  any program
+            failure = error_line(error, path)
+        if refusals:
+            raise RefusedError(refusals[0])
+        if failure:
+            raise UserCodeError(failure)
+    return found
+
+
+def load(
+    spec: FamilySpec, source: bytes, path: str, digest: object, name: str, guard: AuditGuard
+) -> Any:
     """Run a family's file and return what it calls so; None where it has no such name.
 
-    Raises `FamilyError`: it has not this `digest`, where there is one, or it raises.
+    Raises `FamilyError`: it has not this `digest`, where there is one, or it raises, or something
+    is refused to it.
     """
     if digest is not None:
         check_file(spec, source, path, digest)
     module = types.ModuleType(_MODULE)
     module.__file__ = path
     sys.modules[_MODULE] = module  # dataclasses look their module up
-    try:
-        exec(compile(source, path, "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
-        raise UserCodeError(error_line(error, path)) from None
+    # Without its lines, a traceback that the file prints would read the file from the disk.
+    text = source.decode(errors="replace")
+    linecache.cache[path] = (len(source), None, text.splitlines(keepends=True), path)
+    code = watched(guard, path, compile, source, path, "exec", is_scoring=False)
+    watched(guard, path, exec, code, module.__dict__, is_scoring=False)
     return getattr(module, name, None)
 
 

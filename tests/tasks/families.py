@@ -18,9 +18,10 @@ JUDGED = FamilySpec(
         "rows": 2,
         "held_out": 0,
         "split": "question",
-        "reward_name": "reward",
+        "reward_names": ["reward"],
+        "reward_weights": [1],
         "reward_range": [0, 1],
     },
-    reward_path="/judge.py",
+    reward_paths=("/judge.py",),
 )
 """A family of which each node scores by a judge of its own."""

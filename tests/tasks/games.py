@@ -43,7 +43,8 @@ def local_games(spec: FamilySpec, item_seconds: float = 0.2) -> EnvironmentTasks
     """Return the family's games in this process: a sandbox, which few need, takes a second."""
     source, limit = Path(spec.path).read_bytes(), ItemLimit(item_seconds)
     preload_imports(source, spec.path)
-    return EnvironmentTasks(spec, load_game(spec, source, limit), limit, AuditGuard())
+    guard = AuditGuard()
+    return EnvironmentTasks(spec, load_game(spec, source, limit, guard), limit, guard)
 
 
 def game_family(folder: Path, source: str = GUESS, **fields: object) -> FamilySpec:

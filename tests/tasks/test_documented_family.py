@@ -1,4 +1,4 @@
-"""Families of one's own as docs/task-files.md and docs/games.md show them, word for word."""
+"""Families of one's own as the pages of docs show them, word for word."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from shoal.__main__ import main
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = "".join(
-    (DOCS / name).read_text() for name in ("task-files.md", "code-tasks.md", "games.md")
+    (DOCS / name).read_text()
+    for name in ("task-files.md", "rewards.md", "code-tasks.md", "games.md")
 )
 
 

@@ -147,8 +147,9 @@ GOOD: Final[dict[str, dict[str, JsonValue]]] = {
         "rows": 2,
         "held_out": 0,
         "split": "text",
-        "reward_sha256": SHA,
-        "reward_name": "reward",
+        "reward_sha256s": [SHA],
+        "reward_names": ["reward"],
+        "reward_weights": [1],
         "reward_range": [0, 1],
     },
     "environment": {"sha256": SHA, "class": "Game", "max_turns": 8, "reward_range": [-1, 1.5]},
@@ -196,7 +197,10 @@ def test_a_family_of_ones_own_has_all_its_keys_and_no_others(verifier: str) -> N
         ("exact", {"rows": 0, "held_out": 0}),
         ("exact", {"split": "row"}),
         ("exact", {"sha256": "F" * 64}),
-        ("python", {"reward_name": "a b"}),
+        ("python", {"reward_names": ["a b"]}),
+        ("python", {"reward_names": ["a", "b"]}),
+        ("python", {"reward_weights": ["1"]}),
+        ("python", {"reward_weights": []}),
         ("python", {"reward_range": [1, 1]}),
         ("python", {"reward_range": [0, True]}),
         ("python", {"reward_range": [0]}),
@@ -222,9 +226,9 @@ def as_the_worker_has_it(spec: FamilySpec) -> FamilySpec:
 def test_the_worker_has_the_families_of_its_parent() -> None:
     for one in ALL_FAMILIES:
         assert (found := as_the_worker_has_it(one)) == one and found.digest == one.digest
-    rows = replace(EASY[0], path="/a/b", reward_path="/c", weight=2.5)
+    rows = replace(EASY[0], path="/a/b", reward_paths=("/c",), weight=2.5)
     found = as_the_worker_has_it(rows)
-    assert (found.path, found.reward_path, found.weight) == ("/a/b", "/c", 2.5)
+    assert (found.path, found.reward_paths, found.weight) == ("/a/b", ("/c",), 2.5)
 
 
 @given(

@@ -70,7 +70,8 @@ def completions(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Completion]:
 def game_tasks(folder: Path) -> EnvironmentTasks:
     spec = game_family(folder, max_turns=MAX_TURNS)
     limit = ItemLimit(5.0)
-    return EnvironmentTasks(spec, load_game(spec, GUESS.encode(), limit), limit, AuditGuard())
+    guard = AuditGuard()
+    return EnvironmentTasks(spec, load_game(spec, GUESS.encode(), limit, guard), limit, guard)
 
 
 @st.composite

@@ -112,7 +112,7 @@ def test_the_audit_hook_refuses_evaluation_only_while_scoring() -> None:
         check=True,
         timeout=60,
     ).stdout.splitlines()
-    assert output == ["2", "refused in the task worker: evaluating text while scoring"]
+    assert output == ["2", "refused in the task worker: evaluating text while scoring (eval, exec)"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec, spec_to_json
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
-from shoal_tasks.types import ScoreRequest, ScoreResult
+from shoal_tasks.types import GroupRequest, ScoreResult
 from shoal_tasks.worker import serving
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.user_code import CHECK_EVERY
@@ -99,7 +99,7 @@ def test_a_swarm_takes_each_nodes_own_judge_and_needs_one(tmp_path: Path) -> Non
     manifest = make_manifest("mine", starting_families("easy", [str(one)]))
     assert "judge.py" not in str(manifest.families[-1])
     found = specs_of(manifest, [str(other)])[-1]
-    assert found.reward_path == str((tmp_path / "b" / "judge.py").resolve())
+    assert found.reward_paths == (str((tmp_path / "b" / "judge.py").resolve()),)
     assert len(specs_of(manifest)) == len(EASY)
     alone = make_manifest("mine", starting_families("none", [str(one)]))
     with pytest.raises(ManifestError, match="needs the file of 'prose' and a judge for it"):
@@ -191,8 +191,9 @@ graded = st.floats(-1, 2).map(lambda number: f"[{number}]")
 def grade(said: str) -> float | None:
     """What a judge that said this gave, in a range of 0 to 1; None where it is no grade."""
     try:
-        (value,) = ast.literal_eval(said)
-        number = 0.0 if value is None else float(value)
+        returned = ast.literal_eval(said)
+        (value,) = returned if isinstance(returned, list | tuple) else ()
+        number = float(value) if isinstance(value, bool | int | float) else math.nan
     except (TypeError, ValueError, SyntaxError, OverflowError, MemoryError, RecursionError):
         return None
     return min(1.0, max(0.0, number)) if math.isfinite(number) else None
@@ -290,7 +291,7 @@ def test_a_task_file_says_what_is_wrong(
 
 def test_it_is_local_only_where_it_says_so(tmp_path: Path) -> None:
     spec = family(tmp_path, LENGTH, local=False)
-    assert spec.verifier == "python" and "reward_sha256" in spec.config
+    assert spec.verifier == "python" and "reward_sha256s" in spec.config
 
 
 class Api(BaseHTTPRequestHandler):
@@ -313,7 +314,7 @@ class Api(BaseHTTPRequestHandler):
 
 
 def documented(folder: Path, url: str, patch: pytest.MonkeyPatch) -> FamilySpec:
-    """The family that docs/task-files.md shows, with its judge at a server."""
+    """The family that docs/rewards.md shows, with its judge at a server."""
     patch.setenv("JUDGE_URL", url)
     patch.setenv("JUDGE_KEY", "k")
     (folder / "prose.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
@@ -370,9 +371,9 @@ class Slow(HereWorker):
     now_s = 0.0
     answer_s = 0.0
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        self.now_s += self.answer_s * len(requests)
-        return super().score(requests)
+    def score_groups(self, groups: Sequence[GroupRequest]) -> list[list[ScoreResult]]:
+        self.now_s += self.answer_s * sum(len(group.answers) for group in groups)
+        return super().score_groups(groups)
 
 
 def others(question: Question, texts: Sequence[str]) -> tuple[Task, list[Completion]]:

@@ -12,6 +12,7 @@ from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.rows import parse_rows
+from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
@@ -26,6 +27,7 @@ from tests.support.task_files import score_of, task_file
 from tests.tasks.here import HereWorker
 
 ROWS = [{"question": f"Say {n}", "answer": str(n), "level": n % 3} for n in range(12)]
+ADVICE = "return a list with one number for each completion"
 HEAD = "def reward(completions, **columns):\n"
 TASK = 1 << 20  # row 4 of 11: the last one is held out
 
@@ -75,7 +77,10 @@ def test_a_range_is_mapped_and_what_is_outside_counts_as_its_end(tmp_path: Path)
     source = source.replace("float(text or 0)", "NUMBERS.get(text, 0)")
     source = f"NUMBERS = {{'up': 3, 'down': -9, 'none': None, 'nan': float('nan')}}\n{source}"
     spec = family(tmp_path, source, reward_range=[-1, 1])
-    assert earned(spec, "up", "down", "none", "nan", "else") == [1, 0, 0.5, 0, 0.5]
+    assert earned(spec, "up", "down", "none", "nan", "else") == [1, 0, 0.5, 0.5, 0.5]
+    up, _, other = scored(spec, "up", "down", "else")
+    assert "returned 3, outside reward_range [-1, 1]: write reward_range = [-1, 3]" in up.note
+    assert not other.note
     assert spec.digest != family(tmp_path, source).digest
 
 
@@ -107,13 +112,18 @@ def test_who_has_another_function_has_another_family(tmp_path: Path) -> None:
         ("import no_such_thing\n", r"line 1: cannot import no_such_thing"),
         ("from . import other\n", r"line 1: it is one file"),
         ("\nraise OSError('no')\n", r"line 2: OSError: no"),
-        ("async def reward(completions): ...\n", "asynchronous"),
         (f"{HEAD}    return [columns['nope']]\n", r"line 2: KeyError: 'nope'"),
-        (f"{HEAD}    return 1.0\n", "TypeError"),
-        (f"{HEAD}    return [1.0, 2.0]\n", "ValueError"),
-        (f"{HEAD}    return ['good']\n", "ValueError"),
+        (f"{HEAD}    return 1.0\n", f"it returned 1.0: {ADVICE}"),
+        (
+            f"{HEAD}    return [1.0, 2.0]\n",
+            f"it returned 2 numbers for [0-9]+ completions: {ADVICE}",
+        ),
+        (f"{HEAD}    return ['good']\n", f"it returned 'good' for a completion: {ADVICE}"),
         ("def reward(completions, nope):\n    return [1]\n", "missing 1 required"),
-        (f"import random\n{HEAD}    return [random.random()]\n", "does not repeat itself"),
+        (
+            f"import random\n{HEAD}    return [random.random() for _ in completions]\n",
+            "does not repeat itself",
+        ),
         (f"import time\n{HEAD}    return [time.time_ns() % 7]\n", "does not repeat itself"),
         (f"N = []\n{HEAD}    N.append(1)\n    return [len(N)]\n", "does not repeat itself"),
         (f"{HEAD}    return [id(columns) % 1000 / 1000 + hash(object())]\n", "repeat itself"),
@@ -127,8 +137,8 @@ def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, source: str,
     spec, data = family(tmp_path, source), source.encode()
     rows = parse_rows(Path(spec.path).read_bytes(), "rows")
     with pytest.raises(UserCodeError, match=said) as caught:
-        preload_imports(data, spec.reward_path)
-        PythonReward(spec, data, rows, ItemLimit(0.2))
+        preload_imports(data, *spec.reward_paths)
+        PythonReward(spec, [data], rows, ItemLimit(0.2), AuditGuard())
     assert "\n" not in str(caught.value)
 
 
@@ -139,7 +149,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, source: str,
         (
             f"import os, socket\n{HEAD}    try: socket.socket()\n"
             "    except PermissionError: os.system('true')\n",
-            "line 4: PermissionError: refused in the task worker",
+            "line 3: the sandbox refuses the network",
         ),
         (f"{HEAD}    return [len('x' * (1 << 40))]\n", "MemoryError"),
     ],
@@ -162,14 +172,6 @@ def test_an_error_costs_the_completion_alone_and_its_author_is_told(tmp_path: Pa
     assert (broken.reward, fine.reward) == (0.0, 1.0)
     assert broken.error.endswith("reward.py, line 2: ZeroDivisionError: division by zero")
     assert not fine.error
-
-
-def test_a_completion_is_a_text_and_never_a_program(tmp_path: Path) -> None:
-    source = f"{HEAD}    return [float(eval(completions[0] or '0'))]\n"
-    found = scored(family(tmp_path, f"{HEAD}    return [len(completions[0]) / 99]\n"), "1 + 1")
-    assert found[0].reward == pytest.approx(5 / 99)
-    with pytest.raises(TaskError):  # tried with answers of its own, it is refused at the start
-        SyncTaskWorker([family(tmp_path, source)]).start()
 
 
 def test_one_that_takes_too_long_is_worth_nothing_and_the_next_is_scored(tmp_path: Path) -> None:

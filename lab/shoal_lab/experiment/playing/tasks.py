@@ -20,7 +20,14 @@ from shoal_tasks.families import JUDGE_SEED_MIN, coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.split import num_held_out_needed
-from shoal_tasks.types import ScoreRequest, ScoreResult, Split, TaskCoordinates, TaskItem
+from shoal_tasks.types import (
+    GroupRequest,
+    ScoreRequest,
+    ScoreResult,
+    Split,
+    TaskCoordinates,
+    TaskItem,
+)
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
@@ -240,6 +247,21 @@ class SharedWorker(SyncTaskWorker):
             if not (result.timed_out or result.crashed):
                 self._scores.put(one, result)
         return [result for result in results if result is not None]
+
+    def score_groups(self, groups: Sequence[GroupRequest]) -> list[list[ScoreResult]]:
+        """Score as `SyncTaskWorker.score_groups`, by `score`: no family of the experiments compares
+        the completions of a group.
+        """
+        results = iter(
+            self.score(
+                [
+                    ScoreRequest(task=group.task, text=text, finish_reason=finish_reason)
+                    for group in groups
+                    for text, finish_reason in group.answers
+                ]
+            )
+        )
+        return [[next(results) for _ in group.answers] for group in groups]
 
 
 class SpecialistSource(TaskSource):

@@ -1,0 +1,191 @@
+"""One reward function in TRL's form: what it is given, and what its call came to. For the worker
+process only.
+
+    def reward(prompts, completions, completion_ids, **columns) -> list[float | None]: ...
+
+It is called with all completions of a group. Every receiver gives it the same, so what differs
+between nodes is no argument: token ids are the completion's UTF-8 bytes, and TRL's `trainer_state`
+may be taken, but not looked into.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+from shoal_tasks.rows import TaskRow
+from shoal_tasks.sandbox.audit import AuditGuard
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.worker.event_loop import use_time_only_loops, wait_for
+from shoal_tasks.worker.reward_values import OneForAllError, read_values
+from shoal_tasks.worker.user_code import UserCodeError, load, watched
+
+RESERVED: Final = (
+    *("prompts", "completions", "completion_ids"),
+    *("trainer_state", "log_extra", "log_metric", "environments"),
+)
+"""Names of TRL's arguments: a column of the data that is called so is left out."""
+_STATE: Final = "trainer_state"
+_ENVIRONMENTS: Final = "environments"
+_LOGGERS: Final = ("log_extra", "log_metric")
+
+
+class Form(NamedTuple):
+    """The form in which a function takes prompts and completions: texts, or lists of messages as of
+    a chat.
+    """
+
+    prompts: bool = False
+    """True for lists of messages."""
+    completions: bool = False
+    is_alone: bool = False
+    """True for one completion at a time, of a function that returns one number for any group."""
+
+
+class LooksAtOneError(UserCodeError):
+    """A function that returns one number for a whole group."""
+
+
+FORMS: Final = (Form(), Form(True, True), Form(True, False), Form(False, True))
+"""All forms, in the order in which they are preferred."""
+
+
+class RewardFunction:
+    """One function of a user's file, ready to be called."""
+
+    def __init__(
+        self, spec: FamilySpec, source: bytes, path: str, name: str, digest: object,
+        guard: AuditGuard,
+    ) -> None:  # fmt: skip
+        """Run the file. Call inside the sandbox. Raises `UserCodeError`, `FamilyError`."""
+        self.path = path
+        self.form = Form()
+        """The form in which it takes prompts and completions, which its trial finds out."""
+        self._guard = guard
+        self._system = spec.system
+        if b"async" in source:
+            use_time_only_loops()
+        function = load(spec, source, path, digest, name, guard)
+        if not callable(function):
+            raise UserCodeError(f"{path} has no function {name!r}")
+        self._function: Callable[..., Any] = function
+        self._takes = _parameters(function)
+        if _needs(function, _ENVIRONMENTS):
+            raise UserCodeError(
+                f"{path}: {name} takes `environments`, which are TRL's own: "
+                'here a game is a task file with environment = "FILE.py"'
+            )
+        self.mentions_messages = _mentions_messages(source)
+        """True if the file names a key of chat messages, such as ``content``."""
+
+    @property
+    def forms(self) -> list[Form]:
+        """The forms that differ to this function, by what it takes."""
+        takes_prompts, takes_completions = self.takes("prompts"), self.takes("completions")
+        return [
+            form
+            for form in FORMS
+            if (takes_prompts or not form.prompts) and (takes_completions or not form.completions)
+        ]
+
+    def takes(self, name: str) -> bool:
+        """Return whether an argument of this name is given to it."""
+        return self._takes is None or name in self._takes
+
+    def values(
+        self, row: TaskRow, texts: Sequence[str], form: Form | None = None
+    ) -> list[float | None]:
+        """Return its numbers for a group's completions; None where it has no opinion.
+
+        Raises `UserCodeError`: it raised, something was refused to it, or it returned no list with
+        one number for each completion.
+        """
+        form = self.form if form is None else form
+        if form.is_alone:
+            alone = form._replace(is_alone=False)
+            return [value for text in texts for value in self.values(row, [text], alone)]
+        given = self._given(row, texts, form)
+        return watched(self._guard, self.path, self._called, given, len(texts))
+
+    def _called(self, given: dict[str, Any], count: int) -> list[float | None]:
+        returned = self._function(**given)
+        if inspect.isawaitable(returned):
+            returned = wait_for(returned)
+        try:
+            return read_values(returned, count)
+        except OneForAllError as error:
+            raise LooksAtOneError(f"{self.path}: {error}") from None
+        except ValueError as error:
+            raise UserCodeError(f"{self.path}: {error}") from None
+
+    def _given(self, row: TaskRow, texts: Sequence[str], form: Form) -> dict[str, Any]:
+        given: dict[str, Any] = {
+            # Each completion has a copy of its own, as each has a row of its own in TRL.
+            name: [copy.deepcopy(value) for _ in texts]
+            for name, value in row.columns.items()
+            if name not in RESERVED and self.takes(name)
+        }
+        if self.takes("prompts"):
+            given["prompts"] = [self._prompt(row, form) for _ in texts]
+        if self.takes("completions"):
+            given["completions"] = [_completion(text, form) for text in texts]
+        if self.takes("completion_ids"):
+            given["completion_ids"] = [list(text.encode(errors="surrogatepass")) for text in texts]
+        if self.takes(_STATE):
+            given[_STATE] = _NoState(self._guard)
+        given |= {name: _say_nothing for name in _LOGGERS if self.takes(name)}
+        return given
+
+    def _prompt(self, row: TaskRow, form: Form) -> Any:
+        if not form.prompts:
+            return row.question
+        system = [{"role": "system", "content": self._system}] if self._system else []
+        return [*system, {"role": "user", "content": row.question}]
+
+
+class _NoState:
+    """TRL's `trainer_state` as it is here: whoever looks into it is told."""
+
+    def __init__(self, guard: AuditGuard) -> None:
+        object.__setattr__(self, "_guard", guard)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if not name.startswith("__"):
+            guard: AuditGuard = object.__getattribute__(self, "_guard")
+            guard.record(f"trainer_state.{name}, which differs between nodes")
+        raise AttributeError(f"trainer_state has no {name} here: it differs between nodes")
+
+
+def _completion(text: str, form: Form) -> Any:
+    return [{"role": "assistant", "content": text}] if form.completions else text
+
+
+def _say_nothing(*_values: Any, **_named: Any) -> None:
+    """Stand for TRL's `log_extra` and `log_metric`: nothing is logged."""
+
+
+def _parameters(function: Callable[..., Any]) -> frozenset[str] | None:
+    """Return the names that a function takes; None where it takes any (`**columns`)."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        return None
+    return frozenset(one.name for one in parameters)
+
+
+def _needs(function: Callable[..., Any], name: str) -> bool:
+    try:
+        found = inspect.signature(function).parameters.get(name)
+    except (TypeError, ValueError):
+        return False
+    return found is not None and found.default is inspect.Parameter.empty
+
+
+def _mentions_messages(source: bytes) -> bool:
+    nodes = ast.walk(ast.parse(source))
+    return any(isinstance(one, ast.Constant) and one.value in ("content", "role") for one in nodes)

@@ -1,0 +1,127 @@
+"""The answers that a reward is tried on at the start, and the form of messages that it expects.
+
+For the worker process only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from shoal_tasks.rows import TaskRow
+from shoal_tasks.worker.item_limit import ItemLimit
+from shoal_tasks.worker.reward_function import Form, LooksAtOneError, RewardFunction
+from shoal_tasks.worker.user_code import RefusedError, UserCodeError, within
+
+_ROWS: Final = 8
+"""Rows on which a function is tried: a guess at what shows most differences between rows."""
+_FORMS_OF_AN_ANSWER: Final = (
+    "{}",
+    "<answer>{}</answer>",
+    "\\boxed{{{}}}",
+    "<think>\nLet me see.\n</think>\n<answer>\n{}\n</answer>",
+    "<reasoning>\nLet me see.\n</reasoning>\n<answer>\n{}\n</answer>\n",
+    "$\\boxed{{{}}}$",
+    "#### {}",
+    "The answer is {}.",
+    "<think>Let me see.</think>{}",
+)
+_OTHERS: Final = ("", "1", "é\n☃ ", "<answer></answer>", "x" * 300)
+_MAX_ANSWER_CHARS: Final = 400
+_FIRST_CALL_ITEMS: Final = 10
+"""The first call may take the time of so many items: libraries load parts on demand. A guess."""
+
+
+def tried_groups(rows: Sequence[TaskRow]) -> list[tuple[TaskRow, list[str]]]:
+    """Return rows with a group of completions each, among them the row's own answer in the forms
+    that are common, and one group of one.
+    """
+    chosen = rows[:: max(1, len(rows) // _ROWS)][:_ROWS]
+    groups = [(row, list(dict.fromkeys(_texts(row, is_first=row is chosen[0])))) for row in chosen]
+    first, texts = groups[0]
+    return [*groups, (first, texts[:1])]
+
+
+def _texts(row: TaskRow, *, is_first: bool) -> Iterator[str]:
+    answers = list(_answers(row))
+    for answer in answers if is_first else answers[:1]:
+        for form in _FORMS_OF_AN_ANSWER if is_first else _FORMS_OF_AN_ANSWER[:4]:
+            yield form.format(answer)
+    yield row.question
+    yield from _OTHERS if is_first else _OTHERS[:2]
+
+
+def _answers(row: TaskRow) -> Iterator[str]:
+    """Yield what may be the right answer of a row: its answer, else its short columns."""
+    if row.answer:
+        yield row.answer
+        return
+    yield ""
+    for name, value in row.columns.items():
+        text = str(value)
+        is_short = isinstance(value, str | int | float) and len(text) <= _MAX_ANSWER_CHARS
+        if is_short and text != row.question and name != "question":
+            yield text
+
+
+class Trial:
+    """Calls of one function in each form of prompts and completions."""
+
+    def __init__(
+        self,
+        function: RewardFunction,
+        groups: Sequence[tuple[TaskRow, list[str]]],
+        limit: ItemLimit,
+    ) -> None:
+        self._function, self._groups, self._limit = function, groups, limit
+
+    def best_form(self) -> Form:
+        """Return the form in which the function raises nothing and tells answers apart best.
+
+        Texts are tried first and preferred. Raises `UserCodeError` where it fails in every form.
+        """
+        forms = self._function.forms
+        found: dict[Form, float] = {}
+        failed: UserCodeError | None = None
+        for form in forms:
+            try:
+                known, spread = self._spread_of(form)
+            except RefusedError as error:
+                if form == Form():
+                    raise  # with lists of messages it might only not get as far
+                failed = failed or error
+            except UserCodeError as error:
+                failed = failed or error
+                continue
+            found[known] = spread
+            if form == Form() and spread > 0 and not self._function.mentions_messages:
+                break  # it tells texts apart, and names no part of a message
+        best = max(found, key=found.__getitem__, default=None)  # of equals the first
+        # What takes texts may raise nothing with messages, which it finds nothing in.
+        takes_texts = any(not form.prompts and not form.completions for form in found)
+        is_sure = best is not None and (
+            takes_texts or found[best] > 0 or self._function.mentions_messages
+        )
+        if failed is not None and not is_sure:
+            raise failed
+        assert best is not None
+        return best
+
+    def _spread_of(self, form: Form) -> tuple[Form, float]:
+        try:
+            return form, self._spread(form)
+        except LooksAtOneError:
+            alone = form._replace(is_alone=True)
+            return alone, self._spread(alone)
+
+    def _spread(self, form: Form) -> float:
+        """Return the distance between the least and the most that answers earned."""
+        values: list[float] = []
+        for number, (row, texts) in enumerate(self._groups):
+            items = max(len(texts), 0 if number else _FIRST_CALL_ITEMS)
+            of_group = within(
+                self._limit, self._function.path, self._function.values, row, texts, form,
+                items=items,
+            )  # fmt: skip
+            values += [value or 0.0 for value in of_group]
+        return max(values) - min(values)
