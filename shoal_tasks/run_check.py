@@ -26,9 +26,13 @@ from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, TaskFamily
 
 WAYS: Final = (
-    "continue in another folder (--data-dir), or here with --new-run, which keeps the weights and "
-    "starts new statistics"
+    "use another folder (--data-dir), or --new-run here, which keeps the weights and starts new "
+    "statistics"
 )
+
+
+_OTHERS_CHARS: Final = 100
+"""Longest list of differences beside two swarms' names."""
 
 
 class OtherRunError(ManifestError):
@@ -83,9 +87,9 @@ def refuse_edited_files(data_dir: Path, memory: RunMemory, task_files: Sequence[
     for family, phrases in edited_families(memory.manifest, task_files, changed):
         if digest_of(family.generator, family.config_json).hex() in memory.had:
             raise OtherRunError(
-                f"{shown(phrases)}, and changed since the last run in {data_dir}; restore what "
-                "changed, or start a swarm of another name (--swarm-name) in another folder "
-                "(--data-dir), or here with --new-run"
+                f"{shown(phrases)}, and changed since the last run in {data_dir}; restore it, or "
+                "start a swarm of another name (--swarm-name) in another folder (--data-dir), or "
+                "here with --new-run"
             )
 
 
@@ -125,14 +129,13 @@ def _of_edits(data_dir: Path, found: Differences) -> str:
     """Return the line for families that were edited, and nothing else; empty for any other."""
     if found.others or not found.edits:
         return ""
-    return f"{shown(found.edits)} in {data_dir}; restore what changed, or {WAYS}"
+    return f"{shown(found.edits)} in {data_dir}; restore it, or {WAYS}"
 
 
 def _of_others(data_dir: Path, then: Manifest, own: Manifest, found: Differences) -> str:
-    how = shown([*found.others, *found.edits])
     return (
-        f"{data_dir} holds a run of swarm {_named(then)}, and these settings start "
-        f"{_named(own)}: {how}; {WAYS}"
+        f"{data_dir} holds a run of swarm {_named(then)}, not of {own.short_name} "
+        f"({shown([*found.others, *found.edits], most=_OTHERS_CHARS)}); {WAYS}"
     )
 
 

@@ -15,6 +15,8 @@ from shoal_wire.manifest import Manifest, SwarmRules, TaskFamily
 
 SHOWN: Final = 3
 """Differences that a line names; the rest is counted."""
+_SHOWN_CHARS: Final = 125
+"""Longest list of differences: what to do stands behind it, and a line has its end."""
 _DIGEST_CHARS: Final = 8
 _VALUE_CHARS: Final = 24
 
@@ -93,13 +95,13 @@ def family_differences(
     one, other = json.loads(first.config_json), json.loads(second.config_json)
     name = second.name
     found = []
+    for key in ("generator", "verifier", "verifier_version", "answer_format", "weight"):
+        found += _of_value(key, getattr(first, key), getattr(second, key), name, words)
     if one.get("sha256") != other.get("sha256") and (shaping := sorted(changed & _SHAPING)):
         found.append(f"{' and '.join(shaping)} of {name!r} changed, and so did its questions")
     else:
         found += _of_file("sha256", one, other, name, words)
     found += _of_file("reward_sha256", one, other, name, words)
-    for key in ("generator", "verifier", "verifier_version", "answer_format", "weight"):
-        found += _of_value(key, getattr(first, key), getattr(second, key), name, words)
     for key in sorted({*one, *other} - set(_FILES)):
         # Of other rows there may be another number, and a tenth of it is held out by default.
         follows = key == "rows" or (key == "held_out" and key not in changed)
@@ -108,10 +110,15 @@ def family_differences(
     return found
 
 
-def shown(phrases: Sequence[str]) -> str:
-    """Return the first phrases as one, with the number of those left out."""
-    more = len(phrases) - SHOWN
-    return ", ".join(phrases[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+def shown(phrases: Sequence[str], *, most: int = _SHOWN_CHARS) -> str:
+    """Return the first phrases as one of `most` characters, with the number of those left out."""
+    named = list(phrases[:SHOWN])
+    while len(named) > 1 and len(", ".join(named)) > most:
+        named.pop()
+    more = len(phrases) - len(named)
+    text = ", ".join(named)
+    cut = text if len(text) <= most else f"{text[:most]}…"
+    return cut + (f" and {more} more" if more > 0 else "")
 
 
 def _of_file(
@@ -151,6 +158,6 @@ def _short(digest: object) -> str:
 
 
 def _named(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN
-    listed = ", ".join(map(repr, names[:SHOWN]))
-    return listed + (f" and {more} more families" if more > 0 else "")
+    if len(names) > 2:
+        return f"{names[0]!r} and {len(names) - 1} more"
+    return " and ".join(map(repr, names))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.__main__ import main
+from shoal_base.bounded import LINE_CHARS
 from shoal_p2p.peers.manifest_source import manifest_of_settings
 from shoal_settings.schema import Settings
 from shoal_tasks.run_memory import save_memory
@@ -42,6 +43,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     lines = [line for line in said.err.splitlines() if line.startswith("shoal ")]
     assert len(lines) == 1, said.err
     assert "--data-dir" in lines[0] and "--new-run" in lines[0]
+    assert len(lines[0]) < LINE_CHARS, "all of it is kept where a parent process tells why"
     return lines[0]
 
 
