@@ -94,7 +94,7 @@ def family_differences(
     """Return how two families of one name differ; `changed` are the task file's keys that did."""
     one, other = json.loads(first.config_json), json.loads(second.config_json)
     name = second.name
-    found = []
+    found: list[str] = []
     for key in ("generator", "verifier", "verifier_version", "answer_format", "weight"):
         found += _of_value(key, getattr(first, key), getattr(second, key), name, words)
     if one.get("sha256") != other.get("sha256") and (shaping := sorted(changed & _SHAPING)):
