@@ -1,4 +1,4 @@
-"""What of a game's messages its environment reads, found by replaying the game. Pure.
+"""Finds the parts of a game's messages that its environment reads, by replaying the game. Pure.
 
     messages ─▶ of each, its last [move] ─▶ replay: the same reward? ─▶ the rest is unread
                  └─ first [move], {…}, last word, first word, without margins: the first that is
@@ -62,8 +62,8 @@ PARTS: Final[tuple[Callable[[str], Span | None], ...]] = (
     _first_word,
     _stripped,
 )
-"""What an environment may read of a message, None where it has no such part; tried in this order.
-"""
+"""Functions that return a part of a message which an environment may read, or None without such a
+part; tried in this order."""
 
 
 def read_parts(
