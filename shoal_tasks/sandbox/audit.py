@@ -48,6 +48,7 @@ _BEHIND_A_WALL: Final = ("ctypes.", "code.__new__", "exec")
 """Events that reach nothing else where the operating system itself takes everything away."""
 _LOOKS_FOR_A_LINE: Final = (("open", "r", 0), ("open", "rb", 0))
 """The interpreter itself, which shows the line of a `SyntaxError`. It does without."""
+_LISTINGS: Final = ("os.listdir", "os.scandir")
 _IN_MEMORY: Final = (":memory:", "")
 
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -66,6 +67,7 @@ class AuditGuard:
         """True if the operating system keeps this process from files, network and processes: a
         user's file may then evaluate text."""
         self._readable = _library_roots()
+        self._searched = frozenset(sys.path)
         self._watched: tuple[str, ...] = ()
         self._refusals: list[str] = []
 
@@ -85,6 +87,9 @@ class AuditGuard:
         """Why the event is refused, or None where it is allowed."""
         if event == "open":
             return self._open_refusal(args)
+        if event in _LISTINGS:
+            path = args[0] if args else None
+            return None if self._is_searched(path) else f"listing {path!r}"
         if event == "import":
             filename = args[1] if len(args) > 1 else None
             if isinstance(filename, str) and not self._is_library(filename):
@@ -124,6 +129,13 @@ class AuditGuard:
         if not isinstance(path, str | bytes) or not self._is_library(os.fsdecode(path)):
             return f"open: {path!r}"
         return None
+
+    def _is_searched(self, path: object) -> bool:
+        """Return whether imports list this folder."""
+        if not isinstance(path, str | bytes):
+            return False
+        folder = os.fsdecode(path)
+        return folder in self._searched or self._is_library(f"{folder}/x")
 
     def _is_library(self, path: str) -> bool:
         return os.path.normpath(path).startswith(self._readable)

@@ -7,12 +7,12 @@ timeouts are left off: the worker's own limit on an item covers reading and comp
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
-import pkgutil
 import re
 from typing import Any, Final
+
+from shoal_tasks.worker.late_imports import load_sympy
 
 math_verify: Any = importlib.import_module("math_verify")
 
@@ -36,26 +36,9 @@ _WARM_UP: Final = (
 def warm_up() -> None:
     """Import and build what reading and comparing need. Evaluates only the texts above."""
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
-    for package in _PACKAGES:
-        _import_all(f"sympy.{package}")
+    load_sympy()
     for expected, answer in _WARM_UP:
         is_equal(answer, expected)
-
-
-_PACKAGES: Final = (
-    *("assumptions", "calculus", "concrete", "core", "functions", "integrals", "logic", "matrices"),
-    *("ntheory", "polys", "series", "sets", "simplify", "solvers", "strategies", "utilities"),
-)
-"""The parts of sympy that import one another on demand: later there is no disk to import from."""
-
-
-def _import_all(package: str) -> None:
-    folder = importlib.import_module(package)
-    for module in pkgutil.walk_packages(folder.__path__, f"{package}."):
-        if not {"tests", "benchmarks", "benchmark"} & set(module.name.split(".")):
-            # Some need a package that is not installed, and are never asked for.
-            with contextlib.suppress(ImportError):
-                importlib.import_module(module.name)
 
 
 def is_equal(answer: str, expected: str) -> bool:

@@ -5,13 +5,13 @@ For the worker process only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from shoal_tasks.rows import TaskRow
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.reward_function import Form, LooksAtOneError, RewardFunction
-from shoal_tasks.worker.user_code import RefusedError, UserCodeError, within
+from shoal_tasks.worker.user_code import OverLimitError, RefusedError, UserCodeError, within
 
 _ROWS: Final = 8
 """Rows on which a function is tried: a guess at what shows most differences between rows."""
@@ -80,32 +80,44 @@ class Trial:
 
         Texts are tried first and preferred. Raises `UserCodeError` where it fails in every form.
         """
-        forms = self._function.forms
         found: dict[Form, float] = {}
-        failed: UserCodeError | None = None
-        for form in forms:
+        failures: dict[Form, UserCodeError] = {}
+        refused: RefusedError | None = None
+        is_of_texts = not self._function.mentions_messages
+        for form in self._function.forms:
             try:
                 known, spread = self._spread_of(form)
+            except OverLimitError:
+                raise  # the other forms would take as long
             except RefusedError as error:
-                if form == Form():
+                if form == Form() and is_of_texts:
                     raise  # with lists of messages it might only not get as far
-                failed = failed or error
+                refused = refused or error
             except UserCodeError as error:
-                failed = failed or error
-                continue
-            found[known] = spread
-            if form == Form() and spread > 0 and not self._function.mentions_messages:
-                break  # it tells texts apart, and names no part of a message
+                failures[form] = error
+            else:
+                found[known] = spread
+                if form == Form() and spread > 0 and is_of_texts:
+                    break  # it tells texts apart, and names no part of a message
         best = max(found, key=found.__getitem__, default=None)  # of equals the first
-        # What takes texts may raise nothing with messages, which it finds nothing in.
+        tells_apart = best is not None and found[best] > 0
         takes_texts = any(not form.prompts and not form.completions for form in found)
-        is_sure = best is not None and (
-            takes_texts or found[best] > 0 or self._function.mentions_messages
-        )
-        if failed is not None and not is_sure:
-            raise failed
-        assert best is not None
+        is_sure = tells_apart or (takes_texts and is_of_texts)
+        if refused is not None and not is_sure:
+            raise refused
+        # Without a word about messages, one that fails for texts and is constant for lists of
+        # messages has not understood them: the length of a list is no length of a text.
+        if best is None or (is_of_texts and not is_sure):
+            raise self._cause(failures)
         return best
+
+    def _cause(self, failures: Mapping[Form, UserCodeError]) -> UserCodeError:
+        """Return the failure in the form that the function was written for."""
+        wanted = self._function.mentions_messages
+        return next(
+            (error for form, error in failures.items() if form.completions == wanted),
+            next(iter(failures.values())),
+        )
 
     def _spread_of(self, form: Form) -> tuple[Form, float]:
         try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import os
 import select
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -35,6 +36,7 @@ from shoal_tasks.unit_tests.runner import TestRunner
 from shoal_tasks.worker.answering import RequestAnswerer
 from shoal_tasks.worker.frames import Message, encode_message, read_messages
 from shoal_tasks.worker.generate import preload
+from shoal_tasks.worker.late_imports import LateImports
 from shoal_tasks.worker.open_env import ServerPlayer, places_of, socket_addresses
 from shoal_tasks.worker.text_arena import preload_games
 from shoal_tasks.worker.user_code import preload_imports
@@ -101,10 +103,13 @@ def _set_up(message: Message, parent_pid: int | None) -> tuple[RequestAnswerer, 
 
         warm_up()
     guard = AuditGuard(socket_addresses(places.values()))
+    late = LateImports(guard) if files else None
     gc.collect()
     gc.freeze()
     is_of_a_judge = specs[0].is_local
     layers = sandbox.enter(limits, guard, parent_pid=parent_pid, is_of_a_judge=is_of_a_judge)
+    if late is not None and not is_of_a_judge:
+        sys.meta_path.append(late)
     own = runner.layers if runner else ()
     return RequestAnswerer(specs, limits, guard, files, servers, runner), (*layers, *own)
 

@@ -20,6 +20,7 @@ from shoal_tasks.rows import check_file
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
+from shoal_tasks.worker.late_imports import load_parts
 
 R = TypeVar("R")
 
@@ -37,6 +38,10 @@ class RefusedError(UserCodeError):
     """Something was refused to it."""
 
 
+class OverLimitError(UserCodeError):
+    """A function that takes more time or memory than it may."""
+
+
 class UnrepeatableError(UserCodeError):
     """One that differs from one moment to the next: peers could never agree on it."""
 
@@ -51,17 +56,34 @@ def preload_imports(source: bytes, path: str) -> None:
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         raise UserCodeError(f"{path}, line {line}: {getattr(error, 'msg', error)}") from None
+    optional = _optional(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             raise UserCodeError(f"{path}, line {node.lineno}: it is one file, without `from .`")
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                _import(alias.name, path, node.lineno)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            module = _import(node.module, path, node.lineno)
-            for alias in node.names:
-                if not hasattr(module, alias.name) and hasattr(module, "__path__"):
-                    _import(f"{node.module}.{alias.name}", path, node.lineno)
+        try:
+            _load(node, path)
+        except UserCodeError:
+            if node not in optional:
+                raise
+    load_parts(tree)
+
+
+def _load(node: ast.AST, path: str) -> None:
+    """Import what a statement imports; nothing for others. Raises `UserCodeError`."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            _import(alias.name, path, node.lineno)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        module = _import(node.module, path, node.lineno)
+        for alias in node.names:
+            if not hasattr(module, alias.name) and hasattr(module, "__path__"):
+                _import(f"{node.module}.{alias.name}", path, node.lineno)
+
+
+def _optional(tree: ast.AST) -> set[ast.AST]:
+    """Return the statements in a `try` with a handler: the file itself may do without."""
+    tries = [node for node in ast.walk(tree) if isinstance(node, ast.Try) and node.handlers]
+    return {inner for one in tries for node in one.body for inner in ast.walk(node)}
 
 
 def _import(name: str, path: str, line: int) -> types.ModuleType:
@@ -81,10 +103,10 @@ def within(
     except ItemTimeout:
         pass
     except MemoryError:
-        raise UserCodeError(f"{what} uses more memory than an item may") from None
+        raise OverLimitError(f"{what} uses more memory than an item may") from None
     # It may swallow every exception, the time-out too: the limit's own note decides.
     if limit.expired:
-        raise UserCodeError(f"{what} uses more processor time than an item may")
+        raise OverLimitError(f"{what} uses more processor time than an item may")
     return found
 
 
@@ -131,7 +153,7 @@ def load(
     # Without its lines, a traceback that the file prints would read the file from the disk.
     text = source.decode(errors="replace")
     linecache.cache[path] = (len(source), None, text.splitlines(keepends=True), path)
-    code = watched(guard, path, compile, source, path, "exec", is_scoring=False)
+    code = watched(guard, path, compile, source, path, "exec", 0, True, is_scoring=False)
     watched(guard, path, exec, code, module.__dict__, is_scoring=False)
     return getattr(module, name, None)
 

@@ -1,0 +1,133 @@
+"""Parts of libraries that load on demand. For the worker process only.
+
+The sandbox has no disk, so what a user's file may need is loaded before: `load_parts`. Whatever is
+missing even so is no "not installed" that the file's own `except` could hide: `LateImports` records
+it as a refusal, with the line of the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import pkgutil
+import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Final
+
+from shoal_tasks.sandbox.audit import AuditGuard
+
+_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "datetime": ("_strptime",),
+    "time": ("_strptime",),
+    "concurrent.futures": ("concurrent.futures.thread",),
+    "encodings": tuple(
+        f"encodings.{name}"
+        for name in (
+            *("ascii", "latin_1", "cp1252", "utf_8_sig", "utf_16", "utf_16_le", "utf_16_be"),
+            *("utf_32", "idna", "punycode", "unicode_escape", "raw_unicode_escape", "rot_13"),
+            *("hex_codec", "base64_codec"),
+        )
+    ),
+}
+"""Modules that the standard library imports only when used, as far as answers need them."""
+
+
+def load_parts(tree: ast.AST) -> None:
+    """Load what the modules that a file has imported load on demand, while there is a disk."""
+    names = _names_of_modules(tree)
+    for node in ast.walk(tree):
+        # numpy.random is an attribute that numpy imports when it is first looked at.
+        if isinstance(node, ast.Attribute) and (found := _dotted(node)) is not None:
+            first, *rest = found
+            module: object = sys.modules.get(names.get(first, ""))
+            for name in rest:
+                with contextlib.suppress(Exception):
+                    module = getattr(module, name)
+    for name, parts in _PARTS.items():
+        if name in sys.modules:
+            for part in parts:
+                importlib.import_module(part)
+    if "math_verify" in sys.modules:
+        from shoal_tasks.worker.math_answers import warm_up  # imports math_verify
+
+        warm_up()
+    elif "sympy" in sys.modules:
+        load_sympy()
+
+
+def load_sympy() -> None:
+    """Import the parts of sympy that import one another on demand."""
+    for package in _PACKAGES:
+        _import_all(f"sympy.{package}")
+
+
+_PACKAGES: Final = (
+    *("assumptions", "calculus", "concrete", "core", "functions", "integrals", "logic", "matrices"),
+    *("ntheory", "polys", "series", "sets", "simplify", "solvers", "strategies", "utilities"),
+)
+"""The parts of sympy that import one another on demand: later there is no disk to import from."""
+
+
+def _import_all(package: str) -> None:
+    folder = importlib.import_module(package)
+    for module in pkgutil.walk_packages(folder.__path__, f"{package}."):
+        if not {"tests", "benchmarks", "benchmark"} & set(module.name.split(".")):
+            # Some need a package that is not installed, and are never asked for.
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
+
+
+def _names_of_modules(tree: ast.AST) -> dict[str, str]:
+    """Return the modules that a file imports, by the names that it gives them."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                names[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return names
+
+
+def _dotted(node: ast.Attribute) -> list[str] | None:
+    """Return the names of `a.b.c`; None where it does not begin with a name."""
+    names = [node.attr]
+    value = node.value
+    while isinstance(value, ast.Attribute):
+        names.append(value.attr)
+        value = value.value
+    return [value.id, *reversed(names)] if isinstance(value, ast.Name) else None
+
+
+class LateImports(importlib.abc.MetaPathFinder):
+    """The last finder: finds nothing, and tells a part that is not loaded from one that is not
+    installed.
+    """
+
+    def __init__(self, guard: AuditGuard) -> None:
+        """List the modules that exist. Call while there is a disk."""
+        self._guard = guard
+        packages = {
+            name: path
+            for name, module in list(sys.modules.items())
+            if isinstance(path := getattr(module, "__path__", None), list)
+        }
+        self._existing = {module.name for module in pkgutil.iter_modules()}
+        for name, path in packages.items():
+            self._existing |= {f"{name}.{module.name}" for module in pkgutil.iter_modules(path)}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find nothing; record a module that exists outside the sandbox."""
+        if fullname in self._existing:
+            self._guard.record(
+                f"to load {fullname} while it runs: write `import {fullname}` at the file's top"
+            )
+        return None
