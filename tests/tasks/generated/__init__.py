@@ -1,0 +1,1 @@
+"""Generated data files and reward functions, and what plain Python makes of them."""
