@@ -15,12 +15,10 @@ Written by `shoal tasks new @SOURCE@`. SOURCES, at the end, is a copy of the tas
 file is all that a peer needs besides verifiers @VERSION@. After a change to them, write it again.
 """
 
-import asyncio
 import importlib
 import importlib.abc
 import importlib.util
 import sys
-import time
 import traceback
 
 @IMPORTS@
@@ -42,12 +40,28 @@ UNKNOWN = {
 }
 
 
-def reward(completions, task, **columns):
+async def reward(completions, task):
     """Return what each completion earns: verifiers' sum of all rewards by their weights."""
-    return [run(score(row, text)) for row, text in zip(task, completions)]
+    return [await score(row, text) for row, text in zip(task, completions)]
 
 
 async def score(row, text):
+    """Return the sum for one completion; an error names the line of the copy it came from."""
+    try:
+        return (await scored_trace(row, text)).reward
+    except Exception as error:
+        cause = error.__cause__ or error
+        files = {file for file, _, _ in SOURCES.values()}
+        places = [
+            f"{frame.filename}, line {frame.lineno}: "
+            for frame in traceback.extract_tb(cause.__traceback__)
+            if frame.filename in files
+        ]
+        where = places[-1] if places else ""
+        raise RuntimeError(f"{where}{type(cause).__name__}: {cause}") from None
+
+
+async def scored_trace(row, text):
     data = data_type.model_validate(row)
     task = task_type(data, config)
     messages = [SystemMessage(content=data.system_prompt)] if data.system_prompt else []
@@ -72,7 +86,7 @@ async def score(row, text):
     for hook in @HOOKS@:
         await invoke(getattr(task, hook), {"trace": trace})
     await task.score(trace)
-    return trace.reward
+    return trace
 
 
 class Trace(vf.Trace):
@@ -82,43 +96,6 @@ class Trace(vf.Trace):
         if name in UNKNOWN:
             raise RuntimeError(f"a completion of shoal has no {name}: only its text is known")
         return super().__getattribute__(name)
-
-
-class Loop(asyncio.BaseEventLoop):
-    """An event loop without sockets: in the sandbox a reward can wait for others and for time."""
-
-    def __init__(self):
-        super().__init__()
-        self._selector = self
-
-    def select(self, seconds):
-        if seconds is None:
-            raise RuntimeError("a reward waits for what never comes")
-        time.sleep(seconds)
-        return []
-
-    def _process_events(self, events):
-        pass
-
-    def _write_to_self(self):
-        pass
-
-
-def run(work):
-    """Return what a coroutine returns; an error names the line of the copy that it came from."""
-    try:
-        with asyncio.Runner(loop_factory=Loop) as runner:
-            return runner.run(work)
-    except Exception as error:
-        cause = error.__cause__ or error
-        files = {file for file, _, _ in SOURCES.values()}
-        places = [
-            f"{frame.filename}, line {frame.lineno}: "
-            for frame in traceback.extract_tb(cause.__traceback__)
-            if frame.filename in files
-        ]
-        where = places[-1] if places else ""
-        raise RuntimeError(f"{where}{type(cause).__name__}: {cause}") from None
 
 
 class Copies(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -134,7 +111,7 @@ class Copies(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         file, _, source = SOURCES[module.__name__]
         # A name that no file has: what lies beside the module is not copied.
         module.__file__, module.__copied__ = f"(copy)/{file}", source
-        exec(compile(source, file, "exec"), module.__dict__)
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
 
 
 def load():

@@ -6,6 +6,7 @@ shows the range of the sum.
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import contextlib
 import functools
@@ -106,7 +107,7 @@ def try_rewards(where: str, text: str, rows: Sequence[Any], sources: Sources) ->
     with _modules_restored(sources), _outside_refused(trial):
         scope: dict[str, Any] = {"__name__": "shoal_taskset_reward"}
         try:
-            exec(compile(text, "reward.py", "exec"), scope)
+            exec(compile(text, "reward.py", "exec", dont_inherit=True), scope)
         except _OutsideError:
             raise FamilyError(trial.refused[0]) from None
         except Exception as error:  # noqa: BLE001  the program of a user
@@ -122,7 +123,7 @@ def _score(trial: Trial, reward: Callable[..., Any], row: Any, completion: str) 
     trial.running.clear()
     why = ""
     try:
-        reward(completions=[completion], task=[row])
+        asyncio.run(reward(completions=[completion], task=[row]))
     except _OutsideError:
         pass
     except Exception as error:  # noqa: BLE001  the program of a user
