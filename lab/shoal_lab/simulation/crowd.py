@@ -90,6 +90,10 @@ class _Indifferent:
         """Return that all are alike."""
         return 0.0
 
+    def rank(self, _peer_id: PeerId) -> float:
+        """Return that none is worth more than another."""
+        return 0.0
+
     def is_protected(self, _peer_id: PeerId) -> bool:
         """Nobody is."""
         return False

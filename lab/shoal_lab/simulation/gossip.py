@@ -111,7 +111,8 @@ class SimulatedGossip(MeshGossip):
 
     def _greet(self, peer_id: PeerId) -> None:
         self._mesh.reads(peer_id)
-        self._perform(self._mesh.opened(peer_id, trio.current_time()))
+        is_dialled = self._host.is_dialled(peer_id)
+        self._perform(self._mesh.opened(peer_id, trio.current_time(), is_dialled=is_dialled))
 
     def _forget(self, peer_id: PeerId) -> None:
         self._mesh.closed(peer_id)

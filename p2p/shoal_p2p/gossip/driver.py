@@ -8,6 +8,7 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import trio
@@ -59,7 +60,15 @@ class MeshGossip(Gossip, ABC):
         self._validating = FairLimiter(settings.max_validating)
         self._source_of = source_of
         self._verdicts: Counter[Reason] = Counter()
-        self._mesh = Mesh(own, settings, score=self._score, fault_of=fault_of, pack=pack, rng=rng)
+        self._mesh = Mesh(
+            own,
+            settings,
+            score=partial(self._told_by, watch.score),
+            rank=partial(self._told_by, watch.rank),
+            fault_of=fault_of,
+            pack=pack,
+            rng=rng,
+        )
 
     # The way out
 
@@ -120,9 +129,9 @@ class MeshGossip(Gossip, ABC):
         if len(data) > limit:
             raise OversizeError(f"{len(data)} bytes, one gossip message holds {limit}")
 
-    def _score(self, peer: PeerId) -> float:
+    def _told_by(self, judge: Callable[[PeerId], float], peer: PeerId) -> float:
         try:
-            return self._watch.score(peer)
+            return judge(peer)
         except Exception:  # the score function is the node's code, run on every message
             logger.exception("the score function failed")
             return 0.0

@@ -270,7 +270,10 @@ class Libp2pGossip(MeshGossip):
         knows_idontwant = stream.get_protocol() == _WITH_IDONTWANT
         now = trio.current_time()
         try:
-            self._perform(self._mesh.opened(peer, now, knows_idontwant=knows_idontwant))
+            is_dialled = self._host.is_dialled(peer)
+            self._perform(
+                self._mesh.opened(peer, now, knows_idontwant=knows_idontwant, is_dialled=is_dialled)
+            )
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_close_with, queue, stream)
                 await self._write_all(stream, peer, queue)

@@ -48,6 +48,12 @@ class PeerJudge(Protocol):
         below the graylist threshold nothing that it sends is read (gossipsub v1.1).
         """
 
+    def rank(self, peer_id: PeerId) -> float:
+        """Return how much a connection to this peer is worth: 0 for one that has brought nothing.
+
+        What this raises counts as 0. The worthiest members of a mesh stay in it.
+        """
+
     def is_protected(self, peer_id: PeerId) -> bool:
         """Return whether this peer may not be banned for what it sends."""
 

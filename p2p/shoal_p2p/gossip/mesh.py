@@ -75,12 +75,13 @@ class Mesh:
         settings: GossipSettings,
         *,
         score: Callable[[PeerId], float],
+        rank: Callable[[PeerId], float] = lambda _peer: 0.0,
         fault_of: Callable[[Message], Reason | None],
         pack: Callable[[Message], Any],
         rng: random.Random,
     ) -> None:
-        """`fault_of` says why a message breaks signing or its limits; `pack` makes what `Forward`
-        sends."""
+        """`rank` says how useful a peer was; `fault_of` says why a message breaks signing or its
+        limits; `pack` makes what `Forward` sends."""
         limits = settings.limits
         self._own = own
         self._shape = settings.mesh
@@ -89,7 +90,7 @@ class Mesh:
         self._pack = pack
         self._rng = rng
         self._peers = PeerTable(limits)
-        self._meshes = Meshes(settings.mesh, self._peers, score=score, rng=rng)
+        self._meshes = Meshes(settings.mesh, self._peers, score=score, rank=rank, rng=rng)
         self._networks: dict[PeerId, str | None] = {}
         """The network of each peer that is read, as `inbound_gate.prefix_of` has it."""
         self._cache = FrameCache()
@@ -140,9 +141,20 @@ class Mesh:
 
     # Streams
 
-    def opened(self, peer: PeerId, now: float, *, knows_idontwant: bool = True) -> list[Event]:
-        """A stream to `peer` is open: say hello, and graft where a mesh is small."""
+    def opened(
+        self,
+        peer: PeerId,
+        now: float,
+        *,
+        knows_idontwant: bool = True,
+        is_dialled: bool = False,
+    ) -> list[Event]:
+        """A stream to `peer` is open: say hello, and graft where a mesh is small.
+
+        `is_dialled` where this node made the connection: strangers cannot make it do that.
+        """
         self._peers.reachable[peer] = knows_idontwant
+        self._meshes.opened(peer, now, is_dialled=is_dialled)
         hello = Rpc(subscriptions=[(topic, True) for topic in self._meshes.members])
         events: list[Event] = [SendRpc(peer, hello)]
         for topic in self._meshes.members:
@@ -154,7 +166,7 @@ class Mesh:
         """The stream to `peer` is gone."""
         self._peers.reachable.pop(peer, None)
         self._unwanted.pop(peer, None)
-        self._meshes.lose(peer)
+        self._meshes.closed(peer)
 
     def reads(self, peer: PeerId, network: str | None = None) -> None:
         """A stream of `peer` is being read, which comes from `network`."""

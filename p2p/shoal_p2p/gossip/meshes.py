@@ -2,7 +2,7 @@
 
 Differences from the specification: a mesh below its high degree is not improved by opportunistic
 grafting (random churn while all scores are equal) but mixed; PRUNE exchanges no peers, which have a
-protocol of their own; the lowest scores are pruned first.
+protocol of their own; the lowest scores are pruned first, and D_score goes by what peers brought.
 
 Gossipsub is content with any mesh of at least its low degree. Two halves of a swarm that were
 parted fill their meshes each among themselves; together again, everybody is connected to everybody
@@ -19,6 +19,7 @@ no larger share of the mesh than it has of the connections.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection
 from typing import NamedTuple
@@ -63,11 +64,13 @@ class Meshes:
         peers: PeerTable,
         *,
         score: Callable[[PeerId], float],
+        rank: Callable[[PeerId], float],
         rng: random.Random,
     ) -> None:
         self._shape = shape
         self._peers = peers
         self._score = score
+        self._rank = rank
         self._rng = rng
         self.members: dict[str, dict[PeerId, float]] = {}
         """Members of each topic's mesh, with the time since when each is one."""
@@ -76,6 +79,11 @@ class Meshes:
         self._backoffs: dict[tuple[str, PeerId], _BackOff] = {}
         self._excused: set[tuple[str, PeerId]] = set()
         """Peers that sent one GRAFT into a back-off, which may have crossed our PRUNE."""
+        self._dialled: dict[PeerId, bool] = {}
+        """Peers with a stream, and whether this node made the connection."""
+        self._open_since: dict[PeerId, float] = {}
+        self._excused_anew: set[tuple[str, PeerId]] = set()
+        """Peers that sent one GRAFT into a back-off that is older than their connection."""
         self._tidy_at = 0.0
         """Time when back-offs that are over are next forgotten."""
 
@@ -94,6 +102,20 @@ class Meshes:
             known = _BackOff(now, now)
             self._excused.discard((topic, peer))
         self._backoffs[topic, peer] = _BackOff(known.since, max(now + seconds, known.until))
+
+    # Who is there
+
+    def opened(self, peer: PeerId, now: float, *, is_dialled: bool) -> None:
+        """Note a peer that is connected anew."""
+        self._dialled[peer] = is_dialled
+        self._open_since[peer] = now
+        self._excused_anew = {entry for entry in self._excused_anew if entry[1] != peer}
+
+    def closed(self, peer: PeerId) -> None:
+        """Forget a peer, but not its back-offs."""
+        self._dialled.pop(peer, None)
+        self._open_since.pop(peer, None)
+        self.lose(peer)
 
     # What this node wants
 
@@ -142,12 +164,15 @@ class Meshes:
         self._hold_off(topic, peer, PRUNE_BACKOFF_S, now)
         return [_pruned(topic, peer)]
 
-    def _graft_some(self, topic: str, count: int, now: float) -> list[SendRpc]:
+    def _graft_some(
+        self, topic: str, count: int, now: float, *, dialled_only: bool = False
+    ) -> list[SendRpc]:
         members = self.members[topic]
         fit = [
             peer
             for peer in self._peers.of(topic)
             if peer not in members
+            and (not dialled_only or self._dialled.get(peer))
             and peer in self._peers.reachable
             and not self.is_held_off(topic, peer, now)
             and self.is_fit(peer)
@@ -162,14 +187,35 @@ class Meshes:
         members = self.members.get(topic)
         if members is None:
             return [_pruned(topic, peer)]
-        charges = self._charge_graft(topic, peer, now)
+        is_excused = self._excuse_new(topic, peer, now)
+        charges = [] if is_excused else self._charge_graft(topic, peer, now)
         if not self.is_fit(peer):
             return [*charges, _pruned(topic, peer)]
         if self.is_held_off(topic, peer, now):
+            if is_excused:
+                left_s = math.ceil(self._backoffs[topic, peer].until - now)
+                return [_pruned(topic, peer, left_s)]
             self._hold_off(topic, peer, PRUNE_BACKOFF_S, now)
             return [*charges, _pruned(topic, peer)]
+        is_full = len(members) >= self._shape.degree_high and peer not in members
+        if is_full and not (self._dialled.get(peer) or self._rank(peer) > 0):
+            self._hold_off(topic, peer, PRUNE_BACKOFF_S, now)
+            return [_pruned(topic, peer)]
         members.setdefault(peer, now)
         return []
+
+    def _excuse_new(self, topic: str, peer: PeerId, now: float) -> bool:
+        """Return whether a peer grafts that may have been started again, and forgot its back-off.
+
+        That excuses one GRAFT of a connection, and the back-off ends when it would have.
+        """
+        backoff = self._backoffs.get((topic, peer))
+        if backoff is None or backoff.until <= now or (topic, peer) in self._excused_anew:
+            return False
+        if self._open_since.get(peer, backoff.since) <= backoff.since:
+            return False
+        self._excused_anew.add((topic, peer))
+        return True
 
     def _charge_graft(self, topic: str, peer: PeerId, now: float) -> list[Event]:
         backoff = self._backoffs.get((topic, peer))
@@ -196,10 +242,11 @@ class Meshes:
             size = len(self.members[topic])
             if size < self._shape.degree_low:
                 sends += self._graft_some(topic, self._shape.degree - size, now)
-            elif size > self._shape.degree_high:
+            elif size >= self._shape.degree_high:
                 members = list(self.members[topic])
                 sends += self._prune_worst(topic, size - self._shape.degree, members, now)
             sends += self._mix(topic, now)
+            sends += self._graft_dialled(topic, now)
         self._forget_backoffs(now)
         return sends
 
@@ -214,10 +261,38 @@ class Meshes:
     def _prune_worst(
         self, topic: str, count: int, peers: list[PeerId], now: float
     ) -> list[SendRpc]:
-        """Prune those of `peers` with the lowest scores, at random among equals."""
+        """Prune those of `peers` with the lowest scores.
+
+        Of equal scores the members of most worth go last, and the others at random: strangers that
+        bring nothing, and graft again and again, replace nobody who does. The last few that this
+        node dialled stay.
+        """
         self._rng.shuffle(peers)
-        peers.sort(key=self._score)
-        return [send for peer in peers[: max(0, count)] for send in self._prune(topic, peer, now)]
+        ranks = {peer: self._rank(peer) for peer in self.members[topic]}
+        worthiest = sorted((p for p in ranks if ranks[p] > 0), key=lambda p: -ranks[p])
+        staying = set(worthiest[: self._shape.degree_score])
+        peers.sort(key=lambda peer: (self._score(peer), peer in staying))
+        spare = self._num_dialled(topic) - self._shape.degree_out
+        sends: list[SendRpc] = []
+        for peer in peers:
+            if len(sends) >= count:
+                break
+            if self._dialled.get(peer):
+                if spare <= 0:
+                    continue
+                spare -= 1
+            sends += self._prune(topic, peer, now)
+        return sends
+
+    def _num_dialled(self, topic: str) -> int:
+        return sum(self._dialled.get(peer, False) for peer in self.members[topic])
+
+    def _graft_dialled(self, topic: str, now: float) -> list[SendRpc]:
+        """Take in peers that this node dialled, while the mesh has too few of them."""
+        missing = self._shape.degree_out - self._num_dialled(topic)
+        if missing <= 0 or len(self.members[topic]) < self._shape.degree_low:
+            return []
+        return self._graft_some(topic, missing, now, dialled_only=True)
 
     def _mix(self, topic: str, now: float) -> list[SendRpc]:
         """Take a peer from outside into a mesh that is due."""
@@ -242,5 +317,5 @@ class Meshes:
         self._excused &= self._backoffs.keys()
 
 
-def _pruned(topic: str, peer: PeerId) -> SendRpc:
-    return SendRpc(peer, Rpc(prune=[(topic, PRUNE_BACKOFF_S)]))
+def _pruned(topic: str, peer: PeerId, seconds: int = PRUNE_BACKOFF_S) -> SendRpc:
+    return SendRpc(peer, Rpc(prune=[(topic, seconds)]))

@@ -20,7 +20,13 @@ class MeshSettings:
     """Below so many members the mesh grafts, up to `degree`. A guess, as is `degree_high`: two less
     and three more than it, where gossipsub has two less and six more."""
     degree_high: int = 8
-    """Above so many members the mesh prunes, down to `degree`."""
+    """Above so many members the mesh prunes, down to `degree`. From so many on, only a peer that
+    this node dialled, or that has brought something, is taken in when it asks."""
+    degree_score: int = 3
+    """Members that stay where others are as good, for what they brought (gossipsub's D_score)."""
+    degree_out: int = 2
+    """Members that this node dialled, at least, where it is connected to such (gossipsub's D_out):
+    who comes by cannot have all places."""
     heartbeat_s: float = 1.0
     idontwant_bytes: int = 16 * 1024
     """IDONTWANT is sent for messages of at least this size. With links of 5 to 80 ms it spares one

@@ -19,7 +19,7 @@ import trio
 
 from shoal_p2p.net.address import PeerAddress, parse_peer_address
 from shoal_p2p.net.admission import Admission
-from shoal_p2p.net.connections import ConnectionInfo
+from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.names import look_up
 from shoal_p2p.net.refusals import DialError
@@ -143,6 +143,11 @@ class Host(ABC):
         """Return whether a connected peer has said that its program is shoal."""
         agents = (one.agent for one in self.connections() if one.peer_id == peer_id)
         return next(agents, "").startswith("shoal")
+
+    def is_dialled(self, peer_id: PeerId) -> bool:
+        """Return whether a connected peer was dialled by this one."""
+        sides = (one.direction for one in self.connections() if one.peer_id == peer_id)
+        return next(sides, Direction.IN) is Direction.OUT
 
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect to one full multiaddress; an existing connection to that peer is enough.

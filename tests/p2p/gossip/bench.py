@@ -54,21 +54,25 @@ class Bench:
     ) -> None:
         self.now = 0.0
         self.scores: dict[PeerId, float] = {}
+        self.ranks: dict[PeerId, float] = {}
         self.mesh = Mesh(
             own,
             settings or GossipSettings(),
             score=lambda peer: self.scores.get(peer, 0.0),
+            rank=lambda peer: self.ranks.get(peer, 0.0),
             fault_of=lambda message: Reason.BAD_SIGNATURE if message.signed == "forged" else None,
             pack=pack,
             rng=random.Random(seed),
         )
 
-    def meet(self, *peers: PeerId, topics: Sequence[str] = (TOPIC,)) -> list[Event]:
+    def meet(
+        self, *peers: PeerId, topics: Sequence[str] = (TOPIC,), is_dialled: bool = False
+    ) -> list[Event]:
         """Open streams both ways with `peers`, which are subscribed to `topics`."""
         events: list[Event] = []
         for peer in peers:
             self.mesh.reads(peer)
-            events += self.mesh.opened(peer, self.now)
+            events += self.mesh.opened(peer, self.now, is_dialled=is_dialled)
             events += self.say(peer, subscriptions=[(topic, True) for topic in topics])
         return events
 
@@ -141,6 +145,7 @@ class Swarm:
         }
         self.charged: list[tuple[PeerId, Cause]] = []
         self.now = 0.0
+        self._seed = 1000 * seed
         self._order = itertools.count()
         self._due: list[tuple[float, int, PeerId, PeerId, Rpc]] = []
         for bench in self.benches.values():
@@ -151,12 +156,33 @@ class Swarm:
         return self.benches[PeerId(name)].members
 
     def connect(self, name: str, other: str) -> None:
-        """Open streams both ways."""
+        """Open streams both ways; the first dialled."""
         for here, there in ((PeerId(name), PeerId(other)), (PeerId(other), PeerId(name))):
             bench = self.benches[here]
             bench.now = self.now
             bench.mesh.reads(there)
-            self._perform(here, bench.mesh.opened(there, self.now))
+            is_dialled = here == name
+            self._perform(here, bench.mesh.opened(there, self.now, is_dialled=is_dialled))
+
+    def disconnect(self, name: str, other: str) -> None:
+        """End the streams both ways."""
+        for here, there in ((PeerId(name), PeerId(other)), (PeerId(other), PeerId(name))):
+            mesh = self.benches[here].mesh
+            mesh.closed(there)
+            mesh.unreads(there)
+        both = {name, other}
+        self._due = [entry for entry in self._due if {entry[2], entry[3]} != both]
+        heapq.heapify(self._due)
+
+    def restart(self, name: str) -> None:
+        """Start somebody again, who remembers nobody; nobody is connected to it."""
+        for other in self.benches:
+            if other != name:
+                self.disconnect(name, other)
+        self._seed += 1
+        self.benches[PeerId(name)] = Bench(own=PeerId(name), seed=self._seed)
+        self.benches[PeerId(name)].now = self.now
+        self.benches[PeerId(name)].join()
 
     def connect_all(self, names: Iterable[str], others: Iterable[str]) -> None:
         """Connect those of one list with those of another."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import replace
 
 import pytest
@@ -78,7 +79,12 @@ def test_who_joins_late_grafts_up_to_the_degree_and_who_leaves_prunes() -> None:
 
 
 def test_a_full_mesh_prunes_the_lowest_scores() -> None:
-    bench = meshed(*MANY)
+    bench = Bench()
+    bench.join()
+    bench.meet(*MANY, is_dialled=True)
+    for peer in MANY:
+        bench.say(peer, graft=[TOPIC])
+    assert bench.members == set(MANY)
     degree = MeshSettings().degree
     bench.scores = dict.fromkeys(MANY[degree:], -1.0)
     pruned = {peer for peer, _ in sent(bench.beat(), "prune")}
@@ -125,6 +131,110 @@ def test_one_graft_that_may_have_crossed_a_prune_is_excused(after_s: float, excu
     assert charged == [[]] * excused + [offence] * (3 - excused)
     bench.now = 1.0 + PRUNE_BACKOFF_S + after_s - 2.0
     assert charges(bench.say(A, graft=[TOPIC])) == [], "the ends count in whole seconds"
+
+
+def test_one_graft_of_a_new_connection_into_an_older_back_off_is_excused() -> None:
+    bench = meshed(A)
+    bench.scores[A] = DISTRUSTED
+    bench.beat()
+    bench.scores[A] = 0.0
+    offence = [(A, Cause.BROKEN_BACKOFF)]
+    for _ in range(3):  # it may be started again any number of times
+        bench.now += 7.0
+        bench.mesh.closed(A)
+        bench.mesh.unreads(A)
+        bench.meet(A)
+        assert charges(bench.say(A, graft=[TOPIC])) == []
+        assert A not in bench.members, "and yet it waits"
+        assert charges(bench.say(A, graft=[TOPIC])) == offence, "it was told"
+
+
+def test_restarts_alone_cost_nobody_anything() -> None:
+    names = [f"n{n}" for n in range(10)]
+    swarm = Swarm(names, seed=3)
+    swarm.connect_all(names, names)
+    swarm.pass_time(30)
+    for _ in range(20):
+        swarm.restart("n0")
+        for name in names[1:]:
+            swarm.connect("n0", name)
+        swarm.pass_time(20)
+        assert swarm.mesh_of("n0"), "somebody takes it in"
+    assert swarm.charged == []
+
+
+def test_a_full_mesh_takes_in_only_whom_this_node_dialled() -> None:
+    shape = MeshSettings()
+    bench = meshed(*MANY[: shape.degree_high])
+    stranger, friend = MANY[-2:]
+    bench.meet(stranger)
+    assert sent(bench.say(stranger, graft=[TOPIC]), "prune") == [
+        (stranger, (TOPIC, PRUNE_BACKOFF_S))
+    ]
+    bench.meet(friend, is_dialled=True)
+    assert sent(bench.say(friend, graft=[TOPIC]), "prune") == []
+    assert bench.members == {*MANY[: shape.degree_high], friend}
+    member = MANY[0]
+    assert sent(bench.say(member, graft=[TOPIC]), "prune") == [], "who is in says so again"
+
+
+@pytest.mark.parametrize("first", ["honest", "strangers", "nobody"])
+@pytest.mark.parametrize("num_strangers", [20, 60])
+def test_silent_strangers_leave_no_node_without_an_honest_member(
+    num_strangers: int, first: str
+) -> None:
+    """Each honest node has dialled four others, each stranger all of the honest ones."""
+    honest = [PeerId(f"h{n}") for n in range(20)]
+    strangers = [PeerId(f"s{n}") for n in range(num_strangers)]
+    swarm = Swarm([*honest, *strangers], seed=5)
+    for name in honest:
+        swarm.benches[name].ranks = dict.fromkeys(honest, 1.0)  # for what each has brought
+    own = [(name, honest[(n + step) % 20]) for n, name in enumerate(honest) for step in FAR]
+    foreign = [(stranger, name) for stranger in strangers for name in honest]
+    pairs = foreign + own if first == "strangers" else own + foreign
+    if first == "nobody":
+        random.Random(7).shuffle(pairs)
+    for name, other in pairs:
+        swarm.connect(name, other)
+    alone = looked = 0
+    for _ in range(120):
+        swarm.pass_time(1)
+        alone += sum(not swarm.mesh_of(name) & set(honest) for name in honest)
+        looked += len(honest)
+    assert alone <= looked / 100
+
+
+FAR = (1, 3, 7, 12)
+
+
+def test_of_equal_scores_those_stay_that_brought_most() -> None:
+    shape = MeshSettings()
+    for seed in range(10):
+        bench = Bench(seed=seed)
+        bench.join()
+        for peer in MANY:
+            bench.meet(peer, is_dialled=True)
+            bench.say(peer, graft=[TOPIC])
+        bench.ranks = {peer: 1.0 + number for number, peer in enumerate(MANY[:9])}
+        bench.beat()
+        assert len(bench.members) == shape.degree
+        assert set(MANY[9 - shape.degree_score : 9]) <= bench.members
+
+
+def test_of_the_last_members_that_a_node_dialled_none_is_pruned_and_missing_ones_are_grafted() -> (
+    None
+):
+    shape = MeshSettings()
+    bench = Bench()
+    bench.join()
+    friends, strangers = MANY[:4], MANY[4:]
+    bench.meet(*strangers)
+    bench.beat()
+    bench.ranks = dict.fromkeys(strangers, 1.0)
+    bench.meet(*friends, is_dialled=True)
+    for _ in range(60):
+        bench.beat()
+        assert len(bench.members & set(friends)) >= shape.degree_out
 
 
 def test_a_new_prune_excuses_a_graft_again() -> None:

@@ -117,6 +117,10 @@ class RecordingWatch:
         """Return what the test says."""
         return self.score_of(peer_id)
 
+    def rank(self, peer_id: PeerId) -> float:
+        """Return that none is worth more than another."""
+        return 0.0
+
     def is_protected(self, peer_id: PeerId) -> bool:
         """Return False."""
         return False
