@@ -10,6 +10,7 @@ from pathlib import Path
 from shoal_base.extras import missing_for_tasks
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_p2p.data_dir import why_silent
 from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, fail
 from shoal_tasks.run_memory import noted_task_files
 from shoal_tasks.spec import FamilySpec
@@ -76,6 +77,8 @@ def open_link(command: str, data_dir: Path) -> OpenNode:
         raise fail(command, missing)
     client = NodeClient(data_dir / SOCKET_NAME, role=m.Role.PUBLISHER)
     if not client.ensure() or client.manifest is None:
+        if (why := why_silent(data_dir)) is not None:
+            raise fail(command, why, EXIT_NO_NODE)
         start = "start one with `shoal node`, or name its --data-dir"
         raise fail(command, f"no node answers in {data_dir}; {start}", EXIT_NO_NODE)
     manifest = decode_manifest(client.manifest)

@@ -10,6 +10,8 @@ import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
+
 from shoal_base.bounded import FEW
 from shoal_base.files import write_atomically
 
@@ -38,16 +40,76 @@ def lock_data_dir(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            holder = _holder_of(descriptor)
+            do = "stop it or choose another --data-dir"
+            if _is_suspended(holder):
+                do = f"it is suspended: {_continue(holder)}, or choose another --data-dir"
             raise DataDirInUseError(
-                f"the data directory {directory} is in use by process {holder or 'unknown'}; "
-                "stop it or choose another --data-dir"
+                f"the data directory {directory} is in use by process {holder or 'unknown'}; {do}"
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def why_silent(directory: Path) -> str | None:
+    """Return why the owner of a data directory does not answer, in one line; None without one.
+
+    The caller has asked and had no answer.
+    """
+    if (holder := _holder(directory)) is None:
+        return None
+    return why_suspended(directory) or (
+        f"process {holder or 'unknown'} uses {directory} and does not answer: it is still starting "
+        "or stopping, or it hangs (`shoal logs` shows its last lines)"
+    )
+
+
+def why_suspended(directory: Path) -> str | None:
+    """Return that the owner of a data directory is suspended, in one line; None if it is not."""
+    holder = _holder(directory)
+    if holder is None or not _is_suspended(holder):
+        return None
+    return (
+        f"process {holder} uses {directory} and does not answer: it is suspended "
+        f"({_continue(holder)})"
+    )
+
+
+def _holder(directory: Path) -> str | None:
+    """Return the process that owns a data directory, empty if unknown; None where none does."""
+    try:
+        descriptor = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # Shared, and let go of at once: it is in nobody's way.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return _holder_of(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _holder_of(descriptor: int) -> str:
+    """Return the process that a lock file names; empty where it names none."""
+    text = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+    return text if text.isdigit() else ""
+
+
+def _is_suspended(holder: str) -> bool:
+    try:
+        state = psutil.Process(int(holder)).status()
+    except (psutil.Error, ValueError, OverflowError):  # gone, of another user, or none
+        return False
+    return state in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+
+def _continue(holder: str) -> str:
+    return f"`fg` in its terminal, or `kill -CONT {holder}`"
 
 
 def remembered_listen(listen: Sequence[str], data_dir: Path) -> tuple[str, ...]:

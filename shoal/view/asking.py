@@ -28,7 +28,7 @@ from shoal_ipc.answers.node import Buffer, RolloutsView, Status
 from shoal_ipc.answers.peer import Peers, Refusals, Scores
 from shoal_ipc.answers.views import VIEWS
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable, Ticket
-from shoal_p2p.data_dir import LAST_STATUS_FILE
+from shoal_p2p.data_dir import LAST_STATUS_FILE, why_silent
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, left_in
 
 SELDOM_S: Final = 5.0
@@ -59,6 +59,8 @@ class LatestAnswers:
     refusals: Refusals | None = None
     down_since_unix: float | None = None
     """Time since when it does not answer; None while it does, 0 if it was never seen."""
+    silent: str = ""
+    """The reason why it does not answer although its process is there; else empty."""
     run: RunFile = field(default_factory=RunFile)
 
 
@@ -88,8 +90,13 @@ class FolderFollower:
             self._run.refresh()
             run = self._run.facts()
         doctor = self._doctor.latest if self._down_since is None else None
+        is_down = self._down_since is not None
         return LatestAnswers(
-            **self._known, doctor=doctor, down_since_unix=self._down_since, run=run
+            **self._known,
+            doctor=doctor,
+            down_since_unix=self._down_since,
+            silent=(why_silent(self._data_dir) or "") if is_down else "",
+            run=run,
         )
 
     @property

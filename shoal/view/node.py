@@ -14,7 +14,7 @@ from shoal.view.asking import inspector, left_behind
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.client import SOCKET_NAME, NodeRefused, NodeUnavailable
-from shoal_p2p.data_dir import LAST_STATUS_FILE
+from shoal_p2p.data_dir import LAST_STATUS_FILE, why_silent, why_suspended
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_NO_NODE, fail
 
@@ -73,8 +73,12 @@ class RunningNode:
         raise fail(self._command, message, EXIT_NO_NODE)
 
     def _connect(self, view: str = "status") -> None:
+        if (why := why_suspended(self.data_dir)) is not None:  # it would not answer for seconds
+            raise fail(self._command, why, EXIT_NO_NODE)
         if self._client.ensure():
             return
+        if (why := why_silent(self.data_dir)) is not None:
+            raise fail(self._command, why, EXIT_NO_NODE)
         root, hint = self.data_dir.parent, "start one with `shoal node`, or name its --data-dir"
         found = [one.parent for deep in ("*", "*/*") for one in root.glob(f"{deep}/{SOCKET_NAME}")]
         if running := answering(sorted(found)):

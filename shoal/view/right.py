@@ -30,7 +30,7 @@ def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
     status = answers.status or Status()
     trainer = status.trainer or TrainerView()
     if answers.down_since_unix is not None:
-        return _down(answers.down_since_unix or None, at_unix, trainer)
+        return _down(answers, at_unix, trainer)
     findings = () if answers.doctor is None else answers.doctor.findings
     if not findings:  # before doctor has answered once, what the status has to say
         seen = Seen(status=status, facts=Facts(trainer_error=trainer.last_error or ""))
@@ -52,12 +52,13 @@ def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
     )
 
 
-def _down(since: float | None, at_unix: float, trainer: TrainerView) -> Right:
+def _down(answers: LatestAnswers, at_unix: float, trainer: TrainerView) -> Right:
+    since = answers.down_since_unix or None
     ago = "" if since is None else f" (for {duration(max(0.0, at_unix - since))})"
     return Right(
         state="down",
-        says=f"no node answers here{ago}",
-        do="run the same command to resume" if since else "start one",
+        says=answers.silent or f"no node answers here{ago}",
+        do="" if answers.silent else "run the same command to resume" if since else "start one",
         findings=(),
         phase="",
         progress=None,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from shoal_p2p.data_dir import (
@@ -16,10 +19,60 @@ from shoal_p2p.data_dir import (
     lock_data_dir,
     remembered_listen,
     sibling_addresses,
+    why_silent,
+    why_suspended,
     write_addresses,
 )
 
 PEER = "/p2p/12D3KooWAnn"
+
+
+def owner_of(folder: Path) -> subprocess.Popen[str]:
+    """Start a process that owns a folder, and says nothing else."""
+    program = (
+        "import sys, time; from pathlib import Path; from shoal_p2p.data_dir import lock_data_dir\n"
+        "with lock_data_dir(Path(sys.argv[1])): print('mine', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", program, str(folder)]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None and owner.stdout.readline()
+    return owner
+
+
+def until_stopped(pid: int) -> None:
+    while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
+
+
+def test_an_owner_that_does_not_answer_is_named_with_its_state(tmp_path: Path) -> None:
+    assert why_silent(tmp_path) is None
+    assert why_silent(tmp_path / "gone") is None
+    owner = owner_of(tmp_path)
+    try:
+        whose = f"process {owner.pid} uses {tmp_path} and does not answer: it is"
+        assert (why_silent(tmp_path) or "").startswith(f"{whose} still starting")
+        assert why_suspended(tmp_path) is None
+        owner.send_signal(signal.SIGSTOP)
+        until_stopped(owner.pid)
+        suspended = f"{whose} suspended (`fg` in its terminal, or `kill -CONT {owner.pid}`)"
+        assert why_silent(tmp_path) == why_suspended(tmp_path) == suspended
+        with pytest.raises(DataDirInUseError, match=f"kill -CONT {owner.pid}"):
+            lock_data_dir(tmp_path).__enter__()
+        owner.send_signal(signal.SIGCONT)
+    finally:
+        owner.kill()
+        owner.wait()
+    assert why_silent(tmp_path) is None, "whoever died uses it no more"
+    with lock_data_dir(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("content", ["", "nonsense", "-1", "9" * 30])
+def test_a_lock_that_names_no_process_is_read_all_the_same(tmp_path: Path, content: str) -> None:
+    with lock_data_dir(tmp_path):
+        (tmp_path / "lock").write_text(content)
+        assert "does not answer" in (why_silent(tmp_path) or "")
+        assert why_suspended(tmp_path) is None
 
 
 def free_port() -> int:
