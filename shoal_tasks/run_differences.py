@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 from typing import Any, Final
 
 from shoal_wire.manifest import Manifest, SwarmRules, TaskFamily
@@ -20,8 +21,8 @@ _SHOWN_CHARS: Final = 125
 _DIGEST_CHARS: Final = 8
 _VALUE_CHARS: Final = 24
 
-_FILES: Final = {"sha256": "rows", "reward_sha256": "the reward file"}
-"""Keys of a family's configuration that state the digest of a file."""
+_FILES: Final = frozenset({"sha256", "reward_sha256s"})
+"""Keys of a family's configuration that state digests of files."""
 _SETTINGS: Final = {
     "allow_inline_tasks": "inline_tasks",
     "allowed_peers": "allow_peers",
@@ -100,9 +101,10 @@ def family_differences(
     if one.get("sha256") != other.get("sha256") and (shaping := sorted(changed & _SHAPING)):
         found.append(f"{' and '.join(shaping)} of {name!r} changed, and so did its questions")
     else:
-        found += _of_file("sha256", one, other, name, words)
-    found += _of_file("reward_sha256", one, other, name, words)
-    for key in sorted({*one, *other} - set(_FILES)):
+        what = "the game's file" if "max_turns" in other else "rows"
+        found += _of_file(what, one.get("sha256"), other.get("sha256"), name, words)
+    found += _of_rewards(one, other, name, words)
+    for key in sorted({*one, *other} - _FILES):
         # Of other rows there may be another number, and a tenth of it is held out by default.
         follows = key == "rows" or (key == "held_out" and key not in changed)
         if not (follows and one.get("sha256") != other.get("sha256")):
@@ -121,14 +123,18 @@ def shown(phrases: Sequence[str], *, most: int = _SHOWN_CHARS) -> str:
     return cut + (f" and {more} more" if more > 0 else "")
 
 
-def _of_file(
-    key: str, one: Mapping[str, Any], other: Mapping[str, Any], name: str, words: Comparison
+def _of_rewards(
+    one: Mapping[str, Any], other: Mapping[str, Any], name: str, words: Comparison
 ) -> Iterator[str]:
-    there, here = one.get(key), other.get(key)
+    """Compare the files of reward functions, one for each function."""
+    there, here = (state.get("reward_sha256s") or [] for state in (one, other))
+    for first, second in dict.fromkeys(zip_longest(there, here)):  # a file of two is named once
+        yield from _of_file("the reward file", first, second, name, words)
+
+
+def _of_file(what: str, there: object, here: object, name: str, words: Comparison) -> Iterator[str]:
     if there == here:
         return
-    is_game = key == "sha256" and "max_turns" in other
-    what = "the game's file" if is_game else _FILES[key]
     verb, which = ("differ", "those") if what == "rows" else ("differs", "that")
     sides = f"{_short(here)} {words.second}, {_short(there)} {words.first}"
     yield f"{what} of {name!r} {verb} from {which} of {words.whose} ({sides})"
