@@ -38,7 +38,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(NAMES, min_size=1, max_size=6, unique=True), st.data())
 def test_any_rows_give_keys_or_one_line(names: list[str], data: st.DataObject) -> None:
     kinds = {
