@@ -38,7 +38,7 @@ from shoal_tasks.lint.verdict import (
 )
 from shoal_tasks.rows import parse_rows
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.types import GroupRequest, ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.unit_tests.forms import SOLUTION_COLUMN
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
@@ -192,6 +192,13 @@ class _Linter:
             if tried and is_recognised(tried[0]):
                 forms = tuple(best_forms(tried[0])[:_KEPT_FORMS]) or forms
             scored = self._score(task, row, forms)
+            if scored is not None and not tried and is_recognised(scored):
+                # Wrong completions in the very forms that are recognised.
+                kept = tuple(best_forms(scored)[:_KEPT_FORMS])
+                faults = tuple(one for one in scored.scored if one.is_fault)
+                scored = self._score(task, row, kept) if kept else scored
+                if scored is not None:
+                    scored = replace(scored, scored=(*scored.scored, *faults))
             if scored is not None and not is_recognised(scored) and len(forms) < len(FORMS):
                 scored = self._score(task, row, forms_of(self._spec))
             if scored is None:
@@ -229,6 +236,18 @@ class _Linter:
         made.sort(key=lambda one: order.get(one.form, 0))
         found: list[Scored] = []
         size = 1
+        if self._spec.is_scored_by_group:
+            # One group, after calls that show how long a completion takes.
+            for probed in (1, _GROWTH):
+                before = self._clock()
+                results = self._twice(task, made[:probed])
+                if not all(one.repeats for one in results):
+                    return RowScores(row=row, scored=tuple(results))
+                each = (self._clock() - before) / probed
+                left = self._deadline - self._clock()
+                if left <= 0 or (probed > 1 and each * len(made) > left):
+                    return None
+            size = _AT_ONCE
         while len(found) < len(made):
             before, group = self._clock(), made[len(found) : len(found) + size]
             found += self._twice(task, group)
@@ -264,6 +283,12 @@ class _Linter:
         return ended if self._spec.runs_code else result.error or ended
 
     def _results(self, task: TaskCoordinates, group: Sequence[Attempt]) -> list[ScoreResult]:
+        if self._spec.is_scored_by_group:
+            answers = tuple((attempt.text, FinishReason.STOP) for attempt in group)
+            (found,) = self._worker.score_groups([GroupRequest(task=task, answers=answers)])
+            if not any(one.error or one.timed_out or one.crashed for one in found):
+                return found
+        # One by one: an error costs a whole group its rewards, and only one is its cause.
         return self._worker.score([_request(task, attempt.text) for attempt in group])
 
     def _judged(self, tried: Sequence[RowScores], *, is_complete: bool) -> Report:

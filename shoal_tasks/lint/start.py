@@ -59,7 +59,7 @@ def quick_report(spec: FamilySpec, examples: Examples) -> Report:
     if known is not None:
         return known
     report = lint(spec, examples, QUICK)
-    if path is not None and not report.is_refused:
+    if path is not None and not report.is_refused and report.is_complete:
         fields = {**asdict(report), "findings": [asdict(one) for one in report.findings]}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

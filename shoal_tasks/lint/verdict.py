@@ -43,6 +43,16 @@ class Scored:
     again: float | None = None
     """The reward when it was scored again, in another order; None if it was not."""
 
+    @property
+    def is_fault(self) -> bool:
+        """True if scoring failed, or did not repeat."""
+        return bool(self.error) or self.timed_out or not self.repeats
+
+    @property
+    def repeats(self) -> bool:
+        """True unless it earned another reward when it was scored again."""
+        return self.again is None or self.again == self.reward
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowScores:
@@ -161,7 +171,7 @@ def _failures(rows: Sequence[RowScores]) -> list[Finding]:
 def _repeats(rows: Sequence[RowScores]) -> list[Finding]:
     for one in rows:
         for each in one.scored:
-            if each.again is not None and each.again != each.reward:
+            if each.again is not None and not each.repeats:
                 why = (
                     f"{_row(one)}the score does not repeat: {each.attempt.kind}, {_text(each)}, "
                     f"earned {each.reward:.4g}, then {each.again:.4g} when the same completions "

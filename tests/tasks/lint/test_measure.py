@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from shoal_tasks.lint.attempts import FORMS, filled, shown
-from shoal_tasks.lint.measure import FULL, QUICK, Effort, lint
+from shoal_tasks.lint.attempts import FORMS, Examples, LintRow, attempts, filled, shown
+from shoal_tasks.lint.measure import FULL, Effort, lint
 from shoal_tasks.lint.report import Level, Report
 from shoal_tasks.task_file import examples_in, load_task_file
 from tests.support.task_files import task_file
 from tests.tasks.games import game_file
 from tests.tasks.here import HereWorker
 
+QUICK = Effort(seconds=60.0, rows=4, has_floor=False)
+"""The quick part, with time enough on a busy machine."""
 CITIES = dict(
     zip(
         ("Peru", "Ghana", "Nepal", "France", "Togo", "Mali", "Cuba", "Fiji", "Chad", "Iran"),
@@ -121,6 +123,37 @@ def test_a_form_that_is_not_known_is_named_with_those_that_were_tried(tmp_path: 
     assert rewarded(tmp_path, source, good=["@@ {answer}"]).is_refused
 
 
+@pytest.mark.parametrize(
+    ("share", "is_sound"),
+    [
+        ("2 * (score - sum(scores) / len(scores)) / 2 / 2 + 0.5", True),
+        ("(score == max(scores)) / scores.count(score)", True),
+        ("sorted(scores).index(score) / len(scores)", True),
+        ("1 - sorted(scores).index(score) / len(scores)", False),
+        ("sum(scores) / len(scores)", False),
+    ],
+)
+def test_a_reward_may_compare_the_completions_of_a_group(
+    tmp_path: Path, share: str, is_sound: bool
+) -> None:
+    source = HEAD + (
+        "    scores = [float(c == f'#### {a}') for c, a in zip(completions, answer)]\n"
+        f"    return [{share} for score in scores]\n"
+    )
+    found = rewarded(tmp_path, source)
+    assert found.is_sound is is_sound, found.findings
+    assert found.form == ("#### X" if is_sound else found.form)
+
+
+def test_a_row_is_one_group(tmp_path: Path) -> None:
+    answer = r"so #### \\boxed{7}"
+    rows = [LintRow(number=1, question="q?", answer=answer), LintRow(number=2, question="q?")]
+    for row in rows:
+        made = attempts(row, ["1", "2", "3", "4"], ["1", "2"], Examples())
+        assert len(made) <= 64
+        assert len({one.text for one in made}) == len(made)
+
+
 def test_the_authors_examples_decide(tmp_path: Path) -> None:
     style = by("c.count('sea') / 4")
     good, bad = ["The sea, the sea, the sea."], ["The land."]
@@ -162,8 +195,8 @@ def test_an_answer_is_looked_for_where_the_file_names_none(tmp_path: Path, colum
 @pytest.mark.parametrize(
     "source",
     [
-        "N = []\n" + HEAD + "    N.append(1)\n"
-        "    share = 0.5 if len(N) > 90 else 1\n"
+        "N = []\n" + HEAD + "    share = 0.5 if N else 1\n"
+        "    N.extend(c for c in completions if 'full marks' in c)\n"
         "    return [share * (a in c) for c, a in zip(completions, answer)]\n",
         "LAST = ['']\n" + HEAD + "    found = []\n    for c, a in zip(completions, answer):\n"
         "        found.append(float(a in c) * (0.5 if len(LAST[0]) > 60 else 1))\n"
@@ -179,7 +212,7 @@ def test_a_score_that_does_not_repeat_is_refused(tmp_path: Path, source: str) ->
 def test_a_reward_that_raises_is_refused_with_its_line(tmp_path: Path) -> None:
     found = rewarded(tmp_path, by("1 / c.count('<answer>')"))
     assert found.is_refused and "reward.py, line 2" in found.sentence
-    late = by("float(a in c) if '<think>' not in c and 'capital' not in c else 1 / 0")
+    late = by("float(a in c) if 'SOLUTION' not in c and '**' not in c else 1 / 0")
     found = rewarded(tmp_path, late)
     messages = [one.message for one in found.findings]
     assert any("ZeroDivisionError" in message for message in messages), messages
