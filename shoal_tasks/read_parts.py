@@ -1,18 +1,20 @@
 """Finds the parts of a game's messages that its environment reads, by replaying the game. Pure.
 
-    messages ─▶ of each, its last [move] ─▶ replay: the same reward? ─▶ the rest is unread
-                 └─ first [move], {…}, last word, first word, without margins: the first that is
+    messages ─▶ without margins ─▶ replay: the same reward? ─▶ the game is read without them
+             ─▶ of each, its last [move] ─▶ replay: the same reward? ─▶ the rest is unread
+                 └─ first [move], {…}, last word, first word: the first that is
 
 Environments read messages in their own ways: one strips white space, another takes what stands in
 brackets and a third parses JSON. None of them says so, and all of them are replayed. So what can be
-left out of all messages without a change of the reward was not what earned it.
+left out of all messages without a change of the reward was not what earned it. White space around a
+message is left out altogether. Words are not: they may be the reasoning that found the move.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from shoal_tasks.types import Play, PlayRequest
@@ -60,44 +62,67 @@ PARTS: Final[tuple[Callable[[str], Span | None], ...]] = (
     _object,
     _last_word,
     _first_word,
-    _stripped,
 )
 """Functions that return a part of a message which an environment may read, or None without such a
 part; tried in this order."""
 
 
-def read_parts(
-    play: Callable[[Sequence[PlayRequest]], Sequence[Play]],
-    requests: Sequence[PlayRequest],
-    plays: Sequence[Play],
-) -> list[tuple[Span, ...] | None]:
-    """Return, of each game, the range of each message that its reward needs; None for all of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadGame:
+    """A game as its environment reads it."""
 
-    `plays` is what `play` returned for `requests`. At most six more replays a game, and none where
-    no message has anything that could be left out.
+    messages: tuple[str, ...]
+    """Without margins that its reward does not need."""
+    observations: tuple[str, ...]
+    """The environment's answers to these messages."""
+    parts: tuple[Span, ...] | None
+    """The range of each message that its reward needs; None for all of them."""
+
+
+Replay = Callable[[Sequence[PlayRequest]], Sequence[Play]]
+
+
+def read_games(play: Replay, requests: Sequence[PlayRequest]) -> list[ReadGame]:
+    """Return each game without margins that its reward does not need, and what it needs else.
+
+    At most six more replays a game than the one that is needed anyway, and none where no message
+    has anything that could be left out.
     """
-    found: list[tuple[Span, ...] | None] = [None] * len(requests)
-    tried: list[set[tuple[str, ...]]] = [{request.messages} for request in requests]
-    is_open = [one.reward > 0 and not one.error for one in plays]
+    plays = list(play(requests))
+    games = list(requests)
+    for index, (request, one) in _shorter(play, requests, plays, _stripped).items():
+        games[index], plays[index] = request, one
+    parts: list[tuple[Span, ...] | None] = [None] * len(games)
     for part in PARTS:
-        shorter: list[tuple[int, tuple[Span, ...], PlayRequest]] = []
-        for index, request in enumerate(requests):
-            found_here = list(map(part, request.messages))
-            if not any(found_here):
-                continue
-            spans = tuple(
-                one or _stripped(text)
-                for one, text in zip(found_here, request.messages, strict=True)
-            )
-            kept = tuple(
-                text[start:end] for text, (start, end) in zip(request.messages, spans, strict=True)
-            )
-            if is_open[index] and kept not in tried[index]:
-                tried[index].add(kept)
-                shorter.append((index, spans, replace(request, messages=kept)))
-        again = play([request for _, _, request in shorter])
-        for (index, spans, _), one in zip(shorter, again, strict=True):
-            before = plays[index]
-            if (one.reward, one.done, one.error) == (before.reward, before.done, ""):
-                found[index], is_open[index] = spans, False
-    return found
+        open_games = [game if parts[n] is None else None for n, game in enumerate(games)]
+        for index in _shorter(play, open_games, plays, part):
+            parts[index] = tuple(part(text) or (0, len(text)) for text in games[index].messages)
+    return [
+        ReadGame(messages=game.messages, observations=one.observations, parts=part)
+        for game, one, part in zip(games, plays, parts, strict=True)
+    ]
+
+
+def _shorter(
+    play: Replay,
+    requests: Sequence[PlayRequest | None],
+    plays: Sequence[Play],
+    part: Callable[[str], Span | None],
+) -> dict[int, tuple[PlayRequest, Play]]:
+    """Return, by place, the games that earn the same with this part of each message alone."""
+    tried: dict[int, PlayRequest] = {}
+    for index, request in enumerate(requests):
+        if request is None or plays[index].error or plays[index].reward <= 0:
+            continue
+        spans = [part(text) or (0, len(text)) for text in request.messages]
+        kept = tuple(
+            text[start:end] for text, (start, end) in zip(request.messages, spans, strict=True)
+        )
+        if kept != request.messages:
+            tried[index] = replace(request, messages=kept)
+    again = zip(tried.items(), play(list(tried.values())), strict=True)
+    return {
+        index: (request, one)
+        for (index, request), one in again
+        if (one.reward, one.done, one.error) == (plays[index].reward, plays[index].done, "")
+    }

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_tasks.read_parts import read_parts
+from shoal_tasks.read_parts import ReadGame, read_games
 from shoal_tasks.types import Play, PlayRequest
 from tests.support import factories as make
 
@@ -76,9 +76,10 @@ class Worker:
         )
 
 
-def parts_of(worker: Worker, *messages: str) -> tuple[tuple[int, int], ...] | None:
+def read(worker: Worker, *messages: str) -> ReadGame:
     request = PlayRequest(task=make.coordinates_at(1), messages=messages)
-    (found,) = read_parts(worker.play, [request], worker.play([request]))
+    (found,) = read_games(worker.play, [request])
+    assert found.observations == tuple(f"you said {said}" for said in found.messages)
     return found
 
 
@@ -94,11 +95,11 @@ def test_what_is_planted_around_moves_is_unread(
     before, after = f"BUY{before}", f"{after}NOW"
     messages = [WRITES[kind](move, before, after) for move in moves]
     worker = Worker(READS[kind], moves)
-    found = parts_of(worker, *messages)
-    assert found is not None
-    for message, (start, end), move in zip(messages, found, moves, strict=True):
+    found = read(worker, *messages)
+    parts = found.parts or tuple((0, len(message)) for message in found.messages)
+    for message, (start, end), move in zip(found.messages, parts, moves, strict=True):
+        assert message == message.strip()
         kept = message[start:end]
-        assert kept == kept.strip()
         assert move in kept
         assert "BUY" not in kept and "NOW" not in kept
     assert worker.played <= 7
@@ -110,17 +111,20 @@ def test_a_message_that_is_its_move_is_read_whole_and_costs_hardly_a_replay(
     kind: str, moves: list[str]
 ) -> None:
     worker = Worker(READS[kind], moves)
-    assert parts_of(worker, *map(PLAIN[kind], moves)) is None
+    messages = tuple(map(PLAIN[kind], moves))
+    found = read(worker, *messages)
+    assert (found.messages, found.parts) == (messages, None)
     # An object has words, too, and is played with the first and the last of them alone.
     assert worker.played <= (3 if kind == "an object" else 1)
 
 
 @given(moves=st.lists(st.text(" [a]", min_size=1, max_size=4), min_size=1, max_size=3))
 def test_an_environment_that_reads_all_of_a_message_keeps_it(moves: list[str]) -> None:
-    assert parts_of(Worker(str, moves), *moves) is None
+    found = read(Worker(str, moves), *moves)
+    assert (found.messages, found.parts) == (tuple(moves), None)
 
 
 def test_a_game_that_earns_nothing_is_not_played_again() -> None:
     worker = Worker(str.strip, ["a"])
-    assert parts_of(worker, " b ") is None
+    assert read(worker, " b ").messages == (" b ",)
     assert worker.played == 1

@@ -28,8 +28,8 @@ from shoal_policy.rollouts import Question
 from shoal_policy.round.config import RoundConfig
 from shoal_policy.surroundings import Interrupted, Surroundings
 from shoal_policy.tasks import Ungraded
-from shoal_tasks.read_parts import read_parts
-from shoal_tasks.turns import split_messages
+from shoal_tasks.read_parts import read_games
+from shoal_tasks.turns import join_messages, split_messages
 from shoal_tasks.types import PlayRequest, Split
 from shoal_wire.types import Completion, GroupId
 
@@ -307,11 +307,16 @@ class ExternalSampling:
             PlayRequest(task=question.coordinates, messages=split_messages(each.text))
             for each in completions
         ]
-        plays = self._tasks.play(requests)
-        parts = read_parts(self._tasks.play, requests, plays)
+        games = read_games(self._tasks.play, requests)
         return [
-            game_reading(policy, each, play.observations, room, part)
-            for each, play, part in zip(completions, plays, parts, strict=True)
+            game_reading(
+                policy,
+                replace(each, text=join_messages(game.messages)),
+                game.observations,
+                room,
+                game.parts,
+            )
+            for each, game in zip(completions, games, strict=True)
         ]
 
     def _read(self, one: Completion, question: Question, room: int) -> Reading | None:

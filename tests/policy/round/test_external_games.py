@@ -77,10 +77,10 @@ def test_what_is_planted_around_moves_counts_as_unread(game: tuple[TaskSource, s
     (scored,) = sampling.sample(config).groups
     assert scored.rewards == (1.0, 0.0)
     assert scored.unread is not None and scored.said is not None
-    won, lost = scored.unread
-    assert won is not None and scored.said[0] is not None
-    read = [place for place, is_unread in zip(scored.said[0], won, strict=True) if not is_unread]
-    kept = "[a]" if "[" in planted else "a"
-    move = [*encode_text(policy, kept), policy.eos_id]
+    (won, _), (said, _) = scored.unread, scored.said
+    assert said is not None
+    unread = won or (False,) * len(said)
+    read = [place for place, is_unread in zip(said, unread, strict=True) if not is_unread]
+    move = [*encode_text(policy, "[a]" if "[" in planted else "a"), policy.eos_id]
     assert [scored.completions[0][place] for place in read] == 2 * move
-    assert lost is None, "what earned nothing is not trained on"
+    assert (won is None) == ("\t" in planted), "margins are left out, words are not"
