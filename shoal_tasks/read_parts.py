@@ -72,7 +72,7 @@ class ReadGame:
     """A game as its environment reads it."""
 
     messages: tuple[str, ...]
-    """Without margins that its reward does not need."""
+    """The messages, without margins that its reward does not need."""
     observations: tuple[str, ...]
     """The environment's answers to these messages."""
     parts: tuple[Span, ...] | None
