@@ -60,6 +60,7 @@ class Given:
     question: str = ""
     answer: str = ""
     choices: tuple[str, ...] = ()
+    first_choice: int | None = None
     prompt: str = ""
     reward: str = ""
 
@@ -309,10 +310,14 @@ def _right_choices(found: _Found, keys: ChoiceKeys) -> list[int] | None:
 
 
 def _fitting(found: _Found, columns: tuple[str, ...], answer: str) -> ChoiceKeys | None:
-    """Return the keys by which every row's answer is one of its choices; None without any."""
+    """Return the keys by which every row's answer is one of its choices; None without any.
+
+    Raises `NotSuggested` where numbers may count from 0 or from 1.
+    """
+    stated = found.given.first_choice
     fitting = [
         (keys, numbers)
-        for first in (None, 0, 1)
+        for first in ((None, 0, 1) if stated is None else (stated,))
         if (numbers := _right_choices(
             found, keys := ChoiceKeys(columns=columns, first=first, answer=answer)
         )) is not None
@@ -320,10 +325,14 @@ def _fitting(found: _Found, columns: tuple[str, ...], answer: str) -> ChoiceKeys
     if not fitting:
         return None
     keys, numbers = fitting[0]
-    last, from_one = fitting[-1]
-    # Numbers of which none is 0, in many rows, count from 1.
-    is_from_one = last.first == 1 and from_one != numbers and min(numbers) > 0
-    return last if is_from_one else keys
+    _, from_one = fitting[-1]
+    by_text = all(isinstance(one, str) for one in found.columns[answer]) and keys.first is None
+    if not by_text and from_one != numbers:
+        raise NotSuggested(
+            f"the numbers in {answer!r} may count the choices from 0 or from 1, and fit both ways: "
+            "--first-choice 0, or --first-choice 1"
+        )
+    return keys
 
 
 def _choose_answer(found: _Found) -> None:

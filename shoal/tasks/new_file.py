@@ -104,6 +104,7 @@ def _looked_at(arguments: argparse.Namespace, name: str) -> TaskFileKeys:
         question=arguments.question or "",
         answer=arguments.answer or "",
         choices=tuple(arguments.choices or ()),
+        first_choice=arguments.first_choice,
         prompt=arguments.prompt or "",
         reward=arguments.reward or "",
     )
@@ -254,6 +255,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="COLUMN",
         action="append",
         help="the column with a row's choices; repeated, a column for each",
+    )
+    parser.add_argument(
+        "--first-choice", type=int, choices=(0, 1), help="the number of the first choice"
     )
     parser.add_argument(
         "--columns", metavar="A,B,C", help="names of the columns of a file that has none"

@@ -69,7 +69,12 @@ def test_the_keys_read_every_row_of_a_published_form(name: str, count: int) -> N
     form = FORMS[name]
     rows = [form.row(number) for number in range(count)]
     flags = dict(zip(form.flags[::2], form.flags[1::2], strict=True))
-    named = Given(question=flags.get("--question", ""), answer=flags.get("--answer", ""))
+    named = Given(
+        question=flags.get("--question", ""),
+        answer=flags.get("--answer", ""),
+        # One row may not show whether numbers count from 0 or from 1.
+        first_choice=form.keys.get("first_choice") if count == 1 else None,
+    )
     found = suggest(rows, named, has_maths=True)
     shaper = RowShaper(RowKeys.of(dict(found.keys)), rows)
     for number, row in enumerate(rows):
@@ -80,6 +85,20 @@ def test_the_keys_read_every_row_of_a_published_form(name: str, count: int) -> N
             assert any(line.startswith(f"{shaped.answer}. ") for line in letters)
             assert shaped.answer in string.ascii_uppercase
     assert all(find_column(rows[0], column) is not None for column in found.unused)
+
+
+@pytest.mark.parametrize("numbers", [[1], [1, 2, 2], [2, 3, 1]])
+@pytest.mark.parametrize("first", [0, 1])
+def test_numbers_that_count_either_way_are_asked_about(numbers: list[int], first: int) -> None:
+    rows = [
+        {"question": f"q{n}", "choices": ["w", "x", "y", "z"], "answer": number}
+        for n, number in enumerate(numbers)
+    ]
+    with pytest.raises(NotSuggested, match="--first-choice 0, or --first-choice 1"):
+        suggest(rows, Given(), has_maths=True)
+    keys = dict(suggest(rows, Given(first_choice=first), has_maths=True).keys)
+    shaped = RowShaper(RowKeys.of(keys), rows).shape(rows[0], "row 1")
+    assert shaped.answer == string.ascii_uppercase[numbers[0] - first]
 
 
 @pytest.mark.parametrize(
