@@ -197,16 +197,17 @@ class ListeningPeer:
         if self.settings.mdns:
             nursery.start_soon(self._watch_siblings)
         found = await self.source.find()
-        self._admit(found.manifest)
+        self._admit(found.manifest, is_known=found.confirmed or known is not None)
         services.serve_manifest(
             self.host, found.manifest, on_sent=self._answered(MANIFEST_PROTOCOL)
         )
         return found
 
-    def _admit(self, manifest: Manifest) -> None:
+    def _admit(self, manifest: Manifest, *, is_known: bool = True) -> None:
         allowed = manifest.rules.allowed_peers
         # A peer that the user names may come, even if an earlier swarm's list lacks it.
-        self.host.admit_only({*allowed, *self.source.bootstraps} if allowed else None)
+        admitted = {*allowed, *self.source.bootstraps} if allowed else None
+        self.host.admit_only(admitted, is_known=is_known)
 
     async def _watch_siblings(self) -> None:
         """Learn of peers with data directories beside this one: the same machine's."""

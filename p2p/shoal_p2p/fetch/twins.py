@@ -3,8 +3,9 @@
 Two nodes with a copy of one key file never hear each other: gossip does not return a message to its
 author, and that is what both look like. But whoever has heard both has batches of this node's name
 that it never made. The first question is for all of them, which finds an older twin, or what was
-published before a database was lost; later ones for what is above the own last number, which finds
-a newer twin, because numbers start from the clock.
+published before a database was lost. Each one is for what is about the own last number and above,
+which finds a newer twin, because numbers start from the clock, and a copy of the whole folder,
+which goes on from the same number.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 
 from shoal_base.bounded import FEW
 from shoal_p2p.fetch.asker import RolloutAsker
+from shoal_p2p.net.bars import OWN_KEY, TWO_WITH_ONE_KEY
 from shoal_p2p.store.store import Store
 from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.digests import batch_id as id_of_envelope
@@ -22,6 +24,9 @@ from shoal_wire.limits import MAX_BATCH_BYTES, WHOLE_MESSAGE_BYTES
 from shoal_wire.rollout_messages import BatchRef, Envelopes, Listing, SinceQuery, WholeQuery
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
+
+_LOOK_BACK = FEW // 2
+"""Own numbers before the last one that are looked at: what a copy signed since it was made."""
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +51,22 @@ class TwinWatch:
         if self.found:
             return
         forgotten, latest = await self._own.own_numbers()
-        after = latest if self._asked else forgotten
-        query = SinceQuery(publisher=self._me, after_sequence=after, max_batches=FEW)
-        listing = await self._asker.ask(peer_id, query, Listing)
-        self._asked = True
-        for ref in listing.batches[:FEW]:
-            if ref.num_bytes <= WHOLE_MESSAGE_BYTES and not await self._own.is_own(ref.batch_id):
+        about_latest = max(forgotten, latest - _LOOK_BACK)
+        for after in (about_latest,) if self._asked else (forgotten, about_latest):
+            query = SinceQuery(publisher=self._me, after_sequence=after, max_batches=FEW)
+            listing = await self._asker.ask(peer_id, query, Listing)
+            if (ref := await self._strange(listing)) is not None:
                 # A listing is not signed: only the batch itself is proof. One will do.
                 await self._prove(peer_id, ref, forgotten)
-                return
+                break
+        self._asked = True
+
+    async def _strange(self, listing: Listing) -> BatchRef | None:
+        """Return a listed batch that this node has not made, small enough to be looked at."""
+        for ref in listing.batches[:FEW]:
+            if ref.num_bytes <= WHOLE_MESSAGE_BYTES and not await self._own.is_own(ref.batch_id):
+                return ref
+        return None
 
     async def _prove(self, peer_id: PeerId, ref: BatchRef, forgotten: int) -> None:
         """Look at a listed batch; what is no batch of this node's key costs who listed it."""
@@ -74,8 +86,9 @@ class TwinWatch:
                 self.found = True
                 log.error(
                     "another node uses this identity, or this one's node.db was lost: peers have "
-                    "batches signed with its key that it did not publish. Two nodes need two keys: "
-                    "stop one, remove its identity.key and node.db, and start it again"
+                    "batches signed with its key that it did not publish. It happens where %s; %s",
+                    TWO_WITH_ONE_KEY,
+                    OWN_KEY,
                 )
 
 

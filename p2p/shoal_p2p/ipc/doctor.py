@@ -13,6 +13,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     swarm.bootstraps,
     swarm.full,
     swarm.swarm_key,
+    swarm.identity,
     reach.reachable,
     reach.port_mapping,
     reach.direct,

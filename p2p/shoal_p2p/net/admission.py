@@ -14,6 +14,8 @@ class Admission:
     def __init__(self) -> None:
         self._banned_until: dict[PeerId, float] = {}
         self._allowed: frozenset[PeerId] | None = None
+        self.is_open = False
+        """True once the swarm is known, and has no list of peers."""
 
     def ban(self, peer_id: PeerId, *, seconds: float, now: float) -> None:
         """Refuse `peer_id` for `seconds`; a longer ban it has stays.
@@ -37,9 +39,13 @@ class Admission:
             until = None
         return until is not None
 
-    def admit_only(self, peers: Iterable[PeerId] | None) -> None:
-        """Refuse all but `peers` from now on; None admits all."""
+    def admit_only(self, peers: Iterable[PeerId] | None, *, is_known: bool = True) -> None:
+        """Refuse all but `peers` from now on; None admits all.
+
+        `is_known` is False where a bootstrap may yet say that the swarm has a list.
+        """
         self._allowed = None if peers is None else frozenset(peers)
+        self.is_open = is_known and peers is None
 
     def is_admitted(self, peer_id: PeerId) -> bool:
         """True unless there is a list of peers without `peer_id`."""

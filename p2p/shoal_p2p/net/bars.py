@@ -18,6 +18,14 @@ _HIGH_BITS = range(4, NONCE_BYTES - 3)
 _TLS_TYPES, _TLS_MAJOR = range(0x14, 0x19), 3
 
 
+TWO_WITH_ONE_KEY = "a copy of this folder, or of this machine, runs elsewhere with the same key"
+"""The commonest cause of being cut off, in words."""
+OWN_KEY = (
+    "two nodes need two keys: stop one, remove its identity.key and node.db, and start it again"
+)
+"""The remedy."""
+
+
 class Bar(StrEnum):
     """Why two peers that reach each other do not connect."""
 
@@ -28,6 +36,8 @@ class Bar(StrEnum):
     KEY_DIFFERS = "key_differs"
     NOT_LISTED = "not_listed"
     """The swarm has a list of peers, with one of the two not on it."""
+    CUT_OFF = "cut_off"
+    """The swarm has no list: so the other one has banned this one."""
 
     @property
     def says(self) -> str:
@@ -47,6 +57,8 @@ _SAYS = {
     Bar.KEY_DIFFERS: "the peer has another swarm key than this node",
     Bar.NOT_LISTED: "the peer closed the connection right after the handshake: its swarm may have "
     "a list of peers without this one, or it has banned this one",
+    Bar.CUT_OFF: "the peer has cut this node off for a while: it closes the connection right after "
+    "the handshake, and its swarm has no list of peers",
 }
 _DO = {
     Bar.KEY_MISSING: "to be of its swarm, start this node with --swarm-key FILE, a copy of that "
@@ -55,6 +67,8 @@ _DO = {
     "node without",
     Bar.KEY_DIFFERS: "start both with --swarm-key FILE and a copy of the same key file",
     Bar.NOT_LISTED: "have this node's peer id given with --allow-peers where the swarm is started",
+    Bar.CUT_OFF: f"it happens where {TWO_WITH_ONE_KEY}; {OWN_KEY}. Else compare the clock "
+    "(`shoal debug doctor`)",
 }
 
 

@@ -270,7 +270,8 @@ class Libp2pHost(Host):
                     await swarm.dial_addr(Multiaddr(at), peer)
         except SwarmException as error:
             if not self.is_connected(target.peer_id):  # else it has dialled this node
-                raise dial_error(str(target), error) from error
+                is_open = self._admission.is_open
+                raise dial_error(str(target), error, is_open=is_open) from error
 
     async def disconnect(self, peer_id: PeerId) -> None:
         """Close every connection to `peer_id`: politely for two seconds, then the socket."""

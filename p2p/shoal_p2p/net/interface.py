@@ -208,9 +208,12 @@ class Host(ABC):
         """True while a ban of `peer_id` lasts."""
         return self._admission.is_banned(peer_id, trio.current_time())
 
-    def admit_only(self, peers: Iterable[PeerId] | None) -> None:
-        """Refuse all but `peers` from now on, and cut off who is connected; None admits all."""
-        self._admission.admit_only(peers)
+    def admit_only(self, peers: Iterable[PeerId] | None, *, is_known: bool = True) -> None:
+        """Refuse all but `peers` from now on, and cut off who is connected; None admits all.
+
+        `is_known` is False where a bootstrap may yet say that the swarm has a list.
+        """
+        self._admission.admit_only(peers, is_known=is_known)
         for peer_id in self.connected_peers():
             if not self.is_admitted(peer_id):
                 logger.warning("cut off %s: it is not on the swarm's list of peers", peer_id)

@@ -88,9 +88,14 @@ class KnockFailedError(Exception):
     """A dial from the port listened on led to no connection; why is of no use to anybody."""
 
 
-def dial_error(address: str, error: BaseException) -> DialError:
-    """Return what a dial of `address` that ended in an error of py-libp2p's swarm came to."""
+def dial_error(address: str, error: BaseException, *, is_open: bool = False) -> DialError:
+    """Return what a dial of `address` that ended in an error of py-libp2p's swarm came to.
+
+    `is_open` where this node's swarm is known to have no list of peers.
+    """
     bar = bar_of(error)
+    if bar is Bar.NOT_LISTED and is_open:
+        bar = Bar.CUT_OFF
     if bar is not None:
         return DialError(f"cannot connect to {address}: {bar.says}; {bar.do}", bar)
     if _is_cut_off(error) and not is_circuit(address):

@@ -48,7 +48,7 @@ class BarNews:
         times = times + 1 if before is bar else 1
         self._found[peer_id] = (bar, times)
         # A connection that broke by chance looks like a list's refusal, but not twice.
-        if times != (2 if bar is Bar.NOT_LISTED else 1):
+        if times != (2 if bar in (Bar.NOT_LISTED, Bar.CUT_OFF) else 1):
             return None
         return f"cannot join by {address}: {bar.says}; {bar.do}"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from shoal_p2p.fetch import twins
 from shoal_p2p.store import statements
 from shoal_p2p.store.types import StoreLimits
 from shoal_wire.digests import batch_id
@@ -121,6 +122,26 @@ async def test_a_batch_of_the_nodes_own_key_that_it_did_not_make_is_a_twin(
         await until(lambda: victim.exchange.twins.found)
         assert "identity.key" in caplog.text
         assert victim.blamed(stranger.peer_id) == []
+
+
+async def test_a_copy_of_the_whole_folder_is_a_twin_however_long_the_run_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from the same number, so what it signs is no newer than what this node signs."""
+    monkeypatch.setattr(twins, "FEW", 3)
+    monkeypatch.setattr(twins, "_LOOK_BACK", 2)
+    async with open_three(tmp_path, CALM) as (victim, _honest, stranger):
+        own = [await victim.share(number) for number in range(6)]
+        copy = make.Author(victim.manifest, identity=victim.identity, now_ms=stranger.author.now_ms)
+        copy.sequence = own[-2].batch.sequence  # what it signs next has the number of our last
+        theirs = copy.signed()
+        assert theirs.batch.sequence == own[-1].batch.sequence
+        held = sorted([*own[:-1], theirs], key=lambda signed: signed.batch.sequence)
+        stranger.gives([signed.envelope for signed in held], list(map(ref_of, held)))
+        await stranger.host.dial(victim.address)
+        await until(lambda: victim.host.is_connected(stranger.peer_id))
+        await victim.exchange.twins.ask(stranger.peer_id)
+        assert victim.exchange.twins.found
 
 
 async def test_own_batches_that_this_node_has_forgotten_are_no_twins(

@@ -131,6 +131,7 @@ ANNOUNCED = ReachSeen(announced=("/dns4/host.example/tcp/4001",))
         Case("full", "warn", {"full": FULL}, "12 peers were let go", "--max-connections"),
         Case("swarm key", "warn", {"key": KeyFile(file="swarm.key", problem="has another key")}),
         Case("swarm key", "ok", {"key": KeyFile(file="swarm.key")}),
+        Case("identity", "bad", {"identity_shared": True}, "another node", "identity.key"),
         Case("reachable", "warn", {"outside": ()}),
         Case("reachable", "warn", outside(dialled=False)),
         Case("reachable", "warn", outside(reached=False)),

@@ -224,6 +224,20 @@ async def test_stranger_is_refused_before_any_handshake_and_both_are_told(
 # The list
 
 
+async def test_who_is_cut_off_in_a_swarm_without_a_list_is_told_of_the_likely_cause() -> None:
+    async with open_test_host() as peer, open_test_host() as cut_off:
+        peer.ban(cut_off.peer_id, seconds=60)
+        cut_off.admit_only(None)  # the swarm is known, and admits all
+        with pytest.raises(DialError) as caught:
+            await cut_off.dial(peer.listen_addrs()[0], timeout=5)
+        assert caught.value.bar is Bar.CUT_OFF
+        said = str(caught.value)
+        assert "a copy of this folder, or of this machine, runs elsewhere" in said
+        assert "remove its identity.key and node.db" in said
+        assert "--allow-peers" not in said, "the remedy of another trouble"
+        assert "\n" not in said
+
+
 async def test_peer_that_is_not_listed_is_refused_after_the_handshake(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -28,7 +28,8 @@ def test_a_nonce_is_told_from_other_beginnings() -> None:
 
 def test_each_bar_is_one_line_with_the_flag_that_mends_it() -> None:
     for bar in Bar:
-        assert ("--allow-peers" if bar is Bar.NOT_LISTED else "--swarm-key FILE") in bar.do
+        mends = {Bar.NOT_LISTED: "--allow-peers", Bar.CUT_OFF: "identity.key"}
+        assert mends.get(bar, "--swarm-key FILE") in bar.do
         assert "\n" not in bar.says + bar.do
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from shoal_ipc.answers.doctor import BootstrapSeen, Finding, State
 from shoal_ipc.answers.words import short_topic
 from shoal_p2p.ipc.checks.seen import Seen, found
+from shoal_p2p.net.bars import OWN_KEY, TWO_WITH_ONE_KEY
 from shoal_p2p.peers.skew import skew_of
 
 _SLOW_MS: Final = 1000.0
@@ -94,6 +95,17 @@ def swarm_key(seen: Seen) -> Iterator[Finding]:
             key.problem or f"a private swarm, of the key in {key.file}",
             "warn" if key.problem else "ok",
             "it still uses the key that it started with: start it again" if key.problem else "",
+        )
+
+
+def identity(seen: Seen) -> Iterator[Finding]:
+    """Say that another node signs with this one's key, where peers have shown it."""
+    if seen.status.identity_shared:
+        yield found(
+            "identity",
+            "another node uses this identity, or this one's node.db was lost: peers cut both off",
+            "bad",
+            f"it happens where {TWO_WITH_ONE_KEY}; {OWN_KEY}",
         )
 
 
