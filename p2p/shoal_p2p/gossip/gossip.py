@@ -20,7 +20,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -33,7 +32,7 @@ from shoal_p2p.gossip.interface import PeerJudge
 from shoal_p2p.gossip.mesh import MESSAGE_BYTES
 from shoal_p2p.gossip.messages import fault_of, sign_message
 from shoal_p2p.gossip.offers import BEHIND_S
-from shoal_p2p.gossip.outbound import OutboundQueue
+from shoal_p2p.gossip.outbound import OutboundQueue, usual_wait_s
 from shoal_p2p.gossip.rpc import Arrived, Rpc
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.net.address import bytes_of_peer_id
@@ -134,10 +133,15 @@ class Libp2pGossip(MeshGossip):
         return num_queued
 
     def late_s(self, sent_since: float = -math.inf) -> float | None:
-        """Return how many seconds late messages arrive, or wait for most peers, if that is more."""
+        """Return how many seconds late messages arrive, or wait for most peers, if that is more.
+
+        Whoever neither reads nor speaks is no measure of how late others are.
+        """
         now = trio.current_time()
-        waits = [queue.waited_s(now) for queue in self._queues.values()]
-        arriving, waiting = super().late_s(sent_since), median(waits) if waits else 0.0
+        waits = [
+            (queue.waited_s(now), self._host.silent_s(peer)) for peer, queue in self._queues.items()
+        ]
+        arriving, waiting = super().late_s(sent_since), usual_wait_s(waits)
         return arriving if not waiting else max(arriving or 0.0, waiting)
 
     def _send(self, peer: PeerId, rpc: Rpc) -> None:

@@ -7,7 +7,8 @@ twentieth of what a delivery costs.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import median
 
 import trio
 
@@ -20,6 +21,23 @@ _MAX_CONTROL_BYTES = MAX_RPC_BYTES
 _AT_ONCE_BYTES = 16 * 1024
 """Largest frame that is written at once: a large one for each of eight peers would be half a
 millisecond in which nobody else runs."""
+
+
+_WAITING_S = 1.0
+"""A peer is waited for this long before its silence says that it is gone."""
+
+
+def usual_wait_s(waits: Sequence[tuple[float, float]]) -> float:
+    """Return the median of the peers' waits: of each how long its oldest message waits, and how
+    long it has said nothing.
+
+    Peers that have said nothing for as long as they are waited for are gone, most likely: they are
+    left out, unless all of them are, until their connections are cut.
+    """
+    alive = [
+        waited_s for waited_s, silent_s in waits if waited_s < _WAITING_S or silent_s < waited_s
+    ]
+    return median(alive or [waited_s for waited_s, _ in waits] or [0.0])
 
 
 class _Lane:

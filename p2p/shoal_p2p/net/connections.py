@@ -169,6 +169,14 @@ class ConnectionTable:
         about = self._about.get(peer_id)
         return about.observed if about else ""
 
+    def silent_s(self, peer_id: PeerId) -> float:
+        """Return for how many seconds a peer has said nothing; 0 for one that is not connected."""
+        entry = self._entries.get(peer_id)
+        silent_s: float = (
+            0.0 if entry is None else getattr(entry.connection.muxed_conn, "silent_s", 0.0)
+        )
+        return silent_s
+
     def snapshot(self) -> tuple[ConnectionInfo, ...]:
         """Return every connection, oldest first."""
         now = trio.current_time()

@@ -256,6 +256,10 @@ class Libp2pHost(Host):
     def observed_address(self, peer_id: PeerId) -> str:
         return self._table.observed_address(peer_id)
 
+    def silent_s(self, peer_id: PeerId) -> float:
+        """Return for how many seconds a connected peer has said nothing at all."""
+        return self._table.silent_s(peer_id)
+
     def source_of(self, peer_id: PeerId) -> str:
         return self._table.source_of(peer_id)
 

@@ -119,6 +119,11 @@ class KeepaliveYamux(WindowedYamux):
         self.latency_s: float | None = None
         """The last measured round trip; None before the first."""
 
+    @property
+    def silent_s(self) -> float:
+        """Return for how many seconds nothing has come, not even the answer to a ping."""
+        return trio.current_time() - self._last_heard
+
     async def start(self) -> None:
         """Run until the connection ends. Whatever a peer's frames raise ends only this one."""
         try:

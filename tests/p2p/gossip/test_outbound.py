@@ -10,7 +10,7 @@ import trio.testing
 from libp2p.utils.varint import encode_uvarint
 
 from shoal_p2p.gossip.codec import MAX_RPC_BYTES
-from shoal_p2p.gossip.outbound import OutboundQueue
+from shoal_p2p.gossip.outbound import OutboundQueue, usual_wait_s
 from shoal_p2p.net.streams import FrameReader, MalformedFrameError
 
 
@@ -33,6 +33,25 @@ async def test_frames_survive_any_cutting() -> None:
         pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
         reader = FrameReader(Pieces([p for p in pieces if p]), 1 << 20)
         assert [await reader.read() for _ in bodies] == bodies
+
+
+@pytest.mark.parametrize(
+    ("waits", "usual_s"),
+    [
+        ([], 0.0),
+        ([(0.0, 9.0), (0.0, 9.0)], 0.0),  # idle, and so is the network
+        ([(0.0, 0.1), (0.0, 0.1), (6.0, 7.0), (6.0, 7.0)], 0.0),  # half of the links are cut
+        ([(0.0, 0.1), (6.0, 7.0), (6.0, 7.0), (6.0, 7.0)], 0.0),  # most of them are
+        ([(6.0, 7.0), (5.0, 7.0), (4.0, 7.0)], 5.0),  # all of them: nobody is there to send to
+        ([(3.0, 0.2), (2.0, 0.5), (4.0, 0.1)], 3.0),  # overloaded, and speaking
+        ([(0.5, 0.9), (0.5, 0.9), (0.5, 0.9)], 0.5),  # too early to say
+        ([(3.0, 0.2), (3.0, 0.2), (6.0, 7.0)], 3.0),
+    ],
+)
+def test_who_neither_reads_nor_speaks_makes_nobody_else_late(
+    waits: list[tuple[float, float]], usual_s: float
+) -> None:
+    assert usual_wait_s(waits) == usual_s
 
 
 @pytest.mark.parametrize("data", [b"\x80\x80\x80\x80\x80", b"\x81\x80\x40", b"\xff\xff\xff\x7f"])

@@ -89,6 +89,16 @@ async def test_slots_return_when_connections_end() -> None:
 FAST = SwarmSettings(keepalive=KeepaliveSettings(ping_interval_s=0.1, ping_deadline_s=0.3))
 
 
+async def test_a_silent_peer_is_known_before_it_is_cut() -> None:
+    async with open_test_host() as host, open_test_host() as peer, open_relay(peer) as relay:
+        await host.dial(at_port(peer, relay.port))
+        await until(lambda: host.connections()[0].latency_ms)
+        assert host.silent_s(peer.peer_id) < 1.0
+        relay.pull_cable()
+        await until(lambda: host.silent_s(peer.peer_id) > 1.0)
+        assert host.silent_s(PeerId("nobody")) == 0.0
+
+
 async def test_half_open_peer_is_cut() -> None:
     async with open_test_host(swarm=FAST) as host, open_test_host() as peer, open_relay(peer) as r:
         gone: list[PeerId] = []
