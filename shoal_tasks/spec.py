@@ -210,12 +210,20 @@ class FamilySpec:
         return cast(list[float], self.config["reward_weights"])
 
     @property
+    def runs_user_code(self) -> bool:
+        """True if a Python file of the user's, the same for all nodes, scores or plays it."""
+        return self.verifier in (PYTHON, ENVIRONMENT)
+
+    @property
     def lane(self) -> str:
-        """Name of the family's worker process: its OpenEnv server's address, its judge's file, or
-        `TESTS_LANE`; empty for the process of all other families.
+        """Name of the family's worker process: its OpenEnv server's address, its judge's files,
+        the user's files that it runs, or `TESTS_LANE`; empty for the process of all other families.
         """
         if self.runs_code:
             return TESTS_LANE
+        if self.runs_user_code:
+            # One family's code must not change what another's gives.
+            return f"{self.verifier} {'|'.join(self.reward_paths) or self.path}"
         if self.is_local:
             return "|".join(self.reward_paths)
         return self.path if self.is_on_a_server else ""

@@ -79,7 +79,11 @@ class Member:
             in_thread=parts.in_thread,
             network_of=peer.host.source_of,
             limits=IntakeLimits(
-                lanes={spec.name: spec.lane for spec in self.families if spec.lane}
+                lanes={
+                    spec.name: spec.lane
+                    for spec in self.families
+                    if spec.lane and not spec.runs_user_code
+                }
             ),
         )
         self.shards = self._shard_keeper(traffic, draws)

@@ -11,14 +11,18 @@ caller can report it whatever the code returned.
 from __future__ import annotations
 
 import _thread
+import functools
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import CodeType, FrameType
-from typing import Final
+from typing import Final, TypeVar
+
+from shoal_tasks.sandbox.library_folders import library_folders
+
+R = TypeVar("R")
 
 _REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "the network": (
@@ -35,8 +39,8 @@ _REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
         *("os.utime", "shutil.", "tempfile.", "fcntl."),
     ),
     "changing the process": (
-        *("os.putenv", "os.unsetenv", "resource.", "sys.addaudithook", "sys._debugmallocstats"),
-        *("cpython.run_", "mmap."),
+        *("resource.", "sys.addaudithook", "sys._debugmallocstats", "cpython.run_", "mmap."),
+        *("os.putenv", "os.unsetenv"),
     ),
     "a database": ("sqlite3.",),
     "native code": ("ctypes.", "code.__new__"),
@@ -44,11 +48,15 @@ _REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
 """Events by what they reach. An event is refused where it begins with one of these."""
 _REASONS: Final = {start: what for what, starts in _REFUSED.items() for start in starts}
 _STARTS: Final = tuple(_REASONS)
-_BEHIND_A_WALL: Final = ("ctypes.", "code.__new__", "exec")
+_BEHIND_A_WALL: Final = ("ctypes.", "code.__new__", "exec", "os.putenv", "os.unsetenv")
 """Events that reach nothing else where the operating system itself takes everything away."""
 _LOOKS_FOR_A_LINE: Final = (("open", "r", 0), ("open", "rb", 0))
 """The interpreter itself, which shows the line of a `SyntaxError`. It does without."""
 _LISTINGS: Final = ("os.listdir", "os.scandir")
+_ABOUT_PATHS: Final = (
+    *(__name__, "os", "os.path", "posixpath", "genericpath", "glob", "fnmatch"),
+    *("pathlib", "pathlib._local", "pathlib._abc", "contextlib"),
+)
 _IN_MEMORY: Final = (":memory:", "")
 
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -70,18 +78,30 @@ class AuditGuard:
         self._searched = frozenset(sys.path)
         self._watched: tuple[str, ...] = ()
         self._refusals: list[str] = []
+        self._within_imports: dict[str, str] = {}
 
     @contextmanager
-    def watching(self, *paths: str, is_scoring: bool = True) -> Iterator[list[str]]:
-        """Watch the users' files at `paths`, and yield the list that refusals are recorded in: one
-        line each, with the line of the file that caused it. `is_scoring`: by the rules of scoring.
+    def watching(self, *paths: str, is_scoring: bool = True) -> Iterator[None]:
+        """Watch the users' files at `paths`: each refusal is recorded in one line, with the line of
+        the file that caused it. `is_scoring`: by the rules of scoring.
         """
         before = self.scoring, self._watched, self._refusals
         self.scoring, self._watched, self._refusals = is_scoring, paths, []
+        self._within_imports.clear()
         try:
-            yield self._refusals
+            yield
         finally:
             self.scoring, self._watched, self._refusals = before
+
+    @property
+    def first_refusal(self) -> str:
+        """The first refusal to the file that is watched; empty for none.
+
+        What a library looks for while it is imported, such as the number of processors, it can do
+        without, unless the import fails.
+        """
+        failed = [why for name, why in self._within_imports.items() if name not in sys.modules]
+        return next(iter((*self._refusals, *failed)), "")
 
     def refusal(self, event: str, args: Sequence[object]) -> str | None:
         """Why the event is refused, or None where it is allowed."""
@@ -115,9 +135,15 @@ class AuditGuard:
 
     def record(self, reason: str) -> None:
         """Note a refusal with the line of the user's file that caused it, while one is watched."""
-        if self._watched:
-            where = _place(sys._getframe(1), self._watched) or self._watched[0]
-            self._refusals.append(f"{where}: the sandbox refuses {reason}")
+        if not self._watched:
+            return
+        where, imported = _place(sys._getframe(1), self._watched)
+        line = f"{where or self._watched[0]}: the sandbox refuses {reason}"
+        if imported:
+            line += f" while {imported} is imported: write `import {imported}` at the file's top"
+            self._within_imports.setdefault(imported, line)
+        else:
+            self._refusals.append(line)
 
     def _open_refusal(self, args: Sequence[object]) -> str | None:
         path, mode, flags = (*args, None, None, None)[:3]
@@ -137,17 +163,40 @@ class AuditGuard:
         folder = os.fsdecode(path)
         return folder in self._searched or self._is_library(f"{folder}/x")
 
+    def look_refusal(self, path: object, what: str) -> str | None:
+        """Why a user's file may not look whether `path` is there, or None where it may, or where it
+        is not the user's file that looks: nothing outside the libraries can be seen.
+        """
+        if not self._watched or not isinstance(path, str | bytes | os.PathLike):
+            return None
+        text = os.fsdecode(path)
+        if self._is_library(text) or text in self._watched:
+            return None
+        return what if _asks_itself(sys._getframe(1), self._watched) else None
+
     def _is_library(self, path: str) -> bool:
-        return os.path.normpath(path).startswith(self._readable)
+        return (os.path.normpath(path) + os.sep).startswith(self._readable)
 
 
-def _place(frame: FrameType | None, paths: Sequence[str]) -> str | None:
-    """Return the innermost line of a user's file among the callers of `frame`."""
+def _asks_itself(frame: FrameType | None, paths: Sequence[str]) -> bool:
+    """Return whether a user's file called what runs, through nothing but functions about paths."""
+    while frame is not None and frame.f_globals.get("__name__") in _ABOUT_PATHS:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename in paths
+
+
+def _place(frame: FrameType | None, paths: Sequence[str]) -> tuple[str, str]:
+    """Return the innermost line of a user's file among the callers of `frame`, and the name of the
+    module whose import it waits for; empty for none.
+    """
+    imported = ""
     while frame is not None:
         if frame.f_code.co_filename in paths:
-            return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+            return f"{frame.f_code.co_filename}, line {frame.f_lineno}", imported
+        if frame.f_code.co_name == "_find_and_load" and "importlib" in frame.f_code.co_filename:
+            imported = str(frame.f_locals.get("name", ""))
         frame = frame.f_back
-    return None
+    return "", imported
 
 
 _SYMPY_STAR: Final = compile("from sympy import *", "<string>", "exec").co_code
@@ -169,10 +218,7 @@ def _makes_a_number(code: object) -> bool:
 
 
 def _library_roots() -> tuple[str, ...]:
-    roots = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
-    roots |= {entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")}
-    roots.add(str(Path(__file__).parent.parent))
-    return tuple(f"{root.rstrip(os.sep)}{os.sep}" for root in roots if root.rstrip(os.sep))
+    return tuple(f"{folder}{os.sep}" for folder in library_folders())
 
 
 def install(guard: AuditGuard) -> None:
@@ -189,6 +235,20 @@ def install(guard: AuditGuard) -> None:
         guard.record("another thread")
         raise PermissionError("refused in the task worker: another thread")
 
+    def looking(function: Callable[..., R]) -> Callable[..., R]:
+        @functools.wraps(function)
+        def look(path: object = ".", *args: object, **named: object) -> R:
+            reason = guard.look_refusal(path, f"looking for {path!r}")
+            if reason is not None:
+                guard.record(reason)
+                raise PermissionError(f"refused in the task worker: {reason}")
+            return function(path, *args, **named)
+
+        return look
+
+    # There are no events for these, and `os.path.exists` would only say that it is not there.
+    for name in ("stat", "lstat", "access", "readlink"):
+        setattr(os, name, looking(getattr(os, name)))
     # Python 3.11 has no event for threads. The operating system refuses them too, unseen.
     for name in ("_start_new_thread", "_start_joinable_thread"):
         if hasattr(threading, name):

@@ -5,10 +5,12 @@ marked *required*, and each is reported, so that a status display can say which 
 
     process_group   own session, so that a kill reaches whatever the worker started
     network         own, empty network namespace; a worker of OpenEnv servers has none (below)
-    filesystem      root directory moved to an empty, deleted directory
+    filesystem      own root directory that holds Python's libraries, read-only, and nothing else;
+                    where that is not permitted, but Landlock is, none; otherwise an empty one
     user            from root to nobody, no supplementary groups
     rlimits         processor, memory, file size, files, processes (required)
     no_new_privs    no set-uid program can raise privileges
+    landlock        files open for reading below the libraries alone; no TCP
     parent_death    the kernel kills the worker when its parent dies
     seccomp         system calls that write, connect or start processes fail
     audit_hook      the same in the interpreter, on every platform (required)
@@ -36,7 +38,8 @@ from pathlib import Path
 from typing import Final
 
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.sandbox import audit, seccomp
+from shoal_tasks.sandbox import audit, landlock, private_root, seccomp
+from shoal_tasks.sandbox.library_folders import library_folders
 from shoal_tasks.types import Layer
 
 _CLONE_NEWUSER: Final = 0x10000000
@@ -51,8 +54,6 @@ _STACK_BYTES: Final = 96 << 20
 """A process started under the usual limit has room for some 128 MiB of stack."""
 
 _REQUIRED: Final = frozenset({"rlimits", "audit_hook"})
-_WALL: Final = frozenset({"network", "filesystem", "seccomp"})
-"""Layers by which the operating system alone keeps a process from all that is outside it."""
 _OF_A_JUDGE: Final = frozenset({"process_group", "rlimits", "no_new_privs", "parent_death"})
 
 
@@ -76,13 +77,17 @@ def enter(
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     used_bytes = _address_space_bytes()
     without = ("nproc", "fsize") if is_of_a_judge else ()
+    folders = library_folders()
+    # Compiled modules are not written back, which would be refused.
+    sys.dont_write_bytecode = True
     layers: dict[str, Callable[[], str]] = {
         "process_group": _own_session,
         "network": lambda: _leave_network(libc, is_needed=bool(guard.servers)),
-        "filesystem": _leave_filesystem,
+        "filesystem": lambda: _leave_filesystem(libc, folders),
         "user": _become_nobody,
         "rlimits": lambda: _limit_resources(limits, used_bytes, without=without),
         "no_new_privs": lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1),
+        "landlock": lambda: landlock.enter(_need(libc), folders, connects=bool(guard.servers)),
         "parent_death": lambda: _die_with_parent(libc, parent_pid),
         "seccomp": lambda: seccomp.install(libc, connects=bool(guard.servers)),
         "audit_hook": lambda: _install_hook(guard),
@@ -90,10 +95,20 @@ def enter(
     wanted = _OF_A_JUDGE if is_of_a_judge else layers
     found: list[Layer] = []
     for name, layer in layers.items():
-        if name in wanted:
-            guard.is_walled = {one.name for one in found if one.active} >= _WALL
-            found.append(_apply(name, layer))
+        if name not in wanted:
+            continue
+        if name == "audit_hook":
+            guard.is_walled = is_walled(found)
+        found.append(_apply(name, layer))
     return tuple(found)
+
+
+def is_walled(layers: Sequence[Layer]) -> bool:
+    """Return whether the operating system keeps a process from the user's files, from the network
+    and from other processes: whatever its code does, it cannot reach them.
+    """
+    active = {one.name for one in layers if one.active}
+    return "seccomp" in active and bool(active & {"filesystem", "landlock"})
 
 
 def enter_before_forks(parent_pid: int) -> tuple[int, tuple[Layer, ...]]:
@@ -104,13 +119,16 @@ def enter_before_forks(parent_pid: int) -> tuple[int, tuple[Layer, ...]]:
     """
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     used_bytes = _address_space_bytes()
+    folders = library_folders()
+    sys.dont_write_bytecode = True
     with contextlib.suppress(KeyError):
         seccomp.program(platform.machine())  # remembered for the children
     layers: dict[str, Callable[[], str]] = {
         "network": lambda: _leave_network(libc, is_needed=False),
-        "filesystem": _leave_filesystem,
+        "filesystem": lambda: _leave_filesystem(libc, folders),
         "user": _become_nobody,
         "no_new_privs": lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1),
+        "landlock": lambda: landlock.enter(_need(libc), folders),
         "parent_death": lambda: _die_with_parent(libc, parent_pid),
     }
     return used_bytes, tuple(_apply(name, layer) for name, layer in layers.items())
@@ -164,16 +182,50 @@ def _own_session() -> str:
 
 def _leave_network(libc: ctypes.CDLL | None, *, is_needed: bool) -> str:
     flags = _CLONE_NEWIPC if is_needed else _CLONE_NEWNET | _CLONE_NEWIPC
-    if os.geteuid() != 0:
+    user, group = os.geteuid(), os.getegid()
+    if user != 0:
         # In a user namespace of its own an unprivileged process may drop the rest as well.
         flags |= _CLONE_NEWUSER
     _check(_need(libc).unshare(flags))
+    if user != 0:
+        _keep_ids(user, group)
     if is_needed:
         raise NotImplementedError("it connects to its own server")
-    return "own namespace" if os.geteuid() == 0 else "own user and network namespaces"
+    return "own namespace" if user == 0 else "own user and network namespaces"
 
 
-def _leave_filesystem() -> str:
+def _keep_ids(user: int, group: int) -> None:
+    """Let the user be called as before in its new namespace: files cannot be made without."""
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
+        with contextlib.suppress(OSError):
+            Path(f"/proc/self/{name}").write_text(text)
+
+
+def _leave_filesystem(libc: ctypes.CDLL | None, folders: Sequence[str]) -> str:
+    try:
+        _check(_need(libc).unshare(private_root.CLONE_NEWNS))
+        private_root.enter(_need(libc), folders)
+        return f"own root with {len(folders)} folders of libraries"
+    except OSError as error:
+        if landlock.version(_need(libc)) and _are_readable_to_all(folders):
+            raise NotImplementedError(f"no mounts ({error}); Landlock instead") from None
+    return _leave_for_nothing()
+
+
+def _are_readable_to_all(folders: Sequence[str]) -> bool:
+    """Return whether nobody, whom root becomes, can read the libraries."""
+    if os.geteuid() != 0:
+        return True
+    inner = [Path(one) for one in folders if Path(one) in Path(os.__file__).parents]
+    every = {parent for one in inner for parent in (one, *one.parents)} | {Path(os.__file__)}
+    return all(one.stat().st_mode & (0o001 if one.is_dir() else 0o004) for one in every)
+
+
+def _leave_for_nothing() -> str:
     empty = Path(tempfile.mkdtemp(prefix="shoal-tasks-"))
     os.chdir(empty)
     # Deleted first, entered second: nothing can be created in a deleted directory, and nothing

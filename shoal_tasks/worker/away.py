@@ -92,7 +92,8 @@ def conversations(
     families: Sequence[FamilySpec], limits: WorkerLimits, new_pipes: Callable[[], Pipes]
 ) -> dict[str, Conversation]:
     """Return the talks with the workers that these families need, by `FamilySpec.lane`: one for
-    most families, one for those with unit tests, and one for each OpenEnv server and judge.
+    most families, one for those with unit tests, and one for each user's file, OpenEnv server and
+    judge.
 
     The first is that of the families without a server or judge, where there are such.
     """
@@ -100,8 +101,9 @@ def conversations(
     for lane in sorted(dict.fromkeys(spec.lane for spec in families), key=bool):
         there = [spec for spec in families if spec.lane == lane]
         own = limits.of_a_judge() if there[0].is_local else limits
+        is_here = there[0].runs_code or there[0].runs_user_code
         if there[0].runs_code:
             own = limits.of_tests(max(int(str(one.config["test_seconds"])) for one in there))
-        kind = ServerConversation if lane and not there[0].runs_code else Conversation
+        kind = Conversation if not lane or is_here else ServerConversation
         found[lane] = kind(there, own, new_pipes())
     return found

@@ -38,7 +38,8 @@ class Conversation:
     def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits, pipes: Pipes) -> None:
         self.is_of_a_judge = families[0].is_local
         """True if the worker runs a judge of the operator's own."""
-        self.starts_early = families[0].is_local or families[0].runs_code
+        first = families[0]
+        self.starts_early = first.is_local or first.runs_code or first.runs_user_code
         """True if it is started with the client: what is wrong with its families is said then."""
         self.lane = families[0].lane
         """Name of this worker of the client: `FamilySpec.lane`."""

@@ -146,8 +146,8 @@ class EnvironmentTasks:
         # By the rules of scoring: another peer chose the messages, and so what would be evaluated.
         watched = (self.spec.path,) if self.spec.is_of_a_file else ()
         try:
-            with self._guard.watching(*watched) as refusals:
-                yield from self._watched_turns(game_seed, messages, refusals)
+            with self._guard.watching(*watched):
+                yield from self._watched_turns(game_seed, messages)
         except (UserCodeError, WorkerUnavailable, MemoryError):
             # Too little memory may be what earlier games left behind: a new process asks again,
             # see `RequestAnswerer`.
@@ -155,19 +155,17 @@ class EnvironmentTasks:
         except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
             raise UserCodeError(error_line(error, self._name)) from None
 
-    def _watched_turns(
-        self, game_seed: int, messages: Iterable[str], refusals: Sequence[str]
-    ) -> Iterator[Turn]:
+    def _watched_turns(self, game_seed: int, messages: Iterable[str]) -> Iterator[Turn]:
         """Play a game; what is refused to it is its error, whatever it did about that."""
 
         def called(function: Callable[..., R], *given: Any) -> R:
             try:
                 returned = function(*given)
             except Exception:
-                if not refusals:
+                if not self._guard.first_refusal:
                     raise
-            if refusals:
-                raise UserCodeError(refusals[0])
+            if refused := self._guard.first_refusal:
+                raise UserCodeError(refused)
             return returned
 
         room = MAX_TRANSCRIPT_CHARS

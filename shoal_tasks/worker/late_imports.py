@@ -1,8 +1,9 @@
 """Parts of libraries that load on demand. For the worker process only.
 
-The sandbox has no disk, so what a user's file may need is loaded before: `load_parts`. Whatever is
-missing even so is no "not installed" that the file's own `except` could hide: `LateImports` records
-it as a refusal, with the line of the file.
+Inside the sandbox libraries stay readable where the machine permits it. Where it does not, or where
+loading would take a reward's time, what a user's file may need is loaded before: `load_parts`.
+Whatever is missing even so is no "not installed" that the file's own `except` could hide:
+`LateImports` records it as a refusal, with the line of the file.
 """
 
 from __future__ import annotations
@@ -127,7 +128,5 @@ class LateImports(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         """Find nothing; record a module that exists outside the sandbox."""
         if fullname in self._existing:
-            self._guard.record(
-                f"to load {fullname} while it runs: write `import {fullname}` at the file's top"
-            )
+            self._guard.record(f"to load {fullname}")
         return None

@@ -119,19 +119,19 @@ def watched(
     whatever it did about that; `UserCodeError`: it raised.
     """
     failure = ""
-    with guard.watching(path, is_scoring=is_scoring) as refusals:
+    with guard.watching(path, is_scoring=is_scoring):
         try:
             found = function(*given)
         except ItemTimeout:
             raise
         except UserCodeError:
-            if refusals:
-                raise RefusedError(refusals[0]) from None
+            if refused := guard.first_refusal:
+                raise RefusedError(refused) from None
             raise
         except BaseException as error:  # noqa: BLE001  any program
             failure = error_line(error, path)
-        if refusals:
-            raise RefusedError(refusals[0])
+        if refused := guard.first_refusal:
+            raise RefusedError(refused)
         if failure:
             raise UserCodeError(failure)
     return found

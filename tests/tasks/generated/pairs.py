@@ -22,7 +22,8 @@ from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import GroupRequest
-from shoal_tasks.worker.sync import SyncTaskWorker
+from shoal_tasks.worker.conversation import Conversation
+from shoal_tasks.worker.sync import BlockingPipes, SyncTaskWorker
 from shoal_wire.types import FinishReason
 from tests.support.task_files import task_file
 from tests.tasks.data_forms import Row, text_of, write_binary, write_json, write_table
@@ -192,6 +193,17 @@ def completions_of(rng: random.Random, row: Row) -> list[str]:
     return chosen + chosen[:1] if rng.random() < 0.3 else chosen
 
 
+class Together(SyncTaskWorker):
+    """A client with one worker for all families: a process for each file would take most of the
+    time of these tests.
+    """
+
+    def __init__(self, families: Sequence[FamilySpec], *, limits: WorkerLimits) -> None:
+        super().__init__(families, limits=limits)
+        self._first = Conversation(families, limits, BlockingPipes())
+        self._talks = dict.fromkeys(self._talks, self._first)
+
+
 def compared(pairs: Sequence[Pair]) -> Iterator[Outcome]:
     """Score each pair by a real worker, and yield how it compares with plain Python."""
     sound = [pair for pair in pairs if not pair.may_be_refused]
@@ -207,7 +219,7 @@ def _scored(batch: Sequence[Pair]) -> Iterator[Outcome]:
     left = list(batch)
     while left:
         try:
-            with SyncTaskWorker([pair.spec for pair in left], limits=LIMITS) as worker:
+            with Together([pair.spec for pair in left], limits=LIMITS) as worker:
                 # The worker may be refused a family later, by a check of what it scored.
                 found = [_outcome(pair, worker) for pair in left]
         except TaskError as error:

@@ -1,23 +1,26 @@
 """Run as a script: enters the sandbox, then tries what it must not be able to do.
 
 Prints one JSON object: the layers, and for every attempt null where it succeeded, else the error.
-Argument: ``as_root`` or ``as_user`` (drops to an ordinary user first), then which layers answer:
-``all``, or ``kernel`` to leave the audit hook out and see what the kernel alone refuses.
+Arguments: ``as_root`` or ``as_user`` (drops to a user first); which layers answer, ``all``,
+or ``kernel`` to leave the audit hook out and see what the kernel alone refuses; the folder; the
+port; and what the machine does not have: ``mounts``, ``landlock``, both or neither.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.sandbox import audit
+from shoal_tasks.sandbox import audit, seccomp
 from shoal_tasks.sandbox import layers as sandbox
 from shoal_tasks.types import Layer
 
@@ -76,6 +79,28 @@ def call_libc(_folder: str) -> None:
     LIBC.rmdir(made)
 
 
+def _made(identifier: int, what: str) -> int:
+    if identifier < 0:
+        raise OSError(ctypes.get_errno(), what)
+    return identifier
+
+
+def share_memory(_folder: str) -> None:
+    LIBC.shmctl(_made(LIBC.shmget(0, 4096, 0o1600), "shmget"), 0, None)
+
+
+def make_semaphores(_folder: str) -> None:
+    LIBC.semctl(_made(LIBC.semget(0, 1, 0o1600), "semget"), 0, 0)
+
+
+def make_a_queue(_folder: str) -> None:
+    LIBC.msgctl(_made(LIBC.msgget(0, 0o1600), "msgget"), 0, None)
+
+
+def watch_files(_folder: str) -> None:
+    os.close(_made(LIBC.inotify_init1(0), "inotify_init1"))
+
+
 def kill_parent(_folder: str) -> None:
     os.kill(os.getppid(), 0)
 
@@ -102,6 +127,10 @@ ATTEMPTS: tuple[Callable[[str], None], ...] = (
     fork,
     replace_process,
     call_libc,
+    share_memory,
+    make_semaphores,
+    make_a_queue,
+    watch_files,
     kill_parent,
     raise_limit,
     fill_memory,
@@ -116,12 +145,63 @@ def attempt(action: Callable[[str], None], folder: str) -> str | None:
     return None
 
 
+def let_users_reach_python() -> None:
+    """Let ordinary users pass the home of root, in this process's view of it alone: the interpreter
+    may lie there, and an ordinary user's own never lies where it cannot be read.
+    """
+    home = Path.home()
+    if home not in Path(sys.base_prefix).parents or home.stat().st_mode & 0o001:
+        return
+    inner = home / Path(sys.base_prefix).relative_to(home).parts[0]
+    LIBC.unshare(0x00020000)
+    LIBC.mount(None, b"/", None, ctypes.c_ulong(16384 | 1 << 18), None)
+    kept = os.open(inner, os.O_PATH)
+    LIBC.mount(b"tmpfs", bytes(home), b"tmpfs", ctypes.c_ulong(0), b"mode=755")
+    inner.mkdir()
+    LIBC.mount(
+        f"/proc/self/fd/{kept}".encode(), bytes(inner), None, ctypes.c_ulong(4096 | 16384), None
+    )
+    os.close(kept)
+
+
+def lack(calls: list[int]) -> None:
+    """Let system calls fail, as on a machine or in a container that does not permit them."""
+    instruction = seccomp._instruction
+    code = [instruction(0x20, 0, 0, 0)]
+    for number in calls:
+        code += [instruction(0x15, 0, 1, number), instruction(0x06, 0, 0, 0x00050000 | 1)]
+    code.append(instruction(0x06, 0, 0, 0x7FFF0000))
+    program = b"".join(code)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("@HP", len(code), ctypes.addressof(buffer))
+    LIBC.prctl(38, 1, 0, 0, 0)
+    assert LIBC.prctl(22, 2, ctypes.c_char_p(header), 0, 0) == 0
+
+
+CALLS = {"mounts": (272, 165), "landlock": (444,)}
+"""unshare and mount, landlock_create_ruleset; on x86-64."""
+
+
+def imports_on_demand() -> bool:
+    try:
+        importlib.import_module("colorsys")
+    except ImportError:
+        return False
+    return True
+
+
 def main() -> None:
     user, layers, folder = sys.argv[1:4]
+    lacking = sys.argv[5].split() if len(sys.argv) > 5 else []
+    if os.geteuid() == 0 and (lacking or user == "as_user"):
+        let_users_reach_python()
     if user == "as_user" and os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(SOMEBODY, SOMEBODY, SOMEBODY)
         os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
+        LIBC.prctl(4, 1, 0, 0, 0)  # as a program that this user started
+    if lacking:
+        lack([call for name in lacking for call in CALLS[name]])
     if user == "outside":
         reports: tuple[Layer, ...] = ()
     else:
@@ -129,7 +209,8 @@ def main() -> None:
             audit.install = lambda guard: None
         reports = sandbox.enter(WorkerLimits(), audit.AuditGuard(), parent_pid=os.getppid())
     refused = {action.__name__: attempt(action, folder) for action in ATTEMPTS}
-    print(json.dumps({"layers": {r.name: r.active for r in reports}, "refused": refused}))
+    found = {"layers": {r.name: r.active for r in reports}, "refused": refused}
+    print(json.dumps({**found, "imports": imports_on_demand()}))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from shoal_tasks.sandbox.audit import AuditGuard
 LINUX = sys.platform == "linux"
 
 
-def probe(user: str, layers: str, folder: Path) -> dict[str, Any]:
+def probe(user: str, layers: str, folder: Path, lacking: str = "") -> dict[str, Any]:
     """Run the probe in ``folder``, which holds one file that anybody may read and write."""
     folder.chmod(0o777)
     existing = folder / "existing"
@@ -31,7 +31,7 @@ def probe(user: str, layers: str, folder: Path) -> dict[str, Any]:
         port = listener.getsockname()[1]
         script = Path(__file__).with_name("probe.py")
         output = subprocess.run(
-            [sys.executable, str(script), user, layers, str(folder), str(port)],
+            [sys.executable, str(script), user, layers, str(folder), str(port), lacking],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
@@ -51,7 +51,7 @@ def test_everything_is_refused_inside(user: str, tmp_path: Path) -> None:
     succeeded = {name for name, error in result["refused"].items() if error is None}
     # Calls past the interpreter are the kernel's to refuse, and it needs a layer to do so.
     if not (result["layers"]["seccomp"] or result["layers"]["filesystem"]):
-        succeeded -= {"call_libc"}
+        succeeded -= {"call_libc", "share_memory", "make_semaphores", "make_a_queue", "watch_files"}
     assert succeeded == set()
     assert [path.name for path in tmp_path.iterdir()] == ["existing"]
 
@@ -67,6 +67,26 @@ def test_the_kernel_alone_refuses_all_but_reading(user: str, tmp_path: Path) -> 
     allowed = set() if result["layers"]["filesystem"] else {"read_users_file"}
     assert succeeded <= allowed
     assert [path.name for path in tmp_path.iterdir()] == ["existing"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the calls are numbered for x86-64")
+@pytest.mark.parametrize("lacking", ["", "mounts", "landlock", "mounts landlock"])
+@pytest.mark.parametrize("user", ["as_root", "as_user"])
+def test_files_are_out_of_reach_and_libraries_in_it_by_one_layer_or_the_other(
+    user: str, lacking: str, tmp_path: Path
+) -> None:
+    if user == "as_root" and os.geteuid() != 0:
+        pytest.skip("needs root")
+    result = probe(user, "kernel", tmp_path, lacking)
+    layers, refused = result["layers"], result["refused"]
+    has_own_root = "mounts" not in lacking
+    has_landlock = "landlock" not in lacking and layers["landlock"]
+    is_empty = not has_own_root and not has_landlock and user == "as_root"
+    assert layers["filesystem"] == (has_own_root or is_empty), layers
+    assert result["imports"] == (not is_empty)
+    if has_own_root or has_landlock or is_empty:
+        assert refused["read_users_file"]
+    assert {name for name, why in refused.items() if why is None} <= {"read_users_file"}
 
 
 def test_outside_the_same_attempts_succeed(tmp_path: Path) -> None:

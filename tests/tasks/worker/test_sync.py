@@ -35,7 +35,7 @@ def test_the_report_names_every_layer(worker: SyncTaskWorker) -> None:
     assert worker.report is not None
     active = {layer.name for layer in worker.report.layers if layer.active}
     assert {"rlimits", "audit_hook", "process_group"} <= active
-    assert len(worker.report.layers) == 9
+    assert len(worker.report.layers) == 10
 
 
 def test_a_family_that_cannot_be_built_is_named() -> None:
