@@ -325,9 +325,8 @@ def _fitting(found: _Found, columns: tuple[str, ...], answer: str) -> ChoiceKeys
     if not fitting:
         return None
     keys, numbers = fitting[0]
-    _, from_one = fitting[-1]
     by_text = all(isinstance(one, str) for one in found.columns[answer]) and keys.first is None
-    if not by_text and from_one != numbers:
+    if not by_text and fitting[-1][1] != numbers:
         raise NotSuggested(
             f"the numbers in {answer!r} may count the choices from 0 or from 1, and fit both ways: "
             "--first-choice 0, or --first-choice 1"
