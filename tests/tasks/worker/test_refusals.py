@@ -36,6 +36,7 @@ REFUSED = (
     "os.fork()",
     "os.kill(1, 0)",
     "subprocess.run(['true'])",
+    "subprocess.run(['true'], capture_output=True)",
     "os.posix_spawn('/bin/true', ['true'], {})",
     "os.popen('true')",
     "list(concurrent.futures.ThreadPoolExecutor().map(len, ['a']))",
@@ -108,6 +109,7 @@ def test_whatever_a_reward_does_about_a_refusal_it_is_an_error_with_its_line(
     calls = itertools.product(REFUSED, CAUGHT)
     for (call, _), result, line in zip(calls, found, lines.values(), strict=True):
         assert result.reward == 0.0, call
+        assert "subprocess" not in call or "another process" in result.error, result.error
         assert f"reward.py, line {line}: the sandbox refuses " in result.error, (call, result)
     (fine,) = one.score([score_of(coordinates(spec, TASK), "1")])
     assert (fine.reward, fine.error) == (1.0, "")
