@@ -15,7 +15,7 @@ from shoal_base.extras import missing_for_tasks
 from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
 from shoal_p2p.disk import Disk, KeptFile
 from shoal_p2p.intake.ledger import PublisherLedger
-from shoal_p2p.net.address import parse_peer_address
+from shoal_p2p.net.address import listen_where_reached, parse_peer_address
 from shoal_p2p.net.announced import parse_announced
 from shoal_p2p.net.host import HostSettings
 from shoal_p2p.net.identity import Identity
@@ -35,7 +35,7 @@ from shoal_p2p.peers.try_out import anything, try_families
 from shoal_p2p.shards.directory import ShardDirectory
 from shoal_p2p.standing.guard import PeerGuard
 from shoal_p2p.standing.room import seats_of
-from shoal_settings.schema import Settings
+from shoal_settings.schema import DEFAULT_LISTEN, Settings
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
@@ -233,7 +233,9 @@ def _is_any_of(topics: tuple[str, ...], own: str) -> bool:
 
 def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:
     return HostSettings(
-        listen=remembered_listen(settings.listen, settings.data_dir),
+        listen=remembered_listen(
+            listen_where_reached(settings.listen, DEFAULT_LISTEN), settings.data_dir
+        ),
         announce=tuple(map(parse_announced, settings.announce)),
         swarm=SwarmSettings(
             max_connections=settings.max_connections,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -207,6 +207,21 @@ def has_other_network() -> bool:
     """True if this machine has an address beside loopback's."""
     own = [a for any_host in _ANY for a in expand_unspecified(f"{any_host}/tcp/0")]
     return any(not ipaddress.ip_address(host_and_port(address)[0]).is_loopback for address in own)
+
+
+def listen_where_reached(listen: Sequence[str], default: str) -> tuple[str, ...]:
+    """Return where to listen: by default also on IPv6 where this machine has no other network.
+
+    Not elsewhere: a port of each family is announced, and half of them would be dialled in vain.
+    """
+    if tuple(listen) != (default,):
+        return tuple(listen)
+    has_ip4, has_ip6 = (
+        any(not ipaddress.ip_address(host_and_port(own)[0]).is_loopback for own in found)
+        for found in (expand_unspecified(f"{any_host}/tcp/0") for any_host in _ANY)
+    )
+    only_ip6 = has_ip6 and not has_ip4
+    return (default, f"{_ANY[1]}/tcp/0") if only_ip6 else (default,)
 
 
 def expand_unspecified(transport: str) -> list[str]:

@@ -208,7 +208,8 @@ def test_a_meeting_point_seeks_nobody_and_says_how_others_come() -> None:
 def test_who_has_loopback_only_is_not_told_to_listen_elsewhere() -> None:
     facts = changed(listens=("/ip4/127.0.0.1/tcp/4001",))
     advice = [f.do for f in diagnose(facts) if "loopback" in f.says]
-    assert advice == ["--listen /ip4/0.0.0.0/tcp/4001, if they should"]
+    (do,) = advice
+    assert do.startswith("--listen /ip4/0.0.0.0/tcp/4001, if they should; /ip6/::/tcp/4001")
     (found,) = [f for f in diagnose(changed(facts, other_network=False)) if "loopback" in f.says]
     assert "this machine has no network but loopback" in found.says
     assert not found.do

@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket
+from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 import trio
 import trio.testing
 from libp2p.io.exceptions import ConnectionClosedError
 
-from shoal_p2p.net.address import expand_unspecified, parse_peer_address, parse_transport
+from shoal_p2p.net.address import (
+    expand_unspecified,
+    listen_where_reached,
+    parse_peer_address,
+    parse_transport,
+)
 from shoal_p2p.net.layers import find_socket
 from shoal_p2p.net.swarm import SwarmSettings
 from shoal_p2p.net.yamux import KeepaliveSettings
@@ -21,6 +29,7 @@ from tests.support.network import at_port, open_relay, port_of
 from tests.support.nodes import echo, fresh_identity, open_test_host, until
 
 ECHO = "/test/echo/1"
+ANY_IP4, ANY_IP6 = "/ip4/0.0.0.0/tcp/0", "/ip6/::/tcp/0"
 
 
 async def read_available(stream: trio.SocketStream) -> bytes:
@@ -87,6 +96,32 @@ async def test_slots_return_when_connections_end() -> None:
 # Silence
 
 FAST = SwarmSettings(keepalive=KeepaliveSettings(ping_interval_s=0.1, ping_deadline_s=0.3))
+
+
+@pytest.mark.parametrize(
+    ("own", "listens"),
+    [
+        ({"lo": ["127.0.0.1", "::1"], "eth0": ["192.0.2.2", "2001:db8::2"]}, [ANY_IP4]),
+        ({"lo": ["127.0.0.1", "::1"], "eth0": ["192.0.2.2"]}, [ANY_IP4]),
+        ({"lo": ["127.0.0.1", "::1"], "eth0": ["2001:db8::2"]}, [ANY_IP4, ANY_IP6]),
+        ({"lo": ["127.0.0.1", "::1"], "eth0": ["fe80::2%eth0"]}, [ANY_IP4]),
+        ({"lo": ["127.0.0.1", "::1"]}, [ANY_IP4]),
+    ],
+)
+def test_a_machine_that_has_ipv6_alone_listens_there(
+    own: dict[str, list[str]], listens: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def addresses() -> dict[str, list[SimpleNamespace]]:
+        family = {True: socket.AF_INET6, False: socket.AF_INET}
+        return {
+            name: [SimpleNamespace(address=ip, family=family[":" in ip]) for ip in ips]
+            for name, ips in own.items()
+        }
+
+    monkeypatch.setattr(psutil, "net_if_addrs", addresses)
+    assert listen_where_reached([ANY_IP4], ANY_IP4) == tuple(listens)
+    typed = ["/ip4/10.0.0.1/tcp/4001"]
+    assert listen_where_reached(typed, ANY_IP4) == tuple(typed), "what was typed stays"
 
 
 async def test_a_silent_peer_is_known_before_it_is_cut() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from typing import Final
 
 from shoal_ipc.answers.doctor import Finding
 from shoal_p2p.ipc.checks.seen import Seen, found, host_of
@@ -96,6 +97,11 @@ def observed(seen: Seen) -> Iterator[Finding]:
         yield found("observed", says)
 
 
+_LISTEN_DO: Final = (
+    "--listen /ip4/0.0.0.0/tcp/4001, if they should; /ip6/::/tcp/4001 where there is no IPv4"
+)
+
+
 def transports(seen: Seen) -> Iterator[Finding]:
     """The transport addresses that it listens on."""
     facts = seen.facts
@@ -109,7 +115,7 @@ def transports(seen: Seen) -> Iterator[Finding]:
             "listens on loopback only: peers on other machines cannot connect to this node"
             if facts.other_network
             else "this machine has no network but loopback: no peer on another machine is reached",
-            do="--listen /ip4/0.0.0.0/tcp/4001, if they should" if facts.other_network else "",
+            do=_LISTEN_DO if facts.other_network else "",
         )
 
 
