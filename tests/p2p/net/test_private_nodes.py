@@ -91,7 +91,7 @@ async def test_the_list_of_an_earlier_swarm_does_not_keep_a_node_from_its_next(
         assert friend.member.manifest.rules.allowed_peers
     async with (
         running(BootstrapPeer, tmp_path / "next") as other,
-        running(BootstrapPeer, folder, bootstrap=(address_of(other),)) as friend,
+        running(BootstrapPeer, folder, bootstrap=(address_of(other),), new_run=True) as friend,
     ):
         await until(lambda: friend.member.manifest == other.member.manifest)
         assert friend.member.host.is_connected(other.member.peer_id)

@@ -30,8 +30,8 @@ def test_every_attack_at_every_share_in_the_papers_swarm_and_in_ours() -> None:
     assert {arm.name for arm in poison.quick_arms(6)} < set(arms)
 
 
-def test_every_attack_is_of_plain_or_of_tagged_answers() -> None:
-    assert sorted(ATTACKS) == sorted((*poison.KINDS, *poison.TAGGED_KINDS))
+def test_every_attack_is_of_plain_or_tagged_answers_or_games() -> None:
+    assert sorted(ATTACKS) == sorted((*poison.KINDS, *poison.TAGGED_KINDS, "tabs"))
     assert set(poison.TAGGED_KINDS) < set(PLANTED)
 
 
