@@ -209,6 +209,7 @@ class ShownFamily(Family, VersionedOutput):
 
     floor: Free
     evaluated: bool
+    notes: list[str]
     instruction: str | None
     sample: Free
     seen: NotRequired[Free]

@@ -30,19 +30,21 @@ from shoal_tasks.suggest import Given, NotSuggested, suggest
 from shoal_tasks.task_file import examples_in, load_task_file
 
 DESCRIPTION = """\
-Write a task file for data of your own, by looking at it: which columns hold question, choices and
-answer, what stands before the answer, and how answers are compared. It shows the first question as
-a model will see it, names each column that it does not use, and tries whether the task pays for
-right answers (as `shoal tasks lint --quick`).
+Write a task file for data of your own, by looking at it: which columns hold
+question, choices and answer, what stands before the answer, and how answers are
+compared. It shows the first question as a model will see it, names each column
+that it does not use, and tries whether the task pays for right answers, as the
+start of `shoal tasks lint` does.
 
   shoal tasks new train.jsonl               writes train.toml, here
   shoal tasks new hf:openai/gsm8k/main      a data set of a hub (extra `data`)
   shoal tasks new data.csv --question Q --answer A
-  shoal tasks new puzzles.jsonl --prompt "Reach {goal} with {numbers}." --reward score.py
+  shoal tasks new puzzles.jsonl --prompt "Reach {goal}." --reward score.py
   shoal tasks new verifiers:sums.Sums       the taskset Sums of the module sums
                                             (extra `verifiers`): rows, a reward
 
-In a terminal it asks about columns that it does not use; in a script it names the flags.
+In a terminal it asks about columns that it does not use; in a script it names
+the flags.
 
 Exit codes: 0 ok, 1 written and not sound, 2 usage."""
 
@@ -105,7 +107,7 @@ def _looked_at(arguments: argparse.Namespace, name: str) -> TaskFileKeys:
         answer=arguments.answer or "",
         choices=tuple(arguments.choices or ()),
         first_choice=arguments.first_choice,
-        prompt=arguments.prompt or "",
+        prompt=arguments.template or "",
         reward=arguments.reward or "",
     )
     form: dict[str, Any] = {}
@@ -257,15 +259,17 @@ def _parser() -> argparse.ArgumentParser:
         help="the column with a row's choices; repeated, a column for each",
     )
     parser.add_argument(
-        "--first-choice", type=int, choices=(0, 1), help="the number of the first choice"
+        "--first-choice",
+        metavar="N",
+        type=int,
+        choices=(0, 1),
+        help="the number of the first choice, 0 or 1",
     )
     parser.add_argument(
         "--columns", metavar="A,B,C", help="names of the columns of a file that has none"
     )
     parser.add_argument("--encoding", help="encoding of a text that does not show it, as cp1252")
-    parser.add_argument(
-        "--prompt", metavar="TEXT", help="what is asked, with {COLUMN} for a column's text"
-    )
+    parser.add_argument(XX)
     parser.add_argument(
         "--reward", metavar="FILE", help="a Python file whose function `reward` scores"
     )

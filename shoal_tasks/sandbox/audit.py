@@ -147,9 +147,9 @@ class AuditGuard:
 
     def _open_refusal(self, args: Sequence[object]) -> str | None:
         path, mode, flags = (*args, None, None, None)[:3]
-        if isinstance(path, int):
-            return None  # open already: `subprocess` wraps its pipes before it starts anything
         writes = isinstance(mode, str) and any(letter in mode for letter in "wax+")
+        if isinstance(path, int) and not writes:
+            return None  # open already: `subprocess` wraps its pipes before it starts anything
         if writes or (isinstance(flags, int) and flags & _WRITE_FLAGS):
             return f"open for writing: {path!r}"
         if isinstance(path, os.PathLike):

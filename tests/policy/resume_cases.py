@@ -24,7 +24,7 @@ from shoal_policy.checkpoint.saved import latest_checkpoint
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.families import coordinates
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.types import ScoreRequest, ScoreResult, Split, TaskCoordinates
+from shoal_tasks.types import GroupRequest, ScoreResult, Split, TaskCoordinates
 
 PATIENCE_S = 60.0
 SHARE_OF_TIME = ("step_time", "seconds_generate", "seconds_update", "held_out/seconds")
@@ -62,11 +62,14 @@ class PooledWorker:
         """Questions of the pool, all for training."""
         return list(zip(self.questions(tasks), self.parts(tasks), strict=True))
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+    def score_groups(self, groups: Sequence[GroupRequest]) -> list[list[ScoreResult]]:
         """Half of all texts are right, which half is the text's own."""
         return [
-            ScoreResult(reward=float(hashlib.sha256(request.text.encode()).digest()[0] % 2))
-            for request in requests
+            [
+                ScoreResult(reward=float(hashlib.sha256(text.encode()).digest()[0] % 2))
+                for text, _ in group.answers
+            ]
+            for group in groups
         ]
 
 

@@ -59,6 +59,10 @@ class StreamedHost(SimulatedHost):
 
     # Connections
 
+    def silent_s(self, peer_id: PeerId) -> float:
+        """Return 0: a line in memory is never silent."""
+        return 0.0
+
     def on_connected(self, peer_id: PeerId, direction: Direction) -> None:
         """Take a connection."""
         if peer_id not in self.lines:
