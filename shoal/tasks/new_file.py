@@ -269,7 +269,12 @@ def _parser() -> argparse.ArgumentParser:
         "--columns", metavar="A,B,C", help="names of the columns of a file that has none"
     )
     parser.add_argument("--encoding", help="encoding of a text that does not show it, as cp1252")
-    parser.add_argument(XX)
+    parser.add_argument(
+        "--prompt",
+        dest="template",
+        metavar="TEXT",
+        help="what is asked, with {COLUMN} for a column's text",
+    )
     parser.add_argument(
         "--reward", metavar="FILE", help="a Python file whose function `reward` scores"
     )

@@ -197,8 +197,6 @@ class Backfill:
 
     async def _fill_from(self, peer_id: PeerId, shards: list[int], window_s: int) -> list[BatchRef]:
         """Ask one peer, and fetch; return those of the batches that it listed that were wanted."""
-        # First: peers cut off whoever two nodes sign for within seconds.
-        await self._twins.ask(peer_id)
         settings = self._settings
         query = RecentQuery(
             shards=tuple(self._rng.sample(shards, min(MAX_SHARDS_PER_PEER, len(shards)))),
@@ -212,6 +210,8 @@ class Backfill:
             raise NoAnswerError(Reason.MALFORMED_ANSWER)
         chosen = self._choose(listing.batches)
         await self._fetch.fetch_listed(peer_id, chosen, Source.BACKFILL)
+        # Last: a peer that does not answer this has answered the rest.
+        await self._twins.ask(peer_id)
         return chosen
 
     def _window_seconds(self, peer_id: PeerId, *, full: bool) -> int:
