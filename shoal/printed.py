@@ -195,6 +195,7 @@ class Family(TypedDict):
     scorer: str
     verifier: str
     verifier_version: str
+    notes: list[str]
 
 
 class FamiliesOutput(VersionedOutput):
@@ -209,7 +210,6 @@ class ShownFamily(Family, VersionedOutput):
 
     floor: Free
     evaluated: bool
-    notes: list[str]
     instruction: str | None
     sample: Free
     seen: NotRequired[Free]
