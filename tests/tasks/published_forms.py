@@ -285,7 +285,8 @@ FORMS: dict[str, PublishedForm] = {
         row=lambda n: {"question": f"Add {n} to a number.", "fn_name": "add",
                        "starter_code": "def add(x):\n    ...",
                        "input_output": json.dumps({"fn_name": "add", "inputs": [[1], [5]],
-                                                   "outputs": [n + 1, n + 5]})},
+                                                   "outputs": [n + 1, n + 5]}),
+                       "solutions": [f"def add(x):\n    return x + {n}\n"]},
         shows=("Add 0 to a number.", "def add(x):"), keys={"verifier": "tests"},
     ),
     "a named function": PublishedForm(
