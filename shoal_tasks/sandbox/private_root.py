@@ -32,16 +32,20 @@ def enter(libc: ctypes.CDLL, folders: Sequence[str]) -> None:
 
     Raises OSError where that is not permitted: the process then still has its old root.
     """
-    sources = [(folder, os.open(folder, os.O_PATH | os.O_CLOEXEC)) for folder in folders]
+    # Looked at before: what lies in the folder for temporary files is hidden then.
+    sources = [
+        (folder, Path(folder).is_file(), os.open(folder, os.O_PATH | os.O_CLOEXEC))
+        for folder in folders
+    ]
     try:
         _mount(libc, None, "/", None, _MS_REC | _MS_PRIVATE)
         # Any folder serves: only this process sees what lies on it now.
         root = os.path.realpath(tempfile.gettempdir())
         _mount(libc, "tmpfs", root, "tmpfs", 2 | 4, "mode=755,size=1m")
-        for folder, source in sources:
-            _bind(libc, f"/proc/self/fd/{source}", root + folder, is_file=Path(folder).is_file())
+        for folder, is_file, source in sources:
+            _bind(libc, f"/proc/self/fd/{source}", root + folder, is_file=is_file)
     finally:
-        for _, source in sources:
+        for *_, source in sources:
             os.close(source)
     os.chdir(root)
     _pivot(libc)
