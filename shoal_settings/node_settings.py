@@ -157,6 +157,11 @@ class NodeSettings(BaseModel):
         "node bootstrap swarm trainer",
         "TOML file of a task family of your own, added to the preset's; repeatable.",
     )
+    weak_sandbox: bool = key(
+        False,
+        "node bootstrap swarm trainer",
+        "Run Python files of task files also where this machine allows no wall around them.",
+    )
     max_age_seconds: int = of_swarms(
         3600, "Age at which a rollout of a swarm started here is stale.", ge=1, le=2_592_000
     )

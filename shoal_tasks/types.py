@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 from shoal_wire.types import Digest, FinishReason
 
@@ -125,5 +126,38 @@ class WorkerReport:
 
     pid: int
     layers: tuple[Layer, ...]
+    is_in_sandbox: bool = True
+    """False for a judge, which is the operator's own program."""
     notes: tuple[str, ...] = ()
     """Lines for the owners of its families."""
+
+    @property
+    def is_walled(self) -> bool:
+        """True if the operating system keeps its code from the user's files and the network."""
+        return is_walled(self.layers)
+
+    @property
+    def sandbox(self) -> str:
+        """The layers that keep its code in, and those that this machine does not allow."""
+        known = {layer.name: layer for layer in self.layers}
+        shown = [(words, known[name]) for name, words in _SHOWN.items() if name in known]
+        inside = ", ".join(words for words, layer in shown if layer.active)
+        without = ", ".join(f"{words} ({one.detail})" for words, one in shown if not one.active)
+        return "; without ".join(part for part in (inside, without) if part)
+
+
+_SHOWN: Final = {
+    "filesystem": "a root of its own",
+    "landlock": "Landlock",
+    "network": "no network",
+    "seccomp": "a filter of system calls",
+    "audit_hook": "the interpreter's hook",
+}
+
+
+def is_walled(layers: Iterable[Layer]) -> bool:
+    """Return whether the operating system keeps a process from the user's files, from the network
+    and from other processes: whatever its code does, it cannot reach them.
+    """
+    active = {one.name for one in layers if one.active}
+    return "seccomp" in active and bool(active & {"filesystem", "landlock"})

@@ -47,6 +47,7 @@ from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.lint.start import prove_tasks
 from shoal_tasks.swarm import ask_servers
+from shoal_tasks.worker.process import accept_weak_sandbox
 from shoal_wire.errors import ManifestError
 
 log = logging.getLogger(__name__)
@@ -143,6 +144,8 @@ def _serve_in(
     supervised: bool,
 ) -> int:
     """Run peers one after another until one does not ask for a new start; `said` once it is up."""
+    if settings.weak_sandbox:
+        accept_weak_sandbox()
     prove_tasks(settings.task_file)
     spare_collector()
     let_the_loop_in()

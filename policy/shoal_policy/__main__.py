@@ -189,8 +189,11 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: P
     from shoal_tasks.lint.start import prove_tasks
     from shoal_tasks.run_check import OtherRunError
     from shoal_tasks.swarm import families_here
+    from shoal_tasks.worker.process import accept_weak_sandbox
 
     _quieten_libraries()
+    if settings.weak_sandbox:
+        accept_weak_sandbox()
     try:
         served = settings.no_train and settings.generator == "openai"
         if (missing := missing_for_trainer(served=served)) is not None:

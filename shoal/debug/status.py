@@ -42,6 +42,8 @@ def _rows(view: Status) -> Iterator[tuple[str, str]]:
     yield "up", duration(view.uptime_s or 0.0)
     yield "peers", "alone: nobody else is connected" if view.solo else f"{view.peers} connected"
     yield "cost", in_words(costs_of(view.cost))
+    if view.worker.sandbox:
+        yield "sandbox", view.worker.sandbox
     if view.disk.full:
         yield "disk", f"full: {size(view.disk.free_bytes or 0)} left"
     for topic, members in view.mesh.items():

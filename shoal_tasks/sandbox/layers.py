@@ -40,7 +40,7 @@ from typing import Final
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.sandbox import audit, landlock, private_root, seccomp
 from shoal_tasks.sandbox.library_folders import library_folders
-from shoal_tasks.types import Layer
+from shoal_tasks.types import Layer, is_walled
 
 _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
@@ -101,14 +101,6 @@ def enter(
             guard.is_walled = is_walled(found)
         found.append(_apply(name, layer))
     return tuple(found)
-
-
-def is_walled(layers: Sequence[Layer]) -> bool:
-    """Return whether the operating system keeps a process from the user's files, from the network
-    and from other processes: whatever its code does, it cannot reach them.
-    """
-    active = {one.name for one in layers if one.active}
-    return "seccomp" in active and bool(active & {"filesystem", "landlock"})
 
 
 def enter_before_forks(parent_pid: int) -> tuple[int, tuple[Layer, ...]]:

@@ -32,8 +32,16 @@ _OF_A_PREFIX: Final = ("lib", "lib64", "share", "nltk_data", "pyvenv.cfg")
 def library_folders() -> tuple[str, ...]:
     """Return the folders, and single files, as the interpreter names them, none inside another."""
     # Not resolved: what a link points to is read by the link's name.
-    found = {os.path.normpath(one) for one in _candidates() if Path(one).exists()}
+    found = {os.path.normpath(one) for one in _candidates() if _is_there(one)}
     return tuple(sorted(one for one in found if not found & set(map(str, PurePath(one).parents))))
+
+
+def _is_there(path: str) -> bool:
+    """Return whether this user can see the path: on the way to it may be a folder of another's."""
+    try:
+        return Path(path).exists()
+    except OSError:
+        return False
 
 
 def _candidates() -> Iterator[str]:

@@ -11,8 +11,9 @@ def main() -> None:
     """Entry point of the child process."""
     parser = argparse.ArgumentParser(prog="shoal_tasks.worker")
     parser.add_argument("--parent-pid", type=int, default=None)
+    parser.add_argument("--weak-sandbox", action="store_true")
     arguments = parser.parse_args()
-    serve(FramePipe(), arguments.parent_pid)
+    serve(FramePipe(), arguments.parent_pid, is_weak_accepted=arguments.weak_sandbox)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
+_NAMED: Final = 3
+"""Families that a line about their worker names."""
 _MAX_NOTES: Final = 64
 
 
@@ -124,11 +126,35 @@ class Conversation:
         reply = await self._exchange(message, self._limits.start_timeout_seconds)
         _check_ok(reply)
         is_first = self.report is None
-        self.report = WorkerReport(pid=pid, layers=_layers(reply), notes=_notes(reply))
+        self.report = WorkerReport(
+            pid=pid,
+            layers=_layers(reply),
+            is_in_sandbox=not self.is_of_a_judge,
+            notes=_notes(reply),
+        )
+        if is_first:
+            self._log_sandbox(self.report)
         for note in self.report.notes if is_first else ():
             log.warning("%s", note)
         self._is_up, self._is_spent = True, False
         return self.report
+
+    def _log_sandbox(self, report: WorkerReport) -> None:
+        """Say what keeps the worker in, or that nothing does."""
+        names = ", ".join(repr(spec.name) for spec in self._families[:_NAMED])
+        more = ", …" if len(self._families) > _NAMED else ""
+        if self.is_of_a_judge:
+            files = ", ".join(dict.fromkeys(self._families[0].reward_paths))
+            log.warning(
+                "family %s: %s runs outside the sandbox, with your rights to files and network "
+                "(local = true)",
+                names,
+                files,
+            )
+        elif report.is_walled:
+            log.info("sandbox of %s%s: %s", names, more, report.sandbox)
+        else:
+            log.warning("sandbox of %s%s is weak: %s", names, more, report.sandbox)
 
     async def _exchange(self, message: Message, seconds: float) -> Message:
         await self.pipes.send(encode_message(message), seconds)

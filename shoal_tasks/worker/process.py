@@ -78,7 +78,7 @@ class Pipes(ABC):
         read_fd, child_out = os.pipe()
         try:
             self._popen = subprocess.Popen(
-                python("-m", "shoal_tasks.worker", f"--parent-pid={os.getpid()}"),
+                python("-m", "shoal_tasks.worker", f"--parent-pid={os.getpid()}", *_accepted()),
                 stdin=child_in,
                 stdout=child_out,
                 stderr=subprocess.DEVNULL,
@@ -133,6 +133,21 @@ class Pipes(ABC):
         deadline = self.now() + SHORT_DEADLINE_S
         while popen.poll() is None and self.now() < deadline:
             await self.pause(_REAP_POLL_SECONDS)
+
+
+WEAK_SANDBOX: Final = "SHOAL_WEAK_SANDBOX"
+"""The variable by which a user accepts that rewards and games in Python run with little in the way
+(the setting `weak_sandbox`)."""
+
+
+def accept_weak_sandbox() -> None:
+    """Let the workers that this process starts run users' files in a sandbox without a wall."""
+    os.environ[WEAK_SANDBOX] = "true"
+
+
+def _accepted() -> list[str]:
+    value = os.environ.get(WEAK_SANDBOX, "").lower()
+    return ["--weak-sandbox"] if value in ("1", "true", "yes", "on") else []
 
 
 def _operators() -> dict[str, str]:

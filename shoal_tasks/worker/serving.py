@@ -16,7 +16,7 @@ import gc
 import os
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,7 @@ from shoal_tasks.sandbox import layers as sandbox
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import MATH_VERIFY, VERIFIER, FamilySpec, JsonValue
 from shoal_tasks.swarm import installed_version
-from shoal_tasks.types import Layer
+from shoal_tasks.types import Layer, WorkerReport
 from shoal_tasks.unit_tests import fork_server
 from shoal_tasks.unit_tests.runner import TestRunner
 from shoal_tasks.worker.answering import RequestAnswerer
@@ -77,7 +77,9 @@ class FramePipe:
             view = view[os.write(self._output_fd, view) :]
 
 
-def _set_up(message: Message, parent_pid: int | None) -> tuple[RequestAnswerer, tuple[Layer, ...]]:
+def _set_up(
+    message: Message, parent_pid: int | None, *, is_weak_accepted: bool = False
+) -> tuple[RequestAnswerer, tuple[Layer, ...]]:
     families: Any = message["families"]
     specs = tuple(FamilySpec(**fields) for fields in families)
     if any(spec.is_local for spec in specs) and not all(spec.is_local for spec in specs):
@@ -108,6 +110,8 @@ def _set_up(message: Message, parent_pid: int | None) -> tuple[RequestAnswerer, 
     gc.freeze()
     is_of_a_judge = specs[0].is_local
     layers = sandbox.enter(limits, guard, parent_pid=parent_pid, is_of_a_judge=is_of_a_judge)
+    if not is_weak_accepted:
+        _check_wall(specs, layers)
     if late is not None and not is_of_a_judge:
         sys.meta_path.append(late)
     own = runner.layers if runner else ()
@@ -130,14 +134,31 @@ def _files_of(spec: FamilySpec) -> tuple[bytes, tuple[bytes, ...]]:
     return rows, sources
 
 
-def serve(pipe: FramePipe, parent_pid: int | None) -> None:
-    """Answer frames until the parent closes the pipe."""
+def _check_wall(specs: Sequence[FamilySpec], layers: Sequence[Layer]) -> None:
+    """Raise `FamilyError` where a user's file would run without a wall around it."""
+    report = WorkerReport(pid=0, layers=tuple(layers))
+    if report.is_walled:
+        return
+    for spec in specs:
+        if spec.runs_user_code:
+            raise FamilyError(
+                f"family {spec.name!r}: this machine allows no wall around its Python file; "
+                "--weak-sandbox, or SHOAL_WEAK_SANDBOX=1, runs it all the same (docs/sandbox.md). "
+                f"In force: {report.sandbox}"
+            )
+
+
+def serve(pipe: FramePipe, parent_pid: int | None, *, is_weak_accepted: bool = False) -> None:
+    """Answer frames until the parent closes the pipe.
+
+    `is_weak_accepted`: users' files may run where the machine allows no wall around them.
+    """
     worker: RequestAnswerer | None = None
     reply: Message
     while (message := pipe.read(worker.rest if worker else lambda: None)) is not None:
         try:
             if worker is None:
-                worker, layers = _set_up(message, parent_pid)
+                worker, layers = _set_up(message, parent_pid, is_weak_accepted=is_weak_accepted)
                 found: list[JsonValue] = [asdict(layer) for layer in layers]
                 notes: list[JsonValue] = [note[:LINE_CHARS] for note in worker.notes]
                 reply = {"ok": True, "layers": found, "notes": notes}

@@ -27,6 +27,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     learning.buffer,
     machine.disk,
     machine.files,
+    machine.sandbox,
 )
 
 

@@ -75,7 +75,12 @@ class CoreViews:
             verdicts=member.guard.verdicts.totals(),
             relays=tuple(member.peer.relays.relays),
             relay=self._relay(),
-            worker=WorkerView(running=report is not None, pid=getattr(report, "pid", None)),
+            worker=WorkerView(
+                running=report is not None,
+                pid=getattr(report, "pid", None),
+                sandbox=getattr(report, "sandbox", ""),
+                is_walled=getattr(report, "is_walled", False),
+            ),
             cost=await self._cost.view(self._pids()),
         )
         return replace(found, **self._beyond())

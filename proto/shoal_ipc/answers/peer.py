@@ -52,6 +52,10 @@ class WorkerView:
 
     running: bool = False
     pid: int | None = None
+    sandbox: str = ""
+    """The layers that keep it in, and those that this machine does not allow."""
+    is_walled: bool = False
+    """True if the operating system keeps its code from the user's files and the network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

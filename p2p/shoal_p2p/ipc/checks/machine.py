@@ -1,4 +1,4 @@
-"""Checks of the machine: room on its disk, file descriptors. Pure."""
+"""Checks of the machine: room on its disk, file descriptors, the sandbox. Pure."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ def disk(seen: Seen) -> Iterator[Finding]:
         state, says = "bad", f"full: {says}"
         do = "make room: training goes on by itself then"
     yield found("disk", says, state, do)
+
+
+def sandbox(seen: Seen) -> Iterator[Finding]:
+    """Layers that keep the task worker's code in."""
+    worker = seen.status.worker
+    if not worker.sandbox:
+        return
+    do = (
+        "allow user namespaces, or use Linux 5.13 or newer with Landlock; until then rewards and "
+        "games in Python are refused, unless weak_sandbox accepts the risk"
+    )
+    state: State = "ok" if worker.is_walled else "warn"
+    yield found("sandbox", worker.sandbox, state, "" if worker.is_walled else do)
 
 
 def files(seen: Seen) -> Iterator[Finding]:
