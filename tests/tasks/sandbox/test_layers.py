@@ -143,7 +143,7 @@ def test_the_audit_hook_refuses_evaluation_only_while_scoring() -> None:
         ("open", (os.__file__, "r+", os.O_RDWR), True),
         ("open", (os.__file__, None, os.O_WRONLY), True),
         ("open", (f"{sys.base_prefix}/../etc/passwd", "r", 0), True),
-        ("open", (7, "w", os.O_WRONLY), False),
+        ("open", (7, "w", os.O_WRONLY), True),
         ("open", (), True),
         ("import", ("x", "/tmp/x.so", None, None, None), True),
         ("import", ("x", None, None, None, None), False),
