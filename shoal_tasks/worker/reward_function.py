@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
@@ -64,6 +65,8 @@ class RewardFunction:
         self.path = path
         self.form = Form()
         """The form in which it takes prompts and completions, which its trial finds out."""
+        self.read: set[str] | None = None
+        """Set in the trial: the arguments of which a message was looked into."""
         self._guard = guard
         self._system = spec.system
         if b"async" in source:
@@ -131,7 +134,7 @@ class RewardFunction:
         if self.takes("prompts"):
             given["prompts"] = [self._prompt(row, form) for _ in texts]
         if self.takes("completions"):
-            given["completions"] = [_completion(text, form) for text in texts]
+            given["completions"] = [self._completion(text, form) for text in texts]
         if self.takes("completion_ids"):
             given["completion_ids"] = [list(text.encode(errors="surrogatepass")) for text in texts]
         if self.takes(_STATE):
@@ -142,8 +145,43 @@ class RewardFunction:
     def _prompt(self, row: TaskRow, form: Form) -> Any:
         if not form.prompts:
             return row.question
-        system = [{"role": "system", "content": self._system}] if self._system else []
-        return [*system, {"role": "user", "content": row.question}]
+        system = [self._message("prompts", "system", self._system)] if self._system else []
+        return [*system, self._message("prompts", "user", row.question)]
+
+    def _completion(self, text: str, form: Form) -> Any:
+        return [self._message("completions", "assistant", text)] if form.completions else text
+
+    def _message(self, argument: str, role: str, text: str) -> dict[str, str]:
+        if self.read is None:
+            return {"role": role, "content": text}
+        return _WatchedMessage(functools.partial(self.read.add, argument), role=role, content=text)
+
+
+class _WatchedMessage(dict[str, str]):
+    """A message that tells when it is looked into: a function of texts never does."""
+
+    def __init__(self, on_read: Callable[[], None], **items: str) -> None:
+        super().__init__(**items)
+        self._on_read = on_read
+
+    def __getitem__(self, key: str) -> str:
+        self._on_read()
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._on_read()
+        return super().get(key, default)
+
+    def values(self) -> Any:
+        self._on_read()
+        return super().values()
+
+    def items(self) -> Any:
+        self._on_read()
+        return super().items()
+
+    def __deepcopy__(self, _memory: object) -> _WatchedMessage:
+        return _WatchedMessage(self._on_read, **self)
 
 
 class _NoState:
@@ -157,10 +195,6 @@ class _NoState:
             guard: AuditGuard = object.__getattribute__(self, "_guard")
             guard.record(f"trainer_state.{name}, which differs between nodes")
         raise AttributeError(f"trainer_state has no {name} here: it differs between nodes")
-
-
-def _completion(text: str, form: Form) -> Any:
-    return [{"role": "assistant", "content": text}] if form.completions else text
 
 
 def _say_nothing(*_values: Any, **_named: Any) -> None:

@@ -81,30 +81,27 @@ class Trial:
         Texts are tried first and preferred. Raises `UserCodeError` where it fails in every form.
         """
         found: dict[Form, float] = {}
+        understood: set[Form] = set()
         failures: dict[Form, UserCodeError] = {}
-        refused: RefusedError | None = None
         is_of_texts = not self._function.mentions_messages
         for form in self._function.forms:
             try:
-                known, spread = self._spread_of(form)
-            except OverLimitError:
-                raise  # the other forms would take as long
-            except RefusedError as error:
-                if form == Form() and is_of_texts:
-                    raise  # with lists of messages it might only not get as far
-                refused = refused or error
+                known, spread, is_understood = self._spread_of(form)
+            except (OverLimitError, RefusedError):
+                # Another form would take as long, or only not get as far.
+                raise
             except UserCodeError as error:
                 failures[form] = error
             else:
                 found[known] = spread
+                understood |= {known} if is_understood else set()
                 if form == Form() and spread > 0 and is_of_texts:
                     break  # it tells texts apart, and names no part of a message
-        best = max(found, key=found.__getitem__, default=None)  # of equals the first
+        # Of equals the first. Who never looks into a message takes texts, whatever it returned.
+        best = max(found, key=lambda form: (form in understood, found[form]), default=None)
         tells_apart = best is not None and found[best] > 0
         takes_texts = any(not form.prompts and not form.completions for form in found)
         is_sure = tells_apart or (takes_texts and is_of_texts)
-        if refused is not None and not is_sure:
-            raise refused
         # Without a word about messages, one that fails for texts and is constant for lists of
         # messages has not understood them: the length of a list is no length of a text.
         if best is None or (is_of_texts and not is_sure):
@@ -119,12 +116,19 @@ class Trial:
             next(iter(failures.values())),
         )
 
-    def _spread_of(self, form: Form) -> tuple[Form, float]:
+    def _spread_of(self, form: Form) -> tuple[Form, float, bool]:
+        """Return a form, its spread, and whether the function looks into all that are messages."""
+        read: set[str] = set()
+        self._function.read = read
         try:
-            return form, self._spread(form)
+            spread = self._spread(form)
         except LooksAtOneError:
-            alone = form._replace(is_alone=True)
-            return alone, self._spread(alone)
+            form = form._replace(is_alone=True)
+            spread = self._spread(form)
+        finally:
+            self._function.read = None
+        wanted = {name for name in ("prompts", "completions") if getattr(form, name)}
+        return form, spread, wanted <= read
 
     def _spread(self, form: Form) -> float:
         """Return the distance between the least and the most that answers earned."""
