@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -33,14 +34,15 @@ def conversion_path(data: bytes, *keys: object) -> Path | None:
         return None
 
 
-def read_conversion(path: Path | None, kind: type[T]) -> T | None:
-    """Return what is remembered, if it is whole and its rows file is there; else None."""
+def read_conversion(path: Path | None, kind: type[T], is_whole: Callable[[T], bool]) -> T | None:
+    """Return what is remembered, if the files that it names are still what was written."""
     if path is None:
         return None
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
         found["path"], found["notes"] = Path(found["path"]), tuple(found["notes"])
-        return kind(**found) if found["path"].exists() else None
+        conversion = kind(**found)
+        return conversion if is_whole(conversion) else None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 

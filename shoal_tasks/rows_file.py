@@ -12,7 +12,7 @@ out; the rows of questions that are held out stand last.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -65,6 +65,15 @@ class RowsFile:
     """The system turn that all rows have; empty for none, or different ones."""
     notes: tuple[str, ...]
     """Lines for the user about the data: what was left out, and why."""
+    worked_sha256: str
+    """SHA-256 of the workings beside the rows file, hexadecimal; empty where there are none."""
+
+    def is_whole(self) -> bool:
+        """Return whether the cache still holds what was written. Raises `OSError`."""
+        worked = worked_beside(self.path)
+        return file_digest(self.path.read_bytes()) == self.sha256 and (
+            not self.worked_sha256 or file_digest(worked.read_bytes()) == self.worked_sha256
+        )
 
 
 def make_rows_file(
@@ -77,7 +86,7 @@ def make_rows_file(
     path = folder / source
     is_file = not source.startswith(HUB) and not is_folder(path)
     remembered = conversion_path(read_file(path), keys, options) if is_file else None
-    made = read_conversion(remembered, RowsFile)
+    made = read_conversion(remembered, RowsFile, RowsFile.is_whole)
     if made is None:
         made = _convert(source, folder, keys, options)
         write_conversion(remembered, made)
@@ -107,7 +116,9 @@ def _convert(source: str, folder: Path, keys: RowKeys, options: ReadOptions | No
         raise FamilyError(
             f"{source}: its rows are {len(data):,} bytes, at most {MAX_FILE_BYTES:,} are read"
         )
-    path = _keep(data, {row.question: row.worked for row in kept[:FIRST_ROWS]})
+    texts = {row.question: row.worked for row in kept[:FIRST_ROWS]}
+    worked = json.dumps(texts).encode() if any(texts.values()) else b""
+    path = _keep(data, worked)
     return RowsFile(
         path=path,
         sha256=file_digest(data),
@@ -116,6 +127,7 @@ def _convert(source: str, folder: Path, keys: RowKeys, options: ReadOptions | No
         split=split,
         system=system,
         notes=tuple(note for note in (repeated.sentence, of_system, *shaper.notes) if note),
+        worked_sha256=file_digest(worked) if worked else "",
     )
 
 
@@ -222,16 +234,15 @@ def _different(group: Sequence[ShapedRow], keys: RowKeys) -> Iterator[ShapedRow]
             yield row
 
 
-def _keep(data: bytes, worked: Mapping[str, str]) -> Path:
-    """Write a rows file, and the workings beside it, unless it is there. Raises `FamilyError`."""
+def _keep(data: bytes, worked: bytes) -> Path:
+    """Write a rows file, and the workings beside it if any. Raises `FamilyError`."""
     try:
         kept = cache_folder("rows")
         kept.mkdir(parents=True, exist_ok=True)
         path = kept / f"{file_digest(data)}.jsonl"
-        if not path.exists():
-            write_atomically(path, data)
-        if any(worked.values()):
-            write_atomically(worked_beside(path), json.dumps(worked).encode())
+        write_atomically(path, data)
+        if worked:
+            write_atomically(worked_beside(path), worked)
     except LookupError as error:
         raise FamilyError(str(error)) from None
     except OSError as error:

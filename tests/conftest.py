@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+import tempfile
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
 
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give a run a cache of its own, so that no run finds, or leaves, files of another.
+
+    The processes of pytest-xdist inherit the first one's.
+    """
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.TemporaryDirectory(prefix="shoal-tests-")
+        config.add_cleanup(folder.cleanup)
+        os.environ["XDG_CACHE_HOME"] = folder.name
 
 
 @pytest.hookimpl(wrapper=True)
