@@ -140,6 +140,7 @@ class GenerateOnly:
             number,
             own,
             rewards,
+            rewards_out_of_range=self._tasks.take_num_out_of_range(),
             seconds=time.monotonic() - started,
             seconds_generate=generated - started,
         )
@@ -192,7 +193,7 @@ class GenerateOnly:
 
 
 def _record(
-    number: int, own: Sequence[OwnGroup], rewards: Sequence[Sequence[float]], **seconds: float
+    number: int, own: Sequence[OwnGroup], rewards: Sequence[Sequence[float]], **measured: float
 ) -> RoundRecord:
     """A round's record; what belongs to training is 0, or None where 0 would be a claim."""
     known: dict[str, Any] = {
@@ -202,7 +203,7 @@ def _record(
     scores = [reward for group in rewards for reward in group]
     num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
     known |= completion_figures([answer.num_tokens for answer in answers], num_cut)
-    known |= seconds | {"round": number, "groups_local": len(own)}
+    known |= measured | {"round": number, "groups_local": len(own)}
     known |= {"own_groups": len(own), "own_answers": len(answers)}
     _, known["own_frac_reward_zero_std"] = reward_spread([one for one in rewards if one])
     if scores:

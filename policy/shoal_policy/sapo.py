@@ -125,6 +125,7 @@ class Rounds:
             stats=stats,
             server_difference=self._generator.server_difference,
             tokens_seen=num_tokens(groups),
+            rewards_out_of_range=self._tasks.take_num_out_of_range(),
             seconds=now - started,
             seconds_generate=generated - started,
             seconds_update=now - updating,

@@ -67,6 +67,7 @@ class TaskSource:
         self._by_name = {family.name: family for family in families}
         self._held_out: dict[int, list[Question]] = {}
         self._told: set[str] = set()
+        self._num_out_of_range = 0
 
     @property
     def num_families(self) -> int:
@@ -244,6 +245,7 @@ class TaskSource:
             for result in each:
                 if not self._by_name[group.task.family].runs_code:  # else it is the completion's
                     self._tell(group.task.family, result.error)
+                self._num_out_of_range += bool(result.note)
                 self._tell_note(result.note)
         return results
 
@@ -280,6 +282,11 @@ class TaskSource:
         if error and error not in self._told and len(self._told) < _TOLD:
             self._told.add(error)
             log.warning("the reward of %s counts as 0 where its function fails: %s", family, error)
+
+    def take_num_out_of_range(self) -> int:
+        """Return how many rewards lay outside `reward_range` since this was last asked."""
+        count, self._num_out_of_range = self._num_out_of_range, 0
+        return count
 
     def _tell_note(self, note: str) -> None:
         """Tell the author of a reward, once, what counts although it may not be meant."""

@@ -205,9 +205,11 @@ class RequestAnswerer:
             failed = {"reward": 0.0, "timed_out": True}
         if self._limit.expired or earned is None:
             return [failed] * len(texts)
-        note: Message = {"note": earned.note} if earned.note else {}
         rewards = map(python_reward, earned.shares, ends)
-        return [{"reward": reward, **note} for reward in rewards]
+        return [
+            {"reward": reward, "note": note}
+            for reward, note in zip(rewards, earned.notes, strict=True)
+        ]
 
     def _reward(self, wanted: dict[str, Any]) -> float:
         stream = self._streams[str(wanted["family"])]

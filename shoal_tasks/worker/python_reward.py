@@ -34,8 +34,8 @@ class Earned:
 
     shares: tuple[float, ...]
     """One for each completion, 0 to 1."""
-    note: str = ""
-    """One line for the function's author about a reward that counts."""
+    notes: tuple[str, ...]
+    """One line each for the function's author; empty for a number inside `reward_range`."""
 
 
 class PythonReward:
@@ -84,11 +84,10 @@ class PythonReward:
             self._num_scored = 0
             self._compare(found, self._totals(row, texts), texts)
         clause = outside(found, self._bounds)
+        note = f"{self._where} {clause}; until then such values count as the range's end"
         return Earned(
             shares=tuple(map(self._spec.share_of, found)),
-            note=f"{self._where} {clause}; until then such values count as the range's end"
-            if clause
-            else "",
+            notes=tuple(note if outside([value], self._bounds) else "" for value in found),
         )
 
     def _totals(self, row: TaskRow, texts: Sequence[str]) -> list[float]:

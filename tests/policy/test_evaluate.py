@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,18 @@ from shoal_policy.evaluate import (
     evaluation_interval,
 )
 from shoal_policy.model.loading import Policy
+from shoal_policy.rollouts import Answer, OwnGroup
 from shoal_policy.tasks import TaskSource
 from shoal_policy.tiny import Profile, assets_path
 from shoal_settings.real_models import EVAL_EVERY
 from shoal_settings.schema import Settings
 from shoal_tasks.families import TRAIN_SEED_MIN
+from shoal_tasks.task_file import load_task_file
+from shoal_tasks.worker.sync import SyncTaskWorker
+from shoal_wire.types import FinishReason
 from tests.policy import training_cases as case
 from tests.support import factories as make
+from tests.support.task_files import task_file
 
 
 def source() -> TaskSource:
@@ -57,6 +63,23 @@ def test_the_right_answers_are_counted_by_family() -> None:
     assert found.families == {spec.name: 0.25 for spec in make.SPECS}
     assert found.num_items == 4 * len(make.SPECS)
     assert found.to_json()["pass@1"] == 0.25
+
+
+def test_rewards_outside_their_range_are_counted_once(tmp_path: Path) -> None:
+    (tmp_path / "reward.py").write_text(
+        "def reward(completions):\n    return [2 * ('!' in text) for text in completions]\n"
+    )
+    rows = [{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(9)]
+    spec = load_task_file(task_file(tmp_path, "sums", rows, reward="reward.py"))
+    with SyncTaskWorker([spec]) as worker:
+        tasks = TaskSource(worker, [spec])
+        (question,) = tasks.draw(random.Random(1), 1)
+        answers = tuple(
+            Answer(ids=(1,), text=text, finish_reason=FinishReason.STOP, logprobs=())
+            for text in ("!", "", "1!")
+        )
+        assert tasks.verify_own([OwnGroup(question=question, answers=answers)]) == [[1, 0, 1]]
+    assert [tasks.take_num_out_of_range() for _ in range(2)] == [2, 0]
 
 
 def test_it_hears_a_stop() -> None:

@@ -49,6 +49,8 @@ class RoundRecord:
     """Skipped by their source's limit while places stayed empty."""
     external_unjudged: int
     """Skipped because this node's own OpenEnv server or judge was away or too slow."""
+    rewards_out_of_range: int
+    """Rewards outside a task file's `reward_range`, which count as its end, since the last line."""
     own_groups: int
     """Questions that this node answered, trained on or not."""
     own_answers: int

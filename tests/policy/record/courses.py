@@ -53,6 +53,7 @@ class Course:
             external_reserved=0,
             external_refused=0,
             external_unjudged=0,
+            rewards_out_of_range=0,
         )
 
     def _group(self, skill: float, chance: random.Random) -> list[float]:

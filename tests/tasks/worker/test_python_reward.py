@@ -78,9 +78,9 @@ def test_a_range_is_mapped_and_what_is_outside_counts_as_its_end(tmp_path: Path)
     source = f"NUMBERS = {{'up': 3, 'down': -9, 'none': None, 'nan': float('nan')}}\n{source}"
     spec = family(tmp_path, source, reward_range=[-1, 1])
     assert earned(spec, "up", "down", "none", "nan", "else") == [1, 0, 0.5, 0.5, 0.5]
-    up, _, other = scored(spec, "up", "down", "else")
+    up, down, other = scored(spec, "up", "down", "else")
     assert "returned 3, outside reward_range [-1, 1]: write reward_range = [-1, 3]" in up.note
-    assert not other.note
+    assert down.note and not other.note
     assert spec.digest != family(tmp_path, source).digest
 
 
