@@ -19,15 +19,15 @@ import torch
 
 from shoal_base.lines import say_json, say_lines
 from shoal_policy.choice.advantage import has_signal
-from shoal_policy.generation.seam import Asking
-from shoal_policy.generation.turns import ThisProcess
+from shoal_policy.generation.generator import GenerationRequest
+from shoal_policy.generation.local_generator import LocalGenerator
 from shoal_policy.model.loading import ModelError, Policy, load_policy
 from shoal_policy.model.prompting import prompt_ids
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import OwnGroup, sampling_params
 from shoal_policy.shots import with_shots
-from shoal_policy.surroundings import Surroundings
 from shoal_policy.tasks import TaskSource
+from shoal_policy.trainer_context import TrainerContext
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
@@ -62,7 +62,7 @@ def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Ask
     )
     with SyncTaskWorker(specs, limits=limits) as worker:
         tasks = TaskSource(worker, specs)
-        around = Surroundings(
+        around = TrainerContext(
             tasks=tasks,
             link=NodeLink(None),
             rules=manifest.rules,
@@ -77,8 +77,8 @@ def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Ask
 
 
 def _ask(policy: Policy, settings: Settings, tasks: TaskSource, family: str, count: int) -> Asked:
-    groups = ThisProcess().answer(
-        Asking(
+    groups = LocalGenerator().answer(
+        GenerationRequest(
             questions=tasks.trials(family, count),
             policy=policy,
             play=tasks.play,

@@ -29,10 +29,10 @@ from transformers.utils import logging as transformers_logging
 
 from benchmarks.generation_cases import CASES, make_policy
 from benchmarks.harness import Options, Report, at_least, main, note
+from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local import generate
+from shoal_policy.generation.local_generator import LocalGenerator
 from shoal_policy.generation.questions import prompt_of
-from shoal_policy.generation.seam import Asking
-from shoal_policy.generation.turns import ThisProcess
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, Question
 from shoal_tasks.turns import split_messages
@@ -84,7 +84,7 @@ def _ending(policy: Policy) -> Policy:
 
 def _time(policy: Policy, options: Options) -> dict[str, Any]:
     turns = 4 if options.quick else MAX_TURNS
-    ways = {"held": ThisProcess(), "anew": ThisProcess(partial(generate))}
+    ways = {"held": LocalGenerator(), "anew": LocalGenerator(partial(generate))}
     timings: dict[str, list[Timing]] = {name: [] for name in ways}
     asked = [_question(number, turns) for number in range(GAMES)]
     for repeat in range(QUICK_REPEATS if options.quick else REPEATS):
@@ -131,8 +131,8 @@ def _ratio(timings: dict[str, list[Timing]], name: str) -> float:
     return float(median([getattr(anew, name) / getattr(held, name) for anew, held in pairs]))
 
 
-def _timed(policy: Policy, way: ThisProcess, asked: Sequence[Question], seed: int) -> Timing:
-    asking = Asking(
+def _timed(policy: Policy, way: LocalGenerator, asked: Sequence[Question], seed: int) -> Timing:
+    asking = GenerationRequest(
         questions=asked,
         policy=policy,
         policy_version=0,

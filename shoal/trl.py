@@ -29,7 +29,7 @@ from shoal.api.swarm import Swarm
 from shoal_base.files import write_atomically
 from shoal_policy.choice.advantage import group_advantages, has_signal
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.reading import Reading, own_reading
+from shoal_policy.model.retokenized import Retokenized, retokenize
 from shoal_policy.rollouts import Question, public_model_name
 from shoal_wire.rules import check_completion
 from shoal_wire.types import Completion, FinishReason, GroupId, SamplingParams
@@ -59,7 +59,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class TrlReader:
-    """The part of a policy that `shoal_policy.model.reading` uses."""
+    """The part of a policy that `shoal_policy.model.retokenized` uses."""
 
     tokenizer: Any
     eos_ids: frozenset[int]
@@ -137,7 +137,7 @@ class Sharing(ABC):
 
 def read_of_another(
     reads: TrlReader, group: LeasedGroup, rewards: Sequence[float], room: int
-) -> list[tuple[Reading, float]]:
+) -> list[tuple[Retokenized, float]]:
     """Return a group of another as the tokenizer reads it; none where nothing can be learnt.
 
     Only completions that it reads as the same text, whole, are taken. A question in a peer's own
@@ -149,7 +149,7 @@ def read_of_another(
     read = [
         (reading, reward)
         for completion, reward in zip(group.answers, rewards, strict=True)
-        if (reading := own_reading(cast(Policy, reads), completion, tagged, room, is_code=is_code))
+        if (reading := retokenize(cast(Policy, reads), completion, tagged, room, is_code=is_code))
     ]
     return read if has_signal([reward for _, reward in read]) else []
 
@@ -364,8 +364,8 @@ class Rollouts(Sharing):
 
 
 def _with_signal(
-    read: Sequence[tuple[Reading, float]], size: int
-) -> Sequence[tuple[Reading, float]]:
+    read: Sequence[tuple[Retokenized, float]], size: int
+) -> Sequence[tuple[Retokenized, float]]:
     """Return at most `size` of them, the first ones, among which two rewards differ."""
     first, rest = read[:size], read[size:]
     if has_signal([reward for _, reward in first]):
@@ -373,7 +373,7 @@ def _with_signal(
     return [*first[:-1], next(one for one in rest if one[1] != first[0][1])]
 
 
-def _row(prompt_ids: list[int], reading: Reading, reward: float, *, is_taught: bool) -> _Row:
+def _row(prompt_ids: list[int], reading: Retokenized, reward: float, *, is_taught: bool) -> _Row:
     num = len(reading.ids)
     unread = reading.unread or (False,) * num
     mask = [int(is_taught and not skipped) for skipped in unread]

@@ -55,9 +55,9 @@ from shoal_wire.errors import ManifestError
 
 if TYPE_CHECKING:
     from shoal_ipc.client import NodeClient
-    from shoal_policy.generation.seam import Generator
+    from shoal_policy.generation.generator import Generator
     from shoal_policy.model.loading import Policy
-    from shoal_policy.record.phases import Phases
+    from shoal_policy.record.phases import ProgressTracker
     from shoal_wire.manifest import Manifest
     from shoal_wire.types import PeerId
 
@@ -246,11 +246,11 @@ def _run_policy(settings: Settings, stop: StopFlag, supervision: Supervision) ->
     from shoal_policy.distributed import RankError
     from shoal_policy.model.loading import ModelError
     from shoal_policy.record.earlier_runs import StartOverError
-    from shoal_policy.record.phases import Phases
+    from shoal_policy.record.phases import ProgressTracker
     from shoal_policy.refusals import refusal_of
     from shoal_policy.rollback import DivergedError
 
-    phases = Phases()
+    phases = ProgressTracker()
     try:
         return _run_ranks(settings, stop, supervision, phases)
     except DivergedError as error:
@@ -266,14 +266,16 @@ def _run_policy(settings: Settings, stop: StopFlag, supervision: Supervision) ->
         raise
 
 
-def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, phases: Phases) -> int:
+def _run_ranks(
+    settings: Settings, stop: StopFlag, supervision: Supervision, phases: ProgressTracker
+) -> int:
     """Train, or work for the process that does."""
     import torch
 
+    from shoal_policy.backend import Backend
     from shoal_policy.distributed import join
-    from shoal_policy.means import Means
     from shoal_policy.model.from_settings import refuse_wrong_model
-    from shoal_policy.sharded import Leader, follow
+    from shoal_policy.sharded import ShardedBackend, follow
     from shoal_policy.trainer import Trainer
 
     if settings.threads:
@@ -283,9 +285,9 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, pha
         follow(settings, ranks)
         return EXIT_OK
     generator, loading = _server(settings, stop), settings
-    means = Means(generator=generator)
+    means = Backend(generator=generator)
     if ranks is not None:
-        means = Leader(ranks, settings, generator)
+        means = ShardedBackend(ranks, settings, generator)
         loading = settings.model_copy(update={"device": "cpu"})  # no device need hold all of it
     with _only_trainer(settings, stop):
         # Before it waits for a node and starts a worker.
@@ -298,15 +300,15 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, pha
 
 def _server(settings: Settings, stop: StopFlag) -> Callable[[Policy], Generator] | None:
     """Return what makes a round's answers where the policy itself does not."""
-    from shoal_policy.generation.following import following
+    from shoal_policy.generation.openai_generator import OpenAIGenerator
     from shoal_policy.generation.remote import remote_generator
     from shoal_policy.generation.requests import ServerRefusedError
-    from shoal_policy.generation.static import Static
+    from shoal_policy.generation.vllm_generator import following
 
     try:
         match settings.generator:
             case "openai":
-                static = Static(remote_generator(settings, stop))
+                static = OpenAIGenerator(remote_generator(settings, stop))
                 return lambda _policy: static
             case "vllm":
                 return following(settings, stop)
@@ -320,11 +322,11 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
     from shoal_policy.generate_only import GenerateOnly
     from shoal_policy.generation.remote import remote_generator
     from shoal_policy.generation.requests import ServerRefusedError
-    from shoal_policy.record.phases import Phases
+    from shoal_policy.record.phases import ProgressTracker
 
     if settings.generator != "openai":
         raise SettingsError("--no-train needs --generator openai and the --base-url of a server")
-    phases = Phases()
+    phases = ProgressTracker()
     try:
         remote = remote_generator(settings, stop)
         make = partial(
@@ -342,17 +344,17 @@ def _with_tasks(
     settings: Settings,
     stop: StopFlag,
     supervision: Supervision,
-    phases: Phases,
+    phases: ProgressTracker,
     make: Callable[..., Any],
 ) -> int:
     """Run what `make` returns, with tasks from a worker of its own and a node's swarm."""
     from shoal_ipc.client import SOCKET_NAME, NodeClient
     from shoal_policy.node.link import NodeLink
+    from shoal_policy.record.console_logger import ConsoleLogger, num_peers
     from shoal_policy.record.earlier_runs import note_started_over
     from shoal_policy.record.folder import enter_folder
-    from shoal_policy.record.narrator import Narrator, num_peers
-    from shoal_policy.surroundings import Surroundings
     from shoal_policy.tasks import TaskSource
+    from shoal_policy.trainer_context import TrainerContext
     from shoal_tasks.swarm import specs_of
     from shoal_tasks.worker.sync import SyncTaskWorker
 
@@ -368,12 +370,12 @@ def _with_tasks(
         settings = settings.model_copy(update={"new_run": True})
     elif settings.alone:
         enter_folder(settings, manifest, families)
-    narrator = Narrator(settings, peers=partial(num_peers, client))
+    narrator = ConsoleLogger(settings, peers=partial(num_peers, client))
     phases.listen(narrator.hear)
     worker = SyncTaskWorker(families)  # started by its first question
     runner = make(
         _unless_started_over(settings, supervision.node_run),
-        Surroundings(
+        TrainerContext(
             tasks=TaskSource(worker, families),
             link=link,
             rules=manifest.rules,

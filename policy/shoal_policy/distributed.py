@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from shoal_policy.update.ranks import Team, dealt
+from shoal_policy.update.ranks import ProcessGroup, shard_rows
 from shoal_policy.update.rows import TrainingRow
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def together() -> Iterator[None]:
         raise RankError("another process of this run has ended") from error
 
 
-class Ranks(Team):
+class Ranks(ProcessGroup):
     """This process among its peers. Every method but `share` and `part` is collective."""
 
     in_step = True
@@ -58,7 +58,7 @@ class Ranks(Team):
 
     def share(self, rows: list[TrainingRow]) -> list[TrainingRow]:
         """This rank's rows: those of one prompt together, nearly equal tokens on all ranks."""
-        return dealt(rows, self.size)[self.rank]
+        return shard_rows(rows, self.size)[self.rank]
 
     def part(self, count: int) -> slice:
         """This rank's share of `count` things in a row."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local import OnStep
-from shoal_policy.generation.seam import Asking
-from shoal_policy.generation.turns import ThisProcess
+from shoal_policy.generation.local_generator import LocalGenerator
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_policy.tasks import TaskSource
@@ -138,8 +138,8 @@ def _rewards(
     on_answers: OnAnswers | None,
 ) -> list[float]:
     """Return what each question's one answer earned; nothing where it is too long to be asked."""
-    groups = ThisProcess().answer(
-        Asking(
+    groups = LocalGenerator().answer(
+        GenerationRequest(
             questions=questions,
             policy=policy,
             policy_version=0,

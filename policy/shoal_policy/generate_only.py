@@ -21,16 +21,16 @@ from typing import Any
 from shoal_base.files import is_full, write_atomically
 from shoal_base.node_folders import METRICS_FILE
 from shoal_base.waits import MINUTE_S, POLL_S, RETRY_S
-from shoal_policy.generation.talk import PlayGames
+from shoal_policy.generation.transcript import PlayGames
+from shoal_policy.monitor import TrainingMonitor
 from shoal_policy.record.earlier_runs import STATE_FILE, set_aside
 from shoal_policy.record.metrics import MetricsFile, reward_spread, round_metrics
 from shoal_policy.record.pause import RunPause
-from shoal_policy.record.phases import Doing, Phase
+from shoal_policy.record.phases import Phase, PhaseProgress
 from shoal_policy.record.progress import RoundRecord, RunCounters, completion_figures
 from shoal_policy.record.status import told
 from shoal_policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
-from shoal_policy.surroundings import Surroundings
-from shoal_policy.watched import Watched
+from shoal_policy.trainer_context import TrainerContext
 from shoal_settings.schema import Settings
 from shoal_tasks.run_check import other_checkpoint
 from shoal_wire.types import FinishReason, PolicyInfo
@@ -48,7 +48,7 @@ class GenerateOnly:
     def __init__(
         self,
         settings: Settings,
-        around: Surroundings,
+        around: TrainerContext,
         *,
         seed: int,
         answer: Answer,
@@ -71,7 +71,7 @@ class GenerateOnly:
         if not settings.resume or _is_of_other(self._state_path, settings, around.swarm):
             set_aside(settings.data_dir)
         self.round, self.progress = _load(self._state_path)
-        self._watched = Watched(around.tasks, on_news=on_news, trains=False)
+        self._watched = TrainingMonitor(around.tasks, on_news=on_news, trains=False)
         self._pause = RunPause(
             lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused
         )
@@ -172,7 +172,7 @@ class GenerateOnly:
         while not self._should_stop() and time.monotonic() < until:
             time.sleep(POLL_S)
 
-    def _hear(self, _doing: Doing) -> None:
+    def _hear(self, _doing: PhaseProgress) -> None:
         self._tell("generating", self._last_record)
 
     def _tell(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:

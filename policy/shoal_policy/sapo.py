@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal_ipc import messages as m
+from shoal_policy.backend import LOCAL_BACKEND, Backend
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.choice.scored import ScoredGroup, TrainingSet
+from shoal_policy.generation.generator import GenerationRequest, Generator
 from shoal_policy.generation.local import generate
-from shoal_policy.generation.seam import Asking, Generator
-from shoal_policy.generation.turns import ThisProcess
-from shoal_policy.means import THIS_PROCESS, Means
+from shoal_policy.generation.local_generator import LocalGenerator
 from shoal_policy.model.loading import Policy
 from shoal_policy.record.phases import Phase
 from shoal_policy.record.progress import RoundRecord
@@ -40,8 +40,8 @@ from shoal_policy.round.external import ExternalSampling
 from shoal_policy.round.learnt import outcomes
 from shoal_policy.round.own import own_scored
 from shoal_policy.round.record import record_of
-from shoal_policy.surroundings import Interrupted, Surroundings
-from shoal_policy.update.grpo import Blame, TrainGroup, UpdateStats
+from shoal_policy.trainer_context import Interrupted, TrainerContext
+from shoal_policy.update.grpo import NonFiniteCause, TrainGroup, UpdateStats
 from shoal_policy.update.training_set import num_tokens, train_group
 from shoal_wire.types import GroupId, PolicyInfo
 
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learner:
+class TrainState:
     """The policy that rounds train. Weights and optimiser change in place."""
 
     policy: Policy
@@ -73,21 +73,21 @@ class RoundOutcome:
     """The fate of every group that the round had."""
 
 
-class Rounds:
+class RoundRunner:
     """Plays rounds for one learner, and remembers from each what the next is to know."""
 
     def __init__(
         self,
-        learner: Learner,
-        around: Surroundings,
+        learner: TrainState,
+        around: TrainerContext,
         config: RoundConfig,
         *,
-        means: Means = THIS_PROCESS,
+        means: Backend = LOCAL_BACKEND,
     ) -> None:
         self._learner, self._policy, self._config = learner, learner.policy, config
         self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
         self._should_stop, self._phases = around.should_stop, around.phases
-        self._generator: Generator = ThisProcess(means.generate)
+        self._generator: Generator = LocalGenerator(means.generate)
         if means.generator is not None:
             self._generator = means.generator(learner.policy)
         self._means = means
@@ -115,7 +115,7 @@ class Rounds:
         self._remember(this, training, stats)
         spoilt = {index for step in stats.nonfinite for index in step.groups}
         learnt = tuple(outcomes(fresh, shared, training, groups, spoilt))
-        self._link.tell_learnt(number, learnt)
+        self._link.report_outcomes(number, learnt)
         now = time.perf_counter()
         record = record_of(
             number,
@@ -155,7 +155,7 @@ class Rounds:
         wanted = len(questions) * this.config.num_completions
         self._phases.enter(Phase.ANSWERING, round=this.number, of=wanted)
         return self._generator.answer(
-            Asking(
+            GenerationRequest(
                 questions=questions,
                 policy=self._policy,
                 policy_version=this.policy_version,
@@ -280,7 +280,7 @@ class Rounds:
                 step.blame,
                 ", ".join(sorted({*named})) or "nobody",
             )
-            if step.blame is not Blame.WEIGHTS:
+            if step.blame is not NonFiniteCause.WEIGHTS:
                 spoilt.update(g.source.group_id for g in groups if g.source is not None)
         self._link.end_leases(consumed=sorted(spoilt))
         return spoilt

@@ -1,12 +1,12 @@
 """One policy on several processes, each with a part of it: FSDP2 over `shoal_policy.distributed`.
 
     rank 0: the trainer as ever ──────── an order ───────▶ every other rank: `follow`
-            node, tasks, rewards, checkpoints, logs          a `Part`, nothing else
+            node, tasks, rewards, checkpoints, logs          a `RankShard`, nothing else
     each rank: its part of weights and optimiser; its share of prompts and rows
 
 What rank 0 loads is dealt out once, and each rank steps its part. A checkpoint is gathered, the
 very folder that one process would have written: a run may go on with any number of ranks, and
-exports as ever. An order is a method of `Part` with its arguments. What rank 0 does alone
+exports as ever. An order is a method of `RankShard` with its arguments. What rank 0 does alone
 (evaluation, examples on trial) borrows the other ranks' parts first.
 """
 
@@ -23,7 +23,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from shoal_policy.backend import Backend
 from shoal_policy.distributed import Ranks, together
+from shoal_policy.generation.generator import Generator
 from shoal_policy.generation.local import (
     Draws,
     OnStep,
@@ -31,8 +33,6 @@ from shoal_policy.generation.local import (
     generate,
     uniforms,
 )
-from shoal_policy.generation.seam import Generator
-from shoal_policy.means import Means
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import ModelError, Policy, compute_dtype, device_of
 from shoal_policy.model.reference import load_reference
@@ -56,7 +56,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Part:
+class RankShard:
     """One rank's part of a policy and its optimiser. All ranks call a method at the same time."""
 
     def __init__(
@@ -153,10 +153,10 @@ class Part:
         return whole_optimizer(self._optimizer)
 
 
-class Leader(Means):
+class ShardedBackend(Backend):
     """Rank 0's way to work with all ranks, and to weights that are dealt out over them."""
 
-    _part: Part
+    _part: RankShard
 
     def __init__(
         self,
@@ -169,33 +169,33 @@ class Leader(Means):
         log.info("%d processes share the work and the weights", ranks.size)
 
     def take(self, policy: Policy, optimizer: Any) -> tuple[Policy, Any]:
-        """See `Means`."""
+        """See `Backend`."""
         self._ranks.tell(True)
         state = optimizer.state_dict()["state"]
         with together():
-            self._part = Part(self._ranks, self._settings, policy, state)
+            self._part = RankShard(self._ranks, self._settings, policy, state)
         policy = dataclasses.replace(
-            self._part.policy, whole=self._whole, weights=partial(self._all, Part.weights)
+            self._part.policy, whole=self._whole, weights=partial(self._all, RankShard.weights)
         )
-        return policy, _GatheredOptimizer(partial(self._all, Part.optimizer_state))
+        return policy, _GatheredOptimizer(partial(self._all, RankShard.optimizer_state))
 
-    def _all(self, order: Callable[[Part], T]) -> T:
+    def _all(self, order: Callable[[RankShard], T]) -> T:
         """Have every rank carry out an order; return what comes of it here."""
         self._ranks.tell(order)
         with together():
             return order(self._part)
 
     def reference(self, settings: Settings, policy: Policy, *, seed: int) -> Policy | None:
-        """See `Means`."""
-        return self._all(partial(Part.load_reference, seed=seed)) if settings.kl_beta else None
+        """See `Backend`."""
+        return self._all(partial(RankShard.load_reference, seed=seed)) if settings.kl_beta else None
 
     def finite(self, policy: Policy) -> bool:
-        """See `Means`."""
-        return self._all(Part.finite)
+        """See `Backend`."""
+        return self._all(RankShard.finite)
 
     def restore(self, policy: Policy, optimizer: Any, good: Policy, good_optimizer: Any) -> None:
-        """See `Means`."""
-        self._ranks.tell(Part.put)
+        """See `Backend`."""
+        self._ranks.tell(RankShard.put)
         with together():
             self._part.put(good.model.state_dict(), good_optimizer.state_dict()["state"])
 
@@ -212,7 +212,7 @@ class Leader(Means):
         """`generation.local.generate`, prompts dealt out; raises what any rank raised."""
         check(policy, prompts, num_completions, params)
         order = partial(
-            Part.generate,
+            RankShard.generate,
             prompts=[list(prompt) for prompt in prompts],
             num_completions=num_completions,
             params=params,
@@ -233,12 +233,12 @@ class Leader(Means):
         reference: Policy | None = None,
     ) -> UpdateStats:
         """`shoal_policy.update.grpo.update` of what all ranks hold."""
-        return self._all(partial(Part.update, groups=list(groups), config=config))
+        return self._all(partial(RankShard.update, groups=list(groups), config=config))
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
         """The context of what rank 0 computes on its own."""
-        self._ranks.tell(Part.lend)
+        self._ranks.tell(RankShard.lend)
         try:
             with together(), gathered(self._part.policy.model):
                 yield
@@ -266,7 +266,7 @@ def follow(settings: Settings, ranks: Ranks) -> None:
     policy = fresh_policy(_on_host(settings), seed=settings.seed)
     if ranks.tell():
         with together():
-            part = Part(ranks, settings, policy, {})
+            part = RankShard(ranks, settings, policy, {})
             del policy
             while (order := ranks.tell()) is not None:
                 order(part)

@@ -19,17 +19,17 @@ from typing import Any, Final
 
 from shoal_base.files import write_atomically
 from shoal_policy.choice.advantage import has_signal
+from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local import OnStep
+from shoal_policy.generation.local_generator import LocalGenerator
 from shoal_policy.generation.questions import template_refusals
-from shoal_policy.generation.seam import Asking
-from shoal_policy.generation.turns import ThisProcess
 from shoal_policy.model.examples import NO_SHOTS, Shots, ShownExamples, common_prefix
 from shoal_policy.model.loading import ModelError, Policy, PromptFormat
 from shoal_policy.model.prompting import encode_prompt
 from shoal_policy.record.phases import Phase
 from shoal_policy.rollouts import OwnGroup, Question, sampling_params
-from shoal_policy.surroundings import Interrupted, Surroundings
 from shoal_policy.tasks import TaskSource
+from shoal_policy.trainer_context import Interrupted, TrainerContext
 from shoal_settings.schema import Settings
 from shoal_tasks.prompts import Example
 from shoal_tasks.spec import FamilySpec
@@ -51,7 +51,7 @@ _MOST_TOKENS = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class TrialResult:
     """Result of one family's trials in one form of asking."""
 
     signal: int
@@ -72,8 +72,8 @@ class Choice:
     """The choice for a family, and the trials behind it."""
 
     shots: int
-    without: Tried
-    shown: Tried
+    without: TrialResult
+    shown: TrialResult
     """Result with examples."""
     trials: int
     """Questions tried in each way."""
@@ -82,7 +82,7 @@ class Choice:
 def with_shots(
     policy: Policy,
     settings: Settings,
-    around: Surroundings,
+    around: TrainerContext,
     *,
     keep_in: Path | None,
     has_begun: bool = False,
@@ -206,7 +206,7 @@ class _Kept:
             raise ModelError(f"cannot write {self._path}: {error.strerror}") from error
 
 
-def _chosen(policy: Policy, around: Surroundings, kept: _Kept) -> dict[str, int]:
+def _chosen(policy: Policy, around: TrainerContext, kept: _Kept) -> dict[str, int]:
     """Return how many examples each family gets, from what was kept or tried."""
     families = policy.shots.families
     digests = {name: around.tasks.digest(name) for name in families}
@@ -221,7 +221,7 @@ def _chosen(policy: Policy, around: Surroundings, kept: _Kept) -> dict[str, int]
 
 
 def _try(
-    policy: Policy, around: Surroundings, families: Sequence[str], sampling: SamplingParams
+    policy: Policy, around: TrainerContext, families: Sequence[str], sampling: SamplingParams
 ) -> dict[str, Choice]:
     """Ask each family's trials without examples and with. Raises Interrupted when told to stop."""
     questions = [one for name in families for one in around.tasks.trials(name, _TRIALS)]
@@ -267,10 +267,10 @@ def _answered(
     questions: Sequence[Question],
     sampling: SamplingParams,
     on_step: OnStep,
-) -> dict[str, Tried]:
+) -> dict[str, TrialResult]:
     """Answer the trials, by family. A question that does not fit earns nothing."""
-    groups = ThisProcess().answer(
-        Asking(
+    groups = LocalGenerator().answer(
+        GenerationRequest(
             questions=questions,
             policy=policy,
             policy_version=0,
@@ -287,11 +287,11 @@ def _answered(
     return {family: _tried(rows) for family, rows in found.items()}
 
 
-def _tried(rows: Sequence[tuple[OwnGroup, list[float]]]) -> Tried:
+def _tried(rows: Sequence[tuple[OwnGroup, list[float]]]) -> TrialResult:
     rewards = [reward for _, earned in rows for reward in earned]
     answers = [answer for group, _ in rows for answer in group.answers]
     ended = sum(answer.finish_reason is FinishReason.STOP for answer in answers)
-    return Tried(
+    return TrialResult(
         signal=sum(has_signal(earned) for _, earned in rows),
         reward=sum(rewards) / max(1, len(rewards)),
         ended=ended / max(1, len(answers)),

@@ -36,7 +36,7 @@ OTHERS_S = GROUP_S
 that groups are verified. A guess: own answers, which nobody else grades, may need as long."""
 
 
-class Ungraded(StrEnum):
+class MissingReward(StrEnum):
     """Why this node's own OpenEnv server or judge gave a group of another no rewards."""
 
     WAITS = "waits"
@@ -45,9 +45,9 @@ class Ungraded(StrEnum):
     """It took too long for this group, or graded none of its answers: it would again."""
 
 
-def or_zeros(rewards: list[float] | Ungraded, count: int) -> list[float]:
+def or_zeros(rewards: list[float] | MissingReward, count: int) -> list[float]:
     """Return a group's rewards; of `count` answers without, zeros."""
-    return [0.0] * count if isinstance(rewards, Ungraded) else rewards
+    return [0.0] * count if isinstance(rewards, MissingReward) else rewards
 
 
 class TaskSource:
@@ -193,7 +193,7 @@ class TaskSource:
 
     def verify(
         self, groups: Sequence[tuple[Task, Sequence[Completion]]]
-    ) -> list[list[float] | Ungraded]:
+    ) -> list[list[float] | MissingReward]:
         """Return the rewards of others' groups by this node's own verifier (SAPO, Alg. 1).
 
         An own OpenEnv server or judge has `GROUP_S` for each group; `OTHERS_S` after the first was
@@ -214,7 +214,7 @@ class TaskSource:
         *,
         group_s: float,
         all_s: float,
-    ) -> list[list[float] | Ungraded]:
+    ) -> list[list[float] | MissingReward]:
         asked = [
             None
             if task.inline is not None
@@ -224,7 +224,7 @@ class TaskSource:
         together = [one for one in asked if one and not self._is_judged(one.task.family)]
         results = iter(self._score(together))
         until = self._clock() + all_s
-        found: list[list[float] | Ungraded] = []
+        found: list[list[float] | MissingReward] = []
         for (task, answers), each in zip(groups, asked, strict=True):
             if task.inline is not None:
                 found.append([inline_reward(task.inline, *answer) for answer in answers])
@@ -249,7 +249,9 @@ class TaskSource:
                 self._tell_note(result.note)
         return results
 
-    def _judged(self, group: GroupRequest, until: float, group_s: float) -> list[float] | Ungraded:
+    def _judged(
+        self, group: GroupRequest, until: float, group_s: float
+    ) -> list[float] | MissingReward:
         """Return one group's rewards by an own server or judge, answer by answer.
 
         What a judge could not grade says nothing about the rest of its group: all earn alike then,
@@ -257,21 +259,21 @@ class TaskSource:
         """
         began = self._clock()
         if began > until:
-            return Ungraded.WAITS
+            return MissingReward.WAITS
         results: dict[tuple[str, FinishReason], ScoreResult] = {}
         for answer in dict.fromkeys(group.answers):
             if self._clock() - began > group_s:
                 self._tell_slow(group.task.family, group_s)
-                return Ungraded.FAILED
+                return MissingReward.FAILED
             ((results[answer],),) = self._score([GroupRequest(task=group.task, answers=(answer,))])
             if results[answer].waits and len(results) == 1:
-                return Ungraded.WAITS
+                return MissingReward.WAITS
         judged = list(results.values())
         is_broken = [one.waits or one.crashed for one in judged]
         if self._by_name[group.task.family].is_local:
             failed = [bool(one.error) or one.timed_out for one in judged]
             if all(failed) and not any(is_broken):
-                return Ungraded.FAILED
+                return MissingReward.FAILED
             is_broken += failed
         if any(is_broken):
             return [0.0] * len(group.answers)

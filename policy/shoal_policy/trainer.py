@@ -16,21 +16,21 @@ from typing import Any
 
 from shoal_base.node_folders import METRICS_FILE
 from shoal_base.waits import POLL_S
+from shoal_policy.backend import LOCAL_BACKEND, Backend
+from shoal_policy.builders import build_round_runner, build_train_state
 from shoal_policy.checkpoint.pace import CheckpointPace
 from shoal_policy.checkpoint.saved import CheckpointError, NoRoomError
 from shoal_policy.checkpoint.saving import save_checkpoint
-from shoal_policy.course import Course, begin_or_resume, take_back
 from shoal_policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from shoal_policy.generation.decoding import SMALL_PARAMETERS
 from shoal_policy.generation.local import NonFiniteError
 from shoal_policy.generation.questions import refuse_unanswerable
 from shoal_policy.judged import JudgedPolicy
-from shoal_policy.making import learner_of, rounds_of
-from shoal_policy.means import THIS_PROCESS, Means
 from shoal_policy.model.loading import ModelError
+from shoal_policy.monitor import TrainingMonitor
 from shoal_policy.record.metrics import MetricsFile, held_out_metrics, round_metrics
 from shoal_policy.record.pause import RunPause
-from shoal_policy.record.phases import Doing, Phase
+from shoal_policy.record.phases import Phase, PhaseProgress
 from shoal_policy.record.progress import RoundRecord, RunCounters
 from shoal_policy.record.sinks import MetricSinks
 from shoal_policy.record.status import told
@@ -38,9 +38,9 @@ from shoal_policy.rollback import RollbackWatch
 from shoal_policy.rollouts import sampling_params
 from shoal_policy.sapo import RoundOutcome
 from shoal_policy.shots import with_shots
-from shoal_policy.surroundings import Interrupted, Surroundings
 from shoal_policy.tiny import MODEL_NAMES, PLAYER
-from shoal_policy.watched import Watched
+from shoal_policy.trainer_context import Interrupted, TrainerContext
+from shoal_policy.training_run import TrainingRun, begin_or_resume, roll_back
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import GAMES_1
@@ -59,12 +59,12 @@ class Trainer:
     def __init__(
         self,
         settings: Settings,
-        around: Surroundings,
+        around: TrainerContext,
         *,
         seed: int,
         on_round: Callable[[RoundRecord, RunCounters], None] = lambda _record, _progress: None,
         on_news: Callable[[str], None] = log.warning,
-        means: Means = THIS_PROCESS,
+        means: Backend = LOCAL_BACKEND,
     ) -> None:
         """Load the policy, or take up where a checkpoint stands.
 
@@ -80,9 +80,11 @@ class Trainer:
         self._last_record: RoundRecord | None = None
         self._link.restore_consumed(course.consumed_ids)
         self._sampling = sampling_params(settings)
-        self._rounds = rounds_of(
+        self._rounds = build_round_runner(
             settings,
-            learner_of(settings, course.policy, seed=seed, optimizer=course.optimizer, means=means),
+            build_train_state(
+                settings, course.policy, seed=seed, optimizer=course.optimizer, means=means
+            ),
             around,
             seed=seed,
             means=means,
@@ -96,7 +98,7 @@ class Trainer:
         )
         self._metrics = _metrics_file(settings, course)
         self._sinks = MetricSinks(settings)
-        self._watched = Watched(around.tasks, on_news=on_news)
+        self._watched = TrainingMonitor(around.tasks, on_news=on_news)
         self._watch = RollbackWatch()
         self._pause = RunPause(
             lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused
@@ -209,7 +211,7 @@ class Trainer:
         """
         self._watch.rolled_back()
         self.course.progress.rollbacks += 1
-        take_back(self.course, self._settings, seed=self._seed, means=self._means)
+        roll_back(self.course, self._settings, seed=self._seed, means=self._means)
         self._link.release_held()
         version = self.course.policy_version
         log.error("numbers stayed not finite: back to policy version %d", version)
@@ -289,7 +291,7 @@ class Trainer:
                 self._phases.enter(Phase.WAITING, round=self.course.round + 1)
             time.sleep(min(POLL_S, left))
 
-    def _tell_phase(self, _doing: Doing) -> None:
+    def _tell_phase(self, _doing: PhaseProgress) -> None:
         self._tell_status("training", self._last_record)
 
     def _tell_status(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
@@ -307,7 +309,7 @@ class Trainer:
         self._link.tell_status(status)
 
 
-def _begun(settings: Settings, around: Surroundings, means: Means, *, seed: int) -> Course:
+def _begun(settings: Settings, around: TrainerContext, means: Backend, *, seed: int) -> TrainingRun:
     """Return a course with its policy in place. Raises ModelError, CheckpointError."""
     names_itself = settings.model not in MODEL_NAMES
     if names_itself:  # the embedded ones are there at once
@@ -330,7 +332,7 @@ def _begun(settings: Settings, around: Surroundings, means: Means, *, seed: int)
     return course
 
 
-def _warn_of_games(settings: Settings, around: Surroundings) -> None:
+def _warn_of_games(settings: Settings, around: TrainerContext) -> None:
     """Say so where an embedded model knows nothing of the swarm's games, and another one does."""
     are_games = set(around.tasks.names) <= {spec.name for spec in GAMES_1}
     if are_games and settings.model != PLAYER:
@@ -357,7 +359,7 @@ def _warn_of_type(settings: Settings) -> None:
         )
 
 
-def _metrics_file(settings: Settings, course: Course) -> MetricsFile:
+def _metrics_file(settings: Settings, course: TrainingRun) -> MetricsFile:
     evaluated = course.progress.held_out or {"round": -1}
     return MetricsFile(
         settings.data_dir / METRICS_FILE,

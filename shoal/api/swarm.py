@@ -22,7 +22,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import Question, publish_requests, shareable
-from shoal_policy.tasks import TaskSource, Ungraded, or_zeros
+from shoal_policy.tasks import MissingReward, TaskSource, or_zeros
 from shoal_tasks.prompts import messages_for
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import Split
@@ -184,7 +184,7 @@ class Swarm:
         reports = [
             m.GroupReport(group_id=one.id, publisher=one.publisher, rewards=tuple(earned))
             for one, earned in zip(groups, verified, strict=True)
-            if isinstance(one, LeasedGroup) and not isinstance(earned, Ungraded)
+            if isinstance(one, LeasedGroup) and not isinstance(earned, MissingReward)
         ]
         if reports:
             self._link.report(reports)

@@ -29,8 +29,8 @@ def play_by_model(
     with Terminal(stderr=True).status("loading the model"):
         policy = _policy(model, prompt)
     # Late: torch takes seconds to import, and only this needs it.
-    from shoal_policy.generation.seam import Asking
-    from shoal_policy.generation.turns import ThisProcess
+    from shoal_policy.generation.generator import GenerationRequest
+    from shoal_policy.generation.local_generator import LocalGenerator
     from shoal_policy.tasks import TaskSource
     from shoal_wire.types import SamplingParams
 
@@ -40,8 +40,8 @@ def play_by_model(
         (first,) = worker.questions([at])
         shown = _Shown(console, tasks.play)
         console.print_lines(first)
-        groups = ThisProcess().answer(
-            Asking(
+        groups = LocalGenerator().answer(
+            GenerationRequest(
                 questions=[tasks.question(at, first)],
                 policy=policy,
                 play=shown.play,

@@ -98,8 +98,8 @@ def _tried(
     """
     policy = policy_of_model("tasks try", arguments.model, prompt=arguments.prompt)
     # Late: torch takes seconds to import, and `--help` needs none of it.
-    from shoal_policy.generation.seam import Asking
-    from shoal_policy.generation.turns import ThisProcess
+    from shoal_policy.generation.generator import GenerationRequest
+    from shoal_policy.generation.local_generator import LocalGenerator
     from shoal_policy.model.loading import PromptFormat
     from shoal_policy.shots import AUTO, shots_of
     from shoal_policy.tasks import TaskSource
@@ -118,8 +118,8 @@ def _tried(
         asked = list(questions.values())[: arguments.rows]
         for number in range(0, len(asked), _AT_ONCE):
             told(number + 1, len(asked))
-            groups = ThisProcess().answer(
-                Asking(
+            groups = LocalGenerator().answer(
+                GenerationRequest(
                     questions=asked[number : number + _AT_ONCE],
                     policy=policy,
                     play=tasks.play,

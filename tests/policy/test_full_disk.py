@@ -17,7 +17,7 @@ from shoal_policy import trainer as trainer_module
 from shoal_policy.checkpoint import saving
 from shoal_policy.checkpoint.saved import CheckpointError, NoRoomError, latest_checkpoint
 from shoal_policy.generate_only import GenerateOnly
-from shoal_policy.generation.talk import PlayGames
+from shoal_policy.generation.transcript import PlayGames
 from shoal_policy.record import pause
 from shoal_policy.record.earlier_runs import STATE_FILE
 from shoal_policy.rollouts import Answer, OwnGroup, Question

@@ -9,7 +9,7 @@ import pytest
 from shoal_ipc.client import NodeClient
 from shoal_p2p.intake.validation import open_message, open_payload, reopen_batch
 from shoal_policy.node.link import NodeLink
-from shoal_policy.surroundings import Interrupted
+from shoal_policy.trainer_context import Interrupted
 from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN
 from shoal_tasks.types import Split
 from shoal_tasks.wire_tasks import coordinates_of

@@ -26,10 +26,10 @@ from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy, compute_dtype
 from shoal_policy.model.reference import load_reference
 from shoal_policy.rollouts import Answer
-from shoal_policy.sharded import Leader, Part, follow
+from shoal_policy.sharded import RankShard, ShardedBackend, follow
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
 from shoal_policy.update.rows import TrainingRow
-from shoal_policy.update.stats import Blame
+from shoal_policy.update.stats import NonFiniteCause
 from tests.policy import resume_cases, tiny_models
 from tests.policy import training_cases as case
 from tests.policy.generation import following_cases
@@ -220,14 +220,16 @@ def _stop(_done: int, _fraction: float) -> None:
     raise Stopped
 
 
-def led(rank: int, folder: Path, **changes: Any) -> tuple[Leader, Policy, Any, Policy] | None:
+def led(
+    rank: int, folder: Path, **changes: Any
+) -> tuple[ShardedBackend, Policy, Any, Policy] | None:
     """Rank 0's leader, what it trains, and a policy alone that began alike; None elsewhere."""
     settings, ranks = case.settings(folder, "tiny", seed=3, **changes), join()
     assert ranks is not None and ranks.size == 2
     if rank:
         follow(settings, ranks)
         return None
-    leader = Leader(ranks, settings)
+    leader = ShardedBackend(ranks, settings)
     fresh = fresh_policy(settings, seed=3)
     policy, optimizer = leader.take(fresh, make_optimizer(fresh, lr=1e-3))
     return leader, policy, optimizer, fresh_policy(settings, seed=3)
@@ -297,7 +299,7 @@ def lead_to_a_poisonous_group(rank: int, folder: Path, lora_rank: int) -> None:
     poisonous = group_of([1, 8, 4], [[9, 2], [8, 2]], [float("inf"), -1.0])
     config = GrpoConfig(kl_beta=0.1)
     stats = leader.update(policy, optimizer, [GROUP, poisonous], config)
-    assert [(one.blame, one.groups) for one in stats.nonfinite] == [(Blame.GROUPS, (1,))]
+    assert [(one.blame, one.groups) for one in stats.nonfinite] == [(NonFiniteCause.GROUPS, (1,))]
     assert leader.update(policy, optimizer, [GROUP], config).num_steps == 1
     leader.close()
 
@@ -330,10 +332,10 @@ def test_a_server_follows_what_two_processes_learn(tmp_path: Path, lora_rank: in
         run_ranks(lead_and_serve, tmp_path, server.base_url, lora_rank)
 
 
-def as_only_rank(folder: Path, **changes: Any) -> Part:
+def as_only_rank(folder: Path, **changes: Any) -> RankShard:
     """A policy that is dealt out over one process."""
     settings = case.settings(folder, "tiny", device="cpu", **changes)
-    return Part(Ranks(0, 1), settings, fresh_policy(settings, seed=1), {})
+    return RankShard(Ranks(0, 1), settings, fresh_policy(settings, seed=1), {})
 
 
 @pytest.fixture

@@ -239,7 +239,7 @@ def test_rows_show_the_working_before_their_answer(tmp_path: Path) -> None:
         assert one.answer == f"One more than {number}.\n{other.answer}"
 
 
-class Tried(case.SteeredTasks):
+class TrialResult(case.SteeredTasks):
     """Every second answer is right, but for the trials without examples."""
 
     def __init__(self, *, tries: bool) -> None:
@@ -259,7 +259,7 @@ def test_a_choice_that_cannot_be_kept_is_one_line(tmp_path: Path) -> None:
 
 
 def trainer(data_dir: Path, model: str, rounds: int, *, tries: bool = True) -> Trainer:
-    tasks = Tried(tries=tries)
+    tasks = TrialResult(tries=tries)
     return case.trainer(data_dir, model, tasks=tasks, rounds=rounds, max_new_tokens=2)
 
 

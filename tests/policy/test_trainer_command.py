@@ -15,7 +15,7 @@ import pytest
 
 from shoal_policy import __main__ as command
 from shoal_policy.__main__ import StopFlag, main
-from shoal_policy.record.phases import Phases
+from shoal_policy.record.phases import ProgressTracker
 from shoal_policy.rollback import DivergedError
 from shoal_policy.trainer import Trainer
 from shoal_settings.exits import EXIT_DIVERGED
@@ -235,12 +235,12 @@ def test_a_stop_ends_a_long_generation(model: str, monkeypatch: pytest.MonkeyPat
     stop = StopFlag()
     steps: list[int] = []
 
-    def step(_self: Phases, done: int, _fraction: float) -> None:
+    def step(_self: ProgressTracker, done: int, _fraction: float) -> None:
         steps.append(done)
         stop.set()
 
     monkeypatch.setattr(command, "StopFlag", lambda: stop)
-    monkeypatch.setattr(Phases, "step", step)
+    monkeypatch.setattr(ProgressTracker, "step", step)
     assert main(flags(model, "--alone", "--max-new-tokens=60", "--eval-every=0")) == 0
     assert len(steps) == 1
     assert not list(Path("d").glob("checkpoints/*"))

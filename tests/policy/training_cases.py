@@ -17,10 +17,10 @@ from shoal_policy.choice.strategy import parse_strategy
 from shoal_policy.model.loading import Policy
 from shoal_policy.node.link import NodeLink
 from shoal_policy.round.config import RoundConfig
-from shoal_policy.sapo import Learner, Rounds
-from shoal_policy.surroundings import Surroundings
-from shoal_policy.tasks import TaskSource, Ungraded
+from shoal_policy.sapo import RoundRunner, TrainState
+from shoal_policy.tasks import MissingReward, TaskSource
 from shoal_policy.trainer import Trainer
+from shoal_policy.trainer_context import TrainerContext
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_settings.schema import Settings
 from shoal_wire.digests import group_id
@@ -47,7 +47,7 @@ class SteeredTasks(TaskSource):
 
     def _verify(
         self, groups: Sequence[tuple[Task, Sequence[tuple[str, FinishReason]]]], **_limits_s: float
-    ) -> list[list[float] | Ungraded]:
+    ) -> list[list[float] | MissingReward]:
         return [
             [float(i % 2 and "same" not in text) for i, (text, _) in enumerate(answers)]
             for _, answers in groups
@@ -80,7 +80,7 @@ def rounds(
     strategy: str = "uniform",
     lr: float = 1e-3,
     **changes: Any,
-) -> Rounds:
+) -> RoundRunner:
     """Rounds with I = `local` and J = `external`; `changes` are of their settings."""
     small = {
         "num_completions": 4,
@@ -90,8 +90,8 @@ def rounds(
         "seed": 1,
         "strategy": parse_strategy(strategy),
     }
-    return Rounds(
-        Learner(policy=of, optimizer=make_optimizer(of, lr=lr)),
+    return RoundRunner(
+        TrainState(policy=of, optimizer=make_optimizer(of, lr=lr)),
         surroundings(link, tasks=tasks, should_stop=should_stop),
         RoundConfig(num_local=local, num_external=external, **{**small, **changes}),
     )
@@ -103,9 +103,9 @@ def surroundings(
     tasks: TaskSource | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     swarm: str = "",
-) -> Surroundings:
+) -> TrainerContext:
     """What a trainer works with; alone, and never told to stop, unless said otherwise."""
-    return Surroundings(
+    return TrainerContext(
         tasks=tasks or SteeredTasks(),
         link=link or NodeLink(None),
         rules=make.swarm().rules,

@@ -19,7 +19,7 @@ from shoal.trl import STATE_FILE, Rollouts, _with_signal
 from shoal_policy.choice.advantage import group_advantages, has_signal
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.model.prompting import encode_completion, encode_prompt
-from shoal_policy.model.reading import Reading
+from shoal_policy.model.retokenized import Retokenized
 from shoal_policy.tiny.tokenizer import ANSWER, BOS
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, update
 from shoal_tasks.wire_tasks import coordinates_of
@@ -37,7 +37,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/python-api.md"
     rewards=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=2, max_size=9).filter(has_signal)
 )
 def test_of_a_larger_group_rows_are_taken_that_teach(rewards: list[float]) -> None:
-    read = [(Reading(ids=(n,), unread=None), reward) for n, reward in enumerate(rewards)]
+    read = [(Retokenized(ids=(n,), unread=None), reward) for n, reward in enumerate(rewards)]
     chosen = _with_signal(read, SIZE)
     assert len(chosen) == min(SIZE, len(read))
     assert has_signal([reward for _, reward in chosen])

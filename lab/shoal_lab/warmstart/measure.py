@@ -9,9 +9,9 @@ from typing import Final
 import torch
 
 from shoal_lab.warmstart.lessons import Lesson
+from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local import generate
-from shoal_policy.generation.seam import Asking
-from shoal_policy.generation.turns import ThisProcess
+from shoal_policy.generation.local_generator import LocalGenerator
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import encode_prompt
 from shoal_policy.tasks import TaskSource
@@ -65,7 +65,7 @@ def games_won(
     sampling = replace(SAMPLING, temperature=0.0) if greedy else SAMPLING
     with SyncTaskWorker(GAMES_1) as worker:
         tasks = TaskSource(worker, GAMES_1)
-        asking = Asking(
+        asking = GenerationRequest(
             questions=tasks.held_out(num_games),
             policy=policy,
             policy_version=0,
@@ -74,7 +74,7 @@ def games_won(
             seed=0,
             play=tasks.play,
         )
-        groups = ThisProcess().answer(asking)
+        groups = LocalGenerator().answer(asking)
         rewards = tasks.verify_own(groups)
     hits: dict[str, list[float]] = {}
     for group, earned in zip(groups, rewards, strict=True):

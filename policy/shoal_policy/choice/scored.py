@@ -43,7 +43,7 @@ class UnusedGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class External:
+class ExternalSample:
     """The outcome of SampleExternal."""
 
     groups: tuple[ScoredGroup, ...]
@@ -66,7 +66,7 @@ class TrainingSet:
     """SampleSelf(I) ∪ SampleExternal(J)."""
 
     local: tuple[ScoredGroup, ...]
-    external: External
+    external: ExternalSample
 
     @property
     def groups(self) -> list[ScoredGroup]:

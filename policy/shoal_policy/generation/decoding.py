@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from shoal_policy.generation.preallocated_cache import cache_of
 from shoal_policy.generation.prefixes import PrefixDecoder, can_share
-from shoal_policy.generation.roomy_cache import cache_of
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.sharding import class_of
 

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shoal_policy.generation.talk import Conversation, PlayGames
+from shoal_policy.generation.transcript import Conversation, PlayGames
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import decode_completion, turn_ids
 from shoal_policy.rollouts import Answer

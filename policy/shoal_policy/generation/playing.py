@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 
 from shoal_policy.generation.game import PlayedGame, go_on, message_seed
-from shoal_policy.generation.held_rows import HeldRows
+from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local import (
     COMPACT_BELOW,
     GenerationBatch,
@@ -29,9 +29,9 @@ from shoal_policy.generation.local import (
     sample_tokens,
     uniforms,
 )
+from shoal_policy.generation.multi_turn_decoder import MultiTurnDecoder
 from shoal_policy.generation.ready import MAX_ROWS, rows_at_once
-from shoal_policy.generation.seam import Asking
-from shoal_policy.generation.talk import PlayGames
+from shoal_policy.generation.transcript import PlayGames
 from shoal_policy.rollouts import Question
 
 _ANSWERED_SHARE = 1.0 - COMPACT_BELOW
@@ -40,7 +40,7 @@ the batch for nothing, as rows that ended do in `local`; each answer costs a cal
 
 
 def play_held(
-    asking: Asking,
+    asking: GenerationRequest,
     questions: Sequence[Question],
     prompts: Sequence[Sequence[int]],
     *,
@@ -78,13 +78,13 @@ def play_held(
 class _Batch:
     """Games that are played at once. Row by row: `_games` and all tensors."""
 
-    def __init__(self, asking: Asking, games: Sequence[PlayedGame], repeat: int) -> None:
+    def __init__(self, asking: GenerationRequest, games: Sequence[PlayedGame], repeat: int) -> None:
         policy, params = asking.policy, asking.sampling
         self._policy, self._params, self._seed = policy, params, asking.seed
         self._games, self._num_games = list(games), len(games)
         device, shape = policy.device, (len(games), params.max_new_tokens)
         prompts = [game.prompt for game in games[::repeat]]
-        self._rows = HeldRows(policy, prompts, repeat, params.max_new_tokens)
+        self._rows = MultiTurnDecoder(policy, prompts, repeat, params.max_new_tokens)
         self._eos = torch.tensor(sorted(policy.eos_ids), device=device)
         self._limits_R = torch.tensor([self._limit(game) for game in games], device=device)
         self._sizes_R = torch.zeros_like(self._limits_R)

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import torch
 
+from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.replies import usable_claims
-from shoal_policy.generation.seam import Asking
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import TokenRow
 from shoal_policy.model.prompting import encode_text
@@ -44,7 +44,7 @@ def bound(temperature: float) -> float:
     return MOST_DIFFERENCE / min(1.0, temperature or 1.0)
 
 
-def probing(asking: Asking) -> tuple[Asking, list[int]]:
+def probing(asking: GenerationRequest) -> tuple[GenerationRequest, list[int]]:
     """Return what is asked of the server to compare it, and the prompt in token ids.
 
     Nothing is cut off the distribution, so that its log-probabilities are the policy's own. The

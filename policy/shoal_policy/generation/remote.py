@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_policy.generation.replies import Fault, read_answer
+from shoal_policy.generation.replies import BadReplyError, read_answer
 from shoal_policy.generation.requests import (
     BUSY,
     InferenceServer,
@@ -25,7 +25,7 @@ from shoal_policy.generation.requests import (
     ServerRefusedError,
     said,
 )
-from shoal_policy.generation.talk import PlayGames, Talk, no_games
+from shoal_policy.generation.transcript import PlayGames, Transcript, no_games
 from shoal_policy.rollouts import Answer, OwnGroup, Question, public_model_name, sampling_params
 from shoal_settings.schema import Settings
 from shoal_settings.trainer_settings import API_KEY_VARIABLE
@@ -85,7 +85,7 @@ class RemoteGenerator:
         asked = self._server.parallel(self._ask)
         for number, question in enumerate(questions):
             for _ in range(self._num_completions):
-                asked.add(Talk(question=question, number=number))
+                asked.add(Transcript(question=question, number=number))
         num_over = 0
         for talk, outcome in asked.outcomes():
             if isinstance(outcome, Answer):
@@ -123,7 +123,7 @@ class RemoteGenerator:
         else:
             self.why_none = f"no answer from {self._server.base_url}: {reason}"
 
-    def _ask(self, talk: Talk) -> Answer:
+    def _ask(self, talk: Transcript) -> Answer:
         """Ask until there is an answer. Raises Fault or RemoteError once that is hopeless."""
 
         def once() -> Answer | None:
@@ -135,11 +135,11 @@ class RemoteGenerator:
             self._refused(reply, dialect)
             if self._dialect != dialect:
                 return None  # understood why: ask in the other way at once
-            raise Fault(f"status {reply.status}", reply.retry_after)
+            raise BadReplyError(f"status {reply.status}", reply.retry_after)
 
         return self._server.persist(once)
 
-    def _request(self, talk: Talk, dialect: _Dialect) -> dict[str, Any]:
+    def _request(self, talk: Transcript, dialect: _Dialect) -> dict[str, Any]:
         sampling = self._sampling
         request: dict[str, Any] = {
             "model": self._model,

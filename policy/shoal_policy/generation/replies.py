@@ -25,7 +25,7 @@ MOST_CLAIM = 0.01
 """Nats. Above 0 by no more than half floats and other kernels round."""
 
 
-class Fault(Exception):  # noqa: N818 - the other side's, and not fatal
+class BadReplyError(Exception):
     """A reply that is no answer. One line."""
 
     def __init__(self, text: str, retry_after: float | None = None) -> None:
@@ -45,11 +45,11 @@ def read_answer(body: bytes, *, chat: bool) -> Answer:
         text = choice["message"]["content"] if chat else choice["text"]
         reason = _FINISH.get(choice["finish_reason"])
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise Fault("reply is not a completion") from None
+        raise BadReplyError("reply is not a completion") from None
     if not isinstance(text, str) or reason is None:
-        raise Fault("reply has no text, or no known end")
+        raise BadReplyError("reply has no text, or no known end")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise Fault("reply is not valid Unicode")
+        raise BadReplyError("reply is not valid Unicode")
     counted = _num_tokens(document, text)
     return Answer(ids=(), text=text, finish_reason=reason, logprobs=(), counted=counted)
 
@@ -102,13 +102,13 @@ def read_token_answers(body: bytes, wanted: ExpectedReply) -> list[Answer]:
         found = {choice["index"]: _answer(choice, wanted) for choice in choices}
         prompts = [choice.get("prompt_token_ids") for choice in choices]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise Fault("reply is not a completion in token ids") from None
+        raise BadReplyError("reply is not a completion in token ids") from None
     if model != wanted.model:
-        raise Fault("reply is of another model or another version of its weights")
+        raise BadReplyError("reply is of another model or another version of its weights")
     if any(prompt not in (None, list(wanted.prompt_ids)) for prompt in prompts):
-        raise Fault("reply answers another prompt")
+        raise BadReplyError("reply answers another prompt")
     if len(found) != len(choices) or not _are_numbers(found, wanted.num_completions):
-        raise Fault("reply has answers that were not asked for")
+        raise BadReplyError("reply has answers that were not asked for")
     return [found[number] for number in sorted(found)]
 
 
@@ -119,14 +119,14 @@ def _are_numbers(found: dict[Any, Answer], limit: int) -> bool:
 def _answer(choice: dict[str, Any], wanted: ExpectedReply) -> Answer:
     ids = choice["token_ids"]
     if not isinstance(ids, list) or not 0 < len(ids) <= wanted.max_tokens:
-        raise Fault("reply has an answer that is empty or too long")
+        raise BadReplyError("reply has an answer that is empty or too long")
     if not all(type(one) is int and 0 <= one < wanted.vocabulary for one in ids):
-        raise Fault("reply has tokens that are none")
+        raise BadReplyError("reply has tokens that are none")
     if any(one in wanted.eos_ids for one in ids[:-1]):
-        raise Fault("reply goes on after an end token")
+        raise BadReplyError("reply goes on after an end token")
     stopped = ids[-1] in wanted.eos_ids
     if choice["finish_reason"] != ("stop" if stopped else "length"):
-        raise Fault("reply has an answer whose end is not what it is said to be")
+        raise BadReplyError("reply has an answer whose end is not what it is said to be")
     return Answer(
         ids=tuple(ids),
         text="",

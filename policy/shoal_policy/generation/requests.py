@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, TypeVar
 import httpx
 
 from shoal_base.waits import MINUTE_S, POLL_S, RETRY_S
-from shoal_policy.generation.replies import Fault
+from shoal_policy.generation.replies import BadReplyError
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -100,7 +100,7 @@ class InferenceServer:
             concurrent.futures.wait([asked], timeout=POLL_S)
             if not asked.done() and self.should_stop():
                 asked.cancel()
-                raise Fault("told to stop")
+                raise BadReplyError("told to stop")
         return asked.result()
 
     async def _posted(self, address: str, document: Any, limit: int) -> Reply:
@@ -113,9 +113,9 @@ class InferenceServer:
                 async for part in reply.aiter_raw():
                     body += part
                     if len(body) > limit:
-                        raise Fault("reply is too large")
+                        raise BadReplyError("reply is too large")
         except TimeoutError:
-            raise Fault("reply took too long") from None
+            raise BadReplyError("reply took too long") from None
         after = _seconds(reply.headers.get("retry-after"))
         return Reply(status=reply.status_code, body=bytes(body), retry_after=after)
 
@@ -124,7 +124,7 @@ class InferenceServer:
 
         None asks for another try at once. Raises the last Fault, and what else `once` raises.
         """
-        pause, fault = self._first_pause, Fault("no way of asking was understood")
+        pause, fault = self._first_pause, BadReplyError("no way of asking was understood")
         for attempt in range(ATTEMPTS):
             retry_after = None
             try:
@@ -133,8 +133,8 @@ class InferenceServer:
                     return found
                 continue
             except httpx.HTTPError as error:
-                fault = Fault(named(error))
-            except Fault as error:
+                fault = BadReplyError(named(error))
+            except BadReplyError as error:
                 fault, retry_after = error, error.retry_after
             if attempt == ATTEMPTS - 1 or self.should_stop():
                 break
@@ -219,7 +219,7 @@ def named(error: Exception) -> str:
 
 def said(error: Exception) -> str:
     """Return a fault's text; the kind too of an error that nobody foresaw."""
-    return str(error) if isinstance(error, Fault | ServerRefusedError) else named(error)
+    return str(error) if isinstance(error, BadReplyError | ServerRefusedError) else named(error)
 
 
 def _seconds(retry_after: str | None) -> float | None:

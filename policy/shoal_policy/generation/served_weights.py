@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from shoal_policy.generation.replies import Fault
+from shoal_policy.generation.replies import BadReplyError
 from shoal_policy.generation.requests import BUSY, InferenceServer, Reply, ServerRefusedError
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import save_adapter
@@ -138,7 +138,7 @@ def _taken(reply: Reply, server: InferenceServer, why: str) -> Reply:
     if reply.status == 200:
         return reply
     if reply.status in BUSY:
-        raise Fault(f"status {reply.status}", reply.retry_after)
+        raise BadReplyError(f"status {reply.status}", reply.retry_after)
     raise ServerRefusedError(f"{server.base_url} {why} (status {reply.status} {reply.said})")
 
 
@@ -158,6 +158,6 @@ def _replaced(folder: Path, write: Callable[[Path], None]) -> None:
             if old.name not in {file.name for file in written}:
                 old.unlink()
     except OSError as error:
-        raise Fault(f"cannot write {folder}: {error.strerror or error}") from error
+        raise BadReplyError(f"cannot write {folder}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(staged, ignore_errors=True)

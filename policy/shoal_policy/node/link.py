@@ -19,7 +19,7 @@ from typing import TypeVar
 from shoal_base.waits import HOUR_S
 from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeClient, NodeRefused, NodeUnavailable
-from shoal_policy.node.outgoing import Outgoing, ShareCounts
+from shoal_policy.node.outgoing import SendQueue, ShareCounts
 from shoal_wire.types import GroupId, PeerId
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class NodeLink:
         self._client = client
         if client is not None:
             client.leases = self.leases
-        self._outgoing = Outgoing(client)
+        self._outgoing = SendQueue(client)
         self._ahead: deque[m.SampledGroup] = deque()
         """Leased, and not yet handed out by `sample`."""
         self._leased: dict[GroupId, None] = {}
@@ -166,7 +166,7 @@ class NodeLink:
         """Tell the node what verification said; lost when the node is away."""
         self._tell(m.Report(groups=tuple(reports)))
 
-    def tell_learnt(self, round_number: int, learnt: Sequence[m.GroupOutcome]) -> None:
+    def report_outcomes(self, round_number: int, learnt: Sequence[m.GroupOutcome]) -> None:
         """Report to the node which groups a round learned from. Lost if the node is away."""
         self._tell(m.Report(round=round_number, learnt=tuple(learnt)))
 

@@ -58,7 +58,7 @@ class _Waiting:
     """The number by which the answer is read, once sent."""
 
 
-class Outgoing:
+class SendQueue:
     """The queue of batches that the node has not acknowledged, oldest first."""
 
     def __init__(self, client: NodeClient | None) -> None:

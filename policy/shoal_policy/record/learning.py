@@ -16,9 +16,9 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from shoal_ipc.answers.learning import Learning, LearningFinding
-from shoal_policy.record.lately import KEPT_ROUNDS, PASSED_OVER, RecentRounds
 from shoal_policy.record.progress import RoundRecord
-from shoal_policy.record.wrong_answer import Why, WrongAnswer
+from shoal_policy.record.rolling_window import KEPT_ROUNDS, PASSED_OVER, RollingWindow
+from shoal_policy.record.wrong_answer import WrongAnswer, ZeroRewardCause
 
 ROUNDS: Final = 30
 """Least rounds that are judged together."""
@@ -58,15 +58,15 @@ class Check(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class LearningMemory:
+class TrainingHistory:
     """The memory of a course. Changes in place, round by round."""
 
     trains: bool = True
     rounds: deque[RoundRecord] = field(default_factory=lambda: deque(maxlen=KEPT_ROUNDS))
-    lately: RecentRounds = field(default_factory=lambda: RecentRounds.of((), ROUNDS, ANSWERS))
+    lately: RollingWindow = field(default_factory=lambda: RollingWindow.of((), ROUNDS, ANSWERS))
     """The rounds that are judged together."""
-    lately_cut: RecentRounds = field(
-        default_factory=lambda: RecentRounds.of((), CUT_ROUNDS, CUT_ANSWERS)
+    lately_cut: RollingWindow = field(
+        default_factory=lambda: RollingWindow.of((), CUT_ROUNDS, CUT_ANSWERS)
     )
     """Fewer rounds: those by which is judged what the token limit cuts."""
     best: float = 0.0
@@ -81,8 +81,8 @@ class LearningMemory:
     def after(self, record: RoundRecord) -> None:
         """Take in a round."""
         self.rounds.append(record)
-        lately = self.lately = RecentRounds.of(self.rounds, ROUNDS, ANSWERS)
-        self.lately_cut = RecentRounds.of(self.rounds, CUT_ROUNDS, CUT_ANSWERS)
+        lately = self.lately = RollingWindow.of(self.rounds, ROUNDS, ANSWERS)
+        self.lately_cut = RollingWindow.of(self.rounds, CUT_ROUNDS, CUT_ANSWERS)
         if lately.enough and lately.reward > self.best:
             self.best, self.best_round = lately.reward, record.round
         for check, rule in RULES.items():
@@ -136,7 +136,7 @@ class LearningMemory:
             findings=findings,
         )
 
-    def _says(self, findings: Sequence[LearningFinding], lately: RecentRounds) -> str:
+    def _says(self, findings: Sequence[LearningFinding], lately: RollingWindow) -> str:
         if findings:
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
             return findings[0].says + more
@@ -149,7 +149,7 @@ class LearningMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class AlarmState:
     """One finding by the rounds so far: whether it begins or ends now, and its text."""
 
     begins: bool
@@ -159,40 +159,40 @@ class Judged:
     state: Literal["warn", "bad"] = "warn"
 
 
-_ABOUT_OWN: Final[Mapping[Why, str]] = {
-    Why.EMPTY: "the model ends before it says anything: take one that is tuned for instructions, "
-    "or another chat template",
-    Why.CUT: "give answers more room: --max-new-tokens; a model that does not end by itself then "
-    "either is not tuned for such questions: take another (--model)",
-    Why.NO_TAGS: "the model does not keep to the answer format: take one that is tuned for "
-    "instructions (--model), or a swarm whose tasks take the plain answer (--tasks easy)",
-    Why.NOT_ALONE: "these tasks take nothing but the answer, and the model says more: start or "
-    "join a swarm whose answers stand between tags (--tasks paper)",
-    Why.WRONG: "the tasks are too hard for this model: take a stronger one (--model), or easier "
-    "tasks (--tasks or --task-file, of who starts the swarm)",
+_ABOUT_OWN: Final[Mapping[ZeroRewardCause, str]] = {
+    ZeroRewardCause.EMPTY: "the model ends before it says anything: take one that is tuned for "
+    "instructions, or another chat template",
+    ZeroRewardCause.CUT: "give answers more room: --max-new-tokens; a model that does not end by "
+    "itself then either is not tuned for such questions: take another (--model)",
+    ZeroRewardCause.NO_TAGS: "the model does not keep to the answer format: take one that is tuned "
+    "for instructions (--model), or a swarm whose tasks take the plain answer (--tasks easy)",
+    ZeroRewardCause.NOT_ALONE: "these tasks take nothing but the answer, and the model says more: "
+    "start or join a swarm whose answers stand between tags (--tasks paper)",
+    ZeroRewardCause.WRONG: "the tasks are too hard for this model: take a stronger one (--model), "
+    "or easier tasks (--tasks or --task-file, of who starts the swarm)",
 }
 
 
-def _nothing_earned(known: LearningMemory) -> Judged:
+def _nothing_earned(known: TrainingHistory) -> AlarmState:
     lately = known.lately
     of = f"{lately.answers} of the last {lately.rounds} rounds"
     says = f"own answers earn next to nothing: {lately.reward:.4f}, mean of {of}"
-    return Judged(
+    return AlarmState(
         begins=_earns_nothing(lately),
         over=lately.reward >= NOTHING[1],
         says=says if lately.reward else f"no own answer has earned anything, of {of}",
-        do=_ABOUT_OWN[known.wrong.why if known.wrong else Why.WRONG],
+        do=_ABOUT_OWN[known.wrong.why if known.wrong else ZeroRewardCause.WRONG],
         state="bad",
     )
 
 
-def _earns_nothing(lately: RecentRounds) -> bool:
+def _earns_nothing(lately: RollingWindow) -> bool:
     return lately.enough and lately.answers > 0 and lately.reward < NOTHING[0]
 
 
-def _all_cut(known: LearningMemory) -> Judged:
+def _all_cut(known: TrainingHistory) -> AlarmState:
     lately = known.lately_cut
-    return Judged(
+    return AlarmState(
         begins=lately.enough and lately.answers > 0 and lately.cut >= CUT[0],
         over=lately.cut < CUT[1],
         says=f"{lately.cut:.0%} of own answers are cut at the token limit",
@@ -200,12 +200,12 @@ def _all_cut(known: LearningMemory) -> Judged:
     )
 
 
-def _no_signal(known: LearningMemory) -> Judged:
+def _no_signal(known: TrainingHistory) -> AlarmState:
     lately, is_easy = known.lately, known.lately.reward >= EASY
     why = "all are right" if is_easy else "the answers to a question are all alike"
     # Where nothing is earned, that is what to say.
     earns = lately.reward >= NOTHING[1]
-    return Judged(
+    return AlarmState(
         begins=lately.enough and lately.groups > 0 and lately.same >= SAME[0] and earns,
         over=lately.same < SAME[1] or _earns_nothing(lately),
         says=f"own answers teach nothing: {lately.same:.0%} of {lately.groups} groups earned the "
@@ -218,12 +218,12 @@ def _no_signal(known: LearningMemory) -> Judged:
     )
 
 
-def _reward_fell(known: LearningMemory) -> Judged:
+def _reward_fell(known: TrainingHistory) -> AlarmState:
     lately, best = known.lately, known.best
     share = min(1.0, max(0.0, (best + lately.reward) / 2))
     error = math.sqrt(2 * share * (1 - share) / max(1, lately.groups))
     is_lower = lately.reward < FELL[0] * best and best - lately.reward > ERRORS * error
-    return Judged(
+    return AlarmState(
         begins=lately.enough and lately.groups > 0 and is_lower,
         over=lately.reward >= FELL[1] * best,
         says=f"own reward has fallen: {lately.reward:.3f} in {lately.rounds} rounds, "
@@ -248,10 +248,10 @@ _ABOUT_OTHERS: Final[Mapping[str, str]] = {
 }
 
 
-def _others_passed_over(known: LearningMemory) -> Judged:
+def _others_passed_over(known: TrainingHistory) -> AlarmState:
     lately, counts = known.lately, known.lately.passed_over
     why = ", ".join(f"{n} {PASSED_OVER[name]}" for name, n in counts.items() if n)
-    return Judged(
+    return AlarmState(
         begins=lately.enough and lately.drawn >= DRAWN and lately.used <= USED[0] * lately.drawn,
         # With hardly any looked at there is nothing to say of them either.
         over=lately.drawn < DRAWN / 2 or lately.used > USED[1] * lately.drawn,
@@ -261,7 +261,7 @@ def _others_passed_over(known: LearningMemory) -> Judged:
     )
 
 
-RULES: Final[Mapping[Check, Callable[[LearningMemory], Judged]]] = {
+RULES: Final[Mapping[Check, Callable[[TrainingHistory], AlarmState]]] = {
     Check.NOTHING_EARNED: _nothing_earned,
     Check.ALL_CUT: _all_cut,
     Check.NO_SIGNAL: _no_signal,

@@ -39,7 +39,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doing:
+class PhaseProgress:
     """A phase as it stands."""
 
     phase: Phase
@@ -50,12 +50,12 @@ class Doing:
         return doing(self.phase, self.progress)
 
 
-class Phases:
+class ProgressTracker:
     """The current phase of a trainer, with its listeners."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._listeners: list[Callable[[Doing], None]] = []
+        self._listeners: list[Callable[[PhaseProgress], None]] = []
         self._phase, self._of = Phase.LOADING, 0
         self._round: int | None = None
         self._done, self._fraction = 0, 0.0
@@ -64,16 +64,16 @@ class Phases:
         self.has_answered = False
         """True once a round's own answers are there: until then nothing of any peer was met."""
 
-    def listen(self, hear: Callable[[Doing], None]) -> None:
+    def listen(self, hear: Callable[[PhaseProgress], None]) -> None:
         """Have `hear` called with what is done, about once a second at most."""
         self._listeners.append(hear)
 
     @property
-    def doing(self) -> Doing:
+    def doing(self) -> PhaseProgress:
         """The phase as it stands."""
         seconds, fraction = self._clock() - self._since, self._fraction
         left_s = round(seconds * (1 - fraction) / fraction, 1) if fraction > 0 else None
-        return Doing(
+        return PhaseProgress(
             phase=self._phase,
             progress=Progress(
                 round=self._round,

@@ -7,7 +7,7 @@ from typing import Any
 
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.node import TrainerView
-from shoal_policy.record.phases import Doing
+from shoal_policy.record.phases import PhaseProgress
 from shoal_policy.record.progress import RunCounters
 
 _COUNTED = ("reward_start", "groups_not_shared", "tokens_generated")
@@ -17,7 +17,12 @@ _OF_TRAINING = ("groups_external_used", "groups_local_used", "external_drawn", "
 
 
 def told(
-    state: str, progress: RunCounters, *, doing: Doing | None, trains: bool = True, **known: Any
+    state: str,
+    progress: RunCounters,
+    *,
+    doing: PhaseProgress | None,
+    trains: bool = True,
+    **known: Any,
 ) -> str:
     """Return it as the node takes it: one JSON object, of a `TrainerView`.
 

@@ -18,7 +18,7 @@ SHOWN_CHARACTERS = 160
 """Most characters shown of question, expected answer and answer each."""
 
 
-class Why(StrEnum):
+class ZeroRewardCause(StrEnum):
     """Why an answer earned nothing, in words."""
 
     EMPTY = "it is empty"
@@ -29,7 +29,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unrewarded:
+class ZeroRewardAnswer:
     """An own answer that earned nothing, with its question."""
 
     question: str
@@ -42,33 +42,37 @@ class Unrewarded:
     """The verifier looks for the answer between ``<answer>`` tags."""
 
     @property
-    def why(self) -> Why:
+    def why(self) -> ZeroRewardCause:
         """Why it earned nothing."""
         if self.tagged:
             found = extract_tagged(self.answer)
             if found:
-                return Why.WRONG
+                return ZeroRewardCause.WRONG
             if self.cut:
-                return Why.CUT
-            return Why.EMPTY if found == "" or not self.answer.strip() else Why.NO_TAGS
+                return ZeroRewardCause.CUT
+            return (
+                ZeroRewardCause.EMPTY
+                if found == "" or not self.answer.strip()
+                else ZeroRewardCause.NO_TAGS
+            )
         if self.cut:
-            return Why.CUT
+            return ZeroRewardCause.CUT
         if not self.answer.strip():
-            return Why.EMPTY
+            return ZeroRewardCause.EMPTY
         alone = self.expected is None or self.expected not in self.answer
-        return Why.WRONG if alone else Why.NOT_ALONE
+        return ZeroRewardCause.WRONG if alone else ZeroRewardCause.NOT_ALONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongAnswer:
     """One answer as it is shown."""
 
-    why: Why
+    why: ZeroRewardCause
     text: str
     """One line for people, in which no character acts."""
 
 
-def commonest(unrewarded: Sequence[Unrewarded]) -> WrongAnswer | None:
+def commonest(unrewarded: Sequence[ZeroRewardAnswer]) -> WrongAnswer | None:
     """Return one of those that earned nothing for the commonest reason; None of none.
 
     Where there is one whose expected answer is known, it is the first of these.

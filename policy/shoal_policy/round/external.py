@@ -20,14 +20,14 @@ from shoal_base.bounded import MANY, BoundedDict
 from shoal_ipc import messages as m
 from shoal_ipc.unused import Unused
 from shoal_policy.choice.advantage import completion_share, group_advantages, has_signal
-from shoal_policy.choice.scored import External, ScoredGroup, UnusedGroup
+from shoal_policy.choice.scored import ExternalSample, ScoredGroup, UnusedGroup
 from shoal_policy.choice.sources import Candidate, Sources
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.reading import Reading, game_reading, own_reading
+from shoal_policy.model.retokenized import Retokenized, game_reading, retokenize
 from shoal_policy.rollouts import Question
 from shoal_policy.round.config import RoundConfig
-from shoal_policy.surroundings import Interrupted, Surroundings
-from shoal_policy.tasks import Ungraded
+from shoal_policy.tasks import MissingReward
+from shoal_policy.trainer_context import Interrupted, TrainerContext
 from shoal_tasks.read_parts import read_games
 from shoal_tasks.turns import join_messages, split_messages
 from shoal_tasks.types import PlayRequest, Split
@@ -96,17 +96,17 @@ question, too. Three MB at most."""
 class ExternalSampling:
     """Draws from the node's buffer for one policy."""
 
-    def __init__(self, policy: Policy, around: Surroundings) -> None:
+    def __init__(self, policy: Policy, around: TrainerContext) -> None:
         self._policy, self._sources = policy, Sources()
         self._known: BoundedDict[GroupId, _Known] = BoundedDict()
-        self._texts: BoundedDict[tuple[object, ...], Reading | None] = BoundedDict(MANY)
+        self._texts: BoundedDict[tuple[object, ...], Retokenized | None] = BoundedDict(MANY)
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
 
     def lease_ahead(self, config: RoundConfig) -> None:
         """Lease what `sample` asks for first, before the node is busy with own groups."""
         self._link.lease_ahead(min(2 * config.num_external, config.most_looked_at))
 
-    def sample(self, config: RoundConfig) -> External:
+    def sample(self, config: RoundConfig) -> ExternalSample:
         """Lease and verify others' groups, choose J by the strategy, end the other leases.
 
         Raises:
@@ -127,7 +127,7 @@ class ExternalSampling:
         # With every place taken, those that are left are no worse than what was chosen.
         refused = len(left) if len(chosen) < config.num_external else 0
         drawn.passed_over[Unused.REFUSED] = refused
-        return External(
+        return ExternalSample(
             groups=groups,
             num_drawn=drawn.count,
             passed_over=drawn.passed_over,
@@ -228,7 +228,7 @@ class ExternalSampling:
         groups = [(g.published.group.task, g.published.group.completions) for g, _ in asked]
         rewards = self._tasks.verify(groups)
         for (item, question), scores in zip(asked, rewards, strict=True):
-            if isinstance(scores, Ungraded):
+            if isinstance(scores, MissingReward):
                 self._leave_unjudged(item, scores, drawn)
                 continue
             earned = tuple(scores)
@@ -236,12 +236,12 @@ class ExternalSampling:
             found[item.published.group_id] = known
         return found
 
-    def _leave_unjudged(self, item: m.SampledGroup, why: Ungraded, drawn: _Drawn) -> None:
+    def _leave_unjudged(self, item: m.SampledGroup, why: MissingReward, drawn: _Drawn) -> None:
         """Note that this node's own server or judge gave a group nothing.
 
         Its publisher is not weighed by it: the fault may be this node's own.
         """
-        if why is Ungraded.WAITS:
+        if why is MissingReward.WAITS:
             drawn.passed_over[Unused.UNJUDGED] += 1
             drawn.waiting.append(item.published.group_id)
         else:
@@ -261,7 +261,7 @@ class ExternalSampling:
                 kept.append((item, question))
                 continue
             if question is Split.AWAY:
-                self._leave_unjudged(item, Ungraded.WAITS, drawn)
+                self._leave_unjudged(item, MissingReward.WAITS, drawn)
                 continue
             published = item.published
             nothing = (0.0,) * len(published.group.completions)
@@ -297,7 +297,7 @@ class ExternalSampling:
             said=tuple(reading.said for _, reading in read) if one.question.max_turns else None,
         )
 
-    def _readings(self, one: _Verified, room: int) -> list[Reading | None]:
+    def _readings(self, one: _Verified, room: int) -> list[Retokenized | None]:
         """Read each completion of a group; games with what the environment answers here."""
         policy, question = self._policy, one.question
         completions = one.item.published.group.completions
@@ -319,11 +319,11 @@ class ExternalSampling:
             for each, game in zip(completions, games, strict=True)
         ]
 
-    def _read(self, one: Completion, question: Question, room: int) -> Reading | None:
+    def _read(self, one: Completion, question: Question, room: int) -> Retokenized | None:
         tagged, is_code = question.tagged, question.is_code
 
-        def read() -> Reading | None:
-            return own_reading(self._policy, one, tagged, room, is_code=is_code)
+        def read() -> Retokenized | None:
+            return retokenize(self._policy, one, tagged, room, is_code=is_code)
 
         if len(one.text) > _SHORT_CHARS:
             return read()

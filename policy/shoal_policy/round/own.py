@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal_policy.choice.scored import ScoredGroup
+from shoal_policy.generation.generator import are_start_logprobs
 from shoal_policy.generation.replies import usable_claims
-from shoal_policy.generation.seam import are_start_logprobs
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Origin, OwnGroup
 from shoal_wire.types import SamplingParams

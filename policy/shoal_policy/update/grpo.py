@@ -32,28 +32,35 @@ from shoal_policy.update.objective import (
     token_gradient,
     token_loss,
 )
-from shoal_policy.update.off_policy import importance_weights, sayable
-from shoal_policy.update.ranks import Team
+from shoal_policy.update.off_policy import importance_weights, likely_token_mask
+from shoal_policy.update.ranks import ProcessGroup
 from shoal_policy.update.rows import (
     TrainGroup,
     TrainingRow,
     batch_tokens,
-    deal,
     make_rows,
     micro_batches,
     pack,
     packing_pays,
+    split_minibatches,
     weighted,
 )
-from shoal_policy.update.stats import Blame, Nonfinite, Totals, UpdateStats, merged, summed_up
+from shoal_policy.update.stats import (
+    Nonfinite,
+    NonFiniteCause,
+    Totals,
+    UpdateStats,
+    merged,
+    summed_up,
+)
 from shoal_settings.schema import Settings
 
 CPU_TOKENS = 2048
 """Tokens in one forward pass from which on a CPU gains nothing by more: its caches are full."""
 
 __all__ = [
-    "Blame",
     "GrpoConfig",
+    "NonFiniteCause",
     "Nonfinite",
     "TrainGroup",
     "UpdateStats",
@@ -88,7 +95,7 @@ def update(
     groups: Sequence[TrainGroup],
     config: GrpoConfig,
     reference: Policy | None = None,
-    team: Team | None = None,
+    team: ProcessGroup | None = None,
 ) -> UpdateStats:
     """Change the policy's weights by ``config.epochs × config.minibatches`` steps at most.
 
@@ -104,9 +111,9 @@ def update(
     rows_of_groups, too_long = make_rows(policy, groups, config)
     minibatches = [
         weighted([row for rows in part for row in rows], config)
-        for part in deal(rows_of_groups, config.minibatches)
+        for part in split_minibatches(rows_of_groups, config.minibatches)
     ]
-    team = team or Team()
+    team = team or ProcessGroup()
     run = _Update(policy, optimizer, config, reference if config.kl_beta else None, team)
     if config.minibatches > 1:
         # The ratio is taken against the policy before the first step, so what later steps
@@ -133,7 +140,7 @@ class _Update:
         optimizer: Any,
         config: GrpoConfig,
         reference: Policy | None,
-        team: Team,
+        team: ProcessGroup,
     ) -> None:
         self._policy, self._optimizer = policy, optimizer
         self._config, self._reference, self._team = config, reference, team
@@ -328,7 +335,7 @@ class _Update:
         for row, part in new:
             row.start = part
             if row.external and row.unread is not None:
-                row.importance = sayable(part, row.unread)
+                row.importance = likely_token_mask(part, row.unread)
         served = [
             (row, part, row.claimed)
             for row, part in new
@@ -372,7 +379,7 @@ class _Update:
         """Find who spoilt a step, by computing each of its groups alone."""
         numbers = sorted({row.group for row in rows})
         if not all_finite(weight.detach() for weight in self._policy.model.parameters()):
-            return Nonfinite(blame=Blame.WEIGHTS, groups=tuple(numbers))
+            return Nonfinite(blame=NonFiniteCause.WEIGHTS, groups=tuple(numbers))
         # A copy of its own, so that the totals keep counting each token once.
         alone = _Update(self._policy, self._optimizer, self._config, self._reference, self._team)
         guilty = []
@@ -384,8 +391,8 @@ class _Update:
                 guilty.append(number)
             self._optimizer.zero_grad(set_to_none=True)
         if guilty:
-            return Nonfinite(blame=Blame.GROUPS, groups=tuple(guilty))
-        return Nonfinite(blame=Blame.TOGETHER, groups=tuple(numbers))
+            return Nonfinite(blame=NonFiniteCause.GROUPS, groups=tuple(guilty))
+        return Nonfinite(blame=NonFiniteCause.TOGETHER, groups=tuple(numbers))
 
 
 def _importance(rows: list[TrainingRow]) -> torch.Tensor:

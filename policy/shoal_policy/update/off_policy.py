@@ -13,7 +13,7 @@ import math
 
 import torch
 
-LEAST_SAID = math.log(0.01)
+MIN_LOGPROB = math.log(0.01)
 """Nats. A token that the policy chooses less than once in a hundred times is not one that it says.
 A guess between two costs: higher, and others' reasoning loses words; lower, and one that is planted
 is repeated by chance, and then learnt."""
@@ -32,11 +32,11 @@ def importance_weights(start_n: torch.Tensor, claimed_n: torch.Tensor) -> torch.
     return log_weight_n.exp().clamp(max=IMPORTANCE_CAP)
 
 
-def sayable(start_n: torch.Tensor, unread_n: torch.Tensor) -> torch.Tensor:
+def likely_token_mask(start_n: torch.Tensor, unread_n: torch.Tensor) -> torch.Tensor:
     """Return which of n tokens of others are trained on, [n] of 0 and 1.
 
     What the verifier reads is. What it does not read earned nothing, and may be planted: it is
     trained on only where the policy itself says it now and then. `start_n` are own
     log-probabilities at the start of the update.
     """
-    return ((start_n >= LEAST_SAID) | ~unread_n).to(start_n.dtype)
+    return ((start_n >= MIN_LOGPROB) | ~unread_n).to(start_n.dtype)

@@ -17,7 +17,7 @@ SLACK = 1.1
 """Times a process's fair share that the rows of one prompt may be before they are parted."""
 
 
-class Team:
+class ProcessGroup:
     """The processes that share an update, all of which take the same steps: this one alone."""
 
     in_step = False
@@ -40,7 +40,7 @@ class Team:
         return [value]
 
 
-def dealt(rows: Sequence[TrainingRow], size: int) -> list[list[TrainingRow]]:
+def shard_rows(rows: Sequence[TrainingRow], size: int) -> list[list[TrainingRow]]:
     """Deal rows to so many processes, those of one prompt together: it is computed once then.
 
     Longest first, each to who has least. What alone is more than a process's share is cut in two,

@@ -170,7 +170,7 @@ def _per_token(row: TrainingRow, values: Sequence[float], policy: Policy) -> tor
     return made
 
 
-def deal(groups: list[list[TrainingRow]], num: int) -> list[list[list[TrainingRow]]]:
+def split_minibatches(groups: list[list[TrainingRow]], num: int) -> list[list[list[TrainingRow]]]:
     """Groups over minibatches, whole and in turn: first those with signal, so that they spread."""
     ordered = sorted(groups, key=lambda rows: all(row.advantage == 0 for row in rows))
     return [ordered[start::num] for start in range(num)]

@@ -9,7 +9,7 @@ from enum import StrEnum
 from shoal_policy.update.rows import TrainingRow
 
 
-class Blame(StrEnum):
+class NonFiniteCause(StrEnum):
     """The cause of a step's numbers not being finite."""
 
     WEIGHTS = "weights"
@@ -24,7 +24,7 @@ class Blame(StrEnum):
 class Nonfinite:
     """A step that was not taken because its loss or gradient was NaN or infinite."""
 
-    blame: Blame
+    blame: NonFiniteCause
     groups: tuple[int, ...]
     """Indices into the update's groups."""
 

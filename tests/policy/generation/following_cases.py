@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from shoal_policy import __main__ as command
-from shoal_policy.generation.following import Following
+from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.requests import InferenceServer
-from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
-from shoal_policy.generation.talk import PlayGames
+from shoal_policy.generation.transcript import PlayGames
+from shoal_policy.generation.vllm_generator import VllmGenerator
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.prompting import decode_completion, prompt_ids, turn_ids
@@ -59,13 +59,13 @@ def stir(policy: Policy, seed: int) -> None:
 
 def follower(
     policy: Policy, server: VllmServer, folder: Path, *, seconds: float = 20.0, at_once: int = 4
-) -> Following:
+) -> VllmGenerator:
     return follower_of(policy, server.base_url, folder, seconds=seconds, at_once=at_once)
 
 
 def follower_of(
     policy: Policy, base_url: str, folder: Path, *, seconds: float = 20.0, at_once: int = 4
-) -> Following:
+) -> VllmGenerator:
     """The same of a server in another process."""
     http = InferenceServer(
         base_url,
@@ -78,12 +78,12 @@ def follower_of(
     pusher: Pusher = WholePusher(http, folder, "whole")
     if policy.adapter is not None:
         pusher = AdapterPusher(http, folder)
-    return Following(http, pusher)
+    return VllmGenerator(http, pusher)
 
 
-def asking(policy: Policy, questions: Sequence[Question], **changes: Any) -> Asking:
+def asking(policy: Policy, questions: Sequence[Question], **changes: Any) -> GenerationRequest:
     """Return a round's request to a generator."""
-    made = Asking(
+    made = GenerationRequest(
         questions=list(questions),
         policy=policy,
         policy_version=0,
@@ -95,7 +95,7 @@ def asking(policy: Policy, questions: Sequence[Question], **changes: Any) -> Ask
     return replace(made, **changes)
 
 
-def ask(one: Following, policy: Policy, version: int, count: int = 2) -> list[OwnGroup]:
+def ask(one: VllmGenerator, policy: Policy, version: int, count: int = 2) -> list[OwnGroup]:
     """The answers to so many questions, of a version of the weights."""
     asked = [question(number) for number in range(1, count + 1)]
     return one.answer(asking(policy, asked, policy_version=version, seed=version))

@@ -14,12 +14,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_policy.generation import held_rows, playing
-from shoal_policy.generation.held_rows import HeldRows, can_hold
+from shoal_policy.generation import multi_turn_decoder, playing
+from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local import generate
+from shoal_policy.generation.local_generator import LocalGenerator
+from shoal_policy.generation.multi_turn_decoder import MultiTurnDecoder, can_hold
 from shoal_policy.generation.questions import prompt_of
-from shoal_policy.generation.seam import Asking
-from shoal_policy.generation.turns import ThisProcess
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, Question
 from shoal_tasks.turns import split_messages
@@ -73,14 +73,14 @@ asking = partial(following_cases.asking, num_completions=6, play=world)
 """A round of such questions, as a generator is asked for it."""
 
 
-def held(this: Asking) -> list[Answer]:
-    groups = ThisProcess().answer(this)
+def held(this: GenerationRequest) -> list[Answer]:
+    groups = LocalGenerator().answer(this)
     return [answer for group in groups for answer in group.answers]
 
 
-def by_turns(this: Asking) -> list[Answer]:
+def by_turns(this: GenerationRequest) -> list[Answer]:
     """Generate as a generator outside this process does: each turn from the beginning."""
-    groups = ThisProcess(partial(generate)).answer(this)
+    groups = LocalGenerator(partial(generate)).answer(this)
     return [answer for group in groups for answer in group.answers]
 
 
@@ -116,7 +116,7 @@ def test_the_same_games_as_from_the_beginning_of_each_turn(
     if kind == "adapters":
         policy = tiny_models.with_adapter(policy)
     if "modules" in kind:
-        monkeypatch.setattr(held_rows, "is_small_llama", lambda _policy: False)
+        monkeypatch.setattr(multi_turn_decoder, "is_small_llama", lambda _policy: False)
     sampling = replace(SAMPLING, temperature=temperature, top_k=30)
     this = asking(policy, questions(4, once=2), sampling=sampling, num_completions=8)
     assert can_hold(policy)
@@ -203,16 +203,16 @@ def test_games_go_on_with_half_as_many_where_memory_runs_out(
     policy = talkative()
     this = asking(policy, questions(4), num_completions=8)
     expected = held(this)
-    step = HeldRows.step
+    step = MultiTurnDecoder.step
     sizes: list[int] = []
 
-    def scarce(rows: HeldRows, ids: torch.Tensor, *how: Any) -> torch.Tensor:
+    def scarce(rows: MultiTurnDecoder, ids: torch.Tensor, *how: Any) -> torch.Tensor:
         sizes.append(len(ids))
         if len(ids) > 12 and len(sizes) > 6:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return step(rows, ids, *how)
 
-    monkeypatch.setattr(HeldRows, "step", scarce)
+    monkeypatch.setattr(MultiTurnDecoder, "step", scarce)
     assert_same(held(asking(talkative(), this.questions, num_completions=8)), expected)
     assert max(sizes) > 12 and sizes[-1] <= 12
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_policy.generation.following import Following
 from shoal_policy.generation.probe import MOST_DIFFERENCE
-from shoal_policy.generation.replies import Fault
+from shoal_policy.generation.replies import BadReplyError
 from shoal_policy.generation.requests import InferenceServer
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
+from shoal_policy.generation.vllm_generator import VllmGenerator
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from tests.policy import tiny_models
@@ -112,13 +112,13 @@ def http(base_url: str) -> InferenceServer:
     )
 
 
-def following(policy: Policy, base_url: str, pusher: Pusher) -> Following:
-    return Following(http(base_url), pusher)
+def following(policy: Policy, base_url: str, pusher: Pusher) -> VllmGenerator:
+    return VllmGenerator(http(base_url), pusher)
 
 
 def write(policy: Policy, folder: Path) -> Path:
     """Do as the trainer does at its start, when no server is there yet."""
-    with pytest.raises(Fault):
+    with pytest.raises(BadReplyError):
         WholePusher(http("http://127.0.0.1:9/v1"), folder, "whole").push(policy, 0)
     return folder / "model"
 

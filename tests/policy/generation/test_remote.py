@@ -15,7 +15,7 @@ import pytest
 from shoal_policy import __main__ as command
 from shoal_policy import generate_only
 from shoal_policy.generation.remote import RemoteGenerator, remote_generator
-from shoal_policy.generation.replies import Fault, read_answer
+from shoal_policy.generation.replies import BadReplyError, read_answer
 from shoal_policy.generation.requests import InferenceServer, ServerRefusedError
 from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason
@@ -93,7 +93,7 @@ GARBAGE = [
 
 @pytest.mark.parametrize("body", GARBAGE, ids=lambda body: repr(body[:60]))
 def test_garbage_is_a_fault(body: bytes) -> None:
-    with pytest.raises(Fault):
+    with pytest.raises(BadReplyError):
         read_answer(body, chat=True)
 
 

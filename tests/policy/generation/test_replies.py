@@ -11,7 +11,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_policy.generation.replies import ExpectedReply, Fault, read_answer, read_token_answers
+from shoal_policy.generation.replies import (
+    BadReplyError,
+    ExpectedReply,
+    read_answer,
+    read_token_answers,
+)
 
 SPOKEN = {
     "model": "theirs",
@@ -86,14 +91,14 @@ def holds_together(path: tuple[Any, ...], new: Any) -> None:
     for chat in (True, False):
         try:
             one = read_answer(body, chat=chat)
-        except Fault as fault:
+        except BadReplyError as fault:
             assert len(str(fault).splitlines()) == 1
             continue
         one.text.encode()
         assert 0 < one.num_tokens < 1 << 24
     try:
         found = read_token_answers(body, WANTED)
-    except Fault as fault:
+    except BadReplyError as fault:
         assert len(str(fault).splitlines()) == 1
         return
     assert 1 <= len(found) <= WANTED.num_completions

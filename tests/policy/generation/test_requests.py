@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from shoal_policy.generation.replies import Fault
+from shoal_policy.generation.replies import BadReplyError
 from shoal_policy.generation.requests import InferenceServer
 from tests.policy.model_server import ModelServer
 
@@ -62,7 +62,7 @@ def test_a_reply_is_read_no_further_than_its_bound() -> None:
     with ModelServer(lambda handler, _request: handler.reply(200, b" " * 5_000) is None) as model:  # type: ignore[func-returns-value]
         one = server(model.base_url, 20.0)
         assert len(one.post(model.base_url, {}, 5_000).body) == 5_000
-        with pytest.raises(Fault, match="too large"):
+        with pytest.raises(BadReplyError, match="too large"):
             one.post(model.base_url, {}, 4_999)
 
 
@@ -97,7 +97,7 @@ def test_one_that_is_given_up_leaves_its_connection_to_the_next() -> None:
 
     with saying(what) as address:
         one = server(address, 0.5)
-        with pytest.raises(Fault, match="took too long"):
+        with pytest.raises(BadReplyError, match="took too long"):
             one.post(address, {})
         assert one.post(address, {}).status == 200
 
@@ -105,7 +105,7 @@ def test_one_that_is_given_up_leaves_its_connection_to_the_next() -> None:
 def test_a_stop_ends_a_request() -> None:
     with saying(lambda: itertools.repeat(b"a")) as address:
         asked = iter(range(10))
-        with pytest.raises(Fault, match="stop"):
+        with pytest.raises(BadReplyError, match="stop"):
             server(address, 600.0, lambda: next(asked) > 1).post(address, {})
 
 

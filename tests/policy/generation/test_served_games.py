@@ -12,12 +12,12 @@ import pytest
 
 from shoal_policy import __main__ as command
 from shoal_policy.generation.game import PlayedGame
+from shoal_policy.generation.generator import GenerationRequest
+from shoal_policy.generation.openai_generator import OpenAIGenerator
 from shoal_policy.generation.questions import prompt_of
 from shoal_policy.generation.remote import RemoteGenerator
 from shoal_policy.generation.requests import InferenceServer, Parallel
-from shoal_policy.generation.seam import Asking
-from shoal_policy.generation.static import Static
-from shoal_policy.generation.talk import Talk
+from shoal_policy.generation.transcript import Transcript
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.model.prompting import turn_ids
 from shoal_policy.rollouts import Answer, Origin, OwnGroup
@@ -36,8 +36,8 @@ from tests.policy.generation.following_cases import (
     off,
     stir,
 )
+from tests.policy.generation.test_local_generator import CHATML, sample
 from tests.policy.generation.test_playing import questions, world
-from tests.policy.generation.test_turns import CHATML, sample
 from tests.policy.model_server import Handler, ModelServer
 from tests.policy.vllm_server import VllmServer
 from tests.tasks.games import game_file
@@ -48,7 +48,7 @@ def ending(policy: Policy) -> Policy:
     return replace(policy, eos_ids=frozenset({2, *range(5, 16)}))
 
 
-def asking(policy: Policy, games: int = 3, once: int = 1, **changes: Any) -> Asking:
+def asking(policy: Policy, games: int = 3, once: int = 1, **changes: Any) -> GenerationRequest:
     how = {"policy_version": 1, "num_completions": 4, "play": world, **changes}
     return following_cases.asking(policy, questions(games, once), **how)
 
@@ -207,7 +207,7 @@ def test_text_is_encoded_anew_and_trained_on_only_as_the_same_text() -> None:
 
     with ModelServer(fate) as server:
         this = asking(policy, games=2, once=0, play=play)
-        groups = Static(remote(server, connections=1)).answer(this)
+        groups = OpenAIGenerator(remote(server, connections=1)).answer(this)
     assert {group.origin for group in groups} == {Origin.ANOTHER}
     answers = [answer for group in groups for answer in group.answers]
     assert 2 <= len(answers) < 8, "what this tokenizer does not know is no answer"
@@ -253,7 +253,7 @@ def test_a_swarm_with_games_is_played_by_a_server(
 
 
 def test_a_message_of_text_with_the_separator_ends_its_game() -> None:
-    talk = Talk(question=questions(1)[0], number=0)
+    talk = Transcript(question=questions(1)[0], number=0)
     said = Answer(
         ids=(), text=f"ab{SEPARATOR}c", finish_reason=FinishReason.STOP, logprobs=(), counted=3
     )

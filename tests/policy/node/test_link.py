@@ -56,7 +56,7 @@ def test_without_a_node_everything_is_quietly_nothing() -> None:
     link.end_leases(consumed=IDS)
     link.report([])
     link.tell_status("{}")
-    link.tell_learnt(1, ())
+    link.report_outcomes(1, ())
     link.hold_until_checkpoint(IDS)
     link.consume_held()
     assert not link.connected

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from shoal_policy.record.learning import LearningMemory
+from shoal_policy.record.learning import TrainingHistory
 from shoal_policy.record.progress import RoundRecord
 from tests.policy.record.test_progress import record
 
@@ -72,7 +72,7 @@ def rising(first: float, last: float, rounds: int) -> Skill:
     return lambda number: first + (last - first) * min(1.0, number / rounds)
 
 
-def found(learning: LearningMemory, course: Iterator[RoundRecord]) -> dict[str, int]:
+def found(learning: TrainingHistory, course: Iterator[RoundRecord]) -> dict[str, int]:
     """Play a course; return the findings that ever stood, and the first round of each."""
     seen: dict[str, int] = {}
     for one in course:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_policy.record.lately import KEPT_ROUNDS
-from shoal_policy.record.learning import CUT_ROUNDS, ROUNDS, RULES, Check, LearningMemory
-from shoal_policy.record.wrong_answer import Unrewarded, commonest
+from shoal_policy.record.learning import CUT_ROUNDS, ROUNDS, RULES, Check, TrainingHistory
+from shoal_policy.record.rolling_window import KEPT_ROUNDS
+from shoal_policy.record.wrong_answer import ZeroRewardAnswer, commonest
 from tests.policy.record.courses import Course, found, rising, steady
 
 ENOUGH = 360
@@ -40,7 +40,7 @@ def test_of_a_healthy_course_nothing_is_said(
 ) -> None:
     own = rising(first, first + rise * (0.93 - first), pace)
     course = Course(own=own, alike=alike, cut=cut, drawn=drawn, used=used)
-    learning = LearningMemory()
+    learning = TrainingHistory()
     assert found(learning, course.play(ENOUGH, seed)) == {}
     assert learning.view().state == "ok"
 
@@ -59,7 +59,7 @@ def test_of_a_healthy_course_nothing_is_said(
 def test_what_is_wrong_is_said_in_time_and_nothing_else_is(
     check: Check, course: Course, by: int
 ) -> None:
-    learning = LearningMemory()
+    learning = TrainingHistory()
     seen = found(learning, course.play(by))
     assert set(seen) == {check}
     for one in learning.findings():
@@ -68,11 +68,11 @@ def test_what_is_wrong_is_said_in_time_and_nothing_else_is(
 
 
 def test_a_course_that_earns_seldom_earns_something() -> None:
-    assert found(LearningMemory(), Course(own=steady(0.02)).play(ENOUGH)) == {}
+    assert found(TrainingHistory(), Course(own=steady(0.02)).play(ENOUGH)) == {}
 
 
 def test_it_is_over_when_the_course_is_well_again_and_not_at_the_first_sign() -> None:
-    learning = LearningMemory()
+    learning = TrainingHistory()
     found(learning, Course(own=steady(0.0), cut=1.0, used=0.0).play(40))
     assert set(learning.standing) == {
         *(Check.NOTHING_EARNED, Check.ALL_CUT, Check.OTHERS_PASSED_OVER)
@@ -89,7 +89,7 @@ def test_it_is_over_when_the_course_is_well_again_and_not_at_the_first_sign() ->
 @given(share=st.floats(0, 1), used=st.floats(0, 0.1), seed=st.integers(0, 1 << 16))
 def test_no_finding_comes_and_goes(share: float, used: float, seed: int) -> None:
     """Whatever the level: of a course that stays as it is, a finding begins at most twice."""
-    learning = LearningMemory()
+    learning = TrainingHistory()
     begun: list[str] = []
     before: set[Check] = set()
     for one in Course(own=steady(share), used=used).play(ENOUGH, seed):
@@ -100,20 +100,20 @@ def test_no_finding_comes_and_goes(share: float, used: float, seed: int) -> None
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    learning = LearningMemory()
+    learning = TrainingHistory()
     found(learning, Course(own=steady(0.5)).play(2 * KEPT_ROUNDS))
     assert len(learning.rounds) == KEPT_ROUNDS
 
 
 def test_a_node_that_only_generates_is_told_of_its_answers_alone() -> None:
-    generates = LearningMemory(trains=False)
+    generates = TrainingHistory(trains=False)
     seen = found(generates, Course(own=steady(0.0), cut=1.0, used=0.0).play(ENOUGH))
     assert set(seen) == {Check.NOTHING_EARNED, Check.ALL_CUT}
-    assert found(LearningMemory(trains=False), Course(own=steady(1.0), used=0).play(ENOUGH)) == {}
+    assert found(TrainingHistory(trains=False), Course(own=steady(1.0), used=0).play(ENOUGH)) == {}
 
 
 def test_before_there_is_enough_it_says_so() -> None:
-    learning = LearningMemory()
+    learning = TrainingHistory()
     assert learning.view().state == "early"
     found(learning, Course(own=steady(0.0)).play(ROUNDS - 1))
     assert learning.view().state == "early"
@@ -121,7 +121,7 @@ def test_before_there_is_enough_it_says_so() -> None:
 
 
 def test_counts_say_why_others_are_passed_over() -> None:
-    learning = LearningMemory()
+    learning = TrainingHistory()
     found(learning, Course(own=steady(0.5), used=0.0, drawn=8).play(ROUNDS))
     (one,) = learning.findings()
     assert "of 240 looked at in 30 rounds 0 were trained on; 240 earned nothing" in one.says
@@ -129,11 +129,11 @@ def test_counts_say_why_others_are_passed_over() -> None:
 
 
 def test_an_answer_is_shown_with_what_to_do_about_it() -> None:
-    learning = LearningMemory()
+    learning = TrainingHistory()
     found(learning, Course(own=steady(0.0), used=1.0).play(ROUNDS))
     assert learning.wants_example
     wrong = commonest(
-        [Unrewarded(question="2+2?", expected="4", answer="", cut=False, tagged=True)]
+        [ZeroRewardAnswer(question="2+2?", expected="4", answer="", cut=False, tagged=True)]
     )
     assert wrong is not None
     learning.show(wrong)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shoal_policy.record.phases import Doing, Phase, Phases
+from shoal_policy.record.phases import Phase, PhaseProgress, ProgressTracker
 from tests.support.doubles.clock import SetClock
 
 
-def heard() -> tuple[Phases, SetClock, list[Doing]]:
-    clock, told = SetClock(), list[Doing]()
-    phases = Phases(clock)
+def heard() -> tuple[ProgressTracker, SetClock, list[PhaseProgress]]:
+    clock, told = SetClock(), list[PhaseProgress]()
+    phases = ProgressTracker(clock)
     phases.listen(told.append)
     return phases, clock, told
 

@@ -6,13 +6,13 @@ import json
 
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.node import Progress
-from shoal_policy.record.phases import Doing, Phase
+from shoal_policy.record.phases import Phase, PhaseProgress
 from shoal_policy.record.progress import RunCounters
 from shoal_policy.record.status import told
 from tests.policy.record.test_progress import record
 
 
-def heard(*, doing: Doing | None = None, trains: bool = True) -> dict[str, object]:
+def heard(*, doing: PhaseProgress | None = None, trains: bool = True) -> dict[str, object]:
     progress = RunCounters()
     progress.add(record(1, 0.5))
     found: dict[str, object] = json.loads(
@@ -33,6 +33,6 @@ def test_a_node_that_only_generates_says_nothing_of_training() -> None:
 def test_it_says_what_is_being_done() -> None:
     assert (heard()["phase"], heard()["progress"]) == (None, None)
     progress = Progress(round=1, done=12, of=32, seconds=24.0, left_s=40.0)
-    found = heard(doing=Doing(phase=Phase.ANSWERING, progress=progress))
+    found = heard(doing=PhaseProgress(phase=Phase.ANSWERING, progress=progress))
     assert found["phase"] == "answering"
     assert found["progress"] == to_json(progress)

@@ -4,36 +4,45 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_policy.record.wrong_answer import SHOWN_CHARACTERS, Unrewarded, Why, commonest
+from shoal_policy.record.wrong_answer import (
+    SHOWN_CHARACTERS,
+    ZeroRewardAnswer,
+    ZeroRewardCause,
+    commonest,
+)
 from shoal_tasks.answers import extract_answer, to_reward
 from shoal_tasks.spec import AnswerFormat
 from shoal_wire.types import FinishReason
 
 
-def unrewarded(answer: str, *, cut: bool = False, tagged: bool = False) -> Unrewarded:
-    return Unrewarded(question="2+2?", expected="4", answer=answer, cut=cut, tagged=tagged)
+def unrewarded(answer: str, *, cut: bool = False, tagged: bool = False) -> ZeroRewardAnswer:
+    return ZeroRewardAnswer(question="2+2?", expected="4", answer=answer, cut=cut, tagged=tagged)
 
 
 @pytest.mark.parametrize(
     ("answer", "cut", "tagged", "why"),
     [
-        ("", False, False, Why.EMPTY),
-        (" \n", False, True, Why.EMPTY),
-        ("<answer> </answer>", False, True, Why.EMPTY),
-        ("4", True, False, Why.CUT),
-        ("Let me see. <answer>4", True, True, Why.CUT),
-        ("The answer is 4.", False, True, Why.NO_TAGS),
-        ("The answer is 4.", False, False, Why.NOT_ALONE),
-        ("5", False, False, Why.WRONG),
-        ("<answer>5</answer> and on", True, True, Why.WRONG),
+        ("", False, False, ZeroRewardCause.EMPTY),
+        (" \n", False, True, ZeroRewardCause.EMPTY),
+        ("<answer> </answer>", False, True, ZeroRewardCause.EMPTY),
+        ("4", True, False, ZeroRewardCause.CUT),
+        ("Let me see. <answer>4", True, True, ZeroRewardCause.CUT),
+        ("The answer is 4.", False, True, ZeroRewardCause.NO_TAGS),
+        ("The answer is 4.", False, False, ZeroRewardCause.NOT_ALONE),
+        ("5", False, False, ZeroRewardCause.WRONG),
+        ("<answer>5</answer> and on", True, True, ZeroRewardCause.WRONG),
     ],
 )
-def test_the_reason_is_the_scorers(answer: str, cut: bool, tagged: bool, why: Why) -> None:
+def test_the_reason_is_the_scorers(
+    answer: str, cut: bool, tagged: bool, why: ZeroRewardCause
+) -> None:
     assert unrewarded(answer, cut=cut, tagged=tagged).why is why
     # What has an answer in it by the verifier's reading is never said to have none.
     form = AnswerFormat.TAGGED if tagged else AnswerFormat.PLAIN
     found = extract_answer(form, answer, FinishReason.LENGTH if cut else FinishReason.STOP)
-    assert (found is None) == (why in (Why.EMPTY, Why.CUT, Why.NO_TAGS))
+    assert (found is None) == (
+        why in (ZeroRewardCause.EMPTY, ZeroRewardCause.CUT, ZeroRewardCause.NO_TAGS)
+    )
     assert to_reward(form, 0.0) == 0
 
 
@@ -47,7 +56,7 @@ def test_the_commonest_fault_is_shown_with_its_count() -> None:
 
 
 def test_an_answer_whose_expected_one_is_known_comes_first() -> None:
-    unknown = Unrewarded(question="?", expected=None, answer="x", cut=False, tagged=False)
+    unknown = ZeroRewardAnswer(question="?", expected=None, answer="x", cut=False, tagged=False)
     wrong = commonest([unknown, unrewarded("5")])
     assert wrong is not None
     assert "expected “4”" in wrong.text
@@ -58,7 +67,9 @@ def test_an_answer_whose_expected_one_is_known_comes_first() -> None:
 
 def test_long_text_is_cut_and_no_character_acts() -> None:
     hostile = "a\x1b[2J\r\n\u202eb\x9bc\u200b\ud800" + "x" * 10_000
-    one = Unrewarded(question=hostile, expected=hostile, answer=hostile, cut=False, tagged=True)
+    one = ZeroRewardAnswer(
+        question=hostile, expected=hostile, answer=hostile, cut=False, tagged=True
+    )
     wrong = commonest([one])
     assert wrong is not None
     assert all(c.isprintable() for c in wrong.text)

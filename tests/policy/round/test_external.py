@@ -14,7 +14,7 @@ from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import Question
 from shoal_policy.round import external
 from shoal_policy.round.external import ExternalSampling
-from shoal_policy.tasks import TaskSource, Ungraded
+from shoal_policy.tasks import MissingReward, TaskSource
 from shoal_tasks.types import Split
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.types import Completion, GroupId, PublishedGroup, Task
@@ -69,7 +69,7 @@ class Noting(TaskSource):
         super().__init__(make.real_worker(), make.SPECS)
         self.asked: list[Task] = []
         self.scored: list[Task] = []
-        self.ungraded: dict[Task, Ungraded] = {}
+        self.ungraded: dict[Task, MissingReward] = {}
 
     def for_training(self, tasks: Sequence[Task]) -> list[Question | Split]:
         self.asked += tasks
@@ -77,7 +77,7 @@ class Noting(TaskSource):
 
     def verify(
         self, groups: Sequence[tuple[Task, Sequence[Completion]]]
-    ) -> list[list[float] | Ungraded]:
+    ) -> list[list[float] | MissingReward]:
         self.scored += [task for task, _ in groups]
         verified = super().verify(groups)
         return [
@@ -133,8 +133,8 @@ def test_what_the_own_judge_has_not_graded_waits_or_is_dropped_and_weighs_nobody
     link, tasks, policy = Buffer(offered), Noting(), case.policy()
     rounds = case.rounds(policy, tasks, link, external=2, strategy="positive+balance")
     waits, fails = (offered[number::3] for number in (0, 1))
-    tasks.ungraded |= {one.group.task: Ungraded.WAITS for one in waits}
-    tasks.ungraded |= {one.group.task: Ungraded.FAILED for one in fails}
+    tasks.ungraded |= {one.group.task: MissingReward.WAITS for one in waits}
+    tasks.ungraded |= {one.group.task: MissingReward.FAILED for one in fails}
     told = [rounds.play(number, number) for number in range(1, ROUNDS + 1)]
     waiting, failed = ({one.group_id for one in some} for some in (waits, fails))
     ends = [one.why_unused for each in told for one in each.learnt if one.group_id in failed]

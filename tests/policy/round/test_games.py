@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shoal_policy.evaluate import evaluate
-from shoal_policy.generation.turns import ThisProcess
+from shoal_policy.generation.local_generator import LocalGenerator
 from shoal_policy.model.loading import Policy
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import OwnGroup, shareable
@@ -99,7 +99,7 @@ def test_held_out_games_are_played_for_the_evaluation(tasks: TaskSource) -> None
 
 def games_of(policy: Policy, tasks: TaskSource, count: int) -> list[OwnGroup]:
     asked = tasks.draw(random.Random(3), count)
-    return ThisProcess().answer(asking(policy, asked, num_completions=8, play=tasks.play))
+    return LocalGenerator().answer(asking(policy, asked, num_completions=8, play=tasks.play))
 
 
 def shared(groups: list[OwnGroup]) -> list[RolloutGroup]:

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from shoal_policy.update.grpo import Blame, GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_policy.update.grpo import GrpoConfig, NonFiniteCause, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.poison import poison_token
@@ -25,7 +25,7 @@ def test_the_group_that_overflows_is_named_and_no_other() -> None:
     groups = [group(7, 8), group(7, token), group(10, 11)]
     stats = update(policy, make_optimizer(policy, lr=1.0), groups, GrpoConfig(epochs=3))
     (step,) = stats.nonfinite
-    assert (step.blame, step.groups) == (Blame.GROUPS, (1,))
+    assert (step.blame, step.groups) == (NonFiniteCause.GROUPS, (1,))
     assert (stats.num_steps, stats.skipped_nonfinite) == (0, 1)
     assert case.same_weights(before, case.weights(policy))
     for value in (stats.loss, stats.entropy, stats.ratio_max, stats.kl):
@@ -53,4 +53,4 @@ def test_poisoned_weights_are_nobody_s_fault() -> None:
         policy.model.model.layers[0].mlp.up_proj.weight[0, 0] = math.nan
     stats = update(policy, make_optimizer(policy, lr=1.0), [group(7, 8)], GrpoConfig())
     (step,) = stats.nonfinite
-    assert (step.blame, step.groups) == (Blame.WEIGHTS, (0,))
+    assert (step.blame, step.groups) == (NonFiniteCause.WEIGHTS, (0,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from shoal_policy.update.ranks import SLACK, dealt
+from shoal_policy.update.ranks import SLACK, shard_rows
 from shoal_policy.update.rows import TrainingRow
 
 
@@ -37,10 +37,10 @@ def test_every_row_has_one_place_and_prompts_stay_whole_where_they_can() -> None
         size = rng.choice([1, 2, 3, 4, 8])
         shape = (rng.randint(1, 12), rng.randint(1, 9), rng.randint(1, 60))
         rows = rows_of(*shape, (1, rng.randint(1, 90)), seed)
-        parts = dealt(rows, size)
+        parts = shard_rows(rows, size)
         assert len(parts) == size
         assert sorted(id(row) for part in parts for row in part) == sorted(map(id, rows))
-        assert [[id(r) for r in part] for part in dealt(rows, size)] == [
+        assert [[id(r) for r in part] for part in shard_rows(rows, size)] == [
             [id(r) for r in part] for part in parts
         ]
         for number in range(shape[0]):
@@ -59,5 +59,5 @@ def test_the_longest_share_is_near_the_ideal() -> None:
     ):
         rows = rows_of(8, 8, prompt, lengths, seed=1)
         for size, limit in zip((2, 4, 8), limits, strict=True):
-            longest = max(map(tokens, dealt(rows, size)))
+            longest = max(map(tokens, shard_rows(rows, size)))
             assert longest <= limit * tokens(rows) / size, (prompt, size)

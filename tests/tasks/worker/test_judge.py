@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_policy.rollouts import Answer, OwnGroup, Question
-from shoal_policy.tasks import GROUP_S, OTHERS_S, TaskSource, Ungraded
+from shoal_policy.tasks import GROUP_S, OTHERS_S, MissingReward, TaskSource
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import EASY, GAMES_1, coordinates
 from shoal_tasks.limits import WorkerLimits
@@ -404,11 +404,11 @@ def test_each_group_has_the_judges_whole_grades_waits_or_is_dropped_by_its_own_t
     at_s = 0.0
     for texts, found in zip(groups, verified, strict=True):
         if at_s > OTHERS_S:
-            assert found is Ungraded.WAITS
+            assert found is MissingReward.WAITS
             continue
         is_too_slow = answer_s * (len(texts) - 1) > GROUP_S
         right = [len(text) / 10 for text in texts]
-        assert found == (Ungraded.FAILED if is_too_slow else [min(1.0, one) for one in right])
+        assert found == (MissingReward.FAILED if is_too_slow else [min(1.0, one) for one in right])
         at_s += min(answer_s * len(texts), GROUP_S + answer_s)
     assert worker.now_s - began_s <= OTHERS_S + GROUP_S + 2 * answer_s
     own = tasks.verify_own([group(question, texts) for texts in groups])  # nobody else grades these
@@ -435,4 +435,10 @@ def test_a_judge_that_grades_nothing_of_a_group_says_nothing_of_its_publisher(
             others(question, ("0.5", "1")),
         ]
         found = tasks.verify(asked)
-    assert found == [[0.5, 1.0], Ungraded.FAILED, [0.0, 0.0], [0.0, 0.0, 0.0], Ungraded.WAITS]
+    assert found == [
+        [0.5, 1.0],
+        MissingReward.FAILED,
+        [0.0, 0.0],
+        [0.0, 0.0, 0.0],
+        MissingReward.WAITS,
+    ]

@@ -29,9 +29,9 @@ from shoal_lab.experiment.playing.said import Said
 from shoal_lab.experiment.playing.tasks import SharedWorker, SpecialistSource
 from shoal_lab.simulation.clock import deterministic
 from shoal_p2p.process import root_error
+from shoal_policy.backend import LOCAL_BACKEND
+from shoal_policy.builders import build_round_runner, build_train_state
 from shoal_policy.evaluate import HeldOut, evaluate
-from shoal_policy.making import learner_of, rounds_of
-from shoal_policy.means import THIS_PROCESS
 from shoal_policy.model.examples import Shots
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.shared_base import Bases
@@ -40,10 +40,10 @@ from shoal_policy.record.metrics import held_out_metrics, round_metrics
 from shoal_policy.record.progress import RunCounters
 from shoal_policy.rollouts import OwnGroup, sampling_params
 from shoal_policy.round.config import round_config
-from shoal_policy.sapo import Learner, Rounds
+from shoal_policy.sapo import RoundRunner, TrainState
 from shoal_policy.shots import with_shots
-from shoal_policy.surroundings import Surroundings
 from shoal_policy.tasks import TaskSource
+from shoal_policy.trainer_context import TrainerContext
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.manifest import Manifest, make_manifest
@@ -55,8 +55,8 @@ Line = dict[str, Any]
 @dataclass(slots=True)
 class _Node:
     settings: Settings
-    learner: Learner
-    rounds: Rounds
+    learner: TrainState
+    rounds: RoundRunner
     said: Said
     progress: RunCounters
     version: int = 0
@@ -191,7 +191,7 @@ class _Swarm:
 
     def _node(self, index: int) -> _Node:
         settings = self._job.node_settings(index)
-        around = Surroundings(
+        around = TrainerContext(
             tasks=self._tasks_of(index),
             link=NodeLink(None),
             rules=self._manifest.rules,
@@ -200,19 +200,19 @@ class _Swarm:
         fresh = self._workers.bases.fresh_policy(settings, seed=settings.seed)
         policy = self._with_shots(fresh, settings, around)
         said = Said(self._planted)
-        learner = learner_of(settings, policy, seed=settings.seed)
+        learner = build_train_state(settings, policy, seed=settings.seed)
         journal = self._kept.journal
         around = replace(around, link=self._link_of(index, settings, said))
-        means = THIS_PROCESS if journal is None else journal.means(index)
+        means = LOCAL_BACKEND if journal is None else journal.means(index)
         name = self._job.arm.nodes[index].learner
         if name:
             config = round_config(settings, settings.seed)
             rounds = LEARNERS[name](self._worker, learner, around, config, means=means)
         else:
-            rounds = rounds_of(settings, learner, around, seed=settings.seed, means=means)
+            rounds = build_round_runner(settings, learner, around, seed=settings.seed, means=means)
         return _Node(settings, learner, rounds, said, RunCounters())
 
-    def _with_shots(self, policy: Policy, settings: Settings, around: Surroundings) -> Policy:
+    def _with_shots(self, policy: Policy, settings: Settings, around: TrainerContext) -> Policy:
         how = (self._manifest.digest, settings.model, settings.shots, sampling_params(settings))
         found = self._workers.shots
         if how not in found:

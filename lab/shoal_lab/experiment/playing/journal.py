@@ -28,10 +28,10 @@ from pydantic import TypeAdapter
 
 from shoal_base.files import write_atomically
 from shoal_lab.experiment.plan import Job, same_job
+from shoal_policy.backend import Backend
 from shoal_policy.generation.local import generate
-from shoal_policy.means import Means
 from shoal_policy.rollouts import Answer
-from shoal_policy.sapo import Learner
+from shoal_policy.sapo import TrainState
 from shoal_policy.update.grpo import UpdateStats, update
 from shoal_policy.update.rows import TrainGroup
 
@@ -80,7 +80,7 @@ class Journal:
         lines: list[dict[str, Any]] = self._kept[number]["lines"]
         return lines
 
-    def means(self, index: int) -> Means:
+    def means(self, index: int) -> Backend:
         """Return what does a node's heavy work, or looks it up."""
 
         def answer(policy: Any, prompts: Sequence[Sequence[int]], **how: Any) -> list[list[Answer]]:
@@ -101,13 +101,13 @@ class Journal:
             self._note(index, "stats", asked, _STATS.dump_python(stats, mode="json"))
             return stats
 
-        return Means(generate=answer, update=learn)
+        return Backend(generate=answer, update=learn)
 
     def begin(self, number: int) -> None:
         """Begin a round: everything computed or looked up from here on belongs to it."""
         self._number, self._nodes = number, {}
 
-    def end(self, lines: Sequence[Mapping[str, Any]], learners: Mapping[int, Learner]) -> None:
+    def end(self, lines: Sequence[Mapping[str, Any]], learners: Mapping[int, TrainState]) -> None:
         """Keep the round with what it has emitted; put the weights back after the last kept."""
         if self._number < self.rounds:
             return
@@ -120,7 +120,7 @@ class Journal:
         if self._clock() - self._saved_at >= SAVE_S or self._number == 0:
             self.save(learners)
 
-    def save(self, learners: Mapping[int, Learner]) -> None:
+    def save(self, learners: Mapping[int, TrainState]) -> None:
         """Have the rounds so far be what the next run takes up."""
         states = {
             str(index): {"weights": _weights(one), "optimizer": one.optimizer.state_dict()}
@@ -171,7 +171,7 @@ class Journal:
     def _note(self, index: int, what: str, asked: str, found: Any) -> None:
         self._nodes.setdefault(str(index), {})[what] = {"asked": asked, "found": found}
 
-    def _put_back(self, learners: Mapping[int, Learner]) -> None:
+    def _put_back(self, learners: Mapping[int, TrainState]) -> None:
         states = self._weights["nodes"] if self._weights else {}
         for index, one in learners.items():
             state = states[str(index)]
@@ -182,7 +182,7 @@ class Journal:
         self._weights = None
 
 
-def _weights(learner: Learner) -> list[torch.Tensor]:
+def _weights(learner: TrainState) -> list[torch.Tensor]:
     """The weights that are trained, in their order."""
     return [one.data for one in learner.policy.model.parameters() if one.requires_grad]
 

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import torch
 
-from shoal_policy.choice.scored import External, ScoredGroup, TrainingSet
+from shoal_policy.choice.scored import ExternalSample, ScoredGroup, TrainingSet
 from shoal_policy.model.prompting import prompt_ids
-from shoal_policy.model.reading import own_reading
+from shoal_policy.model.retokenized import retokenize
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_policy.round.config import Round
-from shoal_policy.sapo import Rounds
+from shoal_policy.sapo import RoundRunner
 from shoal_policy.update.grpo import UpdateStats
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.rows import TrainGroup, TrainingRow
@@ -44,7 +44,7 @@ POWER: Final = 2.0
 """Power of the likelihood by which others' text weighs: the ratio itself and the paper's α = 1."""
 
 
-class AnswerKeys(Rounds):
+class AnswerKeys(RoundRunner):
     """Supervised fine-tuning: one right answer to each own question, in as many steps.
 
     By the same update: a group of one completion with advantage 1, which at a ratio of 1 is the
@@ -71,7 +71,7 @@ class AnswerKeys(Rounds):
         text = answer_text(answer, tagged=question.tagged)
         right = Completion(text=text, num_tokens=1, finish_reason=FinishReason.STOP)
         room = this.config.sampling.max_new_tokens + 1
-        found = own_reading(self._policy, right, question.tagged, room)
+        found = retokenize(self._policy, right, question.tagged, room)
         if found is None:
             return None
         prompt = prompt_ids(self._policy, question)
@@ -84,7 +84,7 @@ class AnswerKeys(Rounds):
         )
 
     def _sample(self, this: Round, fresh: Sequence[ScoredGroup]) -> TrainingSet:
-        return TrainingSet(local=(), external=External(groups=(), num_drawn=0))
+        return TrainingSet(local=(), external=ExternalSample(groups=(), num_drawn=0))
 
     def _update(self, this: Round, training: TrainingSet) -> tuple[list[TrainGroup], UpdateStats]:
         return [], self._updated(this, self._right)
@@ -96,7 +96,7 @@ class AnswerKeys(Rounds):
         )
 
 
-class Hacpo(Rounds):
+class Hacpo(RoundRunner):
     """HACPO's four parts, by family, since nodes ask different questions.
 
     Capability P: mean reward lately in the family, of own groups and, as this node verified them,
@@ -192,7 +192,7 @@ def _recent() -> dict[tuple[str, str], deque[float]]:
     return defaultdict(lambda: deque(maxlen=LATELY))
 
 
-Learning = Callable[..., Rounds]
-"""Given the task worker, and then as `Rounds`."""
+Learning = Callable[..., RoundRunner]
+"""Given the task worker, and then as `RoundRunner`."""
 LEARNERS: Final[Mapping[str, Learning]] = {"answers": AnswerKeys, "hacpo": Hacpo}
 """The names that `NodeSpec.learner` may have."""

@@ -21,7 +21,7 @@ from shoal_wire.types import Completion, FinishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Retokenized:
     """A completion of another node in own tokens."""
 
     ids: tuple[int, ...]
@@ -33,9 +33,9 @@ class Reading:
     """Places of what the other node's policy said in a game; None where it said all."""
 
 
-def own_reading(
+def retokenize(
     policy: Policy, completion: Completion, tagged: bool, room: int, *, is_code: bool = False
-) -> Reading | None:
+) -> Retokenized | None:
     """Return a completion as this policy reads it; None where that is not the same text whole.
 
     `room` is how many tokens an own answer can have, with its end token. A tagged completion that
@@ -61,7 +61,7 @@ def own_reading(
     unread = _tokens_in(policy, text, spans) if spans else None
     if unread is not None and finish is FinishReason.STOP:
         unread = (*unread, False)
-    return Reading(ids=tuple(ids), unread=unread)
+    return Retokenized(ids=tuple(ids), unread=unread)
 
 
 def game_reading(
@@ -70,7 +70,7 @@ def game_reading(
     observations: Sequence[str],
     room: int,
     parts: Sequence[Span] | None = None,
-) -> Reading | None:
+) -> Retokenized | None:
     """Return a game as this policy reads it; None where its messages are not the same text whole.
 
     `observations` is what the environment answered to each message, by this node's own replay, and
@@ -87,7 +87,7 @@ def game_reading(
     for number, message in enumerate(messages):
         is_last = number == len(messages) - 1
         finish = completion.finish_reason if is_last else FinishReason.STOP
-        read = own_reading(
+        read = retokenize(
             policy, replace(completion, text=message, finish_reason=finish), False, room
         )
         if read is None or not read.ids:
@@ -100,7 +100,7 @@ def game_reading(
             unread += [*around, *(False for _ in read.ids[len(around) :])]
         if not is_last:
             ids += turn_ids(policy, observations[number])
-    return Reading(ids=tuple(ids), unread=tuple(unread) if parts else None, said=tuple(said))
+    return Retokenized(ids=tuple(ids), unread=tuple(unread) if parts else None, said=tuple(said))
 
 
 def _tokens_in(policy: Policy, text: str, spans: tuple[tuple[int, int], ...]) -> tuple[bool, ...]:

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from shoal_ipc.answers.learning import Learning
-from shoal_policy.record.learning import Check, LearningMemory
+from shoal_policy.record.learning import Check, TrainingHistory
 from shoal_policy.record.progress import RoundRecord
-from shoal_policy.record.wrong_answer import Unrewarded, commonest
+from shoal_policy.record.wrong_answer import ZeroRewardAnswer, commonest
 from shoal_policy.rollouts import OwnGroup
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.errors import TaskError
@@ -22,14 +22,14 @@ from shoal_wire.types import FinishReason
 log = logging.getLogger(__name__)
 
 
-class Watched:
+class TrainingMonitor:
     """One course under watch."""
 
     def __init__(
         self, tasks: TaskSource, *, on_news: Callable[[str], None], trains: bool = True
     ) -> None:
         """`on_news` takes a line when a finding begins or ends."""
-        self._learning = LearningMemory(trains=trains)
+        self._learning = TrainingHistory(trains=trains)
         self._tasks, self._on_news = tasks, on_news
         self._said: set[Check] = set()
 
@@ -57,9 +57,9 @@ class Watched:
 
     def _unrewarded(
         self, own: Sequence[OwnGroup], rewards: Sequence[Sequence[float]]
-    ) -> list[Unrewarded]:
+    ) -> list[ZeroRewardAnswer]:
         return [
-            Unrewarded(
+            ZeroRewardAnswer(
                 question=group.question.text,
                 expected=expected,
                 answer=answer.text,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from shoal_policy.generation.generator import Generator
 from shoal_policy.generation.local import generate
-from shoal_policy.generation.seam import Generator
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.reference import load_reference
 from shoal_policy.model.sharding import all_finite
@@ -15,8 +15,8 @@ from shoal_policy.update.grpo import UpdateStats, update
 from shoal_settings.schema import Settings
 
 
-class Means:
-    """This process's. `shoal_policy.sharded.Leader` has those of several processes."""
+class Backend:
+    """This process's. `shoal_policy.sharded.ShardedBackend` has those of several processes."""
 
     def __init__(
         self,
@@ -50,4 +50,4 @@ class Means:
         """Let go of other processes, after the last of the work."""
 
 
-THIS_PROCESS: Final = Means()
+LOCAL_BACKEND: Final = Backend()

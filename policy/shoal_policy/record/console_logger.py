@@ -16,7 +16,7 @@ from shoal_base.terminal import Terminal
 from shoal_base.waits import MINUTE_S
 from shoal_ipc.answers.node import WINDOW
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
-from shoal_policy.record.phases import Doing
+from shoal_policy.record.phases import PhaseProgress
 from shoal_policy.record.progress import RoundRecord, RunCounters
 from shoal_settings.schema import Settings
 
@@ -28,7 +28,7 @@ SPARE = ("start", "pace", "external reward", "share")
 PHASE_EVERY_SECONDS = 10.0  # a guess: nobody waits longer for a word, and a log stays short
 
 
-class Narrator:
+class ConsoleLogger:
     """Called after every round."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Narrator:
         self._next = self._clock() + SAY_EVERY_SECONDS
         self._console.print(self._line(record, progress))
 
-    def hear(self, doing: Doing) -> None:
+    def hear(self, doing: PhaseProgress) -> None:
         """Tell of a phase that takes long, if it is time to."""
         seconds = doing.progress.seconds or 0.0
         if self._settings.json_output or seconds < PHASE_EVERY_SECONDS:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shoal_policy.node.link import NodeLink
-from shoal_policy.record.phases import Phases
+from shoal_policy.record.phases import ProgressTracker
 from shoal_policy.tasks import TaskSource
 from shoal_wire.manifest import SwarmRules
 
@@ -16,7 +16,7 @@ class Interrupted(Exception):  # noqa: N818 - an order, not a fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class TrainerContext:
     """One trainer's tasks, node and swarm."""
 
     tasks: TaskSource
@@ -25,7 +25,7 @@ class Surroundings:
     rules: SwarmRules
     should_stop: Callable[[], bool]
     """Returns whether the trainer must end; called between the steps of a round."""
-    phases: Phases = field(default_factory=Phases)
+    phases: ProgressTracker = field(default_factory=ProgressTracker)
     """Told what is being done."""
     swarm: str = ""
     """Digest of the swarm, hex: no run of another one is resumed; empty where there is none."""

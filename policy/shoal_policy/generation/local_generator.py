@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 import torch
 
 from shoal_policy.generation.game import PlayedGame, go_on, message_seed
-from shoal_policy.generation.held_rows import can_hold
+from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local import OnStep, generate, uniforms
+from shoal_policy.generation.multi_turn_decoder import can_hold
 from shoal_policy.generation.playing import play_held
 from shoal_policy.generation.questions import askable
-from shoal_policy.generation.seam import Asking
 from shoal_policy.rollouts import Answer, OwnGroup, Question
 
 Generate = Callable[..., list[list[Answer]]]
 """Signature of `shoal_policy.generation.local.generate`."""
 
 
-class ThisProcess:
+class LocalGenerator:
     """A `Generator`: the policy answers itself, games among the questions until they are over."""
 
     server_difference = None
@@ -33,7 +33,7 @@ class ThisProcess:
         """`generate` is another's where processes share the work."""
         self._generate = generate
 
-    def answer(self, asking: Asking) -> list[OwnGroup]:
+    def answer(self, asking: GenerationRequest) -> list[OwnGroup]:
         """See `Generator`. Questions that the policy cannot hold are left out.
 
         The seed is that of the first messages, and of all later ones by their places. Raises what
@@ -54,7 +54,7 @@ class ThisProcess:
 
 
 def _held(
-    asking: Asking,
+    asking: GenerationRequest,
     questions: Sequence[Question],
     prompts: Sequence[Sequence[int]],
     generator: torch.Generator,
@@ -87,7 +87,7 @@ def _held(
 
 
 def _by_turns(
-    asking: Asking,
+    asking: GenerationRequest,
     questions: Sequence[Question],
     prompts: Sequence[Sequence[int]],
     generator: torch.Generator,

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.remote import RemoteGenerator
 from shoal_policy.generation.requests import ServerRefusedError
-from shoal_policy.generation.seam import Asking
 from shoal_policy.model.loading import ModelError
 from shoal_policy.model.prompting import reencode
-from shoal_policy.model.reading import game_reading
+from shoal_policy.model.retokenized import game_reading
 from shoal_policy.rollouts import Origin, OwnGroup
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import PlayRequest
@@ -23,7 +23,7 @@ from shoal_wire.types import Completion
 log = logging.getLogger(__name__)
 
 
-class Static:
+class OpenAIGenerator:
     """A `Generator` over a server of OpenAI's protocol."""
 
     server_difference = None
@@ -31,7 +31,7 @@ class Static:
     def __init__(self, remote: RemoteGenerator) -> None:
         self._remote = remote
 
-    def answer(self, asking: Asking) -> list[OwnGroup]:
+    def answer(self, asking: GenerationRequest) -> list[OwnGroup]:
         """See `Generator`. Raises ModelError when the server refuses and never has answered."""
         try:
             groups = self._remote.answer(asking.questions, asking.on_step, asking.play)
@@ -47,7 +47,7 @@ class Static:
         ]
 
 
-def _read(asking: Asking, group: OwnGroup) -> OwnGroup | None:
+def _read(asking: GenerationRequest, group: OwnGroup) -> OwnGroup | None:
     """Another model's answers in the policy's own tokens; None with fewer than two of them."""
     if not group.question.max_turns:
         return reencode(asking.policy, group)

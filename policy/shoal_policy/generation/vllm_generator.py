@@ -21,10 +21,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal_policy.generation.game import PlayedGame, go_on, message_seed
+from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.probe import bound, difference, probing
 from shoal_policy.generation.questions import askable
 from shoal_policy.generation.remote import remote_model, server_of
-from shoal_policy.generation.replies import ExpectedReply, Fault, read_token_answers
+from shoal_policy.generation.replies import BadReplyError, ExpectedReply, read_token_answers
 from shoal_policy.generation.requests import (
     BUSY,
     InferenceServer,
@@ -32,7 +33,6 @@ from shoal_policy.generation.requests import (
     ServerRefusedError,
     said,
 )
-from shoal_policy.generation.seam import Asking
 from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.prompting import decode_completion
@@ -46,11 +46,11 @@ _PASSES = 2
 """Times that questions are asked: a server that has restarted is given the weights once more."""
 
 
-class _UnknownModelError(Fault):
+class _UnknownModelError(BadReplyError):
     """The server does not have the weights that were asked for."""
 
 
-class Following:
+class VllmGenerator:
     """A `Generator` over a server that follows. One caller at a time."""
 
     def __init__(self, server: InferenceServer, pusher: Pusher) -> None:
@@ -60,7 +60,7 @@ class Following:
         self.server_difference: float | None = None
         """See `Generator`."""
 
-    def answer(self, asking: Asking) -> list[OwnGroup]:
+    def answer(self, asking: GenerationRequest) -> list[OwnGroup]:
         """See `Generator`. A question with fewer than two answers is left out.
 
         Raises ModelError when the server refuses and has never answered before.
@@ -74,7 +74,7 @@ class Following:
                     found.clear()  # a round's answers are of one version, and stamped with it
                 missing = [number for number in range(len(prompts)) if number not in found]
                 again, faults = self._ask(asking, questions, prompts, missing, found)
-            except (Fault, ServerRefusedError) as error:
+            except (BadReplyError, ServerRefusedError) as error:
                 if isinstance(error, ServerRefusedError) and not self._answered:
                     raise ModelError(str(error)) from None
                 again, faults = isinstance(error, _UnknownModelError), Counter([said(error)])
@@ -87,7 +87,7 @@ class Following:
             if len(found[number]) > 1
         ]
 
-    def _follow(self, asking: Asking) -> bool:
+    def _follow(self, asking: GenerationRequest) -> bool:
         """Give the server the policy's weights where its own are others; return whether it has
         others than it answered with before."""
         if self._name and asking.policy_version == self._version:
@@ -98,7 +98,7 @@ class Following:
         self._name, self._version = name, asking.policy_version
         return before != self._version
 
-    def _check(self, asking: Asking, name: str) -> None:
+    def _check(self, asking: GenerationRequest, name: str) -> None:
         """Compare the weights that the server answers with, by that name, to the policy's own.
 
         Raises RemoteError when they are others, Fault when the server does not say.
@@ -127,7 +127,7 @@ class Following:
 
     def _ask(
         self,
-        asking: Asking,
+        asking: GenerationRequest,
         questions: Sequence[Question],
         prompts: Sequence[Sequence[int]],
         missing: Sequence[int],
@@ -173,7 +173,7 @@ class Following:
             self._name = ""
         return lacks, faults
 
-    def _request(self, asking: Asking, errand: _Errand, name: str) -> list[Answer]:
+    def _request(self, asking: GenerationRequest, errand: _Errand, name: str) -> list[Answer]:
         policy, prompt = asking.policy, errand.prompt
         wanted = ExpectedReply(
             model=name,
@@ -191,7 +191,7 @@ class Following:
             if reply.status == 200:
                 return read_token_answers(reply.body, wanted)
             if reply.status in BUSY:
-                raise Fault(f"status {reply.status}", reply.retry_after)
+                raise BadReplyError(f"status {reply.status}", reply.retry_after)
             if reply.status == 404:
                 return []
             url = self._server.base_url
@@ -202,7 +202,9 @@ class Following:
             raise _UnknownModelError(f"{self._server.base_url} has no model {name}")
         return answers
 
-    def _group(self, asking: Asking, question: Question, answers: Mapping[int, Answer]) -> OwnGroup:
+    def _group(
+        self, asking: GenerationRequest, question: Question, answers: Mapping[int, Answer]
+    ) -> OwnGroup:
         policy = asking.policy
         return OwnGroup(
             question=question,
@@ -247,7 +249,7 @@ def _games(question: Question, errand: _Errand, count: int) -> list[PlayedGame]:
     ]
 
 
-def _next_message(asking: Asking, number: int, game: PlayedGame) -> _Errand:
+def _next_message(asking: GenerationRequest, number: int, game: PlayedGame) -> _Errand:
     # Each game has its own seed: two may have come to the same conversation.
     return _Errand(
         number=number,
@@ -280,7 +282,9 @@ def _document(sampling: SamplingParams, wanted: ExpectedReply, seed: str) -> dic
     return document | ({"top_k": sampling.top_k} if sampling.top_k else {})
 
 
-def following(settings: Settings, should_stop: Callable[[], bool]) -> Callable[[Policy], Following]:
+def following(
+    settings: Settings, should_stop: Callable[[], bool]
+) -> Callable[[Policy], VllmGenerator]:
     """Return what makes the generator that settings ask for; nothing is asked of the server yet.
 
     Raises RemoteError for an address that cannot be used.
@@ -288,10 +292,10 @@ def following(settings: Settings, should_stop: Callable[[], bool]) -> Callable[[
     server = server_of(settings, should_stop)
     folder = settings.data_dir / "served"
 
-    def make(policy: Policy) -> Following:
+    def make(policy: Policy) -> VllmGenerator:
         pusher: Pusher = WholePusher(server, folder, remote_model(settings))
         if policy.adapter is not None:
             pusher = AdapterPusher(server, folder)
-        return Following(server, pusher)
+        return VllmGenerator(server, pusher)
 
     return make

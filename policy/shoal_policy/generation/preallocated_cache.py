@@ -63,7 +63,7 @@ class _RoomyLayer(DynamicLayer):
         self._room = None
 
 
-class RoomyCache(DynamicCache):
+class PreallocatedCache(DynamicCache):
     """The cache of transformers, with room in its layers of full attention."""
 
     def __init__(self, config: Any, columns: int, dtype: torch.dtype | None) -> None:
@@ -84,9 +84,9 @@ class RoomyCache(DynamicCache):
         return super().update(key_states, value_states, *given, **named)
 
 
-def cache_of(policy: Policy, columns: int) -> RoomyCache | None:
+def cache_of(policy: Policy, columns: int) -> PreallocatedCache | None:
     """Return an empty cache for so many tokens a row; None where the model's own is another."""
     usual = getattr(policy.model, "_supports_default_dynamic_cache", None)
     if usual is None or not usual():
         return None
-    return RoomyCache(policy.model.config, columns, policy.autocast_dtype)
+    return PreallocatedCache(policy.model.config, columns, policy.autocast_dtype)

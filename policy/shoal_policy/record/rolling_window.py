@@ -24,7 +24,7 @@ PASSED_OVER: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecentRounds:
+class RollingWindow:
     """The latest rounds, taken together."""
 
     rounds: int
@@ -43,7 +43,7 @@ class RecentRounds:
     @classmethod
     def of(
         cls, rounds: Sequence[RoundRecord], least_rounds: int, least_answers: int
-    ) -> RecentRounds:
+    ) -> RollingWindow:
         """Take together the fewest of the latest rounds that are enough, else all there are."""
         taken, answers = 0, 0
         for one in reversed(rounds):

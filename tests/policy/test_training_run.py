@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoal_policy import course
+from shoal_policy import training_run
 from shoal_settings.schema import Settings
 from tests.policy import training_cases as case
 
@@ -21,16 +21,16 @@ def test_a_device_need_not_hold_two_policies(
         made.run()
     devices: list[str] = []
     for name in ("load_checkpoint", "fresh_policy"):
-        real = getattr(course, name)
+        real = getattr(training_run, name)
 
         def noting(*given: Any, real: Any = real, **options: Any) -> Any:
             settings = (one for one in (*given, *options.values()) if isinstance(one, Settings))
             devices.append(options.get("device") or next(settings).device)
             return real(*given, **options)
 
-        monkeypatch.setattr(course, name, noting)
+        monkeypatch.setattr(training_run, name, noting)
     before = case.weights(made.course.policy)
     settings = case.settings(tmp_path, str(made.course.policy.name), device="cuda:7")
-    course.take_back(made.course, settings, seed=1)
+    training_run.roll_back(made.course, settings, seed=1)
     assert devices == ["cpu"]
     assert case.same_weights(before, case.weights(made.course.policy))

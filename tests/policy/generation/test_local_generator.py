@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from shoal_policy.generation.game import PlayedGame
 from shoal_policy.generation.local import generate
+from shoal_policy.generation.local_generator import Generate, LocalGenerator
 from shoal_policy.generation.questions import prompt_of
-from shoal_policy.generation.turns import Generate, ThisProcess
 from shoal_policy.model.loading import Policy, wrap_policy
 from shoal_policy.model.prompting import encode_prompt, encode_text, turn_ids
-from shoal_policy.model.reading import game_reading
+from shoal_policy.model.retokenized import game_reading
 from shoal_policy.rollouts import Answer, OwnGroup, Question
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
@@ -113,7 +113,7 @@ def played(
         seed=seed,
         play=tasks.play,
     )
-    return ThisProcess(make).answer(asked)
+    return LocalGenerator(make).answer(asked)
 
 
 def answers_of(groups: Sequence[OwnGroup]) -> list[Answer]:

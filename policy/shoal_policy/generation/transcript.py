@@ -46,7 +46,7 @@ class Conversation:
 
 
 @dataclass(slots=True, kw_only=True)
-class Talk(Conversation):
+class Transcript(Conversation):
     """One answer of a server: a question's, or a game's while it is played."""
 
     number: int

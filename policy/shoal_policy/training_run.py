@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from shoal_policy.backend import LOCAL_BACKEND, Backend
 from shoal_policy.checkpoint.saved import CheckpointError, TrainerState, latest_checkpoint
 from shoal_policy.checkpoint.saving import LoadedCheckpoint, load_checkpoint, save_checkpoint
-from shoal_policy.means import THIS_PROCESS, Means
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import rank_of
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Course:
+class TrainingRun:
     """A policy in training, and how far it is: what a checkpoint saves. Changes in place."""
 
     policy: Policy
@@ -59,7 +59,7 @@ class Course:
         )
 
 
-def begin_or_resume(settings: Settings, *, seed: int, swarm: str = "") -> Course:
+def begin_or_resume(settings: Settings, *, seed: int, swarm: str = "") -> TrainingRun:
     """Take up the newest good checkpoint; begin anew without one, or when told to.
 
     Beginning anew sets aside what an earlier run left: on `--no-resume` with fresh weights, on
@@ -80,7 +80,7 @@ def begin_or_resume(settings: Settings, *, seed: int, swarm: str = "") -> Course
     if found is not None and found.path is not None:
         return _resumed(settings, found.path, swarm)
     policy = fresh_policy(settings, seed=seed)
-    course = Course(
+    course = TrainingRun(
         policy=policy,
         optimizer=optimizer_of(settings, policy),
         swarm=swarm,
@@ -90,8 +90,8 @@ def begin_or_resume(settings: Settings, *, seed: int, swarm: str = "") -> Course
     return course
 
 
-def take_back(
-    course: Course, settings: Settings, *, seed: int, means: Means = THIS_PROCESS
+def roll_back(
+    course: TrainingRun, settings: Settings, *, seed: int, means: Backend = LOCAL_BACKEND
 ) -> None:
     """Give a course the weights of its last checkpoint again, or of its start; rounds count on.
 
@@ -111,7 +111,7 @@ def take_back(
     means.restore(course.policy, course.optimizer, good, optimizer)
 
 
-def _resumed(settings: Settings, path: Path, swarm: str) -> Course:
+def _resumed(settings: Settings, path: Path, swarm: str) -> TrainingRun:
     loaded = load_checkpoint(path, settings)
     different = _difference(loaded.policy, settings)
     if different:
@@ -121,7 +121,7 @@ def _resumed(settings: Settings, path: Path, swarm: str) -> Course:
     state = loaded.state
     if swarm and state.swarm and state.swarm != swarm:
         return _begun_with(settings, loaded, swarm)
-    course = Course(
+    course = TrainingRun(
         policy=loaded.policy,
         optimizer=loaded.optimizer,
         round=state.round,
@@ -135,7 +135,7 @@ def _resumed(settings: Settings, path: Path, swarm: str) -> Course:
     return course
 
 
-def _begun_with(settings: Settings, loaded: LoadedCheckpoint, swarm: str) -> Course:
+def _begun_with(settings: Settings, loaded: LoadedCheckpoint, swarm: str) -> TrainingRun:
     """Begin a run of another swarm with a checkpoint's weights; its run is set aside.
 
     Raises OtherRunError where nobody has allowed that.
@@ -143,7 +143,7 @@ def _begun_with(settings: Settings, loaded: LoadedCheckpoint, swarm: str) -> Cou
     state = loaded.state
     if not settings.new_run:
         raise other_checkpoint(settings.data_dir, state.swarm, swarm)
-    course = Course(
+    course = TrainingRun(
         policy=loaded.policy,
         optimizer=optimizer_of(settings, loaded.policy),
         policy_version=state.policy_version,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from shoal_policy.monitor import TrainingMonitor
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import OwnGroup
-from shoal_policy.surroundings import Surroundings
 from shoal_policy.tasks import TaskSource
 from shoal_policy.trainer import Trainer
-from shoal_policy.watched import Watched
+from shoal_policy.trainer_context import TrainerContext
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -41,7 +41,7 @@ def play(
     link = Told()
     families = PRESETS[preset]
     with SyncTaskWorker(families) as worker:
-        around = Surroundings(
+        around = TrainerContext(
             tasks=TaskSource(worker, families),
             link=link,
             rules=make.swarm().rules,
@@ -84,7 +84,7 @@ NOBODY: Sequence[OwnGroup] = ()
 
 def test_it_is_said_once_and_again_when_it_is_over() -> None:
     news: list[str] = []
-    made = Watched(TaskSource(make.real_worker(), make.SPECS), on_news=news.append)
+    made = TrainingMonitor(TaskSource(make.real_worker(), make.SPECS), on_news=news.append)
     for skill, start in ((0.0, 0), (0.6, 60)):
         for one in Course(own=steady(skill)).play(60, start=start):
             made.after_round(one, NOBODY, ())

@@ -1,8 +1,8 @@
 """The call behind which a round's questions are answered.
 
-    this process      `turns.ThisProcess`      the policy as it is
-    vllm              `following.Following`    a server whose weights follow the policy's
-    openai            `static.Static`          a server whose weights stay: another's answers
+    this process      `turns.LocalGenerator`      the policy as it is vllm
+    `following.VllmGenerator`    a server whose weights follow the policy's openai
+    `static.OpenAIGenerator`          a server whose weights stay: another's answers
 
 What differs between them is said by each group: who made it, and what its log-probabilities are.
 """
@@ -16,14 +16,14 @@ from typing import Protocol
 import torch
 
 from shoal_policy.generation.local import OnStep
-from shoal_policy.generation.talk import PlayGames
+from shoal_policy.generation.transcript import PlayGames
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_wire.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class GenerationRequest:
     """A round's questions, and how they are to be answered."""
 
     questions: Sequence[Question]
@@ -48,7 +48,7 @@ class Generator(Protocol):
         when the server was last given weights. None without such a server, or before."""
         ...
 
-    def answer(self, asking: Asking) -> list[OwnGroup]:
+    def answer(self, asking: GenerationRequest) -> list[OwnGroup]:
         """Return a group for each question that was answered. Blocks."""
         ...
 

@@ -41,7 +41,7 @@ def can_hold(policy: Policy) -> bool:
     return policy.linear_head and can_pack(policy.model, policy.device, policy.max_positions)
 
 
-class HeldRows:
+class MultiTurnDecoder:
     """One batch: `repeat` rows for each prompt. Call it without gradients."""
 
     def __init__(

@@ -14,7 +14,7 @@ from tokenizers.models import BPE, Unigram
 
 from shoal_policy.model.loading import Policy, load_policy, wrap_policy
 from shoal_policy.model.prompting import decode_completion
-from shoal_policy.model.reading import own_reading
+from shoal_policy.model.retokenized import retokenize
 from shoal_tasks.answers import extract_answer, opens_twice, unread_spans
 from shoal_tasks.spec import AnswerFormat
 from shoal_wire.types import Completion, FinishReason
@@ -99,7 +99,7 @@ def test_a_reading_is_the_same_text_whole(
 ) -> None:
     """Two thousand texts over five tokenizers, of which some change what they read."""
     policy = policy_of(name)
-    reading = own_reading(
+    reading = retokenize(
         policy, Completion(text=text, num_tokens=1, finish_reason=finish), tagged, room
     )
     if reading is None:
@@ -135,7 +135,7 @@ def test_ordinary_answers_are_read(name: str) -> None:
     policy = policy_of(name)
     for text in ("42", "7", "<answer>42</answer>"):
         one = Completion(text=text, num_tokens=1, finish_reason=FinishReason.STOP)
-        reading = own_reading(policy, one, "<" in text, 40)
+        reading = retokenize(policy, one, "<" in text, 40)
         assert reading is not None, text
         assert reading.unread is None
 
@@ -143,7 +143,7 @@ def test_ordinary_answers_are_read(name: str) -> None:
 def test_tokens_that_the_verifier_does_not_read_are_marked() -> None:
     policy = policy_of("embedded")
     one = Completion(text="so <answer> 42</answer>!", num_tokens=1, finish_reason=FinishReason.STOP)
-    reading = own_reading(policy, one, True, 40)
+    reading = retokenize(policy, one, True, 40)
     assert reading is not None
     assert reading.unread is not None
     marked = [i for i, is_unread in enumerate(reading.unread) if is_unread]

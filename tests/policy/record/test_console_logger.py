@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 from shoal_ipc.answers.node import Progress
-from shoal_policy.record.narrator import (
+from shoal_policy.record.console_logger import (
     PHASE_EVERY_SECONDS,
     SAY_EVERY_SECONDS,
-    Narrator,
+    ConsoleLogger,
     num_peers,
 )
-from shoal_policy.record.phases import Doing, Phase
+from shoal_policy.record.phases import Phase, PhaseProgress
 from shoal_policy.record.progress import RunCounters
 from shoal_settings.schema import Settings
 from tests.policy.record.test_metrics import HELD_OUT
@@ -25,16 +25,16 @@ from tests.support.doubles.clock import SetClock
 
 def told(
     clock: SetClock, *, terminal: bool, width: int = 200, peers: int | None = None
-) -> tuple[Narrator, io.StringIO]:
+) -> tuple[ConsoleLogger, io.StringIO]:
     output = io.StringIO()
     console = Console(file=output, force_terminal=terminal, width=width, no_color=True)
-    made = Narrator(
+    made = ConsoleLogger(
         Settings(rounds=9, external=4), console=console, clock=clock, peers=lambda: peers
     )
     return made, output
 
 
-def play(narrator: Narrator, *numbers: int) -> RunCounters:
+def play(narrator: ConsoleLogger, *numbers: int) -> RunCounters:
     progress = RunCounters(held_out=dict(HELD_OUT))
     for number in numbers:
         one = record(
@@ -86,10 +86,10 @@ def test_without_a_node_nobody_knows_how_many_peers() -> None:
     assert num_peers(None) is None
 
 
-def doing(seconds: float, *, done: int = 12) -> Doing:
+def doing(seconds: float, *, done: int = 12) -> PhaseProgress:
     left = seconds * (32 - done) / done
     progress = Progress(round=1, done=done, of=32, seconds=seconds, left_s=left)
-    return Doing(phase=Phase.ANSWERING, progress=progress)
+    return PhaseProgress(phase=Phase.ANSWERING, progress=progress)
 
 
 def test_a_phase_that_takes_long_is_told_every_so_often() -> None:
@@ -105,5 +105,5 @@ def test_a_phase_that_takes_long_is_told_every_so_often() -> None:
 def test_a_phase_that_is_short_is_not_told_nor_any_to_a_program() -> None:
     made, output = told(SetClock(), terminal=False)
     made.hear(doing(PHASE_EVERY_SECONDS - 0.1))
-    Narrator(Settings(json_output=True), console=Console(file=output)).hear(doing(99.0))
+    ConsoleLogger(Settings(json_output=True), console=Console(file=output)).hear(doing(99.0))
     assert output.getvalue() == ""
