@@ -29,7 +29,7 @@ import trio
 from benchmarks.harness import Goal, Options, Report, at_most, main, note
 from shoal_lab.simulation.clock import deterministic, jumping_clock
 from shoal_lab.simulation.crowd import Crowd, CrowdNode, CrowdSettings
-from shoal_p2p.shards.division import depth_in
+from shoal_p2p.shards.depth import depth_in
 from tests.support import factories as make
 from tests.support.simulated_swarm import memoised
 

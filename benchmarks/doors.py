@@ -29,9 +29,9 @@ from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers import services
+from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.discovery import Discovery
-from shoal_p2p.peers.hearsay import Hearsay
-from shoal_p2p.standing.room import PeerRoom, seats_of
+from shoal_p2p.standing.room import ConnManager, seats_of
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 
 SLOTS = 256
@@ -51,13 +51,13 @@ class Peer:
         rng = random.Random(number)
         self.discovery = Discovery(
             host=self.host,
-            hearsay=Hearsay(self.host),
+            hearsay=AddressPolicy(self.host),
             bootstrap=(bootstrap,) if bootstrap else (),
             fetch_peers=partial(services.fetch_peers, self.host),
             rng=rng,
             wall_ms=lambda: 0,
         )
-        self.room = PeerRoom(
+        self.room = ConnManager(
             host=self.host,
             max_peers=seats_of(slots),
             rank=lambda _peer: 0.0,

@@ -24,7 +24,7 @@ from benchmarks.groups import draw_tasks, make_group
 from benchmarks.harness import Goal, Options, Report, at_most, main, median, note
 from benchmarks.stored_groups import SWARM_NAME, fill
 from benchmarks.texts import reasoning
-from shoal_p2p.live_node import LiveNode
+from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.net.request import RequestError
 from shoal_p2p.node import Node
 from shoal_settings.schema import Settings
@@ -97,7 +97,7 @@ async def _start_once(
         return await _watch(watcher, node)
 
 
-async def _watch(watcher: LiveNode, node: ShoalProcess) -> dict[str, float]:
+async def _watch(watcher: NodeComponents, node: ShoalProcess) -> dict[str, float]:
     host, found = watcher.peer.host, dict[str, float]()
     started, pings = time.monotonic(), list[float]()
     node.launch()
@@ -137,7 +137,7 @@ async def _watch(watcher: LiveNode, node: ShoalProcess) -> dict[str, float]:
     return found
 
 
-def _company(watcher: LiveNode) -> set[PeerId]:
+def _company(watcher: NodeComponents) -> set[PeerId]:
     meshes = watcher.peer.gossip.mesh().values()
     return {member.peer_id for mesh in meshes for member in mesh}
 

@@ -28,12 +28,12 @@ from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_p2p.gossip.outbound import OutboundQueue
-from shoal_p2p.live_node import LiveNode
+from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.net.host import HostSettings, Libp2pHost
 from shoal_p2p.net.identity import Identity, identity_from_seed
 from shoal_p2p.net.pipes import SocketPipe
 from shoal_p2p.node import Node
-from shoal_p2p.parts import Libp2pNetwork, Network, Parts
+from shoal_p2p.parts import Dependencies, Libp2pNetwork, Network
 from shoal_p2p.rollouts.outbox import MAX_PACED_GROUPS, OutboxFullError
 from shoal_settings.schema import Settings
 from shoal_tasks.families import EASY
@@ -84,7 +84,7 @@ class SharedWorker:
 class Arrivals:
     """Notes when the first group of each batch enters a node's buffer."""
 
-    def __init__(self, node: LiveNode) -> None:
+    def __init__(self, node: NodeComponents) -> None:
         self.at: dict[str, float] = {}
         node.recent.add = self._note  # type: ignore[method-assign]
 
@@ -180,11 +180,11 @@ def network_through(proxies: dict[str, int]) -> Callable[[Identity, HostSettings
 class Fleet:
     """The nodes of this process."""
 
-    def __init__(self, config: dict[str, Any], parts: Parts, worker: TrioTaskWorker) -> None:
+    def __init__(self, config: dict[str, Any], parts: Dependencies, worker: TrioTaskWorker) -> None:
         self.config = config
         self._worker = worker
         self._parts = parts
-        self.nodes: list[LiveNode] = []
+        self.nodes: list[NodeComponents] = []
         self._arrivals: dict[str, Arrivals] = {}
         self.traffic = Traffic()
         self.rng = random.Random(config["seed"])
@@ -228,7 +228,7 @@ class Fleet:
 
     async def _start_one(
         self, nursery: trio.Nursery, identity: Identity, settings: Settings
-    ) -> LiveNode | MeetingPoint:
+    ) -> NodeComponents | MeetingPoint:
         ready = trio.Event()
         found: list[Any] = []
         peer = (BootstrapPeer if self.config["is_bootstrap"] else Node)(
@@ -265,7 +265,13 @@ class Fleet:
         }
 
     async def _publish_one(
-        self, node: LiveNode, first: float, every_s: float, end: float, groups: int, chars: int
+        self,
+        node: NodeComponents,
+        first: float,
+        every_s: float,
+        end: float,
+        groups: int,
+        chars: int,
     ) -> None:
         due = first
         while due < end:
@@ -281,7 +287,7 @@ class Fleet:
             await self._accept(node, request, end)
             due += every_s
 
-    async def _accept(self, node: LiveNode, request: m.Publish, end: float) -> None:
+    async def _accept(self, node: NodeComponents, request: m.Publish, end: float) -> None:
         """Hand a batch over as a trainer does: again and again, while the node cannot take it."""
         is_told = False
         while trio.current_time() < end:
@@ -355,7 +361,7 @@ async def main(config: dict[str, Any]) -> None:
     async with trio.open_nursery() as nursery:
         worker = TrioTaskWorker(EASY)
         await nursery.start(worker.run)
-        parts = Parts(
+        parts = Dependencies(
             network=network_through(config["proxies"]),
             worker=lambda _families, _patience_s: SharedWorker(worker),
         )

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shoal_p2p.flags import Given
+from shoal_p2p.flags import ParsedFlags
 from shoal_p2p.live_command import make_node, run
 from shoal_p2p.net.swarm_key import SwarmKeyError, keep_swarm_key, load_swarm_key
 from shoal_p2p.node import Node
-from shoal_p2p.parts import Tuning
+from shoal_p2p.parts import Limits
 from shoal_settings.exits import fail
 from shoal_settings.schema import Settings
 from shoal_wire.invite import Invite
@@ -19,7 +19,7 @@ from shoal_wire.invite import Invite
 SWARM_KEY_FILE = "swarm.key"
 
 
-def run_joined(invite: Invite, given: Given) -> int:
+def run_joined(invite: Invite, given: ParsedFlags) -> int:
     """Run `shoal node` in the invitation's swarm; return the exit code."""
     return run(given, make=partial(_make, invite))
 
@@ -42,6 +42,6 @@ def _make(invite: Invite, *, settings: Settings, **given: Any) -> Node:
         settings = settings.model_copy(update={"swarm_key": str(path)})
     # What was typed beside the invitation is no part of it.
     invited = frozenset(invite.addresses)
-    tuning = Tuning.of(settings)
+    tuning = Limits.of(settings)
     discovery = replace(tuning.discovery, invited=invited)
     return make_node(settings=settings, tuning=replace(tuning, discovery=discovery), **given)

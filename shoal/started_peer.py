@@ -18,7 +18,7 @@ from shoal_base.bounded import PIECE_BYTES
 from shoal_base.children import START_S, environment, python
 from shoal_base.log_file import LOG_BYTES, BoundedFile
 from shoal_base.waits import SHORT_DEADLINE_S
-from shoal_p2p.last_words import LastWords
+from shoal_p2p.output_tail import OutputTail
 
 _STOP_S: Final = 30.0
 """Deadline for an end in order: a trainer writes its last checkpoint. A guess."""
@@ -42,7 +42,7 @@ class StartedPeer:
             start_new_session=True,
         )
         self._log = log
-        self._words = LastWords()
+        self._words = OutputTail()
         self._is_known = threading.Event()
         """Set when the peer is ready, and when its output has ended."""
         self._ready_line: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_p2p.gossip.flood_gate import FloodLimits
+from shoal_p2p.gossip.rate_limiter import FloodLimits
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.net.inbound_gate import GateLimits
 from shoal_p2p.standing.scoring import WEIGHTS

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from shoal_base.extras import missing_for_tasks
 from shoal_base.visible import visible_name
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
-from shoal_p2p.flags import Given
+from shoal_p2p.flags import ParsedFlags
 from shoal_p2p.process import Serving, run_until_stopped, serve
 from shoal_settings.called import called, join_command
 from shoal_settings.exits import fail
@@ -16,7 +16,7 @@ from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
 
-def run(given: Given) -> int:
+def run(given: ParsedFlags) -> int:
     """Run `shoal bootstrap`; return the exit code."""
     asked = given.loaded.settings.subscribe_shards
     if asked not in ("auto", "0") and (missing := missing_for_tasks()) is not None:

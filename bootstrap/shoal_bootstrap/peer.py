@@ -16,9 +16,9 @@ from shoal_base.extras import missing_for_tasks
 from shoal_p2p.intake.intake import Receivers
 from shoal_p2p.ipc.inspector import View
 from shoal_p2p.ipc.views import CoreViews
-from shoal_p2p.member import Member
-from shoal_p2p.peer import ListeningPeer
-from shoal_p2p.peer_life import PeerLife
+from shoal_p2p.peer import PeerNode
+from shoal_p2p.peer_runner import PeerRunner
+from shoal_p2p.swarm_node import SwarmNode
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import SignedBatch
 
@@ -26,8 +26,8 @@ from shoal_wire.types import SignedBatch
 class MeetingPoint:
     """A relay of gossip that keeps nothing."""
 
-    def __init__(self, peer: ListeningPeer, manifest: Manifest) -> None:
-        self.member = Member(
+    def __init__(self, peer: PeerNode, manifest: Manifest) -> None:
+        self.member = SwarmNode(
             peer,
             manifest,
             Receivers(keep=self._forget),
@@ -53,9 +53,9 @@ class MeetingPoint:
         self.groups_relayed += sum(len(signed.batch.groups) for signed in batches)
 
 
-class BootstrapPeer(PeerLife[MeetingPoint]):
+class BootstrapPeer(PeerRunner[MeetingPoint]):
     """One bootstrap peer, from start to end."""
 
     def __init__(self, **life: Any) -> None:
-        """`life` are `PeerLife`'s arguments but for the role."""
+        """`life` are `PeerRunner`'s arguments but for the role."""
         super().__init__(role=MeetingPoint, **life)

@@ -31,7 +31,7 @@ class ServingFlags:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Settings whose default is not the schema's."""
 
-    def parse(self, argv: Sequence[str] | None) -> Given:
+    def parse(self, argv: Sequence[str] | None) -> ParsedFlags:
         """Read flags, file and environment.
 
         Raises:
@@ -56,11 +56,11 @@ class ServingFlags:
             else:
                 say_lines(describe_text(loaded, self.settings_of))
             raise UsageExit(EXIT_OK)
-        return Given(flags=self, loaded=loaded, supervised=bool(arguments.supervised))
+        return ParsedFlags(flags=self, loaded=loaded, supervised=bool(arguments.supervised))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class ParsedFlags:
     """The flags that a serving command was started with."""
 
     flags: ServingFlags

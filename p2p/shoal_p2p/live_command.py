@@ -17,8 +17,8 @@ from shoal_base.lines import say
 from shoal_base.node_folders import newest_checkpoint
 from shoal_base.visible import visible_name
 from shoal_p2p.data_dir import LAST_STATUS_FILE
-from shoal_p2p.flags import Given
-from shoal_p2p.live_node import LiveNode
+from shoal_p2p.flags import ParsedFlags
+from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.node import Node, NodeEnd
 from shoal_p2p.process import Serving, serve
 from shoal_p2p.store.store import StoreError
@@ -32,7 +32,7 @@ from shoal_tasks.errors import TaskError
 log = logging.getLogger(__name__)
 
 
-def run(given: Given, *, make: Callable[..., Node] | None = None) -> int:
+def run(given: ParsedFlags, *, make: Callable[..., Node] | None = None) -> int:
     """Run `shoal node` with the node that `make` makes, or `make_node`; return the exit code."""
     serving = Serving(
         make=make or make_node,
@@ -106,7 +106,7 @@ async def _keep_last_status(node: Node, settings: Settings) -> None:
         log.warning("the last numbers are not kept: %s", error.strerror)
 
 
-def _announce(node: LiveNode, settings: Settings) -> Iterator[str]:
+def _announce(node: NodeComponents, settings: Settings) -> Iterator[str]:
     member, manifest = node.member, node.member.manifest
     yield f"node {member.peer_id}  (data in {settings.data_dir})"
     name = visible_name(manifest.swarm_name)

@@ -19,36 +19,36 @@ from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferLimits
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.events import Keeper
-from shoal_p2p.fetch.asker import RolloutAsker
+from shoal_p2p.fetch.client import RolloutClient
+from shoal_p2p.fetch.context import FetchContext
 from shoal_p2p.fetch.exchange import FetchBook, RolloutExchange
-from shoal_p2p.fetch.means import FetchMeans
 from shoal_p2p.intake.intake import Receivers
 from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.ipc.node_views import NodeViews
 from shoal_p2p.ipc.service import Service, TrainerLink
-from shoal_p2p.member import Draws, Member
-from shoal_p2p.peer import ListeningPeer
+from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers.met_networks import MetNetworks
-from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger
 from shoal_p2p.rollouts.outbox import Outbox
 from shoal_p2p.rollouts.pool import PoolSettings, RolloutPool
 from shoal_p2p.rollouts.recent import RecentRollouts
+from shoal_p2p.rollouts.training_stats import TrainingStats
 from shoal_p2p.shards.plan import DemandMeter, demand_of
 from shoal_p2p.store.archive import ARCHIVE_FILE, Archive
 from shoal_p2p.store.store import Store
+from shoal_p2p.swarm_node import Demand, SwarmNode
 from shoal_p2p.trainer_child import TrainerChild
 from shoal_settings.schema import Settings
 from shoal_settings.trainer_settings import OVERSAMPLE
 from shoal_wire.manifest import Manifest
 
 
-class LiveNode:
+class NodeComponents:
     """The parts of one node, from the moment its swarm is known."""
 
     def __init__(
         self,
-        peer: ListeningPeer,
+        peer: PeerNode,
         manifest: Manifest,
         *,
         store: Store,
@@ -61,7 +61,7 @@ class LiveNode:
         self.store = store
         self.child = child
         self.recent = RecentRollouts()
-        self.learning = LearningLedger(peer.peer_id)
+        self.learning = TrainingStats(peer.peer_id)
         self.link = TrainerLink(
             recent=self.recent,
             learning=self.learning,
@@ -87,7 +87,7 @@ class LiveNode:
         )
         self._met = MetNetworks(peer.host)
         self.pool = self._pool((self.recent, book.shelf, self.archive))
-        self.member = Member(
+        self.member = SwarmNode(
             peer,
             manifest,
             Receivers(
@@ -97,7 +97,7 @@ class LiveNode:
                 observers=(book,),
             ),
             is_open=self.pool.restored,
-            draws=Draws(per_s=self._wanted_per_s, on_shards=self._note_shards),
+            draws=Demand(per_s=self._wanted_per_s, on_shards=self._note_shards),
         )
         self.exchange = self._exchange(book)
         self.outbox = self._outbox()
@@ -125,7 +125,7 @@ class LiveNode:
     def _exchange(self, book: FetchBook) -> RolloutExchange:
         peer, shards, settings = self.peer, self.member.shards, self.peer.tuning.exchange
         report = peer.guard.on_verdict
-        asker = RolloutAsker(
+        asker = RolloutClient(
             host=peer.host,
             report=report,
             stats=book.stats,
@@ -133,7 +133,7 @@ class LiveNode:
         )
         return RolloutExchange(
             host=peer.host,
-            means=FetchMeans(
+            means=FetchContext(
                 manifest=self.manifest,
                 host=peer.host,
                 asker=asker,

@@ -20,10 +20,10 @@ from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_ipc.client import SOCKET_NAME
 from shoal_p2p.ipc.inspector import InspectorService
 from shoal_p2p.ipc.server import IpcServer
-from shoal_p2p.live_node import LiveNode
+from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.net.identity import Identity
-from shoal_p2p.parts import REAL, Parts, Running, Tuning
-from shoal_p2p.peer import ListeningPeer
+from shoal_p2p.parts import REAL, Dependencies, Limits, Running
+from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers.manifest_source import FoundManifest
 from shoal_p2p.trainer_child import ChildState, TrainerChild
 from shoal_settings.loader import to_flags
@@ -56,9 +56,9 @@ class Node:
         *,
         identity: Identity,
         settings: Settings,
-        on_ready: Callable[[LiveNode], None] = lambda _node: None,
-        parts: Parts = REAL,
-        tuning: Tuning | None = None,
+        on_ready: Callable[[NodeComponents], None] = lambda _node: None,
+        parts: Dependencies = REAL,
+        tuning: Limits | None = None,
         socket: Callable[[Path, InspectorService], Running] = IpcServer,
     ) -> None:
         """`on_ready` is called once it has joined and serves ``socket(path, service)``."""
@@ -92,7 +92,7 @@ class Node:
             ListenError, ManifestError, StoreError, SocketPathError: it cannot start.
         """
         settings, wall_ms = self._settings, self._parts.wall_ms
-        peer = ListeningPeer(
+        peer = PeerNode(
             identity=self._identity, settings=settings, parts=self._parts, tuning=self._tuning
         )
         store = self._parts.store(
@@ -113,7 +113,7 @@ class Node:
             if found is None:
                 nursery.cancel_scope.cancel()
                 return self._end
-            live = LiveNode(peer, found.manifest, store=store, child=self._child)
+            live = NodeComponents(peer, found.manifest, store=store, child=self._child)
             await live.start(nursery)
             await nursery.start(self._socket(settings.data_dir / SOCKET_NAME, live.service).run)
             nursery.start_soon(self._watch_manifest, peer, found)
@@ -124,7 +124,7 @@ class Node:
             nursery.cancel_scope.cancel()
         return self._end
 
-    async def _join(self, peer: ListeningPeer, nursery: trio.Nursery) -> FoundManifest | None:
+    async def _join(self, peer: PeerNode, nursery: trio.Nursery) -> FoundManifest | None:
         """Listen and find out which swarm this is; None if it is told to end before that."""
         with self._joining:
             return await peer.listen(nursery)
@@ -151,7 +151,7 @@ class Node:
         trains = not (self._settings.no_trainer or self._settings.no_train)
         return trains and not self._trainer_ended.is_set()
 
-    async def _shut_down(self, live: LiveNode) -> None:
+    async def _shut_down(self, live: NodeComponents) -> None:
         """The trainer writes its last checkpoint; queued batches are sent; then the host closes."""
         if self._child is not None:
             self._trainer_scope.cancel()
@@ -163,7 +163,7 @@ class Node:
                 await live.hand_over()
         await live.close()
 
-    async def _watch_manifest(self, peer: ListeningPeer, found: FoundManifest) -> None:
+    async def _watch_manifest(self, peer: PeerNode, found: FoundManifest) -> None:
         manifest = await peer.source.watch(found)
         log.warning(
             "the bootstrap's swarm is %s (%s): joining it", manifest.swarm_name, manifest.short_name
@@ -172,7 +172,7 @@ class Node:
         self._stop.set()
 
 
-async def say_who_is_there(peer: ListeningPeer, is_training: Callable[[], bool]) -> None:
+async def say_who_is_there(peer: PeerNode, is_training: Callable[[], bool]) -> None:
     """Say when nobody else is there and when this is over."""
     changed = trio.Event()
 

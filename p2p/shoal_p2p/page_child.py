@@ -26,7 +26,7 @@ from shoal_base.bounded import PIECE_BYTES
 from shoal_base.children import START_S, environment, python
 from shoal_base.page_file import served_page
 from shoal_base.waits import AT_ONCE_S, SHORT_DEADLINE_S
-from shoal_p2p.last_words import LastWords
+from shoal_p2p.output_tail import OutputTail
 from shoal_p2p.trainer_child import ending
 from shoal_settings.web_address import NONE
 
@@ -82,7 +82,7 @@ async def _follow(process: trio.Process, say_url: Callable[[str], None]) -> None
 
     A pipe that nobody reads holds its writer up once it is full.
     """
-    words = LastWords()
+    words = OutputTail()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_listen, process.stderr, words)
         url = None
@@ -106,7 +106,7 @@ def _say_ended(url: str | None, code: int | None, said: str) -> None:
         log.warning("the web page has ended: %s", said or ending(code))
 
 
-async def _listen(stream: Any, words: LastWords) -> None:
+async def _listen(stream: Any, words: OutputTail) -> None:
     while part := await stream.receive_some(4096):
         words.feed(part)
 

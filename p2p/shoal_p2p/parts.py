@@ -18,16 +18,16 @@ import trio
 from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.gossip.gossip import Libp2pGossip
-from shoal_p2p.gossip.interface import Gossip, PeerJudge
+from shoal_p2p.gossip.interface import Gossip, PeerScorer
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.ledger import LedgerLimits
-from shoal_p2p.intake.turns import QuestionSource
+from shoal_p2p.intake.verifier_scheduler import QuestionSource
 from shoal_p2p.net.host import HostSettings, Libp2pHost
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.relay_server import RelayLimits, RelayServer
+from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.discovery import DiscoverySettings
-from shoal_p2p.peers.hearsay import Hearsay
 from shoal_p2p.peers.hole_punch import HolePunch
 from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.peers.port_mapping import MappingState, PortMapping
@@ -104,7 +104,7 @@ class Punches(Running, Protocol):
         """Relayed peers that became direct, and all with whom it was tried."""
 
     @property
-    def has_many_doors(self) -> bool:
+    def is_symmetric_nat(self) -> bool:
         """True if the router is known to show each place outside another port."""
 
 
@@ -131,13 +131,13 @@ class Network(Protocol):
     def host(self) -> Host:
         """Connections."""
 
-    def gossip(self, watch: PeerJudge, settings: GossipSettings) -> Gossip:
+    def gossip(self, watch: PeerScorer, settings: GossipSettings) -> Gossip:
         """Return gossip over the host; to be called once, before the host runs."""
 
     def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
         """Return the client of relays; `preferred` are asked first."""
 
-    def punches(self, hearsay: Hearsay) -> Punches:
+    def punches(self, hearsay: AddressPolicy) -> Punches:
         """Return what makes connections through relays direct."""
 
     def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
@@ -153,7 +153,7 @@ class Libp2pNetwork:
     def __init__(self, identity: Identity, settings: HostSettings) -> None:
         self.host = Libp2pHost(identity=identity, settings=settings)
 
-    def gossip(self, watch: PeerJudge, settings: GossipSettings) -> Gossip:
+    def gossip(self, watch: PeerScorer, settings: GossipSettings) -> Gossip:
         """Return gossipsub over the host."""
         return Libp2pGossip(host=self.host, watch=watch, settings=settings)
 
@@ -161,7 +161,7 @@ class Libp2pNetwork:
         """Return the client of circuit relays."""
         return RelayClient(host=self.host, use=use, preferred=preferred)
 
-    def punches(self, hearsay: Hearsay) -> Punches:
+    def punches(self, hearsay: AddressPolicy) -> Punches:
         """Return hole punching as libp2p has it."""
         return HolePunch(host=self.host, hearsay=hearsay)
 
@@ -184,7 +184,7 @@ def real_worker(families: Sequence[FamilySpec], patience_seconds: float) -> Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Dependencies:
     """Makers of the parts, and what all of them share. The defaults are the real ones."""
 
     network: Callable[[Identity, HostSettings], Network] = Libp2pNetwork
@@ -197,11 +197,11 @@ class Parts:
     rng: random.Random = field(default_factory=random.Random)
 
 
-REAL = Parts()
+REAL = Dependencies()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
+class Limits:
     """Bounds and waits that no user's setting names."""
 
     discovery: DiscoverySettings
@@ -216,7 +216,7 @@ class Tuning:
     """Pause between two looks for peers with data directories beside this one."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Tuning:
+    def of(cls, settings: Settings) -> Limits:
         """Return what a peer with these settings has."""
         return cls(
             # Else a small house would be full of whom it dialled itself.

@@ -23,17 +23,17 @@ from shoal_p2p.net.inbound_gate import GateLimits
 from shoal_p2p.net.relay_server import RelayLimits, RelayServer
 from shoal_p2p.net.swarm import SwarmSettings
 from shoal_p2p.net.swarm_key import key_of_settings
-from shoal_p2p.parts import REAL, Network, Parts, Tuning
+from shoal_p2p.parts import REAL, Dependencies, Limits, Network
 from shoal_p2p.peers import services
+from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.clock_watch import ClockWatch
 from shoal_p2p.peers.discovery import Discovery, Preferences, TargetKind
-from shoal_p2p.peers.hearsay import Hearsay
 from shoal_p2p.peers.manifest_source import FoundManifest, ManifestSource
 from shoal_p2p.peers.outside import ReachServer
 from shoal_p2p.peers.relay_client import RelayUse
 from shoal_p2p.peers.try_out import anything, try_families
 from shoal_p2p.shards.directory import ShardDirectory
-from shoal_p2p.standing.guard import PeerGuard
+from shoal_p2p.standing.guard import PeerManager
 from shoal_p2p.standing.room import seats_of
 from shoal_settings.schema import DEFAULT_LISTEN, Settings
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 BOOK_FILE = "peers.json"
 
 
-class ListeningPeer:
+class PeerNode:
     """Host, gossip, discovery and the judgement of others, before the swarm is known."""
 
     def __init__(
@@ -54,13 +54,13 @@ class ListeningPeer:
         *,
         identity: Identity,
         settings: Settings,
-        parts: Parts = REAL,
-        tuning: Tuning | None = None,
+        parts: Dependencies = REAL,
+        tuning: Limits | None = None,
     ) -> None:
         """Nothing is opened yet. Raises SwarmKeyError: the settings name no usable key."""
         self.settings = settings
         self.parts = parts
-        self.tuning = tuning or Tuning.of(settings)
+        self.tuning = tuning or Limits.of(settings)
         self.data_dir = settings.data_dir
         self.started_at = trio.current_time()
         self.swarm_key = key_of_settings(settings)
@@ -80,7 +80,7 @@ class ListeningPeer:
         )
         self.guard = self._guard()
         self.gossip = self.network.gossip(self.guard, self.tuning.gossip)
-        self.hearsay = Hearsay(self.host)
+        self.hearsay = AddressPolicy(self.host)
         self.punches = self.network.punches(self.hearsay)
         self.discovery = self._discovery()
 
@@ -98,8 +98,8 @@ class ListeningPeer:
             refused=self.disk.refused,
         )
 
-    def _guard(self) -> PeerGuard:
-        return PeerGuard(
+    def _guard(self) -> PeerManager:
+        return PeerManager(
             host=self.host,
             data_dir=self.data_dir,
             protected=self.source.bootstraps,

@@ -29,16 +29,16 @@ from shoal_base.private import private
 from shoal_ipc.client import SOCKET_NAME
 from shoal_p2p.collector import give_memory_back
 from shoal_p2p.data_dir import IDENTITY_FILE, DataDirInUseError, lock_data_dir
-from shoal_p2p.endings import call_on_parent_end, call_on_signal
-from shoal_p2p.flags import Given
+from shoal_p2p.flags import ParsedFlags
 from shoal_p2p.ipc.server import SocketPathError, check_socket_path
-from shoal_p2p.member import Member
 from shoal_p2p.net.host import ListenError
 from shoal_p2p.net.identity import Identity, IdentityError, load_or_create_identity
 from shoal_p2p.net.swarm_key import SwarmKeyError
 from shoal_p2p.page_child import run_page
-from shoal_p2p.peer_life import PeerLife
+from shoal_p2p.peer_runner import PeerRunner
 from shoal_p2p.peers.run_start import check_run
+from shoal_p2p.shutdown import call_on_parent_end, call_on_signal
+from shoal_p2p.swarm_node import SwarmNode
 from shoal_p2p.threads import let_the_loop_in
 from shoal_settings.default_folder import default_folders_without_model
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
@@ -81,7 +81,7 @@ class Joined(Protocol):
     """A peer that others can reach."""
 
     @property
-    def member(self) -> Member:
+    def member(self) -> SwarmNode:
         """It as a member of the swarm."""
 
 
@@ -107,7 +107,7 @@ class Serving(Generic[L, J]):
     """Folders for its data when none is named; it takes the first that is free."""
 
 
-def serve(serving: Serving[L, J], given: Given) -> int:
+def serve(serving: Serving[L, J], given: ParsedFlags) -> int:
     """Run a serving command; return the exit code."""
     name, loaded = given.flags.name, given.loaded
     try:
@@ -130,7 +130,7 @@ def serve(serving: Serving[L, J], given: Given) -> int:
         return fail(name, str(error), EXIT_FAILED).code
 
 
-async def run_until_stopped(peer: PeerLife[Any], _settings: Settings) -> int | None:
+async def run_until_stopped(peer: PeerRunner[Any], _settings: Settings) -> int | None:
     """Run it; None asks for a new start, as `Serving.run` has it."""
     return None if await peer.run() else EXIT_OK
 

@@ -29,7 +29,7 @@ import trio
 
 from shoal_base.children import environment, python
 from shoal_base.waits import AT_ONCE_S
-from shoal_p2p.last_words import LastWords
+from shoal_p2p.output_tail import OutputTail
 from shoal_settings.exits import EXIT_DIVERGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class TrainerChild:
     async def _run_once(self) -> tuple[float, int]:
         self._enter(ChildState.STARTING)
         started = trio.current_time()
-        words = LastWords()
+        words = OutputTail()
         try:
             process = await trio.lowlevel.open_process(
                 self._command,
@@ -201,7 +201,7 @@ class TrainerChild:
         self._on_state(state)
 
 
-async def _listen(process: trio.Process, words: LastWords, scope: trio.CancelScope) -> None:
+async def _listen(process: trio.Process, words: OutputTail, scope: trio.CancelScope) -> None:
     """Pass on what a child says, and note it, until it says no more."""
     assert process.stderr is not None
     async with process.stderr:

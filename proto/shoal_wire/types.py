@@ -160,7 +160,7 @@ class SignedBatch:
     batch: RolloutBatch
     envelope: bytes
     """The sealed bytes as they travelled, kept so that anyone can verify them later."""
-    brought_by: PeerId | None = field(default=None, compare=False)
+    delivered_by: PeerId | None = field(default=None, compare=False)
     """The peer that forwarded or gave it, where that is known. Nobody signed that."""
 
 

@@ -26,13 +26,13 @@ from shoal_base.terminal import Terminal
 from shoal_base.waits import RETRY_S
 from shoal_ipc.answers.form import to_json
 from shoal_p2p.data_dir import IDENTITY_FILE, DataDirInUseError
-from shoal_p2p.endings import call_on_signal
-from shoal_p2p.flags import Given
+from shoal_p2p.flags import ParsedFlags
 from shoal_p2p.net.identity import IdentityError, load_or_create_identity
 from shoal_p2p.net.swarm_key import SwarmKeyError
 from shoal_p2p.page_child import run_page
 from shoal_p2p.peers.run_start import check_run
 from shoal_p2p.process import DataDirError, locked, root_error
+from shoal_p2p.shutdown import call_on_signal
 from shoal_settings.called import called
 from shoal_settings.default_folder import default_folder
 from shoal_settings.early import early_refusal
@@ -42,7 +42,7 @@ from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError
 
 
-def run(given: Given) -> int:
+def run(given: ParsedFlags) -> int:
     """Run `shoal swarm`; return the exit code."""
     loaded, settings = given.loaded, given.loaded.settings
     try:

@@ -11,7 +11,7 @@ from shoal.view.model import PublisherShown, Standing
 from shoal_ipc.answers.learning import LearntFrom, Ledger
 from shoal_ipc.answers.node import Buffer, PublisherRow, RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Connection, Peers, Score, Scores
-from shoal_p2p.rollouts.origins import MAX_TOLD_APART
+from shoal_p2p.rollouts.network_shares import MAX_TOLD_APART
 
 _PEER_ID: Final = re.compile(r"\b12D3KooW[1-9A-HJ-NP-Za-km-z]{44}\b")
 DOUBTED_WEIGHT: Final = 0.5

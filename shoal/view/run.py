@@ -25,7 +25,7 @@ from shoal.view.measured import interval_of_share, is_it_learning, within_of
 from shoal_base.files import SMALL_FILE_BYTES
 from shoal_base.visible import visible_name
 from shoal_ipc.answers.node import WINDOW
-from shoal_p2p.rollouts.origins import MAX_TOLD_APART
+from shoal_p2p.rollouts.network_shares import MAX_TOLD_APART
 
 MAX_POINTS: Final = 2_000  # about the pixels of a wide chart
 _READ_BYTES: Final = 4 << 20  # a guess: memory of a reading thread

@@ -26,7 +26,7 @@ from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.message import forged, say
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_p2p.gossip.gossip import Libp2pGossip
-from shoal_p2p.gossip.interface import Gossip, PeerJudge
+from shoal_p2p.gossip.interface import Gossip, PeerScorer
 from shoal_p2p.gossip.rpc import Rpc
 from shoal_p2p.gossip.settings import GossipSettings, MeshSettings
 from shoal_p2p.net.host import HostSettings, Libp2pHost
@@ -75,7 +75,7 @@ class World(ABC):
         """Return a host that does not run, and listens at an address of its own if not told."""
 
     @abstractmethod
-    def make_gossip(self, host: Host, watch: PeerJudge, settings: GossipSettings) -> Gossip:
+    def make_gossip(self, host: Host, watch: PeerScorer, settings: GossipSettings) -> Gossip:
         """Return gossip for a host that does not run yet."""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class RealWorld(World):
         settings = HostSettings(listen=(LOOPBACK if listen is None else listen,))
         return Libp2pHost(identity=identity or fresh_identity(), settings=settings)
 
-    def make_gossip(self, host: Any, watch: PeerJudge, settings: GossipSettings) -> Gossip:
+    def make_gossip(self, host: Any, watch: PeerScorer, settings: GossipSettings) -> Gossip:
         """Return gossipsub."""
         return Libp2pGossip(host=host, watch=watch, settings=settings)
 
@@ -182,7 +182,7 @@ class SimulatedWorld(World):
             listen = f"/ip4/10.0.0.{next(self._numbers)}/tcp/4001"
         return SimulatedHost(self._network, identity or fresh_identity(), listen)
 
-    def make_gossip(self, host: Any, watch: PeerJudge, settings: GossipSettings) -> Gossip:
+    def make_gossip(self, host: Any, watch: PeerScorer, settings: GossipSettings) -> Gossip:
         """Return simulated gossip."""
         rng = random.Random(host.peer_id)
         return SimulatedGossip(host, rng, watch=watch, settings=settings)

@@ -126,7 +126,7 @@ async def _bring(node: TestNode, peer: ID, data: bytes, *, cut: int) -> None:
 
 def patient() -> GossipSettings:
     """Limits that cut nobody off, since all streams come in one name."""
-    from shoal_p2p.gossip.flood_gate import FloodLimits
+    from shoal_p2p.gossip.rate_limiter import FloodLimits
 
     flood = FloodLimits(
         pace_per_second=1e9, pace_burst=1e12, waste_per_second=1e9, waste_burst=1e12

@@ -16,8 +16,8 @@ from shoal_lab.simulation.clock import deterministic, jumping_clock
 from shoal_lab.simulation.crowd import Crowd, CrowdSettings
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.network import SimulatedNetwork
-from shoal_p2p.shards import division
-from shoal_p2p.shards.division import depth_in
+from shoal_p2p.shards import depth
+from shoal_p2p.shards.depth import depth_in
 from shoal_wire.types import PeerId
 from tests.support import factories as make
 from tests.support.simulated_node import NodeSettings, host_of
@@ -62,9 +62,9 @@ def test_all_hear_everything_and_the_same_seed_is_the_same_run() -> None:
 
 
 def test_it_divides_itself_and_all_who_listen_hear(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(division, "SPLIT_PER_S", 0.4)
-    monkeypatch.setattr(division, "MERGE_PER_S", 0.05)
-    monkeypatch.setattr(division, "LEAST_PUBLISHERS", 4)
+    monkeypatch.setattr(depth, "SPLIT_PER_S", 0.4)
+    monkeypatch.setattr(depth, "MERGE_PER_S", 0.05)
+    monkeypatch.setattr(depth, "LEAST_PUBLISHERS", 4)
     depths: Counter[int] = Counter()
 
     def look(crowd: Crowd) -> None:

@@ -17,12 +17,12 @@ import trio.testing
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import simulated_parts
 from shoal_p2p.intake.intake import Receivers
-from shoal_p2p.member import Draws, Member
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.node import say_who_is_there
-from shoal_p2p.parts import Parts
-from shoal_p2p.peer import ListeningPeer
-from shoal_p2p.peers.hearsay import DIALS_A_PLACE
+from shoal_p2p.parts import Dependencies
+from shoal_p2p.peer import PeerNode
+from shoal_p2p.peers.address_policy import DIALS_A_PLACE
+from shoal_p2p.swarm_node import Demand, SwarmNode
 from shoal_settings.schema import Settings
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -43,7 +43,7 @@ class Town:
     def __init__(self, folder: Path, network: SimulatedNetwork, nursery: trio.Nursery) -> None:
         self.folder, self.network, self.nursery = folder, network, nursery
 
-    async def peer(self, number: int, *bootstrap: ListeningPeer, **changes: Any) -> ListeningPeer:
+    async def peer(self, number: int, *bootstrap: PeerNode, **changes: Any) -> PeerNode:
         home = self.folder / str(number)
         home.mkdir()
         settings = Settings(
@@ -53,7 +53,7 @@ class Town:
             mdns=False,
             **changes,
         )
-        peer = ListeningPeer(
+        peer = PeerNode(
             identity=identity_from_seed(number.to_bytes(32, "big")),
             settings=settings,
             parts=self._parts(number),
@@ -61,7 +61,7 @@ class Town:
         await self.nursery.start(peer.host.run)
         return peer
 
-    def _parts(self, number: int) -> Parts:
+    def _parts(self, number: int) -> Dependencies:
         return simulated_parts(
             self.network,
             worker=lambda _families, _patience_s: InstantWorker(),
@@ -77,14 +77,14 @@ async def there(tmp_path: Path, nursery: trio.Nursery) -> Town:
     return Town(tmp_path, network, nursery)
 
 
-async def meet(one: ListeningPeer, *others: ListeningPeer) -> None:
+async def meet(one: PeerNode, *others: PeerNode) -> None:
     for other in others:
         await one.host.dial(other.host.listen_addrs()[0])
 
 
-def member_of(peer: ListeningPeer) -> Member:
-    return Member(
-        peer, SWARM, Receivers(keep=nothing, accuse=nothing), draws=Draws(per_s=lambda: 1.0)
+def member_of(peer: PeerNode) -> SwarmNode:
+    return SwarmNode(
+        peer, SWARM, Receivers(keep=nothing, accuse=nothing), draws=Demand(per_s=lambda: 1.0)
     )
 
 
@@ -161,7 +161,7 @@ async def test_what_is_said_of_shards_is_sifted(
         told_of = make.fresh_identity().peer_id
         return [PeerAddresses(peer_id=told_of, addresses=(PLACE, "/ip4/192.168.1.1/tcp/1"))]
 
-    monkeypatch.setattr("shoal_p2p.member.services.fetch_peers", told)
+    monkeypatch.setattr("shoal_p2p.swarm_node.services.fetch_peers", told)
     me, liar = await there.peer(1), await there.peer(2)
     await meet(me, liar)
     (found,) = await member_of(me)._ask_for_shards(liar.peer_id, (0,))

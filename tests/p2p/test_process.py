@@ -22,7 +22,6 @@ import trio.testing
 
 from shoal_base.collector import NEW_CONTAINERS
 from shoal_p2p.data_dir import DataDirInUseError, lock_data_dir
-from shoal_p2p.endings import call_on_parent_end, call_on_signal
 from shoal_p2p.flags import ServingFlags
 from shoal_p2p.live_command import _folders, _kept
 from shoal_p2p.net.host import ListenError
@@ -34,6 +33,7 @@ from shoal_p2p.process import (
     run_until_stopped,
     serve,
 )
+from shoal_p2p.shutdown import call_on_parent_end, call_on_signal
 from shoal_settings.loader import Loaded, add_flags, load
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError

@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from shoal_lab.simulation.network import LinkSettings
-from shoal_p2p.gossip.flood_gate import FloodLimits
+from shoal_p2p.gossip.rate_limiter import FloodLimits
 from shoal_p2p.gossip.settings import MeshSettings
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.peers.met_networks import NEVER_MET

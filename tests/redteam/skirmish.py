@@ -21,7 +21,7 @@ from typing import Any
 import trio
 
 from shoal_p2p.net.windows import MAX_UNREAD_BYTES
-from shoal_p2p.peers.hearsay import DIALS_A_PLACE
+from shoal_p2p.peers.address_policy import DIALS_A_PLACE
 from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
 from tests.redteam import frame_acts, reach_acts, talk_acts
 from tests.redteam.faults import faults

@@ -18,7 +18,7 @@ from libp2p.stream_muxer.yamux.yamux import FLAG_SYN, TYPE_DATA, YAMUX_HEADER_FO
 from shoal_p2p.net.host import DialError, Libp2pHost, RequestError
 from shoal_p2p.net.layers import find_socket
 from shoal_p2p.net.streams import reset_stream
-from shoal_p2p.peers.hearsay import Hearsay
+from shoal_p2p.peers.address_policy import AddressPolicy
 from tests.support.nodes import open_test_host, until
 from tests.support.victim import Victim
 
@@ -51,7 +51,7 @@ class WireRed:
     ) -> None:
         self.host, self.second = host, second
         self.victim, self.lure, self.invited_to = victim, lure, invited_to
-        self.hearsay = Hearsay(second)
+        self.hearsay = AddressPolicy(second)
         """The dials left of a newcomer that reads its invitations."""
         self._next_id = 10_001
 

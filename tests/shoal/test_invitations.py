@@ -22,7 +22,7 @@ from shoal.view.invitation import chosen
 from shoal_ipc.answers.peer import Way
 from shoal_p2p.net.swarm_key import SwarmKeyError, format_swarm_key, load_swarm_key
 from shoal_p2p.node import Node, NodeEnd
-from shoal_p2p.parts import Tuning
+from shoal_p2p.parts import Limits
 from shoal_settings.exits import UsageExit
 from shoal_settings.schema import Settings
 from shoal_wire.invite import Invite, encode_invite
@@ -163,7 +163,7 @@ async def test_a_node_that_waits_for_its_swarm_ends_when_it_is_told_to(tmp_path:
     node = Node(
         identity=fresh_identity(),
         settings=settings,
-        tuning=dataclasses.replace(Tuning.of(settings), bootstrap_s=0.1),
+        tuning=dataclasses.replace(Limits.of(settings), bootstrap_s=0.1),
     )
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:

@@ -26,11 +26,11 @@ from shoal_p2p.fetch.gaps import GapLimits
 from shoal_p2p.gossip.interface import Gossip
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.validation import Validator
-from shoal_p2p.live_node import LiveNode
+from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.net.host import HostSettings
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.node import Node
-from shoal_p2p.parts import Libp2pNetwork, Parts, Tuning
+from shoal_p2p.parts import Dependencies, Libp2pNetwork, Limits
 from shoal_p2p.peers.discovery import DiscoverySettings
 from shoal_p2p.shards.keeper import ShardSettings
 from shoal_settings.schema import Settings
@@ -107,7 +107,7 @@ class _Network(Libp2pNetwork):
 class ExchangeNode:
     """One running node, with what tests do to it."""
 
-    def __init__(self, live: LiveNode) -> None:
+    def __init__(self, live: NodeComponents) -> None:
         self.live = live
         self.network: _Network = live.peer.network  # type: ignore[assignment]
         self.manifest, self.host, self.gossip = live.manifest, live.peer.host, live.peer.gossip
@@ -190,10 +190,10 @@ class ExchangeNode:
         ]
 
 
-def _tuning(settings: ExchangeSettings, of: Settings) -> Tuning:
+def _tuning(settings: ExchangeSettings, of: Settings) -> Limits:
     """Nobody is looked for: who is connected to whom is the test's to say."""
     return replace(
-        Tuning.of(of),
+        Limits.of(of),
         exchange=settings,
         discovery=DiscoverySettings(target_peers=0),
         shards=ShardSettings(want_peers=0, mix_every_s=86_400.0, keep_connections=1000),
@@ -221,7 +221,7 @@ async def open_node(
         Node,
         of,
         identity=identity or fresh_identity(),
-        parts=Parts(network=_Network, worker=lambda _families, _patience_s: InstantWorker()),
+        parts=Dependencies(network=_Network, worker=lambda _families, _patience_s: InstantWorker()),
         tuning=_tuning(settings, of),
         kill=True,
     ) as live:

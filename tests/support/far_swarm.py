@@ -17,7 +17,7 @@ from shoal_p2p.buffer.pool import source_of
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferEntry, BufferLimits
 from shoal_p2p.peers.met_networks import NEVER_MET
-from shoal_p2p.standing.sampling import SamplingStandings
+from shoal_p2p.standing.sampling import PublisherWeights
 from shoal_policy.choice.advantage import group_advantages
 from shoal_policy.choice.sources import Candidate, Sources
 from shoal_policy.choice.strategy import ExternalStrategy, parse_strategy
@@ -77,7 +77,7 @@ class FarSwarm:
     def __init__(self, scene: Scene, seed: int, strategy: ExternalStrategy = DEFAULT) -> None:
         self._scene, self._rng, self._strategy = scene, random.Random(seed), strategy
         self._buffer = ReplayBuffer(_LIMITS, random.Random(seed + 1))
-        self._standings = SamplingStandings()
+        self._standings = PublisherWeights()
         self._sources = Sources()
         self._right: dict[GroupId, int] = {}
         self._numbers = itertools.count()

@@ -10,7 +10,7 @@ import trio
 
 from shoal_p2p.intake.intake import Announcements, Intake, IntakeLimits, Receivers
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
-from shoal_p2p.intake.turns import QuestionSource
+from shoal_p2p.intake.verifier_scheduler import QuestionSource
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
 from shoal_wire.verdict import Verdict

@@ -22,15 +22,15 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import SimulatedEnd
-from shoal_p2p.gossip.interface import Gossip, PeerJudge
+from shoal_p2p.gossip.interface import Gossip, PeerScorer
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.ipc.inspector import View
-from shoal_p2p.live_node import LiveNode
+from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.net.host import HostSettings
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.node import Node
-from shoal_p2p.parts import Parts
+from shoal_p2p.parts import Dependencies
 from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.rollouts.outbox import Accepted
 from shoal_p2p.standing.reputation import Reputation
@@ -61,7 +61,7 @@ class _End(SimulatedEnd):
         # Nobody is connected here: whoever brings something has a network of its own all the same.
         self.host.source_of = str  # type: ignore[method-assign,assignment]
 
-    def gossip(self, watch: PeerJudge, settings: GossipSettings) -> Gossip:
+    def gossip(self, watch: PeerScorer, settings: GossipSettings) -> Gossip:
         """Gossip that is heard by the list."""
         gossip = super().gossip(watch, settings)
         gossip.publish = self._heard_by.publish  # type: ignore[method-assign]
@@ -87,7 +87,7 @@ class LocalNode:
         self.identity = identity
         self.manifest = manifest
         self.gossip = gossip or FakeGossip()
-        self.live: LiveNode
+        self.live: NodeComponents
         """The node, from the moment it runs."""
 
     def __getattr__(self, name: str) -> Any:
@@ -123,8 +123,8 @@ class LocalNode:
     async def receive(self, signed: SignedBatch) -> None:
         """Take in a batch of another node, which is on disk then, as if it had been validated."""
         # By a connection of its own, as publishers do: strangers share by connection.
-        brought_by = signed.brought_by or signed.publisher
-        await self.pool.keep_all([replace(signed, brought_by=brought_by)])
+        delivered_by = signed.delivered_by or signed.publisher
+        await self.pool.keep_all([replace(signed, delivered_by=delivered_by)])
         await self.pool.write_all()
 
     async def receive_groups(self, *numbers: int) -> None:
@@ -165,7 +165,7 @@ async def open_local_node(
         archive_bytes=0,
         seed=1,
     )
-    parts = Parts(
+    parts = Dependencies(
         network=lambda identity, how: _End(identity, how, node.gossip),
         worker=lambda _families, _patience_s: InstantWorker(),
         # So that tests know the numbers.

@@ -4,7 +4,7 @@
         async with open_peer(Node, tmp_path / "one", bootstrap=(address_of(meeting),)) as one:
             …
 
-What is yielded is what `on_ready` gets: a `LiveNode`, a `MeetingPoint`, a `SittingJudge`.
+What is yielded is what `on_ready` gets: a `NodeComponents`, a `MeetingPoint`, a `SittingJudge`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from shoal_p2p.net.identity import Identity, load_or_create_identity
-from shoal_p2p.parts import Parts, Tuning
+from shoal_p2p.parts import Dependencies, Limits
 from shoal_settings.schema import Settings
 from tests.support import factories as make
 from tests.support.doubles.worker import InstantWorker
@@ -26,9 +26,9 @@ LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 PATIENCE_S = 60.0
 _lives: dict[int, Any] = {}
 
-SHARED = Parts(worker=lambda _families, _patience_s: make.SharedWorker())
+SHARED = Dependencies(worker=lambda _families, _patience_s: make.SharedWorker())
 """The session's task worker in the place of each peer's own, which takes seconds to start."""
-INSTANT = Parts(worker=lambda _families, _patience_s: InstantWorker())
+INSTANT = Dependencies(worker=lambda _families, _patience_s: InstantWorker())
 """A task worker that answers at once, `factories.fake_question` of each task."""
 
 
@@ -43,8 +43,8 @@ async def open_peer(
     kind: Any,
     data_dir: Path,
     *,
-    parts: Parts = SHARED,
-    tuning: Tuning | None = None,
+    parts: Dependencies = SHARED,
+    tuning: Limits | None = None,
     **changes: Any,
 ) -> AsyncIterator[Any]:
     """Run a peer of `quiet_settings` with `changes`; on leaving it ends in order."""
@@ -61,8 +61,8 @@ async def run_peer(
     settings: Settings,
     *,
     identity: Identity | None = None,
-    parts: Parts = SHARED,
-    tuning: Tuning | None = None,
+    parts: Dependencies = SHARED,
+    tuning: Limits | None = None,
     kill: bool = False,
 ) -> AsyncIterator[Any]:
     """Run a peer; on leaving it ends in order, or as suddenly as by a kill."""

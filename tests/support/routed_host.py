@@ -54,7 +54,7 @@ class RoutedHost(FakeHost):
         await trio.lowlevel.checkpoint()
         return mine
 
-    async def knock(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
+    async def punch_dial(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
         """Connect if `opens` says so. Raises KnockFailedError."""
         self.knocks.append((trio.current_time(), address, as_client))
         if not self.opens(len(self.knocks), address):

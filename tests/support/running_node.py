@@ -11,23 +11,23 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_p2p.live_node import LiveNode
+from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.node import Node
-from shoal_p2p.parts import REAL, Parts
+from shoal_p2p.parts import REAL, Dependencies
 from tests.support.peers import quiet_settings, run_peer
 
 
 class RunningNode:
     """A node in a thread, from `with` to `with`'s end."""
 
-    def __init__(self, data_dir: Path, *, parts: Parts = REAL, **changes: Any) -> None:
+    def __init__(self, data_dir: Path, *, parts: Dependencies = REAL, **changes: Any) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir
         self._settings = quiet_settings(data_dir, **changes)
         self._parts = parts
         self._life = ExitStack()
         self._portal: BlockingPortal
-        self.node: LiveNode
+        self.node: NodeComponents
 
     def __enter__(self) -> RunningNode:
         """Start, and wait until it is ready."""

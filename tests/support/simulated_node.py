@@ -23,18 +23,18 @@ from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import NoSocket, SimulatedEnd, UnflushedStore, at_once
 from shoal_p2p.fetch.backfill import BackfillSettings
 from shoal_p2p.fetch.exchange import ExchangeSettings
-from shoal_p2p.gossip.flood_gate import FloodLimits
 from shoal_p2p.gossip.gossip import Libp2pGossip
-from shoal_p2p.gossip.interface import Gossip, PeerJudge
+from shoal_p2p.gossip.interface import Gossip, PeerScorer
+from shoal_p2p.gossip.rate_limiter import FloodLimits
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.validation import Validator
 from shoal_p2p.ipc.inspector import InspectorService
-from shoal_p2p.live_node import LiveNode
+from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.net.host import HostSettings, Libp2pHost
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.node import Node
-from shoal_p2p.parts import Network, Parts, Tuning
+from shoal_p2p.parts import Dependencies, Limits, Network
 from shoal_p2p.peers.discovery import DiscoverySettings
 from shoal_p2p.shards.keeper import ShardSettings
 from shoal_p2p.shards.plan import ShardLimits
@@ -135,7 +135,7 @@ class _End(SimulatedEnd):
 
         self.host.ban = ban_and_tell  # type: ignore[method-assign]
 
-    def gossip(self, watch: PeerJudge, settings: GossipSettings) -> Gossip:
+    def gossip(self, watch: PeerScorer, settings: GossipSettings) -> Gossip:
         """Gossip with a note of when which topic was joined and left."""
         node, host = self._node, self.host
         gossip: Gossip
@@ -200,7 +200,7 @@ class SimulatedNode:
         self._is_bootstrap = not bootstrap
         self.settings = settings
         self._of = _settings_of(settings, folder, address, bootstrap)
-        self._live: LiveNode | None = None
+        self._live: NodeComponents | None = None
 
     @property
     def peer_id(self) -> PeerId:
@@ -208,7 +208,7 @@ class SimulatedNode:
         return self.identity.peer_id
 
     @property
-    def live(self) -> LiveNode:
+    def live(self) -> NodeComponents:
         """The node itself, once it has joined."""
         assert self._live is not None, "not joined yet, or a bootstrap"
         return self._live
@@ -247,7 +247,7 @@ class SimulatedNode:
                 nursery.start_soon(self._train, self.live.service)
             task_status.started()
 
-    def _parts(self) -> Parts:
+    def _parts(self) -> Dependencies:
         def network(identity: Identity, settings: HostSettings) -> Network:
             return _End(self, identity, settings)
 
@@ -256,7 +256,7 @@ class SimulatedNode:
             made.watcher = self
             return made
 
-        return Parts(
+        return Dependencies(
             network=network,
             worker=lambda _families, _patience_s: self.worker,
             store=store,
@@ -355,9 +355,9 @@ def _settings_of(
     )
 
 
-def _tuning_of(settings: NodeSettings, of: Settings) -> Tuning:
+def _tuning_of(settings: NodeSettings, of: Settings) -> Limits:
     discovery_s = settings.tick_s if settings.discovery_s is None else settings.discovery_s
-    return Tuning(
+    return Limits(
         discovery=DiscoverySettings(target_peers=of.target_peers, backoff_first_s=discovery_s / 2),
         shards=ShardSettings(
             want_peers=settings.want_peers,

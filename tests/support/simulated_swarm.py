@@ -27,7 +27,7 @@ from shoal_lab.simulation.clock import deterministic, jumping_clock
 from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.intake import validation
-from shoal_p2p.net import address, homes, inbound_gate
+from shoal_p2p.net import address, inbound_gate, private_networks
 from shoal_p2p.net.identity import Identity, identity_from_seed
 from shoal_p2p.peers import discovery, peer_book, services, targets
 from shoal_tasks.run_memory import save_manifest
@@ -53,7 +53,7 @@ _PURE = (
     (wire_manifest, "_shards_of"),
     (address, "_canonical"),
     (address, "_peer_id"),
-    (homes, "_home"),
+    (private_networks, "_home"),
     (inbound_gate, "ip_of"),
     (inbound_gate, "_network"),
     (peers, "_entry"),

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 import trio
 
-from shoal_p2p.fetch.asker import NoAnswerError
 from shoal_p2p.fetch.backfill import Backfill, BackfillSettings
+from shoal_p2p.fetch.client import NoAnswerError
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.validation import Source
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from shoal_lab.simulation.network import LinkSettings
-from shoal_p2p.shards import division
-from shoal_p2p.shards.division import depth_in
+from shoal_p2p.shards import depth
+from shoal_p2p.shards.depth import depth_in
 from tests.support.simulated_node import NodeSettings
 from tests.support.simulated_swarm import Plan, World, simulate
 
@@ -26,9 +26,9 @@ def depths(world: World) -> Counter[int]:
 def test_all_who_listen_hear_everything_while_the_swarm_divides(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(division, "SPLIT_PER_S", 0.4)
-    monkeypatch.setattr(division, "MERGE_PER_S", 0.05)
-    monkeypatch.setattr(division, "LEAST_PUBLISHERS", 4)
+    monkeypatch.setattr(depth, "SPLIT_PER_S", 0.4)
+    monkeypatch.setattr(depth, "MERGE_PER_S", 0.05)
+    monkeypatch.setattr(depth, "LEAST_PUBLISHERS", 4)
     seen: list[Counter[int]] = []
 
     async def script(world: World) -> None:

@@ -22,7 +22,7 @@ from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import NoSocket, simulated_parts
 from shoal_p2p.gossip.settings import GossipSettings, MeshSettings
 from shoal_p2p.net.identity import identity_from_seed
-from shoal_p2p.parts import Tuning
+from shoal_p2p.parts import Limits
 from shoal_settings.schema import Settings
 from shoal_tasks.run_memory import save_manifest
 from tests.support import factories as make
@@ -106,7 +106,7 @@ class Door:
                     wall_ms=lambda: EPOCH_MS + int(1000 * trio.current_time()),
                     rng=random.Random(f"{self.rng.random()}/{number}"),
                 ),
-                tuning=replace(Tuning.of(settings), gossip=gossip),
+                tuning=replace(Limits.of(settings), gossip=gossip),
                 socket=NoSocket,
             ).run()
 

@@ -31,8 +31,8 @@ from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.validation import Source
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers import services
+from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.discovery import Discovery, Preferences
-from shoal_p2p.peers.hearsay import Hearsay
 from shoal_p2p.peers.targets import DiscoverySettings
 from shoal_p2p.shards.directory import ShardDirectory
 from shoal_p2p.shards.keeper import (
@@ -43,7 +43,7 @@ from shoal_p2p.shards.keeper import (
     ShardTraffic,
 )
 from shoal_p2p.shards.plan import DemandMeter, ShardPlan
-from shoal_p2p.standing.room import PeerRoom, seats_of
+from shoal_p2p.standing.room import ConnManager, seats_of
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.shard_tree import lineage
@@ -111,7 +111,7 @@ class CrowdNode:
         self.gossip = InstantGossip(
             self.host, self._rng, watch=_Indifferent(), settings=settings.gossip
         )
-        self.directory, hearsay = ShardDirectory(), Hearsay(self.host)
+        self.directory, hearsay = ShardDirectory(), AddressPolicy(self.host)
         self.discovery = Discovery(
             host=self.host,
             hearsay=hearsay,
@@ -124,7 +124,7 @@ class CrowdNode:
             rng=self._rng,
             wall_ms=lambda: 0,
         )
-        self.room = PeerRoom(
+        self.room = ConnManager(
             host=self.host,
             max_peers=seats_of(_SLOTS),
             rank=lambda _peer: 0.0,
@@ -148,7 +148,7 @@ class CrowdNode:
         self.listens_since: dict[int, float] = {}
         self.num_heard = 0
 
-    def _keeper(self, hearsay: Hearsay) -> ShardKeeper:
+    def _keeper(self, hearsay: AddressPolicy) -> ShardKeeper:
         crowd, settings, me = self._crowd, self._crowd.settings, self.host.peer_id
         is_house = not self._bootstraps
         return ShardKeeper(
@@ -217,7 +217,7 @@ class CrowdNode:
             self.room.note_answered(peer, protocol)
 
     def _is_of_swarm(self, peer: PeerId) -> bool:
-        """Return whether a peer has said what it listens to, as `ListeningPeer.is_of_swarm`."""
+        """Return whether a peer has said what it listens to, as `PeerNode.is_of_swarm`."""
         topics = self.gossip.peer_topics(peer)
         return bool(topics) or peer in self._bootstraps or not self.gossip.topics()
 

@@ -18,7 +18,7 @@ from shoal_base.bounded import BoundedDict
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.message import fault_of, say
 from shoal_p2p.gossip.driver import MeshGossip
-from shoal_p2p.gossip.interface import PeerJudge
+from shoal_p2p.gossip.interface import PeerScorer
 from shoal_p2p.gossip.rpc import Message, Rpc
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_wire.types import PeerId
@@ -49,7 +49,7 @@ class SimulatedGossip(MeshGossip):
         host: SimulatedHost,
         rng: random.Random,
         *,
-        watch: PeerJudge,
+        watch: PeerScorer,
         settings: GossipSettings | None = None,
         first_sequence: int = 1,
     ) -> None:

@@ -21,7 +21,7 @@ from functools import partial
 
 from shoal_p2p.gossip.codec import encode
 from shoal_p2p.gossip.mesh import Mesh
-from shoal_p2p.gossip.rpc import Arrived, Event, Forward, Message, Rpc, SendRpc, Validate
+from shoal_p2p.gossip.rpc import Event, Forward, Message, MessageReceived, Rpc, SendRpc, Validate
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT
@@ -146,7 +146,7 @@ class MeshSwarm:
                 case Forward(peers, message):
                     for peer in peers:
                         self._message(name, peer, message)
-                case Arrived(peer, message):
+                case MessageReceived(peer, message):
                     self._perform(name, self.meshes[name].admit(peer, message, self.now))
                 case Validate(peer, message):
                     self._in(JUDGE_S, partial(self._judged, name, peer, message))

@@ -1,4 +1,4 @@
-"""`shoal_p2p.parts.Parts` of a peer on a simulated network.
+"""`shoal_p2p.parts.Dependencies` of a peer on a simulated network.
 
     network = SimulatedNetwork(random.Random(seed))
     node = Node(…, parts=simulated_parts(network, rng=…, wall_ms=…, worker=…), socket=NoSocket)
@@ -18,14 +18,14 @@ import trio
 from shoal_lab.simulation.gossip import SimulatedGossip
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.network import SimulatedNetwork
-from shoal_p2p.gossip.interface import Gossip, PeerJudge
+from shoal_p2p.gossip.interface import Gossip, PeerScorer
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.ipc.inspector import InspectorService
 from shoal_p2p.net.host import HostSettings
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.relay_server import RelayLimits, RelayServer
-from shoal_p2p.parts import MapsPort, Network, Parts, Punches, Relays, Worker
-from shoal_p2p.peers.hearsay import Hearsay
+from shoal_p2p.parts import Dependencies, MapsPort, Network, Punches, Relays, Worker
+from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.port_mapping import MappingState
 from shoal_p2p.peers.relay_client import RelayUse
 from shoal_p2p.store.store import Store, StoreCore
@@ -60,7 +60,7 @@ class SimulatedEnd:
         self._rng = rng
         self._first_sequence = first_sequence
 
-    def gossip(self, watch: PeerJudge, settings: GossipSettings) -> Gossip:
+    def gossip(self, watch: PeerScorer, settings: GossipSettings) -> Gossip:
         """Return gossip over the host."""
         return SimulatedGossip(
             self.host,
@@ -74,7 +74,7 @@ class SimulatedEnd:
         """Return none: everybody can be dialled here."""
         return NoRelays()
 
-    def punches(self, hearsay: Hearsay) -> Punches:
+    def punches(self, hearsay: AddressPolicy) -> Punches:
         """Return none: nobody is behind a router here."""
         return NoPunches()
 
@@ -125,7 +125,7 @@ class NoPunches(Idle):
         return 0, 0
 
     @property
-    def has_many_doors(self) -> bool:
+    def is_symmetric_nat(self) -> bool:
         """No."""
         return False
 
@@ -158,13 +158,13 @@ def simulated_parts(
     worker: Callable[[Sequence[FamilySpec], float], Worker],
     wall_ms: Callable[[], int],
     rng: random.Random,
-) -> Parts:
+) -> Dependencies:
     """Return the parts of one life of one peer on `network`."""
 
     def end(identity: Identity, settings: HostSettings) -> Network:
         return SimulatedEnd(network, identity, settings, rng=rng, first_sequence=wall_ms())
 
-    return Parts(
+    return Dependencies(
         network=end,
         worker=worker,
         store=UnflushedStore,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import trio
 
 from shoal_p2p.net.request import RequestFailure, RequestHandler, RequestLimits
-from shoal_p2p.net.seats import Seats
+from shoal_p2p.net.request_slots import RequestSlots
 from shoal_wire.types import PeerId
 
 logger = logging.getLogger(__name__)
@@ -40,11 +40,11 @@ class SimulatedServer:
     bring: Callable[[PendingRequest], None]
     """Takes what has become of a call back to its asker."""
     on_sent: Callable[[PeerId, bytes], None]
-    _seats: Seats = field(init=False)
+    _seats: RequestSlots = field(init=False)
 
     def __post_init__(self) -> None:
         limits = self.limits
-        self._seats = Seats(
+        self._seats = RequestSlots(
             max_seats=limits.max_concurrent, max_of_peer=limits.max_concurrent_per_peer
         )
 

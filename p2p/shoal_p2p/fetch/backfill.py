@@ -21,10 +21,10 @@ import trio
 from shoal_base.bounded import BoundedDict
 from shoal_base.waits import MINUTE_S
 from shoal_p2p.fair.buckets import Rate, TokenBucket
-from shoal_p2p.fetch.asker import NoAnswerError
 from shoal_p2p.fetch.batches import BatchFetch
-from shoal_p2p.fetch.means import FetchMeans
-from shoal_p2p.fetch.twins import TwinWatch
+from shoal_p2p.fetch.client import NoAnswerError
+from shoal_p2p.fetch.context import FetchContext
+from shoal_p2p.fetch.duplicate_identity import DuplicateIdentityCheck
 from shoal_p2p.intake.validation import Source
 from shoal_wire.limits import MAX_SHARDS_PER_PEER
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
@@ -64,11 +64,11 @@ class Backfill:
     def __init__(
         self,
         *,
-        means: FetchMeans,
+        means: FetchContext,
         fetch: BatchFetch,
         shards: Callable[[], frozenset[int]],
         wanted_groups: Callable[[], int],
-        twins: TwinWatch,
+        twins: DuplicateIdentityCheck,
         settings: BackfillSettings | None = None,
     ) -> None:
         """`shards` are those listened to, `wanted_groups` what the buffer could still take."""

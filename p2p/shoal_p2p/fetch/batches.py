@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal_p2p.fetch.asker import NoAnswerError
-from shoal_p2p.fetch.means import FetchMeans
+from shoal_p2p.fetch.client import NoAnswerError
+from shoal_p2p.fetch.context import FetchContext
+from shoal_p2p.fetch.pending_fetches import PendingFetches
 from shoal_p2p.fetch.pull import BatchPull, PullLimits, UnavailableError
 from shoal_p2p.fetch.pull_queue import PullJob
-from shoal_p2p.fetch.wanted import WantedBatches
 from shoal_p2p.intake.validation import Source
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_WHOLE_BATCHES, WHOLE_MESSAGE_BYTES
@@ -48,8 +48,8 @@ class BatchFetch:
     def __init__(
         self,
         *,
-        means: FetchMeans,
-        wanted: WantedBatches,
+        means: FetchContext,
+        wanted: PendingFetches,
         take: Take,
         limits: PullLimits | None = None,
     ) -> None:

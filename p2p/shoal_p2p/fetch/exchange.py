@@ -17,18 +17,18 @@ import trio
 from shoal_base.waits import REPLY_S
 from shoal_ipc.answers.node import Fetch
 from shoal_p2p.fetch.backfill import Backfill, BackfillSettings
+from shoal_p2p.fetch.batch_index import BatchIndex
 from shoal_p2p.fetch.batches import BatchFetch
-from shoal_p2p.fetch.chase import ChaseLimits
-from shoal_p2p.fetch.gap_repair import GapRepair, GapWatch
+from shoal_p2p.fetch.context import FetchContext
+from shoal_p2p.fetch.duplicate_identity import DuplicateIdentityCheck
+from shoal_p2p.fetch.gap_repair import GapDetector, GapRepair
 from shoal_p2p.fetch.gaps import GapLimits
-from shoal_p2p.fetch.means import FetchMeans
+from shoal_p2p.fetch.pending_fetches import PendingFetches
 from shoal_p2p.fetch.pull import PullLimits
 from shoal_p2p.fetch.pull_queue import PullJob, QueueLimits
+from shoal_p2p.fetch.retry_budget import ChaseLimits
 from shoal_p2p.fetch.server import SERVE_LIMITS, RolloutServer, ServeLimits
-from shoal_p2p.fetch.shelf import Shelf
 from shoal_p2p.fetch.stats import FetchStats
-from shoal_p2p.fetch.twins import TwinWatch
-from shoal_p2p.fetch.wanted import WantedBatches
 from shoal_p2p.intake.intake import BatchAccepted, Intake
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.net.interface import Host
@@ -73,7 +73,7 @@ class FetchBook:
         """`network_of` a peer is what its connection shares with others; empty without one."""
         settings = settings or ExchangeSettings()
         self.stats = FetchStats()
-        self.wanted = WantedBatches(
+        self.wanted = PendingFetches(
             me=me,
             manifest=manifest,
             ledger=ledger,
@@ -81,14 +81,14 @@ class FetchBook:
             limits=settings.queue,
             network_of=network_of,
         )
-        self.gaps = GapWatch(
+        self.gaps = GapDetector(
             ledger=ledger,
             stats=self.stats,
             rng=rng or random.Random(),
             limits=settings.gaps,
             chase=settings.chase,
         )
-        self.shelf = Shelf(manifest)
+        self.shelf = BatchIndex(manifest)
 
     def accepted(self, told: BatchAccepted) -> None:
         """Count a valid batch, and see whether one before it is missing."""
@@ -104,7 +104,7 @@ class RolloutExchange:
         self,
         *,
         host: Host,
-        means: FetchMeans,
+        means: FetchContext,
         store: Store,
         book: FetchBook,
         intake: Intake,
@@ -119,7 +119,7 @@ class RolloutExchange:
         self._streams = settings.streams
         self._book = book
         self.shelf = book.shelf
-        self.twins = TwinWatch(me=host.peer_id, asker=means.asker, own=store)
+        self.twins = DuplicateIdentityCheck(me=host.peer_id, asker=means.asker, own=store)
         self._server = RolloutServer(
             shelf=book.shelf,
             store=store,

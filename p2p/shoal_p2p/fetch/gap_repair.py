@@ -13,11 +13,11 @@ import trio
 
 from shoal_base.bounded import FEW
 from shoal_base.waits import POLL_S
-from shoal_p2p.fetch.asker import NoAnswerError
 from shoal_p2p.fetch.batches import BatchFetch
-from shoal_p2p.fetch.chase import ChaseLimits, ChaseRights
+from shoal_p2p.fetch.client import NoAnswerError
+from shoal_p2p.fetch.context import FetchContext
 from shoal_p2p.fetch.gaps import Gap, GapLimits, GapTracker
-from shoal_p2p.fetch.means import FetchMeans
+from shoal_p2p.fetch.retry_budget import ChaseLimits, RetryBudget
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.ledger import PublisherLedger
@@ -36,7 +36,7 @@ _MAX_STRANGERS_AT_ONCE = _MAX_AT_ONCE // 2
 _JITTER_SECONDS = 0.5
 
 
-class GapWatch:
+class GapDetector:
     """Notes which numbers of whom are missing, from what comes in."""
 
     def __init__(
@@ -52,7 +52,7 @@ class GapWatch:
         self._stats = stats
         self._rng = rng
         self.gaps = GapTracker(limits)
-        self.rights = ChaseRights(chase)
+        self.rights = RetryBudget(chase)
         self._opened = trio.Event()
 
     def accepted(self, told: BatchAccepted) -> None:
@@ -66,7 +66,7 @@ class GapWatch:
         after = self._ledger.highest_below(told.publisher, previous)
         if after is None:
             return  # the first ever heard of it
-        if not self.rights.has(told.publisher, told.brought_by, trio.current_time()):
+        if not self.rights.has(told.publisher, told.delivered_by, trio.current_time()):
             self._stats.gaps_given_up += 1
             return
         # Everybody who missed it would ask at the same moment.
@@ -76,7 +76,7 @@ class GapWatch:
             previous,
             after=after,
             now=now,
-            named_by=told.brought_by,
+            named_by=told.delivered_by,
             proven=self.rights.is_proven(told.publisher),
         )
         self._stats.gaps_given_up += sum(gap.tries > 0 for gap in dropped)
@@ -102,9 +102,9 @@ class GapRepair:
     def __init__(
         self,
         *,
-        means: FetchMeans,
+        means: FetchContext,
         fetch: BatchFetch,
-        watch: GapWatch,
+        watch: GapDetector,
         is_wanted: Callable[[PeerId], bool] = lambda _publisher: True,
     ) -> None:
         self._host, self._asker, self._ledger = means.host, means.asker, means.ledger

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from shoal_p2p.fetch.asker import NoAnswerError, RolloutAsker
+from shoal_p2p.fetch.client import NoAnswerError, RolloutClient
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.limits import MAX_CHUNK_BYTES
 from shoal_wire.rollout_messages import BatchRefusalReason, Chunk, ChunkQuery
@@ -78,7 +78,7 @@ class _Progress:
 class BatchPull:
     """Pulls batches; keeps nothing between them."""
 
-    def __init__(self, asker: RolloutAsker, limits: PullLimits | None = None) -> None:
+    def __init__(self, asker: RolloutClient, limits: PullLimits | None = None) -> None:
         self._asker = asker
         self._limits = limits or PullLimits()
 

@@ -4,8 +4,8 @@
 
 An asker over its quota is told when to come again; one whose request does not parse is reset and
 loses standing. Bytes are counted by name and by network, so that however many names and networks
-ask for all they can get, another network finds its share (`SpareRate`). How many requests are
-served at once, and how long a slow reader may take, are bounds of the request server
+ask for all they can get, another network finds its share (`AdaptiveRateLimit`). How many requests
+are served at once, and how long a slow reader may take, are bounds of the request server
 (`SERVE_LIMITS`).
 """
 
@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 import trio
 
 from shoal_base.bounded import MANY, BoundedDict
+from shoal_p2p.fair.adaptive_rate_limit import AdaptiveRateLimit
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate
-from shoal_p2p.fair.spare import SpareRate
-from shoal_p2p.fetch.shelf import Shelf, ShelvedBatch
+from shoal_p2p.fetch.batch_index import BatchIndex, ShelvedBatch
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.net.request import RequestLimits
 from shoal_p2p.standing.scoring import Report
@@ -78,7 +78,7 @@ class RolloutServer:
     def __init__(
         self,
         *,
-        shelf: Shelf,
+        shelf: BatchIndex,
         store: Store,
         is_pending: Callable[[BatchId], bool],
         report: Report,
@@ -101,7 +101,7 @@ class RolloutServer:
         self._given: BoundedDict[BatchId, None] = BoundedDict()
         self._gave = trio.Event()
         self._patience: KeyedBuckets[PeerId] = KeyedBuckets(limits.refusals_per_peer)
-        self._shared = SpareRate(limits.bytes_of_all, trio.current_time())
+        self._shared = AdaptiveRateLimit(limits.bytes_of_all, trio.current_time())
 
     async def answer(self, peer_id: PeerId, raw: bytes) -> bytes:
         """Answer one request.

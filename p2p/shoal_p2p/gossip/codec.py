@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal_p2p.gossip.control import SPAM_ENTRIES
-from shoal_p2p.gossip.lateness import sent_s_of
+from shoal_p2p.gossip.delivery_lag import sent_s_of
 from shoal_p2p.gossip.messages import message_id, refuse_hollow
 from shoal_p2p.gossip.rpc import Message, Rpc
 from shoal_p2p.gossip.settings import GossipLimits

@@ -14,15 +14,15 @@ from typing import Any
 import trio
 
 from shoal_p2p.fair.limiter import FairLimiter
-from shoal_p2p.gossip.interface import Gossip, GossipStats, MeshPeer, OversizeError, PeerJudge
+from shoal_p2p.gossip.interface import Gossip, GossipStats, MeshPeer, OversizeError, PeerScorer
 from shoal_p2p.gossip.mesh import Mesh
 from shoal_p2p.gossip.rpc import (
-    Arrived,
-    Charge,
     Event,
     Forward,
     JudgedMessage,
     Message,
+    MessageReceived,
+    Misbehaviour,
     Rpc,
     SendRpc,
     Validate,
@@ -46,7 +46,7 @@ class MeshGossip(Gossip, ABC):
         self,
         own: PeerId,
         *,
-        watch: PeerJudge,
+        watch: PeerScorer,
         settings: GossipSettings,
         fault_of: Callable[[Message], Reason | None],
         pack: Callable[[Message], Any],
@@ -150,9 +150,9 @@ class MeshGossip(Gossip, ABC):
                 case JudgedMessage(forwarder, author, judged):
                     self._watch.on_verdict(forwarder, author, judged)
                     self._verdicts[judged.reason] += 1
-                case Charge(peer, cause):
+                case Misbehaviour(peer, cause):
                     self._watch.on_behaviour(peer, cause)
-                case Arrived(peer, message):
+                case MessageReceived(peer, message):
                     self._admit(peer, message)
                 case Validate():
                     raise AssertionError("only `_admit` asks the mesh what to validate")

@@ -28,12 +28,12 @@ from google.protobuf.message import DecodeError
 from shoal_base.waits import RETRY_S
 from shoal_p2p.gossip.codec import MAX_RPC_BYTES, decode, encode, message_of, pack
 from shoal_p2p.gossip.driver import MeshGossip
-from shoal_p2p.gossip.interface import PeerJudge
+from shoal_p2p.gossip.interface import PeerScorer
 from shoal_p2p.gossip.mesh import MESSAGE_BYTES
 from shoal_p2p.gossip.messages import fault_of, sign_message
 from shoal_p2p.gossip.offers import BEHIND_S
 from shoal_p2p.gossip.outbound import OutboundQueue, usual_wait_s
-from shoal_p2p.gossip.rpc import Arrived, Rpc
+from shoal_p2p.gossip.rpc import MessageReceived, Rpc
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.net.address import bytes_of_peer_id
 from shoal_p2p.net.host import Libp2pHost
@@ -74,7 +74,7 @@ class Libp2pGossip(MeshGossip):
         self,
         *,
         host: Libp2pHost,
-        watch: PeerJudge,
+        watch: PeerScorer,
         settings: GossipSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -212,7 +212,7 @@ class Libp2pGossip(MeshGossip):
 
     async def _take(self, peer: PeerId, rpc: Rpc, slots: trio.Semaphore) -> None:
         for event in self._mesh.receive(peer, rpc, trio.current_time()):
-            if not isinstance(event, Arrived):
+            if not isinstance(event, MessageReceived):
                 self._perform((event,))
                 continue
             await self._take_slot(slots, peer)
@@ -228,7 +228,7 @@ class Libp2pGossip(MeshGossip):
             with trio.move_on_after(BEHIND_S) as pause:
                 await slots.acquire()
             now = trio.current_time()
-            self._mesh.left_unread(peer, now - asked_at, now)
+            self._mesh.on_read_paused(peer, now - asked_at, now)
             if not pause.cancelled_caught:
                 return
         # Others have a turn: what was taken is paid for before more is read.

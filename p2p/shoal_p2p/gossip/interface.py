@@ -27,7 +27,7 @@ class OversizeError(Exception):
     """A message larger than one gossip message may be; announce and pull it instead."""
 
 
-class PeerJudge(Protocol):
+class PeerScorer(Protocol):
     """The node's judgement of peers: gossip reports to it, and asks it."""
 
     def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:

@@ -26,22 +26,22 @@ from typing import Any, NamedTuple
 
 from shoal_base.bounded import FEW
 from shoal_base.waits import LEAST_PAUSE_S, RETRY_S
-from shoal_p2p.gossip.blame import COPY, BlameBook
 from shoal_p2p.gossip.control import MAX_IDS, ControlBudget
-from shoal_p2p.gossip.flood_gate import FloodGate, PeerFlow
+from shoal_p2p.gossip.delivery_lag import DeliveryLag
+from shoal_p2p.gossip.duplicate_tracker import COPY, DuplicateTracker
 from shoal_p2p.gossip.interface import OVERLOAD
-from shoal_p2p.gossip.lateness import Lateness
 from shoal_p2p.gossip.meshes import Meshes
 from shoal_p2p.gossip.message_cache import FrameCache
-from shoal_p2p.gossip.offers import OfferBook, WantBook
+from shoal_p2p.gossip.offers import IHaveTracker, IWantTracker
 from shoal_p2p.gossip.peers import PeerTable
+from shoal_p2p.gossip.rate_limiter import PeerRateLimit, RateLimiter
 from shoal_p2p.gossip.rpc import (
-    Arrived,
-    Charge,
     Event,
     Forward,
     JudgedMessage,
     Message,
+    MessageReceived,
+    Misbehaviour,
     Rpc,
     SendRpc,
     Validate,
@@ -94,15 +94,15 @@ class Mesh:
         self._networks: dict[PeerId, str | None] = {}
         """The network of each peer that is read, as `inbound_gate.prefix_of` has it."""
         self._cache = FrameCache()
-        self._offers = OfferBook(MAX_IDS)
-        self._wants = WantBook(max_ids=MAX_IDS, rng=rng)
+        self._offers = IHaveTracker(MAX_IDS)
+        self._wants = IWantTracker(max_ids=MAX_IDS, rng=rng)
         self._unwanted: dict[PeerId, set[bytes]] = {}
         """Messages that a peer has since the last heartbeat asked not to be sent."""
         self._control = ControlBudget()
         self._judging: set[bytes] = set()
-        self._blame = BlameBook(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
-        self._floods = FloodGate(limits.flood)
-        self._lateness = Lateness()
+        self._blame = DuplicateTracker(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
+        self._floods = RateLimiter(limits.flood)
+        self._lateness = DeliveryLag()
         self.counts: Counter[str] = Counter()
         """received, duplicate, own_echo, forwarded, unknown_topic; the driver counts its own."""
 
@@ -190,17 +190,17 @@ class Mesh:
 
     def paused(self, peer: PeerId, pause: PauseReading, now: float) -> list[Event]:
         """Charge what a pause that ends now costs, by the second."""
-        self.left_unread(peer, pause.seconds, now)
+        self.on_read_paused(peer, pause.seconds, now)
         if not pause.is_to_blame:
             return []
         offences = self._flow(peer, now).held(pause.seconds, now)
-        return [Charge(peer, Cause.FLOOD)] * offences
+        return [Misbehaviour(peer, Cause.FLOOD)] * offences
 
-    def left_unread(self, peer: PeerId, seconds: float, now: float) -> None:
+    def on_read_paused(self, peer: PeerId, seconds: float, now: float) -> None:
         """`peer` was not read for so long: what it has sent may not be here yet."""
-        self._wants.left_unread(peer, seconds, now)
+        self._wants.on_read_paused(peer, seconds, now)
 
-    def _flow(self, peer: PeerId, now: float) -> PeerFlow:
+    def _flow(self, peer: PeerId, now: float) -> PeerRateLimit:
         return self._floods.flow(peer, now, network=self._networks.get(peer))
 
     # Topics
@@ -233,7 +233,7 @@ class Mesh:
             events += self._subscription(peer, topic, joined, now)
         for message in rpc.messages:
             if self._is_news(peer, message, flow, now):
-                events.append(Arrived(peer, message))
+                events.append(MessageReceived(peer, message))
         if rpc.num_entries:
             events += self._heed(peer, rpc, now)
         return events
@@ -246,7 +246,7 @@ class Mesh:
             return self._meshes.met(topic, peer, now)
         return []
 
-    def _is_news(self, peer: PeerId, message: Message, flow: PeerFlow, now: float) -> bool:
+    def _is_news(self, peer: PeerId, message: Message, flow: PeerRateLimit, now: float) -> bool:
         self.counts["received"] += 1
         if self.knows(message.id, now):
             # Another's copy may be put off for what we cannot do now: this one came all the same.
@@ -259,7 +259,7 @@ class Mesh:
             return False
         return True
 
-    def _count_copy(self, peer: PeerId, message: Message, flow: PeerFlow, now: float) -> None:
+    def _count_copy(self, peer: PeerId, message: Message, flow: PeerRateLimit, now: float) -> None:
         self.counts["duplicate"] += 1
         self._offers.note_holder(peer, message.id)
         flow.wasted(self._blame.copied(message.id, peer, now), now)
@@ -379,7 +379,7 @@ class Mesh:
     def _heed(self, peer: PeerId, rpc: Rpc, now: float) -> list[Event]:
         """Heed the control part of an RPC, within what one peer may ask for."""
         if self._control.spend(peer, rpc):
-            return [Charge(peer, Cause.CONTROL_SPAM)]
+            return [Misbehaviour(peer, Cause.CONTROL_SPAM)]
         if self._control.is_spent(peer):
             return []
         events: list[Event] = []
@@ -434,7 +434,7 @@ class Mesh:
         self._unwanted.clear()
         broken = self._wants.broken(self._peers.reachable, self, now)
         self._wants.forget(now)
-        return [*merged(sends), *(Charge(peer, Cause.BROKEN_PROMISE) for peer in broken)]
+        return [*merged(sends), *(Misbehaviour(peer, Cause.BROKEN_PROMISE) for peer in broken)]
 
     def _offer(self, busy: Container[PeerId]) -> list[SendRpc]:
         """Offer recent ids to peers outside the mesh, and in small swarms to all, once: it is the
@@ -462,7 +462,7 @@ class Mesh:
     def _ask_others(self, now: float) -> list[SendRpc]:
         """Ask for what has not come, or was dropped in our own trouble, of who else offered it."""
         sends = []
-        for peer, keys in self._wants.still_wanted(self, now).items():
+        for peer, keys in self._wants.pending_iwant(self, now).items():
             if peer in self._peers.reachable:
                 self._wants.asked_late(keys, now)
                 sends.append(SendRpc(peer, Rpc(iwant=[keys])))

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from shoal_base.waits import LOOK_S
 from shoal_p2p.gossip.peers import PeerTable
-from shoal_p2p.gossip.rpc import Charge, Event, Rpc, SendRpc
+from shoal_p2p.gossip.rpc import Event, Misbehaviour, Rpc, SendRpc
 from shoal_p2p.gossip.settings import MeshSettings
 from shoal_p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
@@ -91,7 +91,7 @@ class Meshes:
         """True unless the peer's score is below the gossip threshold."""
         return self._score(peer) >= self._shape.gossip_threshold
 
-    def is_held_off(self, topic: str, peer: PeerId, now: float) -> bool:
+    def in_backoff(self, topic: str, peer: PeerId, now: float) -> bool:
         """True while the peer must not be grafted."""
         backoff = self._backoffs.get((topic, peer))
         return backoff is not None and backoff.until > now
@@ -143,7 +143,7 @@ class Meshes:
             or peer in members
             or len(members) >= self._shape.degree_low
             or peer not in self._peers.reachable
-            or self.is_held_off(topic, peer, now)
+            or self.in_backoff(topic, peer, now)
             or not self.is_fit(peer)
         ):
             return []
@@ -174,7 +174,7 @@ class Meshes:
             if peer not in members
             and (not dialled_only or self._dialled.get(peer))
             and peer in self._peers.reachable
-            and not self.is_held_off(topic, peer, now)
+            and not self.in_backoff(topic, peer, now)
             and self.is_fit(peer)
         ]
         chosen = fit if len(fit) <= count else self._rng.sample(fit, count)
@@ -191,7 +191,7 @@ class Meshes:
         charges = [] if is_excused else self._charge_graft(topic, peer, now)
         if not self.is_fit(peer):
             return [*charges, _pruned(topic, peer)]
-        if self.is_held_off(topic, peer, now):
+        if self.in_backoff(topic, peer, now):
             if is_excused:
                 left_s = math.ceil(self._backoffs[topic, peer].until - now)
                 return [_pruned(topic, peer, left_s)]
@@ -224,7 +224,7 @@ class Meshes:
         # It may have been on its way when our PRUNE was: that excuses one, not a second.
         is_excused = now - backoff.since <= _CROSSING_S and (topic, peer) not in self._excused
         self._excused.add((topic, peer))
-        return [] if is_excused else [Charge(peer, Cause.BROKEN_BACKOFF)]
+        return [] if is_excused else [Misbehaviour(peer, Cause.BROKEN_BACKOFF)]
 
     def pruned(self, topic: str, peer: PeerId, seconds: int, now: float) -> None:
         """Leave a peer alone that sent PRUNE; of unknown topics it is ignored."""

@@ -39,7 +39,7 @@ _OFFER_HOLDS_S = float(OFFERED_BEATS)
 """A peer that offers a message has it for at most as long: a heartbeat is a second."""
 
 
-class OfferBook:
+class IHaveTracker:
     """Remembers, for each peer, the ids that it has or was offered: at most `max_ids` of each."""
 
     def __init__(self, max_ids: int) -> None:
@@ -77,7 +77,7 @@ class OfferBook:
         }
 
 
-class WantBook:
+class IWantTracker:
     """Offers heard, questions asked and promises made; at most `max_ids` of a kind."""
 
     def __init__(self, *, max_ids: int, rng: random.Random) -> None:
@@ -127,7 +127,7 @@ class WantBook:
         for key in keys:
             self._asked[key] = now
 
-    def left_unread(self, peer: PeerId, seconds: float, now: float) -> None:
+    def on_read_paused(self, peer: PeerId, seconds: float, now: float) -> None:
         """We did not read `peer` for so long, until `now`."""
         before, at = self._unread.get(peer, (0.0, now))
         idle = max(0.0, now - seconds - at)
@@ -142,7 +142,7 @@ class WantBook:
         if self._promises.get(peer, (b"", 0.0))[0] == key:
             del self._promises[peer]
 
-    def still_wanted(self, known: Mesh, now: float) -> dict[PeerId, list[bytes]]:
+    def pending_iwant(self, known: Mesh, now: float) -> dict[PeerId, list[bytes]]:
         """Return whom to ask for what was dropped while it was judged, or has not come of whom it
         was asked: one who offered it meanwhile. Forgets that offer."""
         found: dict[PeerId, list[bytes]] = {}

@@ -73,7 +73,7 @@ class Forward(NamedTuple):
     """The message as the driver's `pack` made it."""
 
 
-class Arrived(NamedTuple):
+class MessageReceived(NamedTuple):
     """A message that may be new: call `Mesh.admit` once the peer has a free slot."""
 
     peer: PeerId
@@ -95,14 +95,14 @@ class JudgedMessage(NamedTuple):
     verdict: Verdict
 
 
-class Charge(NamedTuple):
+class Misbehaviour(NamedTuple):
     """Tell the watch of a peer's behaviour, which no verdict shows."""
 
     peer: PeerId
     cause: Cause
 
 
-Event = SendRpc | Forward | Arrived | Validate | JudgedMessage | Charge
+Event = SendRpc | Forward | MessageReceived | Validate | JudgedMessage | Misbehaviour
 
 
 def merged(sends: Sequence[SendRpc]) -> list[SendRpc]:

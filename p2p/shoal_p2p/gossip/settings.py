@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shoal_p2p.gossip.flood_gate import FloodLimits
+from shoal_p2p.gossip.rate_limiter import FloodLimits
 from shoal_wire.limits import MAX_MESSAGE_BYTES
 
 

@@ -23,10 +23,9 @@ import trio
 from shoal_base.bounded import QUEUE_BYTES
 from shoal_base.waits import REPLY_S, RETRY_S
 from shoal_p2p.fair import PASSED_ON, SIGNED, Path
+from shoal_p2p.intake.batch_decoder import BatchDecoder
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
-from shoal_p2p.intake.opening import Opener
 from shoal_p2p.intake.questions import check_questions, coordinates_of
-from shoal_p2p.intake.turns import ASKED_FOR, QuestionSource, TooDear, WorkerTurns
 from shoal_p2p.intake.validation import (
     Rejected,
     Source,
@@ -37,6 +36,12 @@ from shoal_p2p.intake.validation import (
     open_message,
     open_payload,
     parse_payload,
+)
+from shoal_p2p.intake.verifier_scheduler import (
+    ASKED_FOR,
+    CostLimitExceeded,
+    QuestionSource,
+    VerifierScheduler,
 )
 from shoal_p2p.intake.weight import weight_of, work_of
 from shoal_p2p.threads import InThread
@@ -85,7 +90,7 @@ class BatchAccepted:
     previous_sequence: int
     num_groups: int
     source: Source
-    brought_by: PeerId | None = None
+    delivered_by: PeerId | None = None
     """The peer that forwarded or gave it, where that is known."""
 
 
@@ -157,13 +162,13 @@ class Intake:
         """
         bounds = limits or IntakeLimits()
         self._context = context
-        self._turns = WorkerTurns(questions, lanes=bounds.lanes)
+        self._turns = VerifierScheduler(questions, lanes=bounds.lanes)
         self._network_of = network_of
         self._ledger = ledger
         self._receivers = receivers
         self._wall_ms = wall_ms
         self._is_open = is_open
-        self._opener = Opener(in_thread)
+        self._opener = BatchDecoder(in_thread)
         self._queued_bytes = 0
         self._taken = trio.Event()
         """Set when batches have left the queue."""
@@ -301,7 +306,7 @@ class Intake:
         return await self._opened(envelope, publisher, provider, by)
 
     async def _opened(
-        self, envelope: SignedEnvelope, author: PeerId, brought_by: PeerId | None, by: Path
+        self, envelope: SignedEnvelope, author: PeerId, delivered_by: PeerId | None, by: Path
     ) -> SignedBatch:
         """Return the batch in an envelope, opened where its size allows; `by` has the turn."""
         parse = partial(parse_payload, envelope, author=author, context=self._context)
@@ -311,7 +316,7 @@ class Intake:
             author=author,
             context=self._context,
             now_ms=self._wall_ms(),
-            brought_by=brought_by,
+            delivered_by=delivered_by,
         )
         size = declared_size(envelope.payload)
         return await self._opener.open(lambda parsed: finish(parsed=parsed), size, by, parse=parse)
@@ -346,7 +351,7 @@ class Intake:
             previous_sequence=batch.previous_sequence,
             num_groups=len(batch.groups),
             source=source,
-            brought_by=signed.brought_by,
+            delivered_by=signed.delivered_by,
         )
         for observer in self._receivers.observers:
             observer.accepted(told)
@@ -356,7 +361,7 @@ class Intake:
     ) -> list[Digest]:
         try:
             return await self._turns.question_digests(tasks, path, is_own=is_own)
-        except TooDear:
+        except CostLimitExceeded:
             raise Rejected(Reason.TOO_DEAR) from None
         except WorkerUnavailable:
             raise Rejected(Reason.WORKER_UNAVAILABLE) from None

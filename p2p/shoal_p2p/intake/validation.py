@@ -122,7 +122,7 @@ def open_payload(
     author: PeerId,
     context: ValidationContext,
     now_ms: int,
-    brought_by: PeerId | None = None,
+    delivered_by: PeerId | None = None,
     parsed: ParsedBatch | None = None,
 ) -> SignedBatch:
     """Return the batch of `author` in an opened envelope, by whichever way it came.
@@ -144,7 +144,7 @@ def open_payload(
         publisher=envelope.signer,
         batch=batch,
         envelope=envelope.raw,
-        brought_by=brought_by,
+        delivered_by=delivered_by,
     )
 
 

@@ -30,14 +30,14 @@ from shoal_p2p.gossip.settings import MeshSettings
 from shoal_p2p.ipc.checks.seen import Seen
 from shoal_p2p.ipc.checks.swarm import FULL_DO
 from shoal_p2p.ipc.doctor import diagnose
-from shoal_p2p.ipc.ways_in import ways_in
-from shoal_p2p.member import Member
+from shoal_p2p.ipc.join_addresses import join_addresses
 from shoal_p2p.net.address import has_other_network, is_circuit, parse_peer_address
 from shoal_p2p.net.host import DialError, RequestError
 from shoal_p2p.net.swarm_key import SwarmKeyError, key_of_settings
-from shoal_p2p.peers.outside import Outside, ask_outside, tcp_ports
+from shoal_p2p.peers.outside import ReachabilityReport, ask_outside, tcp_ports
 from shoal_p2p.peers.port_mapping import MappingState
 from shoal_p2p.peers.witnesses import witnesses
+from shoal_p2p.swarm_node import SwarmNode
 from shoal_p2p.trainer_child import ending
 from shoal_wire.types import PeerId
 
@@ -53,7 +53,7 @@ _FULL_SECONDS = 600.0
 class _Around:
     at: float
     alone: bool
-    outside: list[Outside]
+    outside: list[ReachabilityReport]
     bootstraps: list[BootstrapSeen]
 
 
@@ -61,7 +61,7 @@ class NetViews:
     """The views of any peer, given its status view."""
 
     def __init__(
-        self, member: Member, status: Callable[[Mapping[str, Any]], Awaitable[Status]]
+        self, member: SwarmNode, status: Callable[[Mapping[str, Any]], Awaitable[Status]]
     ) -> None:
         self._member = member
         self._status = status
@@ -108,7 +108,7 @@ class NetViews:
             trainer_error="" if trainer is None else _last_words(trainer),
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-            addresses=ways_in(
+            addresses=join_addresses(
                 member.peer_id,
                 listens,
                 outside=around.outside,
@@ -130,9 +130,9 @@ class NetViews:
 
     async def _ask_around(
         self, ports: tuple[int, ...]
-    ) -> tuple[list[Outside], list[BootstrapSeen]]:
+    ) -> tuple[list[ReachabilityReport], list[BootstrapSeen]]:
         """Ask some peers how this one looks, and try every bootstrap, all at once."""
-        outside: list[Outside] = []
+        outside: list[ReachabilityReport] = []
         bootstraps: list[BootstrapSeen] = []
 
         async def ask(peer_id: PeerId) -> None:
@@ -181,7 +181,7 @@ class NetViews:
             tried=tried,
             direct=direct,
             relayed=sum(is_circuit(c.address) for c in peer.host.connections()),
-            many_doors=peer.punches.has_many_doors,
+            many_doors=peer.punches.is_symmetric_nat,
             announced=peer.settings.announce,
         )
 
@@ -210,7 +210,7 @@ class NetViews:
         file = str(Path(settings.swarm_key).absolute())  # for programs that run in another folder
         return KeyFile(file=file, problem="" if same else changed)
 
-    def _seen(self, seen: Outside, ports: tuple[int, ...]) -> OutsideSeen:
+    def _seen(self, seen: ReachabilityReport, ports: tuple[int, ...]) -> OutsideSeen:
         return OutsideSeen(
             peer_id=seen.peer_id,
             # Identify's word where the peer does not answer this one's.

@@ -25,14 +25,14 @@ from shoal_ipc.answers.node import (
 from shoal_ipc.answers.node import OutboxView as OutboxCounts
 from shoal_ipc.unused import unused_says
 from shoal_p2p.fetch.exchange import RolloutExchange
-from shoal_p2p.ipc.dialogues import WORKER_S, Dialogues
 from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.ipc.service import TrainerLink
+from shoal_p2p.ipc.transcript_builder import WORKER_S, TranscriptBuilder
 from shoal_p2p.ipc.views import CoreViews
-from shoal_p2p.member import Member
 from shoal_p2p.rollouts.outbox import Outbox
 from shoal_p2p.rollouts.pool import RolloutPool
 from shoal_p2p.rollouts.recent import RecentGroup
+from shoal_p2p.swarm_node import SwarmNode
 from shoal_p2p.trainer_child import ChildState, TrainerChild
 from shoal_tasks.errors import TaskError
 from shoal_tasks.wire_tasks import coordinates_of
@@ -44,7 +44,7 @@ class NodeViews(CoreViews):
 
     def __init__(
         self,
-        member: Member,
+        member: SwarmNode,
         *,
         outbox: Outbox,
         pool: RolloutPool,
@@ -62,7 +62,7 @@ class NodeViews(CoreViews):
         self._child = child
         self._exchange = exchange
         self._judge = judge
-        self._dialogues = Dialogues(member.worker, member.families)
+        self._dialogues = TranscriptBuilder(member.worker, member.families)
 
     def known_peers(self) -> set[PeerId]:
         """Return everybody whom a view may name, publishers who are away included."""

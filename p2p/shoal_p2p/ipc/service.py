@@ -15,10 +15,10 @@ from shoal_ipc import messages as m
 from shoal_p2p.buffer.types import BufferEntry
 from shoal_p2p.ipc.inspector import Control, InspectorService, View
 from shoal_p2p.ipc.judge_link import JudgeLink
-from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.outbox import MAX_PACED_GROUPS, Outbox, OutboxFullError, OversizeBatchError
 from shoal_p2p.rollouts.pool import RolloutPool
 from shoal_p2p.rollouts.recent import RecentRollouts
+from shoal_p2p.rollouts.training_stats import TrainingStats
 from shoal_p2p.store.store import StoreError, StoreFault
 from shoal_wire.framing import MAX_IPC_FRAME_BYTES
 from shoal_wire.manifest import Manifest
@@ -41,7 +41,7 @@ class TrainerLink:
         self,
         *,
         recent: RecentRollouts,
-        learning: LearningLedger,
+        learning: TrainingStats,
         wall_ms: Callable[[], int],
     ) -> None:
         """Wait for a trainer."""

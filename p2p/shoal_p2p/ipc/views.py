@@ -26,15 +26,17 @@ from shoal_p2p.ipc.cost import CostMeter
 from shoal_p2p.ipc.inspector import View, views_of
 from shoal_p2p.ipc.net_views import NetViews
 from shoal_p2p.ipc.which_peer import which_peer
-from shoal_p2p.member import Member
 from shoal_p2p.net.address import is_circuit
+from shoal_p2p.swarm_node import SwarmNode
 from shoal_wire.types import PeerId
 
 
 class CoreViews:
     """Views of any peer."""
 
-    def __init__(self, member: Member, *, beyond: Callable[[], Mapping[str, Any]] = dict) -> None:
+    def __init__(
+        self, member: SwarmNode, *, beyond: Callable[[], Mapping[str, Any]] = dict
+    ) -> None:
         """`beyond` is what the status has of this sort of peer, its `role` say."""
         self._member = member
         self._beyond = beyond

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from shoal_base.extras import missing_for_tasks
 from shoal_base.visible import visible_name
-from shoal_p2p.flags import Given
+from shoal_p2p.flags import ParsedFlags
 from shoal_p2p.judge.peer import JudgePeer, SittingJudge
 from shoal_p2p.judge.store import JudgeStoreError
 from shoal_p2p.process import Serving, run_until_stopped, serve
@@ -17,7 +17,7 @@ from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
 
-def run(given: Given) -> int:
+def run(given: ParsedFlags) -> int:
     """Run `shoal judge`; return the exit code."""
     if (missing := missing_for_tasks()) is not None:
         return fail("judge", missing).code

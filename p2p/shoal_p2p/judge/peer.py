@@ -17,9 +17,9 @@ from shoal_p2p.ipc.views import CoreViews
 from shoal_p2p.judge.desk import DeskLimits
 from shoal_p2p.judge.judge import JUDGE_LIMITS, Judge
 from shoal_p2p.judge.store import JUDGE_FILE, JudgeStore
-from shoal_p2p.member import Member
-from shoal_p2p.peer import ListeningPeer
-from shoal_p2p.peer_life import PeerLife
+from shoal_p2p.peer import PeerNode
+from shoal_p2p.peer_runner import PeerRunner
+from shoal_p2p.swarm_node import SwarmNode
 from shoal_settings.schema import Settings
 from shoal_wire.judge import JUDGE_PROTOCOL, MAX_JUDGE_REQUEST_BYTES
 from shoal_wire.manifest import Manifest
@@ -29,11 +29,11 @@ class SittingJudge:
     """A judge with its records open."""
 
     def __init__(
-        self, peer: ListeningPeer, manifest: Manifest, *, limits: DeskLimits | None = None
+        self, peer: PeerNode, manifest: Manifest, *, limits: DeskLimits | None = None
     ) -> None:
         """Raises JudgeStoreError: the records cannot be opened."""
         # It subscribes to nothing, so no batch comes.
-        self.member = Member(peer, manifest, Receivers())
+        self.member = SwarmNode(peer, manifest, Receivers())
         self._store = JudgeStore(peer.data_dir / JUDGE_FILE, judge=peer.peer_id)
         self.judge = Judge(
             identity=peer.host.identity,
@@ -72,13 +72,13 @@ class SittingJudge:
         }
 
 
-class JudgePeer(PeerLife[SittingJudge]):
+class JudgePeer(PeerRunner[SittingJudge]):
     """One judge, from start to end."""
 
     def __init__(
         self, *, settings: Settings, limits: DeskLimits | None = None, **life: Any
     ) -> None:
-        """`life` are `PeerLife`'s other arguments but for the role."""
+        """`life` are `PeerRunner`'s other arguments but for the role."""
         super().__init__(
             # It hears no gossip: the task worker is for answers alone.
             settings=settings.model_copy(update={"subscribe_shards": "0"}),

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal_p2p.net.address import expand_unspecified, host_and_port, is_circuit, parse_transport
-from shoal_p2p.net.homes import NOWHERE, home_of
 from shoal_p2p.net.inbound_gate import ip_of
+from shoal_p2p.net.private_networks import NOWHERE, private_network_of
 
 
 def parse_announced(text: str) -> str:
@@ -24,7 +24,7 @@ def parse_announced(text: str) -> str:
         raise ValueError(f"{text!r} is announced without a peer id: end it at the port")
     address = parse_transport(text)
     host, port = host_and_port(address)
-    is_place = ip_of(host) is None or home_of(host) != NOWHERE
+    is_place = ip_of(host) is None or private_network_of(host) != NOWHERE
     if not port or not is_place or is_circuit(address):
         raise ValueError(
             f"{text!r} is not where others could connect: say the address and port that they see, "

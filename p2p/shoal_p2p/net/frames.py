@@ -31,7 +31,7 @@ _FRAME_COST_BYTES = BYTES_A_TURN // FRAMES_A_TURN
 """Least that a frame counts in bytes: a small one is work too."""
 
 
-class Baton:
+class WriteLock:
     """A lock that is taken at once when it is free, and that any task may give back.
 
     `trio.Lock` lets every other task run first, also when nobody holds it: five of those in the way
@@ -73,7 +73,7 @@ class FramedYamux(Yamux):
         """Read, and in no frame yet."""
         self._taken = 0
         self._written = 0
-        self._turn = Baton()
+        self._turn = WriteLock()
 
     async def _header_bytes(self, size: int) -> bytes:
         """Return the next bytes, once they have come. Raises ConnectionClosedError at the end."""
@@ -174,7 +174,7 @@ class FramedYamux(Yamux):
 class _Rest:
     """The rest of a frame that the socket did not take at once, and the turn that sends it."""
 
-    def __init__(self, below: Channel, turn: Baton) -> None:
+    def __init__(self, below: Channel, turn: WriteLock) -> None:
         self._below = below
         self._turn = turn
         self.is_sent = False

@@ -217,7 +217,7 @@ class Libp2pHost(Host):
         protocols = [TProtocol(protocol_id) for protocol_id in protocol_ids]
         return await self._host.new_stream(to_libp2p_id(peer_id), protocols)
 
-    async def knock(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
+    async def punch_dial(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
         """Dial from the port listened on; the connection appears among the others.
 
         Raises:
@@ -225,13 +225,13 @@ class Libp2pHost(Host):
         """
         swarm = self._host.get_network()
         try:
-            stream = await swarm.knock(address)
+            stream = await swarm.punch_dial(address)
             if as_client:
-                await swarm.greet_punched(stream, to_libp2p_id(peer_id))
+                await swarm.as_initiator(stream, to_libp2p_id(peer_id))
                 return
         except Exception as error:  # whoever is there is a stranger
             raise KnockFailedError(repr(error)) from error
-        self.start_soon(partial(swarm.serve_punched, stream, address))
+        self.start_soon(partial(swarm.as_responder, stream, address))
 
     def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
         """Run `task` for as long as the host runs; not at all when it does not."""

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 import trio
 
 from shoal_p2p.net.address import expand_unspecified, host_and_port, is_unspecified
-from shoal_p2p.net.homes import LOOPBACK, home_of
 from shoal_p2p.net.inbound_gate import ip_of
 from shoal_p2p.net.layers import find_socket
+from shoal_p2p.net.private_networks import LOOPBACK, private_network_of
 
 Source = tuple[str, int]
 """Address and port that a socket is bound to before it dials."""
@@ -58,7 +58,7 @@ def source_for(host: str, listening: Iterable[str]) -> Source | None:
         address = ip_of(own)
         if address is None or address.version != target.version:
             continue
-        if is_unspecified(transport) or (home_of(own) == LOOPBACK) == target.is_loopback:
+        if is_unspecified(transport) or (private_network_of(own) == LOOPBACK) == target.is_loopback:
             return own, port
     return None
 
@@ -66,14 +66,16 @@ def source_for(host: str, listening: Iterable[str]) -> Source | None:
 def is_seen_through_a_router(host: str, listening: Iterable[str]) -> bool:
     """Return whether a public address is dialled by a host that has only private ones itself."""
     target = ip_of(host)
-    if target is None or home_of(host) is not None:
+    if target is None or private_network_of(host) is not None:
         return False
     own = [
         host_and_port(address)[0]
         for transport in listening
         for address in expand_unspecified(transport)
     ]
-    return all(home_of(a) is not None for a in own if (":" in a) == (target.version == 6))
+    return all(
+        private_network_of(a) is not None for a in own if (":" in a) == (target.version == 6)
+    )
 
 
 async def open_from(host: str, port: int, source: Source) -> trio.SocketStream:

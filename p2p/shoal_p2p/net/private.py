@@ -25,8 +25,8 @@ from libp2p.transport.exceptions import OpenConnectionError
 from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from shoal_p2p.net.access import GREETING, HELLO_BYTES, NONCE_BYTES, AccessDenied, looks_encrypted
 from shoal_p2p.net.address import host_and_port
-from shoal_p2p.net.bars import GREETING, HELLO_BYTES, NONCE_BYTES, Bar, looks_enciphered
 from shoal_p2p.net.own_port import TAKEN, Source, open_from
 
 _ROUNDS = 20
@@ -52,7 +52,7 @@ _DOUBLE_ROUND = tuple(
 class WrongSwarmKeyError(IOException):
     """One side has no key, or each another one."""
 
-    def __init__(self, bar: Bar) -> None:
+    def __init__(self, bar: AccessDenied) -> None:
         super().__init__(bar.says)
         self.bar = bar
 
@@ -158,7 +158,7 @@ class PrivateStream(FirstSeen):
             nonce += await self._piece(NONCE_BYTES - len(nonce))
             # A peer without a key greets at once, and would wait for us to answer.
             if nonce.startswith(GREETING):
-                raise WrongSwarmKeyError(Bar.KEY_SUPERFLUOUS)
+                raise WrongSwarmKeyError(AccessDenied.KEY_SUPERFLUOUS)
         self._reader = xsalsa20(self._key, nonce)
         greeting = b""
         while len(greeting) < len(GREETING):
@@ -166,9 +166,9 @@ class PrivateStream(FirstSeen):
             if GREETING.startswith(greeting):
                 continue
             # Only now: under the right key the one nonce in 2,700 serves that looks like none.
-            if not looks_enciphered(nonce):
+            if not looks_encrypted(nonce):
                 raise IOException("the peer speaks another protocol")
-            raise WrongSwarmKeyError(Bar.KEY_DIFFERS)
+            raise WrongSwarmKeyError(AccessDenied.KEY_DIFFERS)
         return greeting
 
     async def _piece(self, size: int) -> bytes:
@@ -189,8 +189,8 @@ class ClearStream(FirstSeen):
             if not piece:
                 break
             first += piece
-        if looks_enciphered(first):
-            raise WrongSwarmKeyError(Bar.KEY_MISSING)
+        if looks_encrypted(first):
+            raise WrongSwarmKeyError(AccessDenied.KEY_MISSING)
         return first
 
 

@@ -15,11 +15,11 @@ from libp2p.io.exceptions import ConnectionClosedError, IncompleteReadError
 from libp2p.transport.exceptions import MuxerUpgradeFailure, SecurityUpgradeFailure
 
 from shoal_base.bounded import BoundedDict
+from shoal_p2p.log_throttle import LogThrottle
+from shoal_p2p.net.access import AccessDenied
 from shoal_p2p.net.address import is_circuit
-from shoal_p2p.net.bars import Bar
 from shoal_p2p.net.private import WrongSwarmKeyError
 from shoal_p2p.net.request import root_cause
-from shoal_p2p.quiet import Quiet
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ class RefusalCounts:
     """Counts refusals, and logs them."""
 
     def __init__(self) -> None:
-        self.counts: Counter[Bar] = Counter()
-        self._quiet: BoundedDict[tuple[str, Bar], Quiet] = BoundedDict()
+        self.counts: Counter[AccessDenied] = Counter()
+        self._quiet: BoundedDict[tuple[str, AccessDenied], LogThrottle] = BoundedDict()
 
     def note(self, host: str, error: BaseException) -> bool:
         """Count and tell `error` if it is a refusal; False if it is something else."""
@@ -46,23 +46,23 @@ class RefusalCounts:
                 self._note(host, cause.bar, f"{cause.bar.says}; {cause.bar.do}")
                 return True
             if isinstance(cause, NotListedError):
-                self._note(host, Bar.NOT_LISTED, f"{cause}; {cause.do}")
+                self._note(host, AccessDenied.NOT_LISTED, f"{cause}; {cause.do}")
                 return True
         return False
 
-    def _note(self, host: str, bar: Bar, words: str) -> None:
+    def _note(self, host: str, bar: AccessDenied, words: str) -> None:
         self.counts[bar] += 1
-        if self._quiet.use((host, bar), Quiet).may_say(trio.current_time()):
+        if self._quiet.use((host, bar), LogThrottle).may_say(trio.current_time()):
             logger.warning("refused a connection from %s: %s", host, words)
 
 
-def bar_of(error: BaseException) -> Bar | None:
+def bar_of(error: BaseException) -> AccessDenied | None:
     """Return what kept a dial that ended in `error` from the peer; None for anything else."""
     for cause in causes(error):
         if isinstance(cause, WrongSwarmKeyError):
             return cause.bar
         if isinstance(cause, MuxerUpgradeFailure):
-            return Bar.NOT_LISTED
+            return AccessDenied.NOT_LISTED
     return None
 
 
@@ -76,7 +76,9 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 class DialError(Exception):
     """A dial did not end in a connection to the expected peer; one line."""
 
-    def __init__(self, text: str, bar: Bar | None = None, *, is_cut_off: bool = False) -> None:
+    def __init__(
+        self, text: str, bar: AccessDenied | None = None, *, is_cut_off: bool = False
+    ) -> None:
         super().__init__(text)
         self.bar = bar
         """The key or list that keeps the two apart where they reach each other; None if unknown."""
@@ -94,8 +96,8 @@ def dial_error(address: str, error: BaseException, *, is_open: bool = False) -> 
     `is_open` where this node's swarm is known to have no list of peers.
     """
     bar = bar_of(error)
-    if bar is Bar.NOT_LISTED and is_open:
-        bar = Bar.CUT_OFF
+    if bar is AccessDenied.NOT_LISTED and is_open:
+        bar = AccessDenied.CUT_OFF
     if bar is not None:
         return DialError(f"cannot connect to {address}: {bar.says}; {bar.do}", bar)
     if _is_cut_off(error) and not is_circuit(address):

@@ -26,7 +26,7 @@ from libp2p.network.exceptions import SwarmException
 from shoal_base.bounded import PIECE_BYTES
 from shoal_p2p.net.address import from_libp2p_id, to_libp2p_id
 from shoal_p2p.net.layers import source_of
-from shoal_p2p.net.seats import Seat, Seats
+from shoal_p2p.net.request_slots import RequestSlots, Seat
 from shoal_p2p.net.streams import reset_stream
 from shoal_wire.types import PeerId
 
@@ -193,7 +193,7 @@ class RequestServer:
         self._on_sent = on_sent
         self._max_request_bytes = max_request_bytes
         self._limits = limits
-        self.seats = Seats(
+        self.seats = RequestSlots(
             max_seats=limits.max_concurrent, max_of_peer=limits.max_concurrent_per_peer
         )
 

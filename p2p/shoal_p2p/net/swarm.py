@@ -238,11 +238,11 @@ class GuardedSwarm(Swarm):
         seen = is_seen_through_a_router(host, listening)
         return source_for(host, listening) if seen else None
 
-    async def knock(self, address: str) -> TrioTCPStream:
+    async def punch_dial(self, address: str) -> TrioTCPStream:
         """Connect to a transport address from the port listened on, as its peer does at this time.
 
         One connection may come of both dials, and nothing on it tells who is the client: see
-        `greet_punched` and `serve_punched`, which see to it that it is closed.
+        `as_initiator` and `as_responder`, which see to it that it is closed.
 
         Raises:
             OSError: nobody there, or no port to dial from.
@@ -253,8 +253,8 @@ class GuardedSwarm(Swarm):
             raise OSError(f"not listening where {address} could be dialled from")
         return TrioTCPStream(await open_from(host, port, source))
 
-    async def greet_punched(self, stream: TrioTCPStream, peer_id: ID) -> None:
-        """Be the client on a connection that `knock` has opened.
+    async def as_initiator(self, stream: TrioTCPStream, peer_id: ID) -> None:
+        """Be the client on a connection that `punch_dial` has opened.
 
         Raises:
             SwarmException, trio.TooSlowError: it is not `peer_id`, or may not connect.
@@ -267,7 +267,7 @@ class GuardedSwarm(Swarm):
             abort(stream)
             raise
 
-    async def serve_punched(self, stream: TrioTCPStream, address: str) -> None:
+    async def as_responder(self, stream: TrioTCPStream, address: str) -> None:
         """Be the server on it, past the gate like for any that comes in, until it ends."""
         await self._handle_inbound_connection(stream, Multiaddr(address))
 

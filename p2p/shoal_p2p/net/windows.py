@@ -72,7 +72,7 @@ class _Holder:
     held: Callable[[], int]
 
 
-class UnreadOfAll:
+class ReceiveBufferLimit:
     """Counts what all connections hold unread; over the bound it cuts the one that holds most."""
 
     def __init__(self, *, max_bytes: int, cut: Callable[[Hashable], None]) -> None:
@@ -262,7 +262,7 @@ class WindowedYamux(FramedYamux):
         below: Channel,
         peer_id: ID,
         *,
-        of_all: UnreadOfAll | None = None,
+        of_all: ReceiveBufferLimit | None = None,
     ) -> None:
         super().__init__(below, peer_id)
         self._of_all = of_all

@@ -35,7 +35,7 @@ from shoal_p2p.net.circuit import CircuitStream
 from shoal_p2p.net.inbound_gate import prefix_of
 from shoal_p2p.net.layers import lowest_layer, source_of
 from shoal_p2p.net.negotiation import bound_negotiation
-from shoal_p2p.net.windows import MAX_UNREAD_OF_ALL_BYTES, UnreadOfAll, WindowedYamux
+from shoal_p2p.net.windows import MAX_UNREAD_OF_ALL_BYTES, ReceiveBufferLimit, WindowedYamux
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class KeepaliveYamux(WindowedYamux):
         peer_id: ID,
         *,
         keepalive: KeepaliveSettings,
-        of_all: UnreadOfAll | None = None,
+        of_all: ReceiveBufferLimit | None = None,
     ) -> None:
         super().__init__(below, peer_id, of_all=of_all)
         self._keepalive = keepalive
@@ -223,7 +223,9 @@ class KeepaliveUpgrader(TransportUpgrader):
             bound_negotiation(layer)
         self._keepalive = keepalive
         self._check = check
-        self._unread: UnreadOfAll = UnreadOfAll(max_bytes=MAX_UNREAD_OF_ALL_BYTES, cut=abort)
+        self._unread: ReceiveBufferLimit = ReceiveBufferLimit(
+            max_bytes=MAX_UNREAD_OF_ALL_BYTES, cut=abort
+        )
         self._paces = PathBuckets(OF_SOURCE, OF_CONNECTION, max_keys=MANY)
         self._numbers = itertools.count()
 

@@ -17,7 +17,7 @@ import trio
 
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
-from shoal_p2p.peers.hearsay import Hearsay, Speaker, own_homes
+from shoal_p2p.peers.address_policy import AddressPolicy, AddressSource, own_homes
 from shoal_p2p.peers.targets import DialTarget, DiscoverySettings
 
 OnAnswer = Callable[[DialTarget, str, str], None]
@@ -36,7 +36,7 @@ class DialResult:
 class Dialler:
     """Dials targets. One for each discovery."""
 
-    def __init__(self, host: Host, hearsay: Hearsay, settings: DiscoverySettings) -> None:
+    def __init__(self, host: Host, hearsay: AddressPolicy, settings: DiscoverySettings) -> None:
         self._host = host
         self._hearsay = hearsay
         self._settings = settings
@@ -105,7 +105,7 @@ class Dialler:
             errors.append(DialError(f"{address}: the name has no address"))
         if f"{address}/p2p/{target.peer_id}" not in self._settings.invited:
             return places
-        inviter = Speaker(source="invitation", homes=own_homes())
+        inviter = AddressSource(source="invitation", homes=own_homes())
         named = tuple(place for place in places if inviter.may_tell(place))
         if len(named) < len(places):
             errors.append(

@@ -32,17 +32,17 @@ from shoal_ipc.answers.peer import Target
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
-from shoal_p2p.peers.asking import PeerAsking
+from shoal_p2p.peers.address_policy import AddressPolicy, AddressSource
 from shoal_p2p.peers.dialling import Dialler
-from shoal_p2p.peers.hearsay import Hearsay, Speaker
+from shoal_p2p.peers.exchange_schedule import ExchangeSchedule
 from shoal_p2p.peers.news import BarNews, BootstrapNews
 from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.peers.peer_book import PeerBook
 from shoal_p2p.peers.targets import (
     DialTarget,
+    DisconnectReason,
     DiscoverySettings,
     FetchPeers,
-    Parting,
     TargetKind,
     Targets,
     TargetState,
@@ -92,7 +92,7 @@ class Discovery:
         self,
         *,
         host: Host,
-        hearsay: Hearsay,
+        hearsay: AddressPolicy,
         bootstrap: tuple[str, ...] = (),
         file: KeptFile | None = None,
         fetch_peers: FetchPeers | None = None,
@@ -152,7 +152,7 @@ class Discovery:
         return self._targets.snapshot(now=trio.current_time(), num_missing=self.num_missing)
 
     def add_peer(
-        self, peer: PeerAddresses, kind: TargetKind, said_by: Speaker | None = None
+        self, peer: PeerAddresses, kind: TargetKind, said_by: AddressSource | None = None
     ) -> None:
         """Learn of a peer; its addresses are checked, and what others say is tried last.
 
@@ -171,7 +171,7 @@ class Discovery:
 
     def add_announced(self, peer: PeerAddresses) -> None:
         """Learn of a peer that mDNS found, where any machine may announce anything."""
-        self.add_peer(peer, TargetKind.MDNS, Speaker(source="mdns", homes=None))
+        self.add_peer(peer, TargetKind.MDNS, AddressSource(source="mdns", homes=None))
 
     def full_s(self, peer_id: PeerId) -> float | None:
         """Return for how long a peer is left alone that was full; None for any other."""
@@ -182,7 +182,7 @@ class Discovery:
         """`peer_id` is about to let this node go, or this node it, because one of them is full."""
         target = self._targets.get(peer_id)
         if target is not None and target.state is TargetState.CONNECTED:
-            target.parting = Parting.FULL
+            target.parting = DisconnectReason.FULL
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run for ever."""
@@ -247,7 +247,7 @@ class Discovery:
         self._book.note_failed(target.peer_id)
         if target.kind is TargetKind.BOOTSTRAP:
             cut_off = any(error.is_cut_off for error in errors)
-            target.parting = Parting.FULL if cut_off else Parting.LOST
+            target.parting = DisconnectReason.FULL if cut_off else DisconnectReason.LOST
         now = trio.current_time()
         self._targets.note_failure(target, str(told), now=now, is_alone=self.is_alone)
         if target.kind is TargetKind.BOOTSTRAP and barred is not None and barred.bar is not None:
@@ -291,7 +291,7 @@ class Discovery:
         """
         targets = (self._targets.get(peer_id) for peer_id in self._bootstrap_ids)
         return any(
-            t.parting is not Parting.LOST and (t.attempts == 0 or not self.is_alone)
+            t.parting is not DisconnectReason.LOST and (t.attempts == 0 or not self.is_alone)
             for t in targets
             if t is not None
         )
@@ -310,7 +310,7 @@ class Discovery:
             enough_since = now if enough_since is None else enough_since
             for target in self._targets.needless(now=now, enough_since=enough_since):
                 if not self._prefers.is_needed(target.peer_id):
-                    target.parting = Parting.ENOUGH
+                    target.parting = DisconnectReason.ENOUGH
                     await self._host.disconnect(target.peer_id)
 
     async def _visit_loop(self) -> None:
@@ -325,7 +325,7 @@ class Discovery:
             await self._dial_target(target)
             await trio.sleep(settings.next_visit_s)
             if target.is_dialled and self.num_missing == 0:
-                target.parting = Parting.ENOUGH
+                target.parting = DisconnectReason.ENOUGH
                 await self._host.disconnect(target.peer_id)
 
     # Events of the host
@@ -334,7 +334,7 @@ class Discovery:
         target = self._targets.get(peer_id)
         if target is not None and target.state is not TargetState.CONNECTED:
             target.state = TargetState.CONNECTED
-            target.parting = Parting.LOST
+            target.parting = DisconnectReason.LOST
             target.connected_at = trio.current_time()
             target.attempts = 0
             target.last_error = ""
@@ -380,7 +380,7 @@ class Discovery:
 
     async def _exchange_loop(self) -> None:
         """Ask connected peers whom they know."""
-        asking = PeerAsking(self._settings, self._bootstrap_ids, self._rng)
+        asking = ExchangeSchedule(self._settings, self._bootstrap_ids, self._rng)
         while True:
             connected = frozenset(filter(self._prefers.counts, self._host.connected_peers()))
             self._learn_connected()

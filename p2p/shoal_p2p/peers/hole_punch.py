@@ -7,7 +7,7 @@
                                                                     then not for ten minutes
 
 What the other side says of its addresses is hearsay: only of networks it may tell of, and each
-dial is taken from the same few that hearsay has (`shoal_p2p.peers.hearsay`).
+dial is taken from the same few that hearsay has (`shoal_p2p.peers.address_policy`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from shoal_base.waits import LOOK_S, POLL_S, REPLY_S, RETRY_S, SHORT_DEADLINE_S
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.dcutr import DCUTR, MAX_TOLD, Agreed, answer, propose
-from shoal_p2p.net.homes import home_of
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.interface import DIALS_AT_ONCE
+from shoal_p2p.net.private_networks import private_network_of
 from shoal_p2p.net.refusals import KnockFailedError
 from shoal_p2p.net.streams import Stream, reset_stream
-from shoal_p2p.peers.doors import Sighting, doors_of, has_many_doors
-from shoal_p2p.peers.hearsay import Hearsay
+from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.outside import AGAIN_S, tcp_ports
+from shoal_p2p.peers.punch_candidates import ObservedAddress, is_symmetric_nat, punch_candidates
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _KNOCKS_S = (0.1, 0.3, 0.8)
 class HolePunch:
     """Start with ``await nursery.start(punch.run)``, after the host."""
 
-    def __init__(self, *, host: Libp2pHost, hearsay: Hearsay) -> None:
+    def __init__(self, *, host: Libp2pHost, hearsay: AddressPolicy) -> None:
         self._host = host
         self._hearsay = hearsay
         self._come = trio.Event()
@@ -67,13 +67,15 @@ class HolePunch:
         return sum(self._ended.values()), len(self._ended)
 
     @property
-    def has_many_doors(self) -> bool:
+    def is_symmetric_nat(self) -> bool:
         """True if the router is known to show each place outside another port."""
-        return has_many_doors(self._sightings())
+        return is_symmetric_nat(self._sightings())
 
-    def _sightings(self) -> list[Sighting]:
+    def _sightings(self) -> list[ObservedAddress]:
         return [
-            Sighting(local_port=c.local_port, observed=self._host.observed_address(c.peer_id))
+            ObservedAddress(
+                local_port=c.local_port, observed=self._host.observed_address(c.peer_id)
+            )
             for c in self._host.connections()
             if not is_circuit(c.address)
         ]
@@ -81,9 +83,11 @@ class HolePunch:
     def _doors(self) -> tuple[str, ...]:
         """Return the transport addresses at which this node may be knocked at, surest first."""
         own = [address.rpartition("/p2p/")[0] for address in self._host.interface_addrs()]
-        public = [address for address in own if home_of(host_and_port(address)[0]) is None]
+        public = [
+            address for address in own if private_network_of(host_and_port(address)[0]) is None
+        ]
         told = (*self._host.announced.given, *self._host.announced.forwarded, *public)
-        return tuple(dict.fromkeys((*told, *doors_of(self._sightings(), tcp_ports(own)))))
+        return tuple(dict.fromkeys((*told, *punch_candidates(self._sightings(), tcp_ports(own)))))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Try each circuit that came in, until cancelled."""
@@ -137,7 +141,7 @@ class HolePunch:
                 self._rests_until[peer_id] = trio.current_time() + LOOK_S
             return
         self._ended[peer_id] = False
-        hint = ", this node's router shows each another port" * self.has_many_doors
+        hint = ", this node's router shows each another port" * self.is_symmetric_nat
         said = "%s stays behind its relay: not reached directly in %d tries%s; next in %.0f min"
         logger.info(said, peer_id, TRIES, hint, AGAIN_S / 60)
 
@@ -208,7 +212,7 @@ class HolePunch:
             if not self._hearsay.may_dial(address, source):
                 return
             try:
-                await self._host.knock(address, peer_id, as_client=as_client)
+                await self._host.punch_dial(address, peer_id, as_client=as_client)
                 return
             except KnockFailedError as error:
                 logger.debug("knocked at %s of %s: %s", address, peer_id, error)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoal_base.waits import MINUTE_S
-from shoal_p2p.net.bars import Bar
-from shoal_p2p.quiet import Quiet
+from shoal_p2p.log_throttle import LogThrottle
+from shoal_p2p.net.access import AccessDenied
 from shoal_wire.types import PeerId
 
 
@@ -15,7 +15,7 @@ class BootstrapNews:
         self._lose(now)
 
     def _lose(self, now: float) -> None:
-        self._lost_at, self._quiet = now, Quiet(now + MINUTE_S)
+        self._lost_at, self._quiet = now, LogThrottle(now + MINUTE_S)
         self._is_lost, self._said = True, False
 
     def look(self, *, answering: bool, now: float, num_peers: int, last_error: str) -> str | None:
@@ -39,16 +39,16 @@ class BarNews:
     """A line as soon as it is known that a key or a list keeps a bootstrap away."""
 
     def __init__(self) -> None:
-        self._found: dict[PeerId, tuple[Bar, int]] = {}
+        self._found: dict[PeerId, tuple[AccessDenied, int]] = {}
         """The key or list that kept each away at its latest dials, and how many in a row."""
 
-    def look(self, peer_id: PeerId, address: str, bar: Bar) -> str | None:
+    def look(self, peer_id: PeerId, address: str, bar: AccessDenied) -> str | None:
         """Take what a dial ended in; return a line to log, if it is news."""
         before, times = self._found.get(peer_id, (bar, 0))
         times = times + 1 if before is bar else 1
         self._found[peer_id] = (bar, times)
         # A connection that broke by chance looks like a list's refusal, but not twice.
-        if times != (2 if bar in (Bar.NOT_LISTED, Bar.CUT_OFF) else 1):
+        if times != (2 if bar in (AccessDenied.NOT_LISTED, AccessDenied.CUT_OFF) else 1):
             return None
         return f"cannot join by {address}: {bar.says}; {bar.do}"
 

@@ -51,7 +51,7 @@ def wall_ms() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class ReachabilityReport:
     """One peer's answer about this node."""
 
     peer_id: PeerId
@@ -162,7 +162,7 @@ async def ask_outside(
     *,
     ports: tuple[int, ...] = (),
     wall_ms: Callable[[], int] = wall_ms,
-) -> Outside | None:
+) -> ReachabilityReport | None:
     """Ask one connected peer; None where it gives no usable answer in time."""
     try:
         raw = await host.request(
@@ -176,7 +176,7 @@ async def ask_outside(
     except (RequestError, RemoteError) as error:
         log.debug("%s says nothing about us: %s", peer_id, error)
         return None
-    return Outside(
+    return ReachabilityReport(
         peer_id=peer_id,
         observed=_clean(reply.observed),
         open_ports=tuple(port for port in reply.open_ports if port in ports),
@@ -191,7 +191,7 @@ async def ask_each(
     *,
     ports: tuple[int, ...] = (),
     wall_ms: Callable[[], int] = wall_ms,
-) -> list[Outside]:
+) -> list[ReachabilityReport]:
     """Ask connected peers one after another; return the usable answers."""
     answers = [await ask_outside(host, one, ports=ports, wall_ms=wall_ms) for one in peers]
     return [seen for seen in answers if seen is not None]

@@ -21,12 +21,12 @@ import trio
 from shoal_base.waits import HOUR_S, MINUTE_S, SHORT_DEADLINE_S
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.connections import ConnectionInfo
-from shoal_p2p.net.homes import LOOPBACK, home_of
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.inbound_gate import ip_of
-from shoal_p2p.peers.outside import AGAIN_S, DIAL_PAUSE_S, Outside, ask_each, tcp_ports
-from shoal_p2p.peers.router import Router, can_ask
+from shoal_p2p.net.private_networks import LOOPBACK, private_network_of
+from shoal_p2p.peers.outside import AGAIN_S, DIAL_PAUSE_S, ReachabilityReport, ask_each, tcp_ports
 from shoal_p2p.peers.upnp import ANSWER_S, Forwarded, RouterError
+from shoal_p2p.peers.upnp_client import UpnpClient, can_ask
 from shoal_p2p.peers.witnesses import most_say_so, outsiders, witnesses
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ class PortMapping:
         *,
         host: Libp2pHost,
         wanted: bool = True,
-        router: Router | None = None,
+        router: UpnpClient | None = None,
         on_reached: Callable[[], None] = lambda: None,
         rng: random.Random | None = None,
     ) -> None:
         """`on_reached` is called when it has become known that peers get in."""
         self._host = host
         self._wanted = wanted
-        self._router = router or Router()
+        self._router = router or UpnpClient()
         self._on_reached = on_reached
         self._rng = rng or random.Random()
         self.state = MappingState.NEEDLESS
@@ -110,7 +110,7 @@ class PortMapping:
     def _port(self) -> int | None:
         """Return the port to forward; None where that is of no use."""
         own = [a.rpartition("/p2p/")[0] for a in self._host.interface_addrs()]
-        homes = {a: home_of(host_and_port(a)[0]) for a in own if a.startswith("/ip4/")}
+        homes = {a: private_network_of(host_and_port(a)[0]) for a in own if a.startswith("/ip4/")}
         behind = [a for a, home in homes.items() if home not in (None, LOOPBACK)]
         if None in homes.values() or self._host.announced.given:
             return None
@@ -151,13 +151,13 @@ class PortMapping:
                 self._become(MappingState.SHUT)
             await trio.sleep(_TRY_S)
 
-    async def _look(self, connections: Iterable[ConnectionInfo]) -> list[Outside]:
+    async def _look(self, connections: Iterable[ConnectionInfo]) -> list[ReachabilityReport]:
         assert self.forwarded is not None
         ports = (self.forwarded.port,)
         direct = [c for c in connections if not is_circuit(c.address)]
         return await ask_each(self._host, witnesses(direct, self._rng), ports=ports)
 
-    def _got_in(self, seen: Outside) -> bool:
+    def _got_in(self, seen: ReachabilityReport) -> bool:
         """Return whether a peer says that it got in at the very address that the router says."""
         assert self.forwarded is not None
         at = ip_of(host_and_port(seen.observed)[0]) if seen.observed else None

@@ -31,7 +31,7 @@ from shoal_p2p.net.circuit import (
 from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.host import Direction, Libp2pHost
 from shoal_p2p.net.streams import Stream
-from shoal_p2p.peers.outside import AGAIN_S, Outside, ask_each, tcp_ports
+from shoal_p2p.peers.outside import AGAIN_S, ReachabilityReport, ask_each, tcp_ports
 from shoal_p2p.peers.witnesses import MOST_ASKED, most_say_so, outsiders, witnesses
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
@@ -65,8 +65,8 @@ class Reservation:
 
 
 def unprompted(
-    answers: list[Outside], connections: Iterable[ConnectionInfo], ports: Sequence[int]
-) -> list[Outside]:
+    answers: list[ReachabilityReport], connections: Iterable[ConnectionInfo], ports: Sequence[int]
+) -> list[ReachabilityReport]:
     """Return the answers of peers that this node did not dial from one of `ports`; all, if none is.
 
     Some routers let any port of a host in that they have seen that port dial.

@@ -17,7 +17,7 @@ from itertools import chain, zip_longest
 from shoal_ipc.answers.peer import Target
 from shoal_p2p.net.address import PeerAddress, dialable, parse_peer_address
 from shoal_p2p.net.interface import DIALS_AT_ONCE
-from shoal_p2p.peers.hearsay import Speaker
+from shoal_p2p.peers.address_policy import AddressSource
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -36,10 +36,10 @@ class TargetKind(StrEnum):
     INBOUND = "inbound"
 
 
-HEARSAY = frozenset(TargetKind) - {TargetKind.BOOTSTRAP, TargetKind.SAVED}
+EXPENDABLE_KINDS = frozenset(TargetKind) - {TargetKind.BOOTSTRAP, TargetKind.SAVED}
 """Kinds that are forgotten after some failures: somebody will name them again."""
 
-OWN_WORD = frozenset({TargetKind.SAVED, TargetKind.INBOUND})
+SELF_REPORTED_KINDS = frozenset({TargetKind.SAVED, TargetKind.INBOUND})
 """Kinds whose addresses the peer told itself, over a connection of its own, or answered at."""
 
 MAX_DIALLED = 3
@@ -57,7 +57,7 @@ class TargetState(StrEnum):
     CONNECTED = "connected"
 
 
-class Parting(StrEnum):
+class DisconnectReason(StrEnum):
     """The way in which a connection ended."""
 
     LOST = "lost"
@@ -125,7 +125,7 @@ class DialTarget:
     told: tuple[str, ...] = ()
     """Addresses at which it said itself that it listens."""
     told_by: str | None = None
-    """The source of that (`Speaker.source`); None for what was saved."""
+    """The source of that (`AddressSource.source`); None for what was saved."""
     heard: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
     """Addresses that others say it has, by source."""
     state: TargetState = TargetState.IDLE
@@ -139,7 +139,7 @@ class DialTarget:
     """The place at which a bootstrap was reached last, until it has said that it is of shoal."""
     is_dialled: bool = False
     """True while connected by a dial of this node."""
-    parting: Parting = Parting.LOST
+    parting: DisconnectReason = DisconnectReason.LOST
     """The way in which the connection ends, or has ended."""
 
     @property
@@ -224,13 +224,13 @@ class Targets:
         *,
         connected: bool,
         now: float,
-        said_by: Speaker | None = None,
+        said_by: AddressSource | None = None,
     ) -> None:
         """Learn of a peer; what others say comes after what is known, and not while connected.
 
         `said_by` is None where this node knows it by itself.
         """
-        is_own_word = kind in OWN_WORD
+        is_own_word = kind in SELF_REPORTED_KINDS
         if connected and not is_own_word:
             return
         if said_by is None:
@@ -287,7 +287,7 @@ class Targets:
         target.state = TargetState.IDLE
         target.last_error = error
         target.due = now + self._backoff_s(target, is_alone=is_alone)
-        if target.kind in HEARSAY and target.attempts >= self._settings.give_up_after:
+        if target.kind in EXPENDABLE_KINDS and target.attempts >= self._settings.give_up_after:
             self.drop(target.peer_id)
 
     def put_off(self, target: DialTarget, wait_s: float, *, now: float) -> None:
@@ -302,14 +302,14 @@ class Targets:
         target.state = TargetState.IDLE
         target.attempts = 0
         target.is_dialled = False
-        if target.parting is Parting.LOST:
+        if target.parting is DisconnectReason.LOST:
             target.due = now + self._rng.uniform(0, self._settings.backoff_first_s)
             return
-        hurry = is_alone and target.parting is Parting.FULL
+        hurry = is_alone and target.parting is DisconnectReason.FULL
         wait_s = self._settings.alone_s if hurry else self._settings.settled_s
         target.due = now + wait_s * self._rng.uniform(0.5, 1.5)
         target.visit_due = now + self._settings.visit_s * self._rng.uniform(0.5, 1.5)
-        if target.parting is Parting.FULL:
+        if target.parting is DisconnectReason.FULL:
             target.last_error = "it was full, and let this node go"
 
     def never_met(self, *, now: float) -> DialTarget | None:
@@ -358,7 +358,9 @@ class Targets:
     def full_s(self, peer_id: PeerId, *, now: float, num_missing: int) -> float | None:
         """Return for how long a peer is left alone that was full; None for any other."""
         target = self._targets.get(peer_id)
-        was_full = target is not None and target.parting is Parting.FULL and not target.attempts
+        was_full = (
+            target is not None and target.parting is DisconnectReason.FULL and not target.attempts
+        )
         if target is None or not was_full or target.state is not TargetState.IDLE:
             return None
         return max(0.0, _due(target, num_missing) - now)
@@ -368,7 +370,7 @@ class Targets:
         bootstrap = target.kind is TargetKind.BOOTSTRAP
         settings = self._settings
         ceiling = settings.bootstrap_backoff_max_s if bootstrap else settings.backoff_max_s
-        if bootstrap and target.parting is not Parting.LOST and not is_alone:
+        if bootstrap and target.parting is not DisconnectReason.LOST and not is_alone:
             ceiling = settings.settled_s  # most likely it is still full
         bound = settings.backoff_first_s * 2 ** min(target.attempts, 16)
         return self._rng.uniform(0, min(ceiling, bound))

@@ -2,8 +2,8 @@
 
 miniupnpc believes what the local network says: what comes of it is tried from outside before
 anybody is told (`shoal_p2p.peers.port_mapping`). The question is the process's last argument, the
-answer a line (`shoal_p2p.peers.router`). No seconds mean that the router is to forget. It imports
-no Trio.
+answer a line (`shoal_p2p.peers.upnp_client`). No seconds mean that the router is to forget. It
+imports no Trio.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from shoal_p2p.net.address import host_and_port
 from shoal_p2p.net.connections import ConnectionInfo
-from shoal_p2p.net.homes import home_of
+from shoal_p2p.net.private_networks import private_network_of
 from shoal_p2p.peers.skew import ENOUGH_VOICES
 from shoal_wire.types import PeerId
 
@@ -50,7 +50,7 @@ def outsiders(
     public = {
         one.peer_id
         for one in connections
-        if one.address and home_of(host_and_port(one.address)[0]) is None
+        if one.address and private_network_of(host_and_port(one.address)[0]) is None
     }
     heard = everybody & public or everybody
     return {peer_id: is_so for peer_id, is_so in said.items() if peer_id in heard}

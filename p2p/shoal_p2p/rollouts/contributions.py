@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shoal_ipc.answers.node import Buffer, PublisherRow
 from shoal_p2p.buffer.pool import Counters
-from shoal_p2p.standing.sampling import SamplingStandings
+from shoal_p2p.standing.sampling import PublisherWeights
 from shoal_wire.types import PeerId
 
 
@@ -17,7 +17,7 @@ def account(
     *,
     connected: Collection[PeerId],
     weight_of: Callable[[PeerId], float],
-    standings: SamplingStandings,
+    standings: PublisherWeights,
     now: float,
     limit: int = 256,
 ) -> Buffer:
@@ -40,6 +40,6 @@ def account(
     return replace(held, publishers=tuple(rows.values()))
 
 
-def _useful(standings: SamplingStandings, peer: PeerId, now: float) -> float | None:
+def _useful(standings: PublisherWeights, peer: PeerId, now: float) -> float | None:
     row = standings.row(peer, now)
     return round(row.useful / row.groups, 3) if row.groups >= 0.5 else None

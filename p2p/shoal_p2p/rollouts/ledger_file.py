@@ -10,7 +10,7 @@ import trio
 from shoal_base.files import read_at_most
 from shoal_ipc.answers.learning import Ledger
 from shoal_p2p.disk import MAX_KEPT_BYTES, KeptFile
-from shoal_p2p.rollouts.learning_ledger import LearningLedger
+from shoal_p2p.rollouts.training_stats import TrainingStats
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ def left_in(folder: Path, me: str) -> Ledger | None:
     """
     try:
         raw = read_at_most(folder / LEDGER_FILE, MAX_KEPT_BYTES)
-        ledger = LearningLedger.left(raw.decode("utf-8"), PeerId(me))
+        ledger = TrainingStats.left(raw.decode("utf-8"), PeerId(me))
     except (OSError, ValueError, RecursionError):
         return None
     return ledger.view(ledger.last_ms)
 
 
 async def keep_ledger(
-    ledger: LearningLedger,
+    ledger: TrainingStats,
     file: KeptFile,
     *,
     task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,

@@ -31,7 +31,7 @@ from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.validation import Rejected, reopen_batch
 from shoal_p2p.net.identity import Identity
-from shoal_p2p.rollouts.restraint import LATE_S, Restraint
+from shoal_p2p.rollouts.publish_backoff import LATE_S, PublishBackoff
 from shoal_p2p.store.store import OwnBatch, Store, StoreError
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import batch_to_bytes
@@ -131,7 +131,7 @@ class Outbox:
         self._publish = publish
         self._wall_ms = wall_ms
         self._late_s = late_s
-        self._restraint = Restraint(random.Random(identity.peer_id))
+        self._restraint = PublishBackoff(random.Random(identity.peer_id))
         self._unsent: deque[_Waiting] = deque()
         self._pace = new_pace(trio.current_time())
         self._heard = False

@@ -24,13 +24,13 @@ from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.intake.validation import Rejected
 from shoal_p2p.intake.weight import weight_of
 from shoal_p2p.rollouts.contributions import account
-from shoal_p2p.rollouts.copies import MAX_COPIES, Copies, Copy
+from shoal_p2p.rollouts.duplicate_index import MAX_COPIES, Copy, DuplicateIndex
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_p2p.rollouts.reopening import Reopener
 from shoal_p2p.rollouts.restoring import Restoring
 from shoal_p2p.standing.reputation import Reputation
-from shoal_p2p.standing.sampling import SamplingStandings
-from shoal_p2p.store.store import Bringer, Store, StoredBatch, StoreError
+from shoal_p2p.standing.sampling import PublisherWeights
+from shoal_p2p.store.store import Deliverer, Store, StoredBatch, StoreError
 from shoal_wire import digests
 from shoal_wire.limits import WHOLE_MESSAGE_BYTES
 from shoal_wire.manifest import Manifest
@@ -116,10 +116,10 @@ class RolloutPool:
         self._keepers = tuple(keepers)
         self._withdrawn: BoundedDict[BatchId, None] = BoundedDict()
         self._reopener = Reopener(store.in_thread, max_bytes=manifest.rules.max_batch_bytes)
-        self._copies = Copies(2 * buffer.max_groups)
+        self._copies = DuplicateIndex(2 * buffer.max_groups)
         self.restored = trio.Event()
         """Set once what is on disk is in the buffer and known to the ledger."""
-        self._unwritten: list[tuple[SignedBatch, Bringer | None, int]] = []
+        self._unwritten: list[tuple[SignedBatch, Deliverer | None, int]] = []
         """Batches in the buffer that are not on disk yet, who brought each, and when, in
         milliseconds of the wall clock."""
         self._unwritten_bytes = 0
@@ -196,22 +196,22 @@ class RolloutPool:
         if self._unwritten_bytes >= WRITTEN_BYTES:
             await self.write_all()
 
-    def _bringer(self, signed: SignedBatch) -> Bringer | None:
+    def _bringer(self, signed: SignedBatch) -> Deliverer | None:
         """Return the peer that brings a batch now, with the network that its groups count for.
 
         That is its publisher's own: what an honest peer forwards under other names is not its
         doing, and names behind it are not many networks.
         """
-        if signed.brought_by is None:
+        if signed.delivered_by is None:
             return None
-        return Bringer(peer_id=signed.brought_by, network=self._network_of(signed.publisher))
+        return Deliverer(peer_id=signed.delivered_by, network=self._network_of(signed.publisher))
 
     async def _buffered(
         self,
         signed: SignedBatch,
         groups: Sequence[RolloutGroup],
         received_at: float,
-        bringer: Bringer | None,
+        bringer: Deliverer | None,
         *,
         own: bool = False,
     ) -> bool:
@@ -304,7 +304,7 @@ class RolloutPool:
             self._buffer.counters(),
             connected=connected,
             weight_of=self._weight_of,
-            standings=SamplingStandings() if book is None else book.sampling,
+            standings=PublisherWeights() if book is None else book.sampling,
             now=now,
         )
 
@@ -408,7 +408,7 @@ class RolloutPool:
         received_at: float,
         *,
         own: bool,
-        bringer: Bringer | None = None,
+        bringer: Deliverer | None = None,
     ) -> None:
         """Offer the groups of an envelope of `num_bytes` to the buffer; tell which are new."""
         now = trio.current_time()
@@ -479,7 +479,7 @@ class RolloutPool:
             log.log(error.log_level, "store not pruned: %s", error)
 
 
-def _bringer_of(entry: BufferEntry) -> Bringer | None:
+def _bringer_of(entry: BufferEntry) -> Deliverer | None:
     if not entry.connection:
         return None
-    return Bringer(peer_id=PeerId(entry.connection), network=entry.network)
+    return Deliverer(peer_id=PeerId(entry.connection), network=entry.network)

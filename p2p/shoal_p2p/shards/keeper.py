@@ -33,8 +33,8 @@ from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.validation import Validator
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import DIALS_AT_ONCE, Host
+from shoal_p2p.shards.depth import ShardDepth, by_network, leaf, with_those_above
 from shoal_p2p.shards.directory import ShardDirectory
-from shoal_p2p.shards.division import Division, by_network, leaf, with_those_above
 from shoal_p2p.shards.plan import ShardPlan
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
@@ -182,7 +182,7 @@ class ShardKeeper:
         self._manifest = manifest
         self._choice = choice
         self._plan = choice.plan
-        self._division = Division()
+        self._division = ShardDepth()
         self._subscribed: frozenset[int] = frozenset()
         self._own = choice.own
         self._came_at: dict[int, float] = {}

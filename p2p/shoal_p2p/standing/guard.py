@@ -1,7 +1,7 @@
 """The reputation at work: judges what arrives, bans, makes room, keeps the file, takes orders.
 
 gossip ─▶ verdicts, behaviour ─▶ Reputation ─▶ host.ban
-a new connection over the bound ─▶ `PeerRoom`: somebody goes
+a new connection over the bound ─▶ `ConnManager`: somebody goes
 socket ─▶ block · unblock · protect · unprotect
 """
 
@@ -22,7 +22,7 @@ from shoal_p2p.intake.verdict_log import VerdictLog
 from shoal_p2p.net.address import parse_peer_id
 from shoal_p2p.net.interface import Host
 from shoal_p2p.standing.reputation import ListFullError, Reputation
-from shoal_p2p.standing.room import PeerRoom
+from shoal_p2p.standing.room import ConnManager
 from shoal_p2p.standing.scoring import Cause
 from shoal_p2p.threads import InThread
 from shoal_wire.types import PeerId
@@ -40,7 +40,7 @@ class ControlError(Exception):
     """An order that cannot be followed; one line."""
 
 
-class PeerGuard:
+class PeerManager:
     """One peer's judgement of all others."""
 
     def __init__(
@@ -56,7 +56,7 @@ class PeerGuard:
         is_guest: Callable[[PeerId], bool] = lambda _peer: False,
         on_let_go: Callable[[PeerId], None] = lambda _peer: None,
     ) -> None:
-        """`is_guest` and `on_let_go` are as `PeerRoom` has them."""
+        """`is_guest` and `on_let_go` are as `ConnManager` has them."""
         self._host = host
         self._file = KeptFile(data_dir / REPUTATION_FILE, in_thread=in_thread, refused=refused)
         self._wall_ms = wall_ms
@@ -65,7 +65,7 @@ class PeerGuard:
         self.refusals = RefusalLog()
         """The latest of what was not taken."""
         self.reputation = Reputation(always_protected=protected)
-        self.room = PeerRoom(
+        self.room = ConnManager(
             host=host,
             max_peers=max_peers,
             rank=self.rank,

@@ -23,7 +23,7 @@ from shoal_base.bounded import MANY, REMEMBERED
 from shoal_base.rows import one_a_line
 from shoal_base.waits import HOUR_S
 from shoal_ipc.answers.peer import Score
-from shoal_p2p.standing.sampling import Record, SamplingStandings
+from shoal_p2p.standing.sampling import PublisherWeights, Record
 from shoal_p2p.standing.scoring import (
     BAN_BELOW,
     FORGET_ABOVE,
@@ -92,7 +92,7 @@ class Reputation:
 
     def __init__(self, *, always_protected: Iterable[PeerId] = ()) -> None:
         self.board = Scoreboard()
-        self.sampling = SamplingStandings()
+        self.sampling = PublisherWeights()
         self._always = frozenset(always_protected)
         self._protected: set[PeerId] = set()
         self._blocked: set[PeerId] = set()

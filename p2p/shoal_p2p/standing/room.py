@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal_base.waits import MINUTE_S
+from shoal_p2p.log_throttle import LogThrottle
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.inbound_gate import ip_of
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestError
-from shoal_p2p.quiet import Quiet
 from shoal_wire.limits import FULL_PROTOCOL
 from shoal_wire.types import PeerId
 
@@ -95,7 +95,7 @@ def _crowds(connections: Iterable[ConnectionInfo]) -> Counter[str]:
     return Counter(c.network or c.peer_id for c in connections)
 
 
-class PeerRoom:
+class ConnManager:
     """Keeps slots free. Start with ``await nursery.start(room.run)``."""
 
     def __init__(
@@ -120,7 +120,7 @@ class PeerRoom:
         self._nursery: trio.Nursery | None = None
         self._is_over = trio.Event()
         self._looked_at = self._refused_at = -math.inf
-        self._quiet = Quiet()
+        self._quiet = LogThrottle()
         self.num_let_go = 0
         """Peers that made room, since the start."""
         self.num_refused = 0

@@ -108,7 +108,7 @@ class _Usual:
         self.groups = self.groups * keep + 1.0
 
 
-class SamplingStandings:
+class PublisherWeights:
     """Records by publisher and by source. Bounded: the least recently reported is forgotten."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from shoal_p2p.store.schema import open_database
 from shoal_p2p.store.types import (
-    Bringer,
+    Deliverer,
     EvidencePair,
     OwnBatch,
     StoredBatch,
@@ -29,7 +29,7 @@ from shoal_wire.types import BatchId, GroupId, PeerId
 
 T = TypeVar("T")
 
-External = tuple[BatchId, PeerId, int, bytes, int, Bringer | None]
+External = tuple[BatchId, PeerId, int, bytes, int, Deliverer | None]
 """The arguments of `StoreCore.add_external`, in its order."""
 
 
@@ -191,7 +191,7 @@ class StoreCore:
         sequence: int,
         envelope: bytes,
         received_ms: int,
-        bringer: Bringer | None = None,
+        bringer: Deliverer | None = None,
     ) -> bool:
         """Store a valid batch of another node; False if it was here."""
         is_new = self._insert_batch(batch_id, publisher, sequence, False, envelope, received_ms)
@@ -357,7 +357,7 @@ def _stored_batch(
 ) -> StoredBatch:
     bringer = None
     if peer_id is not None and network is not None:
-        bringer = Bringer(peer_id=PeerId(peer_id), network=network)
+        bringer = Deliverer(peer_id=PeerId(peer_id), network=network)
     return StoredBatch(
         batch_id=BatchId(batch_id),
         publisher=PeerId(publisher),

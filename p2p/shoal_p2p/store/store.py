@@ -18,7 +18,7 @@ import trio
 from shoal_p2p.disk import Refused, say_refused
 from shoal_p2p.store.statements import StoreCore
 from shoal_p2p.store.types import (
-    Bringer,
+    Deliverer,
     EvidencePair,
     OwnBatch,
     StoredBatch,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 __all__ = [
-    "Bringer",
+    "Deliverer",
     "EvidencePair",
     "OwnBatch",
     "Store",

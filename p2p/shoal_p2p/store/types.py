@@ -79,7 +79,7 @@ class OwnBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bringer:
+class Deliverer:
     """The peer that brought a batch here."""
 
     peer_id: PeerId
@@ -98,7 +98,7 @@ class StoredBatch:
     envelope: bytes
     received_ms: int
     """Wall clock, milliseconds since the epoch."""
-    bringer: Bringer | None
+    bringer: Deliverer | None
     """None for an own batch, and for one that an earlier version has stored."""
 
 

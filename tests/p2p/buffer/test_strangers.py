@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from shoal_p2p.buffer.replay import ENOUGH_KNOWN, STRANGERS_SHARE, ReplayBuffer
-from shoal_p2p.standing.sampling import SamplingStandings
+from shoal_p2p.standing.sampling import PublisherWeights
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.buffer.entries import entry, limits
 
@@ -26,7 +26,7 @@ class Large:
 
     def __init__(self, num_publishers: int, liars: float, seed: int, networks: int = 20) -> None:
         self.rng = random.Random(seed)
-        self.standings = SamplingStandings()
+        self.standings = PublisherWeights()
         most = num_publishers + 1
         self.buffer = ReplayBuffer(
             limits(max_groups=most, max_age_seconds=1e9, max_bytes=100 * most),

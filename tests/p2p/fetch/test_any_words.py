@@ -14,12 +14,12 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_p2p.fetch.asker import NoAnswerError, RolloutAsker
 from shoal_p2p.fetch.batches import BatchFetch
-from shoal_p2p.fetch.means import FetchMeans
+from shoal_p2p.fetch.client import NoAnswerError, RolloutClient
+from shoal_p2p.fetch.context import FetchContext
+from shoal_p2p.fetch.pending_fetches import PendingFetches
 from shoal_p2p.fetch.pull_queue import PullJob
 from shoal_p2p.fetch.stats import FetchStats
-from shoal_p2p.fetch.wanted import WantedBatches
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.intake.validation import Source
 from shoal_wire.digests import batch_id
@@ -90,17 +90,17 @@ class Bench(IntakeBench):
 
     def __init__(self) -> None:
         ledger, stats = PublisherLedger(), FetchStats()
-        wanted = WantedBatches(me=ME.peer_id, manifest=MANIFEST, ledger=ledger, stats=stats)
+        wanted = PendingFetches(me=ME.peer_id, manifest=MANIFEST, ledger=ledger, stats=stats)
         super().__init__(MANIFEST, me=ME.peer_id, ledger=ledger, announcements=wanted)
         self.lies: dict[BatchId, bytes] = {}
         self.blamed: set[PeerId | None] = set()
         host = FakeHost(answers={ROLLOUTS_PROTOCOL: self._answer})
         for peer in (HOLDER, STRANGER):
             host.connect(peer.peer_id)
-        means = FetchMeans(
+        means = FetchContext(
             manifest=MANIFEST,
             host=host,
-            asker=RolloutAsker(host=host, report=self._report, stats=stats),
+            asker=RolloutClient(host=host, report=self._report, stats=stats),
             ledger=ledger,
             stats=stats,
             report=self._report,

@@ -13,9 +13,9 @@ from typing import Any, cast
 import trio
 import trio.testing
 
-from shoal_p2p.fetch.asker import NoAnswerError
-from shoal_p2p.fetch.gap_repair import GapRepair, GapWatch
-from shoal_p2p.fetch.means import FetchMeans
+from shoal_p2p.fetch.client import NoAnswerError
+from shoal_p2p.fetch.context import FetchContext
+from shoal_p2p.fetch.gap_repair import GapDetector, GapRepair
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.ledger import PublisherLedger
@@ -39,9 +39,9 @@ class Bench:
     def __init__(self) -> None:
         self.ledger = PublisherLedger()
         self.stats = FetchStats()
-        self.watch = GapWatch(ledger=self.ledger, stats=self.stats, rng=random.Random(1))
+        self.watch = GapDetector(ledger=self.ledger, stats=self.stats, rng=random.Random(1))
         self.asked: Counter[PeerId] = Counter()
-        means = FetchMeans(
+        means = FetchContext(
             manifest=make.swarm(),
             host=cast("Any", self),
             asker=cast("Any", self),
@@ -100,7 +100,7 @@ class Bench:
             previous_sequence=previous,
             num_groups=1,
             source=source,
-            brought_by=by,
+            delivered_by=by,
         )
         self.watch.accepted(told)
 

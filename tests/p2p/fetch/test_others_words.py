@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from shoal_p2p.fetch import twins
+from shoal_p2p.fetch import duplicate_identity
 from shoal_p2p.store import statements
 from shoal_p2p.store.types import StoreLimits
 from shoal_wire.digests import batch_id
@@ -128,8 +128,8 @@ async def test_a_copy_of_the_whole_folder_is_a_twin_however_long_the_run_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on from the same number, so what it signs is no newer than what this node signs."""
-    monkeypatch.setattr(twins, "FEW", 3)
-    monkeypatch.setattr(twins, "_LOOK_BACK", 2)
+    monkeypatch.setattr(duplicate_identity, "FEW", 3)
+    monkeypatch.setattr(duplicate_identity, "_LOOK_BACK", 2)
     async with open_three(tmp_path, CALM) as (victim, _honest, stranger):
         own = [await victim.share(number) for number in range(6)]
         copy = make.Author(victim.manifest, identity=victim.identity, now_ms=stranger.author.now_ms)

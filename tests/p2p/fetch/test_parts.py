@@ -8,9 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shoal_p2p.fair import PASSED_ON, SIGNED
 from shoal_p2p.fair.buckets import Rate
+from shoal_p2p.fetch.batch_index import BatchIndex
 from shoal_p2p.fetch.gaps import GapLimits, GapTracker
 from shoal_p2p.fetch.pull_queue import Lane, PullJob, PullQueue, QueueLimits
-from shoal_p2p.fetch.shelf import Shelf
 from shoal_p2p.intake.validation import Source
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
@@ -272,7 +272,7 @@ def test_gaps_stay_within_their_bounds(opened: list[tuple[PeerId, int]]) -> None
 
 def test_the_shelf_is_bounded_and_forgets_the_oldest() -> None:
     author = make.Author()
-    shelf = Shelf(author.manifest, max_batches=3)
+    shelf = BatchIndex(author.manifest, max_batches=3)
     batches = [author.signed() for _ in range(5)]
     for position, signed in enumerate(batches):
         shelf.put(signed, received_ms=make.NOW_MS + position)

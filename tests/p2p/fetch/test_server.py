@@ -15,9 +15,9 @@ from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
 from shoal_p2p.fair.buckets import Rate, TokenBucket
-from shoal_p2p.fetch import asker as asker_module
+from shoal_p2p.fetch import client as asker_module
+from shoal_p2p.fetch.batch_index import BatchIndex
 from shoal_p2p.fetch.server import RolloutServer, ServeLimits
-from shoal_p2p.fetch.shelf import Shelf
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.net.host import RequestError
 from shoal_p2p.net.request import RequestLimits, write_frame
@@ -58,7 +58,7 @@ class Desk:
         self.manifest = make.swarm(**rules)
         self.author = make.Author(self.manifest)
         self.now_ms = make.NOW_MS
-        self.shelf = Shelf(self.manifest)
+        self.shelf = BatchIndex(self.manifest)
         self.envelopes: dict[BatchId, bytes] = {}
         self.stats = FetchStats()
         self.pending: set[BatchId] = set()
@@ -362,7 +362,7 @@ async def test_an_asker_with_many_wishes_is_never_put_off(
         async def request(self, _peer: PeerId, _protocol: str, raw: bytes, **_: object) -> bytes:
             return await desk.server.answer(ASKER, raw)
 
-    asker = asker_module.RolloutAsker(
+    asker = asker_module.RolloutClient(
         host=cast("Any", Way()), report=lambda *_judged: None, stats=FetchStats()
     )
     async with trio.open_nursery() as nursery:

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from shoal_p2p.gossip.mesh import Mesh
 from shoal_p2p.gossip.rpc import (
-    Arrived,
-    Charge,
     Event,
     Forward,
     Message,
+    MessageReceived,
+    Misbehaviour,
     Rpc,
     SendRpc,
     Validate,
@@ -84,7 +84,7 @@ class Bench:
         """Let a peer say something; what arrived is admitted at once."""
         events: list[Event] = []
         for event in self.mesh.receive(peer, Rpc(**parts), self.now):
-            if isinstance(event, Arrived):
+            if isinstance(event, MessageReceived):
                 events += self.mesh.admit(peer, event.message, self.now)
             else:
                 events.append(event)
@@ -120,7 +120,7 @@ def of(kind: type[E], events: Iterable[Event]) -> list[E]:
 
 def charges(events: Iterable[Event]) -> list[tuple[PeerId, Cause]]:
     """Return who is charged with what."""
-    return [(event.peer, event.cause) for event in of(Charge, events)]
+    return [(event.peer, event.cause) for event in of(Misbehaviour, events)]
 
 
 def sent(events: Iterable[Event], part: str) -> list[tuple[PeerId, Any]]:

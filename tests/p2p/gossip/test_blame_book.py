@@ -7,17 +7,24 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_p2p.gossip.blame import COPY, JUDGED, OVER_QUOTA, SECOND_MESSAGE, BlameBook, Waste
+from shoal_p2p.gossip.duplicate_tracker import (
+    COPY,
+    JUDGED,
+    OVER_QUOTA,
+    SECOND_MESSAGE,
+    DuplicateTracker,
+    Waste,
+)
 from shoal_p2p.gossip.interface import OVERLOAD
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Outcome, Reason, verdict
 
 
-def book() -> BlameBook:
-    return BlameBook(ttl_s=120.0, max_ids=1000)
+def book() -> DuplicateTracker:
+    return DuplicateTracker(ttl_s=120.0, max_ids=1000)
 
 
-def judged(of: BlameBook, reason: Reason, *, key: bytes = b"k", by: str = "f") -> Waste:
+def judged(of: DuplicateTracker, reason: Reason, *, key: bytes = b"k", by: str = "f") -> Waste:
     return of.judged(
         verdict(reason), key=key, content=lambda: b"batch", author=PeerId("a"), forwarder=PeerId(by)
     )
@@ -70,7 +77,7 @@ def test_it_is_bounded_and_forgets_by_age() -> None:
 
 
 def test_what_was_seen_is_forgotten_by_age_and_by_number() -> None:
-    of = BlameBook(ttl_s=10, max_ids=3)
+    of = DuplicateTracker(ttl_s=10, max_ids=3)
     of.copied(b"a", PeerId("f"), 0.0)
     assert not of.has_seen(b"a", 0.0), "it is being judged"
     of.see(b"a", 1.0)

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_p2p.gossip.offers import OfferBook, WantBook
+from shoal_p2p.gossip.offers import IHaveTracker, IWantTracker
 
 
 def key(number: int) -> bytes:
@@ -31,7 +31,7 @@ def test_over_any_course_nothing_is_offered_twice_and_the_bound_holds(
 ) -> None:
     """Of thirteen ids a bound of thirteen forgets none: then it is exactly what is news."""
     heard = set[tuple[str, bytes]]()
-    book: Any = OfferBook(max_ids=max_ids)
+    book: Any = IHaveTracker(max_ids=max_ids)
     for what, one, other in steps:
         if what == "holds":
             book.note_holder(one, other)
@@ -64,18 +64,18 @@ class Messages:
 
 
 def book(max_ids: int = 100, seed: int = 0) -> Any:
-    return WantBook(max_ids=max_ids, rng=random.Random(seed))
+    return IWantTracker(max_ids=max_ids, rng=random.Random(seed))
 
 
 def test_what_is_dropped_in_our_own_trouble_is_asked_of_who_offered_it_meanwhile() -> None:
     wants, here = book(), Messages(judging={b"1", b"2", b"3"})
     assert wants.offered("a", [b"1", b"2", b"3"], here, 0.0) == []
-    assert wants.still_wanted(here, 0.0) == {}
+    assert wants.pending_iwant(here, 0.0) == {}
     here.judging, here.seen = {b"3"}, {b"2"}
-    assert wants.still_wanted(here, 0.0) == {"a": [b"1"]}
+    assert wants.pending_iwant(here, 0.0) == {"a": [b"1"]}
     here.judging = set()
-    assert wants.still_wanted(here, 0.0) == {"a": [b"3"]}
-    assert wants.still_wanted(here, 0.0) == {}
+    assert wants.pending_iwant(here, 0.0) == {"a": [b"3"]}
+    assert wants.pending_iwant(here, 0.0) == {}
 
 
 def test_who_offers_first_and_has_nothing_keeps_nobody_from_what_another_offered() -> None:
@@ -83,10 +83,10 @@ def test_who_offers_first_and_has_nothing_keeps_nobody_from_what_another_offered
     wants, here = book(), Messages()
     wants.asked("liar", wants.offered("liar", [b"1", b"2"], here, 0.0), 0.0)
     assert wants.offered("honest", [b"1", b"2"], here, 0.5) == []
-    assert wants.still_wanted(here, 0.9) == {}
+    assert wants.pending_iwant(here, 0.9) == {}
     here.seen = {b"2"}
-    assert wants.still_wanted(here, 1.0) == {"honest": [b"1"]}
-    assert wants.still_wanted(here, 2.0) == {}
+    assert wants.pending_iwant(here, 1.0) == {"honest": [b"1"]}
+    assert wants.pending_iwant(here, 2.0) == {}
 
 
 def test_of_many_who_offer_first_some_later_one_is_asked_while_its_offer_holds() -> None:
@@ -99,8 +99,8 @@ def test_of_many_who_offer_first_some_later_one_is_asked_while_its_offer_holds()
         wants.offered("honest", [b"1"], here, 0.5)
         assert len(wants) <= 3 + len(wants._others[b"1"]) <= 3 + 4
         for second in (1.0, 2.0, 3.0):
-            asked.update(wants.still_wanted(here, second))
-        assert wants.still_wanted(here, 9.0) == {}
+            asked.update(wants.pending_iwant(here, second))
+        assert wants.pending_iwant(here, 9.0) == {}
         assert not wants._others
     assert "honest" in asked
 
@@ -109,7 +109,7 @@ def test_who_is_asked_late_has_promised_nothing() -> None:
     wants, here = book(), Messages()
     wants.asked("liar", wants.offered("liar", [b"1"], here, 0.0), 0.0)
     wants.offered("honest", [b"1"], here, 0.5)
-    for keys in wants.still_wanted(here, 1.0).values():
+    for keys in wants.pending_iwant(here, 1.0).values():
         wants.asked_late(keys, 1.0)
     assert wants.broken(["liar", "honest"], here, 30.0) == ["liar"]
 
@@ -147,13 +147,13 @@ def test_a_message_from_elsewhere_or_a_connection_that_ended_releases_from_the_p
 def test_who_is_not_read_has_promised_nothing_until_it_is_read_again() -> None:
     wants, here = book(), Messages()
     wants.asked("a", [b"1"], 0.0)
-    wants.left_unread("a", 0.4, 9.5)
-    wants.left_unread("a", 0.4, 9.9)
+    wants.on_read_paused("a", 0.4, 9.5)
+    wants.on_read_paused("a", 0.4, 9.9)
     assert wants.broken("a", here, 10.0) == [], "what it promised may stand in what is not read"
     wants.asked("a", [b"1"], 10.0)
     assert wants.broken("a", here, 20.0) == [], "nor does it promise anything meanwhile"
     wants.asked("a", [b"1"], 20.0)
-    wants.left_unread("a", 0.4, 29.0)
+    wants.on_read_paused("a", 0.4, 29.0)
     assert wants.broken("a", here, 30.0) == ["a"], "a short wait is none"
 
 
@@ -194,7 +194,7 @@ def test_over_any_course_only_who_was_asked_and_never_sent_is_charged(
             here.judging.discard(key)
             here.seen.add(key)
         else:
-            for keys in wants.still_wanted(here, now).values():
+            for keys in wants.pending_iwant(here, now).values():
                 assert not any(here.knows(k) for k in keys)
                 wants.asked_late(keys, now)
             for other in wants.broken("abc", here, now):

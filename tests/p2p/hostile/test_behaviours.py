@@ -17,7 +17,7 @@ from libp2p.custom_types import TProtocol
 from libp2p.pubsub.pb import rpc_pb2
 
 from shoal_p2p.gossip.codec import encode_frame
-from shoal_p2p.gossip.flood_gate import FloodLimits
+from shoal_p2p.gossip.rate_limiter import FloodLimits
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.inbound_gate import GateLimits

@@ -32,7 +32,7 @@ from libp2p.stream_muxer.yamux.yamux import (
     YAMUX_HEADER_FORMAT,
 )
 
-from shoal_p2p.net.bars import GREETING
+from shoal_p2p.net.access import GREETING
 from shoal_p2p.net.channel import Channel, ChannelNoise
 from shoal_p2p.net.frames import BYTES_A_TURN
 from shoal_p2p.net.pipes import SocketPipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal_p2p.fair.buckets import Rate
-from shoal_p2p.gossip.flood_gate import FloodGate, FloodLimits
+from shoal_p2p.gossip.rate_limiter import FloodLimits, RateLimiter
 from shoal_p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
 from shoal_wire.types import PeerId
 
@@ -90,7 +90,7 @@ LIMITS = FloodLimits(pace_per_second=10.0, pace_burst=20.0, waste_per_second=10.
 
 
 def test_useful_messages_are_paced_and_never_an_offence() -> None:
-    flow = FloodGate(LIMITS).flow(PEER, 0.0)
+    flow = RateLimiter(LIMITS).flow(PEER, 0.0)
     flow.arrived(20, 0, 0.0)
     assert flow.wait_s(0.0) == 0.0
     flow.arrived(10, 0, 0.0)
@@ -100,13 +100,13 @@ def test_useful_messages_are_paced_and_never_an_offence() -> None:
 
 
 def test_holding_back_is_forgotten_in_quiet_times() -> None:
-    flow = FloodGate(LIMITS).flow(PEER, 0.0)
+    flow = RateLimiter(LIMITS).flow(PEER, 0.0)
     assert flow.held(1.0, 1.0) == 0
     assert flow.held(1.0, 60.0) == 0, "an honest burst a minute is no flood"
 
 
 def test_reconnecting_resets_nothing_and_memory_is_bounded() -> None:
-    gate = FloodGate(LIMITS)
+    gate = RateLimiter(LIMITS)
     gate.flow(PEER, 0.0).wasted(100.0, 0.0)
     assert gate.flow(PEER, 0.0).wait_s(0.0) > 0
     for number in range(3000):
@@ -115,7 +115,7 @@ def test_reconnecting_resets_nothing_and_memory_is_bounded() -> None:
 
 
 def test_an_authors_waste_waits_for_it_and_names_push_no_connection_out() -> None:
-    gate = FloodGate(LIMITS)
+    gate = RateLimiter(LIMITS)
     gate.flow(PEER, 0.0).wasted(30.0, 0.0)
     gate.wasted_by_author(AUTHOR, 30.0, 0.0)
     gate.wasted_by_author(PEER, 10.0, 0.0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from libp2p.io.exceptions import IOException
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
 
-from shoal_p2p.net.bars import GREETING, Bar
+from shoal_p2p.net.access import GREETING, AccessDenied
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.private import ClearStream, PrivateStream, WrongSwarmKeyError, xsalsa20
 from shoal_p2p.net.swarm import SwarmSettings
@@ -190,16 +190,16 @@ async def test_every_byte_that_members_say_is_under_the_key() -> None:
 @pytest.mark.parametrize(
     ("theirs", "mine", "of_stranger", "of_member"),
     [
-        (None, KEY, Bar.KEY_MISSING, Bar.KEY_SUPERFLUOUS),
-        (OTHER_KEY, None, Bar.KEY_SUPERFLUOUS, Bar.KEY_MISSING),
-        (OTHER_KEY, KEY, Bar.KEY_DIFFERS, Bar.KEY_DIFFERS),
+        (None, KEY, AccessDenied.KEY_MISSING, AccessDenied.KEY_SUPERFLUOUS),
+        (OTHER_KEY, None, AccessDenied.KEY_SUPERFLUOUS, AccessDenied.KEY_MISSING),
+        (OTHER_KEY, KEY, AccessDenied.KEY_DIFFERS, AccessDenied.KEY_DIFFERS),
     ],
 )
 async def test_stranger_is_refused_before_any_handshake_and_both_are_told(
     theirs: bytes | None,
     mine: bytes | None,
-    of_stranger: Bar,
-    of_member: Bar,
+    of_stranger: AccessDenied,
+    of_member: AccessDenied,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with (
@@ -230,7 +230,7 @@ async def test_who_is_cut_off_in_a_swarm_without_a_list_is_told_of_the_likely_ca
         cut_off.admit_only(None)  # the swarm is known, and admits all
         with pytest.raises(DialError) as caught:
             await cut_off.dial(peer.listen_addrs()[0], timeout=5)
-        assert caught.value.bar is Bar.CUT_OFF
+        assert caught.value.bar is AccessDenied.CUT_OFF
         said = str(caught.value)
         assert "a copy of this folder, or of this machine, runs elsewhere" in said
         assert "remove its identity.key and node.db" in said
@@ -252,7 +252,7 @@ async def test_peer_that_is_not_listed_is_refused_after_the_handshake(
             await stranger.dial(member.listen_addrs()[0], timeout=5)
         assert "list of peers" in str(caught.value)
         assert "--allow-peers" in str(caught.value)
-        assert caught.value.bar is Bar.NOT_LISTED
+        assert caught.value.bar is AccessDenied.NOT_LISTED
         await until(lambda: member.refused_connections() == {"not_listed": 1})
         assert f"{stranger.peer_id} is not on the swarm's list of peers" in caplog.text
         assert f"--allow-peers {stranger.peer_id}" in caplog.text

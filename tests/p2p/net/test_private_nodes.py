@@ -19,11 +19,11 @@ from shoal_ipc.answers.doctor import Finding
 from shoal_p2p.ipc.views import CoreViews
 from shoal_p2p.judge import live_command as judge_command
 from shoal_p2p.judge.peer import JudgePeer
-from shoal_p2p.net.bars import Bar
+from shoal_p2p.net.access import AccessDenied
 from shoal_p2p.net.identity import load_or_create_identity
 from shoal_p2p.net.swarm_key import format_swarm_key
 from shoal_p2p.node import Node
-from shoal_p2p.parts import Tuning
+from shoal_p2p.parts import Limits
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support.nodes import until
@@ -31,9 +31,9 @@ from tests.support.peers import address_of, open_peer, quiet_settings
 
 PATIENCE_S = 40.0
 CASES = [
-    ("none", "k", Bar.KEY_MISSING),
-    ("k", "none", Bar.KEY_SUPERFLUOUS),
-    ("o", "k", Bar.KEY_DIFFERS),
+    ("none", "k", AccessDenied.KEY_MISSING),
+    ("k", "none", AccessDenied.KEY_SUPERFLUOUS),
+    ("o", "k", AccessDenied.KEY_DIFFERS),
 ]
 """The key that one has, the key that its bootstrap has, what keeps them apart."""
 
@@ -47,7 +47,7 @@ def running(
     kind: Any, data_dir: Path, *, admitted: bool = True, **changes: Any
 ) -> AbstractAsyncContextManager[Any]:
     """Run a peer; one that is not `admitted` does not wait for its bootstrap for long."""
-    tuning = Tuning.of(quiet_settings(data_dir, **changes))
+    tuning = Limits.of(quiet_settings(data_dir, **changes))
     wait_s = PATIENCE_S if admitted else 0.3
     return open_peer(kind, data_dir, tuning=replace(tuning, bootstrap_s=wait_s), **changes)
 
@@ -69,7 +69,9 @@ async def test_only_listed_peers_join(tmp_path: Path, caplog: pytest.LogCaptureF
             (target,) = stranger.member.discovery.snapshot()
             assert "list of peers" in target.last_error
             # Not at the first time, which may be chance; the second dial is a second later.
-            await until(lambda: f"cannot join by {at[0]}: {Bar.NOT_LISTED.says}" in caplog.text)
+            await until(
+                lambda: f"cannot join by {at[0]}: {AccessDenied.NOT_LISTED.says}" in caplog.text
+            )
             own_id = stranger.member.peer_id
             assert f"{own_id} is not on the swarm's list of peers" in caplog.text
             assert f"--allow-peers {own_id}" in caplog.text
@@ -104,7 +106,7 @@ def _addr(peer: Any) -> Any:
 
 @pytest.mark.parametrize(("mine", "theirs", "bar"), CASES, ids=str)
 async def test_who_cannot_join_is_told_why_at_once_and_by_the_doctor(
-    mine: str, theirs: str, bar: Bar, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    mine: str, theirs: str, bar: AccessDenied, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("k", "o"):
         (tmp_path / name).write_text(format_swarm_key(name.encode() * 32))

@@ -26,7 +26,7 @@ from libp2p.stream_muxer.yamux.yamux import (
 )
 
 from shoal_p2p.net.host import Libp2pHost
-from shoal_p2p.net.windows import MAX_UNREAD_BYTES, WINDOW_BYTES, UnreadOfAll, WindowedYamux
+from shoal_p2p.net.windows import MAX_UNREAD_BYTES, WINDOW_BYTES, ReceiveBufferLimit, WindowedYamux
 from tests.support.doubles.channel import FakeChannel, yamux_frame
 from tests.support.nodes import echo, open_test_host, until
 
@@ -198,7 +198,7 @@ async def test_a_reader_is_given_the_window_again() -> None:
 
 def test_of_all_connections_together_the_greediest_network_pays() -> None:
     cut: list[Hashable] = []
-    unread = UnreadOfAll(max_bytes=100, cut=cut.append)
+    unread = ReceiveBufferLimit(max_bytes=100, cut=cut.append)
     held = {"a": 40, "b": 30, "c": 20, "d": 15}
     for name, network in (("a", None), ("b", "net"), ("c", "net"), ("d", None)):
         unread.joined(name, network=network, held=lambda name=name: held[name])

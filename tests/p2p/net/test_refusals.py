@@ -11,7 +11,7 @@ import trio.testing
 from libp2p.io.exceptions import IOException
 
 from shoal_base.waits import HOUR_S
-from shoal_p2p.net.bars import GREETING, Bar, looks_enciphered
+from shoal_p2p.net.access import GREETING, AccessDenied, looks_encrypted
 from shoal_p2p.net.private import WrongSwarmKeyError
 from shoal_p2p.net.refusals import NotListedError, RefusalCounts, bar_of
 from shoal_p2p.peers.news import BarNews
@@ -21,22 +21,22 @@ PEER, ADDRESS = PeerId("P"), "/ip4/192.0.2.1/tcp/4001/p2p/P"
 
 
 def test_a_nonce_is_told_from_other_beginnings() -> None:
-    assert sum(not looks_enciphered(os.urandom(44)) for _ in range(2000)) < 20
+    assert sum(not looks_encrypted(os.urandom(44)) for _ in range(2000)) < 20
     for other in (b"", os.urandom(23), GREETING + os.urandom(60), bytes(60), b"EHLO mail." * 5):
-        assert not looks_enciphered(other)
+        assert not looks_encrypted(other)
 
 
 def test_each_bar_is_one_line_with_the_flag_that_mends_it() -> None:
-    for bar in Bar:
-        mends = {Bar.NOT_LISTED: "--allow-peers", Bar.CUT_OFF: "identity.key"}
+    for bar in AccessDenied:
+        mends = {AccessDenied.NOT_LISTED: "--allow-peers", AccessDenied.CUT_OFF: "identity.key"}
         assert mends.get(bar, "--swarm-key FILE") in bar.do
         assert "\n" not in bar.says + bar.do
 
 
 def test_the_cause_is_found_below_what_hides_it() -> None:
     outer = OSError("handshake failed")
-    outer.__cause__ = WrongSwarmKeyError(Bar.KEY_DIFFERS)
-    assert bar_of(outer) is Bar.KEY_DIFFERS
+    outer.__cause__ = WrongSwarmKeyError(AccessDenied.KEY_DIFFERS)
+    assert bar_of(outer) is AccessDenied.KEY_DIFFERS
     assert bar_of(IOException("the peer closed the connection")) is None
 
 
@@ -46,38 +46,38 @@ async def test_a_refusal_is_told_at_once_then_ever_less_often_for_each_reason(
     refusals = RefusalCounts()
     with caplog.at_level(logging.WARNING):
         for _ in range(24 * 360):
-            assert refusals.note("192.0.2.1", WrongSwarmKeyError(Bar.KEY_MISSING))
+            assert refusals.note("192.0.2.1", WrongSwarmKeyError(AccessDenied.KEY_MISSING))
             await trio.sleep(10)
         assert 24 <= len(caplog.messages) < 34, "hourly in the end"
         caplog.clear()
         assert refusals.note("192.0.2.1", NotListedError("12D3"))
-        assert refusals.note("192.0.2.2", WrongSwarmKeyError(Bar.KEY_MISSING))
+        assert refusals.note("192.0.2.2", WrongSwarmKeyError(AccessDenied.KEY_MISSING))
         assert len(caplog.messages) == 2
         caplog.clear()
         await trio.sleep(3 * HOUR_S)
         for _ in range(8):
-            refusals.note("192.0.2.1", WrongSwarmKeyError(Bar.KEY_MISSING))
+            refusals.note("192.0.2.1", WrongSwarmKeyError(AccessDenied.KEY_MISSING))
             await trio.sleep(10)
         assert len(caplog.messages) == 2, "who comes back after hours is news again"
     assert not refusals.note("192.0.2.1", IOException("the peer closed the connection"))
-    assert refusals.counts == {Bar.KEY_MISSING: 24 * 360 + 9, Bar.NOT_LISTED: 1}
+    assert refusals.counts == {AccessDenied.KEY_MISSING: 24 * 360 + 9, AccessDenied.NOT_LISTED: 1}
 
 
 def test_what_keeps_a_bootstrap_away_is_told_once_until_it_changes() -> None:
     news = BarNews()
-    line = news.look(PEER, ADDRESS, Bar.KEY_MISSING)
+    line = news.look(PEER, ADDRESS, AccessDenied.KEY_MISSING)
     assert line is not None
     assert ADDRESS in line
     assert "--swarm-key FILE" in line
-    assert news.look(PEER, ADDRESS, Bar.KEY_MISSING) is None
-    assert news.look(PEER, ADDRESS, Bar.KEY_DIFFERS) is not None
+    assert news.look(PEER, ADDRESS, AccessDenied.KEY_MISSING) is None
+    assert news.look(PEER, ADDRESS, AccessDenied.KEY_DIFFERS) is not None
     news.answered(PEER)
-    assert news.look(PEER, ADDRESS, Bar.KEY_DIFFERS) is not None
+    assert news.look(PEER, ADDRESS, AccessDenied.KEY_DIFFERS) is not None
 
 
 def test_a_list_is_blamed_only_when_it_happens_again() -> None:
     news = BarNews()
-    assert news.look(PEER, ADDRESS, Bar.NOT_LISTED) is None
-    line = news.look(PEER, ADDRESS, Bar.NOT_LISTED)
+    assert news.look(PEER, ADDRESS, AccessDenied.NOT_LISTED) is None
+    line = news.look(PEER, ADDRESS, AccessDenied.NOT_LISTED)
     assert line is not None
     assert "--allow-peers" in line

@@ -13,8 +13,8 @@ import trio
 from shoal_lab.simulation.parts import at_once
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.net.identity import identity_from_seed
+from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.discovery import Discovery
-from shoal_p2p.peers.hearsay import Hearsay
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support.doubles.host import FakeHost
@@ -68,7 +68,7 @@ async def discovering(
     """Run discovery over `net`."""
     discovery = Discovery(
         host=net,
-        hearsay=Hearsay(net),
+        hearsay=AddressPolicy(net),
         bootstrap=tuple(map(full, bootstrap)),
         fetch_peers=net.fetch,
         file=KeptFile(book_path, in_thread=at_once) if book_path is not None else None,

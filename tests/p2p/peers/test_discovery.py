@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.discovery import (
     Discovery,
     DiscoverySettings,
@@ -17,7 +18,6 @@ from shoal_p2p.peers.discovery import (
     TargetState,
     parse_bootstrap,
 )
-from shoal_p2p.peers.hearsay import Hearsay
 from shoal_p2p.peers.peer_book import PeerBook
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -438,4 +438,4 @@ def test_bootstrap_without_a_peer_id_is_refused_in_one_line(text: str) -> None:
         parse_bootstrap((text,))
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="/p2p/"):
-        Discovery(host=Net(), hearsay=Hearsay(Net()), bootstrap=(text,))
+        Discovery(host=Net(), hearsay=AddressPolicy(Net()), bootstrap=(text,))

@@ -10,7 +10,7 @@ import trio
 
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_ipc.answers.doctor import Finding
-from shoal_p2p.live_node import LiveNode
+from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.net.refusals import DialError
 from shoal_p2p.node import Node
 from shoal_p2p.peers.discovery import DiscoverySettings
@@ -19,7 +19,7 @@ from tests.support.nodes import until
 from tests.support.peers import INSTANT, address_of, open_peer
 
 
-def has_company(node: LiveNode, meeting: MeetingPoint) -> bool:
+def has_company(node: NodeComponents, meeting: MeetingPoint) -> bool:
     """Return whether a node is in the right swarm with somebody beside the bootstrap."""
     others = node.peer.host.connected_peers() - {meeting.member.peer_id}
     return node.manifest == meeting.member.manifest and bool(others)
@@ -58,7 +58,7 @@ async def test_who_is_let_go_is_told_and_waits_and_both_doctors_say_why(tmp_path
             await until(lambda: room.num_let_go, patience_s=30.0)
             nodes = [one, two]
 
-            def waiting() -> list[LiveNode]:
+            def waiting() -> list[NodeComponents]:
                 return [n for n in nodes if n.peer.discovery.full_s(meeting.member.peer_id)]
 
             await until(waiting, patience_s=30.0)
@@ -70,7 +70,7 @@ async def test_who_is_let_go_is_told_and_waits_and_both_doctors_say_why(tmp_path
             assert "--max-connections" in seen.do
 
 
-async def findings(peer: LiveNode | MeetingPoint, check: str) -> list[Finding]:
-    views = peer.views.by_name() if isinstance(peer, LiveNode) else peer.views()
+async def findings(peer: NodeComponents | MeetingPoint, check: str) -> list[Finding]:
+    views = peer.views.by_name() if isinstance(peer, NodeComponents) else peer.views()
     report = await views["doctor"]({})
     return [finding for finding in report.findings if finding.check == check]

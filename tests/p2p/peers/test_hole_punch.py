@@ -23,9 +23,9 @@ from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.connections import Direction
 from shoal_p2p.net.dcutr import answer, propose
 from shoal_p2p.parts import REAL, Libp2pNetwork, MapsPort, Punches
-from shoal_p2p.peer import ListeningPeer
+from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers import hole_punch
-from shoal_p2p.peers.hearsay import DIALS_A_PLACE, Hearsay
+from shoal_p2p.peers.address_policy import DIALS_A_PLACE, AddressPolicy
 from shoal_p2p.peers.hole_punch import HolePunch
 from shoal_p2p.peers.outside import AGAIN_S
 from shoal_wire.types import PeerId
@@ -51,7 +51,7 @@ def behind(partner: Partner, **more: Any) -> RoutedHost:
 
 
 def punching_of(host: Any) -> HolePunch:
-    return HolePunch(host=host, hearsay=Hearsay(host))
+    return HolePunch(host=host, hearsay=AddressPolicy(host))
 
 
 async def willing(stream: INetStream) -> None:
@@ -267,11 +267,11 @@ def play_talks(talks: list[Talk], num_names: int) -> None:
 
 
 async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) -> None:
-    given: list[Hearsay] = []
+    given: list[AddressPolicy] = []
     mapping: list[tuple[bool, Callable[[], None]]] = []
 
     class Recorded(Libp2pNetwork):
-        def punches(self, hearsay: Hearsay) -> Punches:
+        def punches(self, hearsay: AddressPolicy) -> Punches:
             given.append(hearsay)
             return super().punches(hearsay)
 
@@ -279,7 +279,7 @@ async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) ->
             mapping.append((wanted, on_reached))
             return super().port_mapping(wanted=wanted, on_reached=on_reached)
 
-    peer = ListeningPeer(
+    peer = PeerNode(
         identity=fresh_identity(),
         settings=quiet_settings(tmp_path, announce=(DOOR,), port_mapping=False),
         parts=replace(REAL, network=Recorded),

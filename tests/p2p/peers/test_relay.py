@@ -22,7 +22,7 @@ from shoal_p2p.net.relay_server import RelayLimits, RelayServer
 from shoal_p2p.net.streams import write_message
 from shoal_p2p.net.swarm import SwarmSettings
 from shoal_p2p.peers import outside, relay_client
-from shoal_p2p.peers.outside import Outside, ReachServer
+from shoal_p2p.peers.outside import ReachabilityReport, ReachServer
 from shoal_p2p.peers.relay_client import RelayClient, RelayUse, unprompted
 from shoal_wire.types import PeerId
 from tests.support.doubles.host import connection_of
@@ -165,8 +165,8 @@ async def test_who_cannot_be_dialled_takes_a_place_and_gives_it_up_once_it_can(
 def test_who_was_dialled_from_the_port_is_asked_last_whether_it_is_open() -> None:
     dialled, other = fresh_identity().peer_id, fresh_identity().peer_id
 
-    def seen(peer_id: PeerId, *open_ports: int) -> Outside:
-        return Outside(
+    def seen(peer_id: PeerId, *open_ports: int) -> ReachabilityReport:
+        return ReachabilityReport(
             peer_id=peer_id, observed="", open_ports=open_ports, dialled=True, clock_ahead_ms=0
         )
 

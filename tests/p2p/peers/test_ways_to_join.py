@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
-from shoal_p2p.parts import Tuning
+from shoal_p2p.parts import Limits
 from shoal_p2p.peer import BOOK_FILE
 from shoal_p2p.peers import discovery
 from shoal_p2p.peers.peer_book import PeerBook
@@ -29,7 +29,7 @@ PATIENCE_S = 40.0
 
 
 def running(data_dir: Path, **changes: Any) -> AbstractAsyncContextManager[MeetingPoint]:
-    tuning = Tuning.of(quiet_settings(data_dir, **changes))
+    tuning = Limits.of(quiet_settings(data_dir, **changes))
     tuning = replace(tuning, bootstrap_s=0.3, siblings_s=0.1)
     return open_peer(BootstrapPeer, data_dir, tuning=tuning, **changes)
 

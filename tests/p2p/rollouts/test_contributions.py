@@ -7,14 +7,14 @@ import pytest
 from shoal_ipc.answers.node import Buffer, PublisherRow
 from shoal_p2p.buffer.pool import Counters
 from shoal_p2p.rollouts.contributions import account
-from shoal_p2p.standing.sampling import SamplingStandings
+from shoal_p2p.standing.sampling import PublisherWeights
 from shoal_wire.types import GroupId, PeerId
 
 ANN, BOB, EVE = map(PeerId, ("ann", "bob", "eve"))
 
 
 def test_who_contributes_and_who_is_silent() -> None:
-    standings = SamplingStandings()
+    standings = PublisherWeights()
     for number, best in enumerate((1.0, 0.0)):
         standings.report(
             GroupId(bytes([number])),

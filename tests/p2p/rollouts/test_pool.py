@@ -13,7 +13,7 @@ import trio
 
 from shoal_p2p.buffer.types import BufferEntry
 from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
-from shoal_p2p.fetch.shelf import Shelf
+from shoal_p2p.fetch.batch_index import BatchIndex
 from shoal_p2p.peers.met_networks import NEVER_MET
 from shoal_p2p.rollouts import pool as pool_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
@@ -56,8 +56,8 @@ async def test_what_a_neighbour_forwards_counts_for_its_publishers_network(tmp_p
     networks = {met.peer_id: "10.1.2.0/24", neighbour: "10.9.9.0/24"}
     async with start(tmp_path) as node:
         node.pool._network_of = lambda peer_id: networks.get(peer_id, NEVER_MET)
-        await node.receive(replace(met.sign(1), brought_by=neighbour))
-        await node.receive(replace(unmet.sign(2), brought_by=neighbour))
+        await node.receive(replace(met.sign(1), delivered_by=neighbour))
+        await node.receive(replace(unmet.sign(2), delivered_by=neighbour))
         counts_for = {one.group.publisher: one.network for one in node.buffer.residents()}
         assert counts_for == {met.peer_id: "10.1.2.0/24", unmet.peer_id: NEVER_MET}
 
@@ -132,7 +132,7 @@ async def test_what_an_earlier_version_kept_of_reserved_questions_is_left_out(
     async with start(tmp_path) as node:
         assert external_ids(node) == {group_id(make.group(4))}
         # Nor is it given to others: they would reject it.
-        stored = [one for one in node.pool._keepers if isinstance(one, Shelf)]
+        stored = [one for one in node.pool._keepers if isinstance(one, BatchIndex)]
         assert [shelf.get(reserved.batch_id) for shelf in stored] == [None]
     assert "reserved_task" in caplog.text
 

@@ -15,11 +15,11 @@ import trio
 from shoal_p2p.events import Event, NewGroups
 from shoal_p2p.fetch.exchange import RolloutExchange
 from shoal_p2p.intake.ledger import PublisherLedger
-from shoal_p2p.member import Member
 from shoal_p2p.rollouts import reopening as reopening_module
 from shoal_p2p.rollouts import restoring as restoring_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP, RolloutPool
 from shoal_p2p.rollouts.recent import RecentRollouts
+from shoal_p2p.swarm_node import SwarmNode
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.rollouts.test_pool import author, external_ids, many_groups, start
 from tests.support import factories as make
@@ -110,14 +110,14 @@ async def test_peers_are_met_before_all_is_back_and_nobody_is_asked(
 ) -> None:
     order: list[str] = []
     restored = trio.Event()
-    restore, start_member, run = RolloutPool.restore, Member.start, RolloutExchange.run
+    restore, start_member, run = RolloutPool.restore, SwarmNode.start, RolloutExchange.run
 
     async def slow(pool: RolloutPool, ledger: PublisherLedger) -> None:
         await restored.wait()
         await restore(pool, ledger)
         order.append("restored")
 
-    async def noted(member: Member, nursery: trio.Nursery) -> None:
+    async def noted(member: SwarmNode, nursery: trio.Nursery) -> None:
         await start_member(member, nursery)
         order.append("listens")
         assert member.gossip.topics()
@@ -128,7 +128,7 @@ async def test_peers_are_met_before_all_is_back_and_nobody_is_asked(
         await run(of, **how)
 
     monkeypatch.setattr(RolloutPool, "restore", slow)
-    monkeypatch.setattr(Member, "start", noted)
+    monkeypatch.setattr(SwarmNode, "start", noted)
     monkeypatch.setattr(RolloutExchange, "run", exchange)
     async with start(tmp_path):
         assert order == ["listens", "restored", "asks"]
@@ -147,7 +147,7 @@ async def test_who_brought_a_batch_and_by_which_network_outlives_a_restart(tmp_p
         await node.receive(ann.sign(1, 2))
         node.pool._network_of = lambda _peer: "10.1.2.0/24"
         passed_on = bob.sign(3)
-        await node.receive(replace(passed_on, brought_by=carrier))
+        await node.receive(replace(passed_on, delivered_by=carrier))
         before = brought(node)
     assert before == {
         (ann.peer_id, ann.peer_id, ann.peer_id, True),
@@ -165,7 +165,7 @@ async def test_a_copy_on_disk_replaces_what_left_as_who_brought_it(tmp_path: Pat
     async with start(tmp_path) as node:
         await node.receive(stolen)
         node.pool._network_of = lambda _peer: "10.1.2.0/24"
-        await node.pool.keep_all([replace(honest, brought_by=carrier)])
+        await node.pool.keep_all([replace(honest, delivered_by=carrier)])
         node.pool._network_of = lambda _peer: ""
         await node.withdraw(stolen, thief.sign(9, sequence=5))
         await node.pool._replace_what_left()

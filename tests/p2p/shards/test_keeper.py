@@ -15,7 +15,7 @@ import trio.testing
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.validation import Source
-from shoal_p2p.live_node import LiveNode
+from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.node import Node
 from shoal_p2p.peers.outside import wall_ms
@@ -34,7 +34,7 @@ long_until = partial(until, patience_s=60.0)
 class ShardNode(ExchangeNode):
     """A node of a swarm of shards, and the tasks whose groups it has published."""
 
-    def __init__(self, live: LiveNode) -> None:
+    def __init__(self, live: NodeComponents) -> None:
         super().__init__(live)
         self.published: set[int] = set()
 

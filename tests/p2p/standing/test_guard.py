@@ -21,7 +21,7 @@ from shoal_lab.simulation.parts import at_once
 from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.host import DialError, Libp2pHost
 from shoal_p2p.net.identity import Identity
-from shoal_p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard
+from shoal_p2p.standing.guard import REPUTATION_FILE, ControlError, PeerManager
 from shoal_p2p.standing.room import least_useful
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
@@ -38,9 +38,9 @@ async def guarded(
     identity: Identity | None = None,
     protected: tuple[PeerId, ...] = (),
     max_peers: int = 100,
-) -> AsyncIterator[tuple[Libp2pHost, PeerGuard]]:
+) -> AsyncIterator[tuple[Libp2pHost, PeerManager]]:
     async with open_test_host(identity=identity) as host, trio.open_nursery() as nursery:
-        guard = PeerGuard(
+        guard = PeerManager(
             host=host,
             data_dir=tmp_path,
             protected=protected,
@@ -246,7 +246,7 @@ async def test_a_new_ban_is_on_disk_within_twenty_seconds_and_points_within_a_mi
         writes.append(trio.current_time())
         return await at_once(call, *args)
 
-    guard = PeerGuard(
+    guard = PeerManager(
         host=FakeHost(),
         data_dir=tmp_path,
         protected=(),

@@ -86,7 +86,7 @@ class Swarm:
             groups.append(make.group(self._next, (f"{name}", f"{self._next}")))
             self._earned[group_id(groups[-1])] = skill(self._rng)
         await self._node.receive(
-            replace(author.sign(*groups), brought_by=PeerId(by) if by else None)
+            replace(author.sign(*groups), delivered_by=PeerId(by) if by else None)
         )
 
     async def start(self, *, own_groups: int = 1000) -> None:

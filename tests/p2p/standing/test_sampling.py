@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_p2p.standing.sampling import FLOOR, HALF_LIFE_SECONDS, SamplingStandings
+from shoal_p2p.standing.sampling import FLOOR, HALF_LIFE_SECONDS, PublisherWeights
 from shoal_wire.types import GroupId, PeerId
 
 ME, ANN, BOB, EVE, NEW = map(PeerId, ("me", "ann", "bob", "eve", "new"))
@@ -19,7 +19,7 @@ _ids = itertools.count()
 
 
 def tell(
-    standings: SamplingStandings,
+    standings: PublisherWeights,
     publisher: PeerId,
     rewards: tuple[float, ...],
     times: int = 1,
@@ -40,9 +40,9 @@ def tell(
         )
 
 
-def learner(*, useful: int = 3) -> SamplingStandings:
+def learner(*, useful: int = 3) -> PublisherWeights:
     """Return the standings of a node of whose own groups so many in ten taught it something."""
-    standings = SamplingStandings()
+    standings = PublisherWeights()
     for number in range(400):
         tell(standings, ME, GOOD if number % 10 < useful else BAD)
     return standings
@@ -70,7 +70,7 @@ def test_where_own_groups_teach_nothing_nobody_is_accused() -> None:
     standings = learner(useful=0)
     tell(standings, EVE, BAD, 500)
     assert standings.weight(EVE, 0.0) == 1.0
-    before_any = SamplingStandings()
+    before_any = PublisherWeights()
     tell(before_any, EVE, BAD, 500)
     assert before_any.weight(EVE, 0.0) == 1.0
 
@@ -106,7 +106,7 @@ def test_how_good_others_are_changes_nothing_for_anybody(perfect: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_beginners_that_are_right_once_in_thirty_do_not_condemn_each_other(seed: int) -> None:
     rng = random.Random(seed)
-    standings = SamplingStandings()
+    standings = PublisherWeights()
     others = [PeerId(f"beginner-{number}") for number in range(8)]
     for _ in range(100):
         for publisher in (ME, *others):
@@ -154,7 +154,7 @@ def test_the_next_name_of_a_source_begins_where_its_last_ones_ended() -> None:
 def test_whatever_is_reported_a_weight_is_a_share_and_only_own_groups_move_what_is_usual(
     reports: list[tuple[PeerId, tuple[float, ...], str, float]],
 ) -> None:
-    all_told, without_bob = SamplingStandings(), SamplingStandings()
+    all_told, without_bob = PublisherWeights(), PublisherWeights()
     now = 0.0
     for publisher, rewards, family, later in reports:
         now += later
@@ -195,7 +195,7 @@ def test_a_row_survives_saving() -> None:
     standings = learner()
     tell(standings, EVE, BAD, 30)
     row = standings.row(EVE, 0.0)
-    other = SamplingStandings()
+    other = PublisherWeights()
     other.restore(EVE, row, 100.0, age_s=0.0)
     assert other.weight(EVE, 100.0) == pytest.approx(standings.weight(EVE, 0.0))
     other.restore(EVE, row, 100.0, age_s=10 * HALF_LIFE_SECONDS)

@@ -10,13 +10,20 @@ from typing import Any
 
 import pytest
 
-from shoal_p2p.store.store import Bringer, OwnBatch, StoreCore, StoreError, StoreFault, StoreLimits
+from shoal_p2p.store.store import (
+    Deliverer,
+    OwnBatch,
+    StoreCore,
+    StoreError,
+    StoreFault,
+    StoreLimits,
+)
 from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId, GroupId, PeerId
 
 ME = PeerId("me")
 OTHER = PeerId("other")
-CARRIER = Bringer(peer_id=PeerId("carrier"), network="10.1.2.0/24")
+CARRIER = Deliverer(peer_id=PeerId("carrier"), network="10.1.2.0/24")
 NOW = 1_000_000
 
 
@@ -53,7 +60,7 @@ def reserve(core: StoreCore, key: bytes, *, now_ms: int = NOW, num_bytes: int = 
 
 
 def receive(
-    core: StoreCore, number: int, *, at_ms: int = NOW, bringer: Bringer | None = None
+    core: StoreCore, number: int, *, at_ms: int = NOW, bringer: Deliverer | None = None
 ) -> BatchId:
     envelope = b"external %d" % number + bytes(100)
     name = batch_id(envelope)

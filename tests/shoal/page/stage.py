@@ -14,8 +14,8 @@ from typing import Any
 from anyio.from_thread import start_blocking_portal
 
 from shoal_p2p.peers.outside import wall_ms
-from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
+from shoal_p2p.rollouts.training_stats import TrainingStats
 from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
@@ -106,7 +106,7 @@ def metrics_lines() -> str:
 
 def ledger_text() -> str:
     """Return what an earlier life of the node left."""
-    ledger = LearningLedger(PeerId("me"))
+    ledger = TrainingStats(PeerId("me"))
     for number in range(1, METRICS):
         ledger.take(number, [], now_ms=FIRST_MS + number * 120_000)
     return ledger.to_json()

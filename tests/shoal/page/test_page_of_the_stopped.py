@@ -9,8 +9,8 @@ import pytest
 
 from shoal.layout import local_time
 from shoal_p2p.peers.outside import wall_ms
-from shoal_p2p.rollouts.learning_ledger import LearningLedger
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
+from shoal_p2p.rollouts.training_stats import TrainingStats
 from shoal_wire.types import PeerId
 from tests.shoal.page.browser import open_browser, page_of
 from tests.shoal.view.node_answers import FRIEND, ME, STATUS, outcome
@@ -23,7 +23,7 @@ PATIENCE_MS = 30_000
 
 def test_what_was_so_when_it_stopped(tmp_path: Path) -> None:
     (folder := tmp_path / "node").mkdir()
-    ledger, at_ms = LearningLedger(PeerId(ME)), wall_ms() - 3 * 86_400_000
+    ledger, at_ms = TrainingStats(PeerId(ME)), wall_ms() - 3 * 86_400_000
     for number in range(1, GROUPS + 1):
         ledger.take(number, [outcome(FRIEND), outcome("")], now_ms=at_ms)
     (folder / LEDGER_FILE).write_text(ledger.to_json())

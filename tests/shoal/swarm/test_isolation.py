@@ -10,7 +10,7 @@ import pytest
 
 from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_settings
 from shoal_bootstrap.peer import BootstrapPeer
-from shoal_p2p.net.bars import Bar
+from shoal_p2p.net.access import AccessDenied
 from shoal_p2p.net.swarm_key import load_swarm_key
 from shoal_p2p.node import Node
 from shoal_p2p.peers.mdns import Mdns
@@ -76,6 +76,8 @@ async def test_a_swarm_beside_another_node(
         if mdns:
             await until(lambda: strangers & other_side(boot), patience_s=40)
             return
-        await until(lambda: boot.member.host.refused_connections().get(Bar.KEY_SUPERFLUOUS))
+        await until(
+            lambda: boot.member.host.refused_connections().get(AccessDenied.KEY_SUPERFLUOUS)
+        )
         assert other_side(boot) == {node.member.peer_id}
         assert other_side(node) == {boot.member.peer_id}

@@ -26,7 +26,7 @@ import trio.testing
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import simulated_parts
-from shoal_p2p.parts import Parts, Worker
+from shoal_p2p.parts import Dependencies, Worker
 from shoal_p2p.peers.outside import wall_ms as real_wall_ms
 from shoal_tasks.spec import FamilySpec
 from tests.support.doubles.identities import fresh_identity
@@ -59,7 +59,7 @@ class MemoryNetwork:
 
     def parts(
         self, *, worker: Worker | None = None, wall_ms: Callable[[], int] = real_wall_ms
-    ) -> Parts:
+    ) -> Dependencies:
         """Return what a whole node on this network is made of."""
 
         def make_worker(families: Sequence[FamilySpec], _patience_s: float) -> Worker:

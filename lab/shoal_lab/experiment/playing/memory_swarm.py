@@ -26,10 +26,10 @@ from shoal_lab.simulation.clock import pass_time, run_now
 from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
 from shoal_lab.simulation.parts import Idle, NoSocket, simulated_parts
 from shoal_p2p.ipc.inspector import InspectorService
-from shoal_p2p.live_node import LiveNode
+from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.net.identity import Identity, identity_from_seed
 from shoal_p2p.node import Node
-from shoal_p2p.parts import Parts
+from shoal_p2p.parts import Dependencies
 from shoal_policy.node.link import NodeLink
 from shoal_settings.schema import Settings
 from shoal_tasks.run_memory import save_manifest
@@ -123,7 +123,7 @@ class MemorySwarm:
     ) -> list[MemoryMember]:
         """Start a node for each of the settings, and wait until all have met."""
         nursery.start_soon(self._network.run)
-        started: dict[int, LiveNode] = {}
+        started: dict[int, NodeComponents] = {}
         for number, settings in enumerate(members):
             home = self._folder / f"n{number}"
             home.mkdir()
@@ -149,7 +149,7 @@ class MemorySwarm:
         """Let one of a round's `turns` end: what was shared in it arrives."""
         await pass_time(self._clock, max(_TURN_S, 1.0 / turns))
 
-    def _parts(self, number: int, worker: SharedWorker) -> Parts:
+    def _parts(self, number: int, worker: SharedWorker) -> Dependencies:
         return simulated_parts(
             self._network,
             worker=lambda _families, _patience_s: _Worker(worker),
@@ -183,13 +183,13 @@ def _settings_of(settings: Settings, home: Path, number: int, count: int) -> Set
 class MemoryMember:
     """One node, as its trainer and the experiment know it."""
 
-    def __init__(self, node: LiveNode) -> None:
+    def __init__(self, node: NodeComponents) -> None:
         self.node = node
         self._service: InspectorService = node.service
         self._waiting: list[m.Body] = []
 
     @classmethod
-    async def greeted(cls, node: LiveNode) -> MemoryMember:
+    async def greeted(cls, node: NodeComponents) -> MemoryMember:
         """Return the member of a node that has a trainer on its service."""
         member = cls(node)
         hello = m.Hello(ipc_version=m.IPC_VERSION, role=m.Role.TRAINER, pid=0)

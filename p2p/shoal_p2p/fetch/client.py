@@ -1,0 +1,151 @@
+"""One question to one peer over `/shoal/rollouts/1`, and what a bad answer costs it.
+
+Whoever answers with something that the contract does not allow loses standing; whoever is slow,
+busy or gone is only passed over for a while.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import trio
+
+from shoal_base.bounded import BoundedDict
+from shoal_base.waits import POLL_S, REPLY_S
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate
+from shoal_p2p.fetch.server import ServeLimits
+from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.net.interface import Host
+from shoal_p2p.net.request import RequestError, RequestFailure
+from shoal_p2p.standing.scoring import Report
+from shoal_wire.limits import MAX_ANSWER_BYTES, ROLLOUTS_PROTOCOL
+from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
+from shoal_wire.rollout_messages import (
+    Answer,
+    BatchRefusalReason,
+    Chunk,
+    Envelopes,
+    Listing,
+    Query,
+    Refusal,
+)
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason, verdict
+
+A = TypeVar("A", Listing, Envelopes, Chunk)
+
+
+_UNDER = 7 / 8
+"""Part of what peers serve for nothing (`ServeLimits`) that one is asked for, so that our requests,
+whoever causes them, are never a flood there."""
+_SHUN_SECONDS = {
+    RequestFailure.UNSUPPORTED: 20.0,
+    RequestFailure.TIMEOUT: 30.0,
+    RequestFailure.RESET: 5.0,
+    RequestFailure.OVERSIZE: 300.0,
+    RequestFailure.NOT_CONNECTED: 0.0,
+}
+
+
+def _under(quota: Rate) -> Rate:
+    return Rate(burst=_UNDER * quota.burst, per_second=_UNDER * quota.per_second)
+
+
+class NoAnswerError(Exception):
+    """A peer gave nothing usable; `cause` is a short word for the counters."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class RolloutClient:
+    """Asks, and remembers for a while whom there is no use in asking."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        report: Report,
+        stats: FetchStats,
+        answer_seconds: float = REPLY_S,
+    ) -> None:
+        self._host = host
+        self._report = report
+        self._stats = stats
+        self._answer_seconds = answer_seconds
+        self._shunned: BoundedDict[PeerId, float] = BoundedDict()
+        self._busy: BoundedDict[PeerId, float] = BoundedDict()
+        served = ServeLimits()
+        self._requests: KeyedBuckets[PeerId] = KeyedBuckets(_under(served.requests_per_peer))
+        self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(_under(served.bytes_per_peer))
+
+    def is_usable(self, peer_id: PeerId) -> bool:
+        """Return whether it makes sense to ask this peer now."""
+        now = trio.current_time()
+        return self._shunned.get(peer_id, now) <= now and self.busy_s(peer_id) <= 0
+
+    def busy_s(self, peer_id: PeerId) -> float:
+        """Return for how many seconds more this peer wants to be left in peace."""
+        now = trio.current_time()
+        return max(self._busy.get(peer_id, now) - now, self._pace_s(peer_id, now))
+
+    def _pace_s(self, peer_id: PeerId, now: float) -> float:
+        return max(
+            self._requests.of(peer_id, now).wait_s(1, now),
+            self._bytes.of(peer_id, now).wait_s(1, now),
+        )
+
+    async def ask(self, peer_id: PeerId, query: Query, kind: type[A]) -> A:
+        """Ask for an answer of `kind`, as soon as the peer will give it for nothing.
+
+        Raises:
+            NoAnswerError: there is none, for now.
+        """
+        now = trio.current_time()
+        wait_s = self._pace_s(peer_id, now)
+        self._requests.of(peer_id, now).take(1, now)
+        if wait_s > 0:
+            await trio.sleep(wait_s)
+        self._stats.asked += 1
+        try:
+            raw = await self._host.request(
+                peer_id,
+                ROLLOUTS_PROTOCOL,
+                encode_query(query),
+                max_response_bytes=MAX_ANSWER_BYTES,
+                timeout=self._answer_seconds,
+            )
+        except RequestError as error:
+            if error.failure is RequestFailure.OVERSIZE:
+                self.offend(peer_id, Reason.MALFORMED_ANSWER)
+            self._shun(peer_id, _SHUN_SECONDS[error.failure])
+            raise self._failed(error.failure.value) from None
+        self._bytes.of(peer_id, trio.current_time()).take(len(raw), trio.current_time())
+        try:
+            answer: Answer = decode_answer(raw)
+        except RolloutProtocolError:
+            self.offend(peer_id, Reason.MALFORMED_ANSWER)
+            raise self._failed(Reason.MALFORMED_ANSWER) from None
+        if isinstance(answer, Refusal):
+            if answer.reason is BatchRefusalReason.BUSY:
+                # A peer that asks again sooner is taken for a flood.
+                seconds = max(POLL_S, answer.retry_after_ms / 1000)
+                self._busy[peer_id] = trio.current_time() + seconds
+            raise self._failed(answer.reason.value)
+        if not isinstance(answer, kind):
+            self.offend(peer_id, Reason.MALFORMED_ANSWER)
+            raise self._failed(Reason.MALFORMED_ANSWER)
+        return answer
+
+    def offend(self, peer_id: PeerId, reason: Reason) -> None:
+        """Note that a peer answered with something that no honest software sends."""
+        self._report(peer_id, peer_id, verdict(reason))
+        self._shun(peer_id, _SHUN_SECONDS[RequestFailure.OVERSIZE])
+
+    def _failed(self, cause: str) -> NoAnswerError:
+        self._stats.failures[cause] += 1
+        return NoAnswerError(cause)
+
+    def _shun(self, peer_id: PeerId, seconds: float) -> None:
+        self._shunned[peer_id] = trio.current_time() + seconds

@@ -1,0 +1,29 @@
+"""Parts that every fetcher shares."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shoal_p2p.fetch.client import RolloutClient
+from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.net.interface import Host
+from shoal_p2p.standing.scoring import Report
+from shoal_wire.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchContext:
+    """The peers to ask, what is known already, and where results are recorded."""
+
+    manifest: Manifest
+    host: Host
+    asker: RolloutClient
+    ledger: PublisherLedger
+    stats: FetchStats
+    report: Report
+    """``report(forwarder, author, verdict)``: who answers for what was fetched."""
+    wall_ms: Callable[[], int]
+    rng: random.Random

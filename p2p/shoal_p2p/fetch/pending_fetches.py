@@ -1,0 +1,135 @@
+"""Batches to fetch and not to fetch: jobs, batches under way, and those refused here.
+
+the intake: announced, accepted ─▶ WantedBatches, GapWatch ─▶ whoever fetches (made later)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from shoal_base.bounded import MANY, BoundedDict
+from shoal_p2p.fair import PASSED_ON, SIGNED
+from shoal_p2p.fetch.pull_queue import Claim, Lane, PullJob, PullQueue, QueueLimits, claim_of
+from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.intake.intake import Announcements, check_number
+from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.intake.validation import Source
+from shoal_wire.announcement import Announcement
+from shoal_wire.keys import names_weak_key
+from shoal_wire.manifest import Manifest
+from shoal_wire.rollout_messages import BatchRef
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Reason
+
+
+class PendingFetches(Announcements):
+    """The account of batches that gossip did not bring. It asks nobody itself."""
+
+    pulls = True
+    """The intake's question: what is announced here is fetched."""
+
+    def __init__(
+        self,
+        *,
+        me: PeerId,
+        manifest: Manifest,
+        ledger: PublisherLedger,
+        stats: FetchStats,
+        limits: QueueLimits | None = None,
+        network_of: Callable[[PeerId], str] = lambda _peer: "",
+    ) -> None:
+        """`network_of` a peer is what its connection shares with others; empty without one."""
+        self._me = me
+        self._network_of = network_of
+        self._rules = manifest.rules
+        self._ledger = ledger
+        self._stats = stats
+        self.queue = PullQueue(limits or QueueLimits(), trio.current_time())
+        """Jobs that wait or run."""
+        self._fetching: set[Claim] = set()
+        self._refused: BoundedDict[Claim, None] = BoundedDict(MANY)
+        self._changed = trio.Event()
+
+    def is_pending(self, batch_id: BatchId) -> bool:
+        """Return whether a batch is being fetched."""
+        return batch_id in self.queue or any(claim[0] == batch_id for claim in self._fetching)
+
+    def is_claim_pending(self, ref: BatchRef) -> bool:
+        """Return whether a batch is being fetched as what `ref` says that it is."""
+        return self.queue.has(claim_of(ref)) or claim_of(ref) in self._fetching
+
+    def announced(
+        self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
+    ) -> Reason | None:
+        """Queue an announced batch; return why not. Its signature and number have been checked."""
+        job = PullJob(
+            batch_id=announcement.batch_id,
+            publisher=publisher,
+            sequence=announcement.sequence,
+            num_bytes=announcement.num_bytes,
+            num_groups=announcement.num_groups,
+            source=Source.PULL,
+            hints=tuple(dict.fromkeys((forwarder, publisher))),
+            expires_ms=announcement.expires_ms,
+            lane=self.lane(forwarder, signed_by=publisher),
+        )
+        reason = Reason.DUPLICATE if job.claim in self._refused else self.enqueue(job)
+        self._stats.announced += reason is None
+        return reason
+
+    def lane(self, teller: PeerId, *, signed_by: PeerId | None = None) -> Lane:
+        """Return the lane of what `teller` claims: that of who signed it, where it is connected,
+        for anybody may have been quicker to bring it."""
+        own = self._network_of(signed_by) if signed_by else ""
+        return (own, SIGNED) if own else (self._network_of(teller), PASSED_ON)
+
+    def wants(self, ref: BatchRef, source: Source) -> bool:
+        """Return whether a listed batch is worth fetching."""
+        if (
+            ref.publisher == self._me
+            or names_weak_key(ref.publisher)  # which an honest peer of version 0.1.0 lists
+            or ref.num_bytes > self._rules.max_envelope_bytes
+            or claim_of(ref) in self._refused
+            or self.is_claim_pending(ref)
+        ):
+            return False
+        number = ref.publisher, ref.sequence, ref.batch_id
+        reason = check_number(self._ledger, *number, ref.num_groups, source, trio.current_time())
+        # A listing is not signed: it accuses nobody, and what it shows would prove itself.
+        return reason in (None, Reason.EQUIVOCATION)
+
+    def enqueue(self, job: PullJob) -> Reason | None:
+        """Queue a job; return why not."""
+        now = trio.current_time()
+        reason = self.queue.refuse(job, now)
+        if reason is None:
+            self.queue.add(job, now)
+            self._changed.set()
+        return reason
+
+    def finish(self, job: PullJob) -> None:
+        """A running job has ended, with or without the batch."""
+        self.queue.finish(job)
+        self._changed.set()
+
+    async def until_changed(self) -> None:
+        """Wait until a job was queued or has ended."""
+        await self._changed.wait()
+        self._changed = trio.Event()
+
+    @contextmanager
+    def fetching(self, refs: Iterable[BatchRef]) -> Iterator[None]:
+        """Note that these are being fetched at once, without the queue."""
+        mine = frozenset(map(claim_of, refs))
+        self._fetching |= mine
+        try:
+            yield
+        finally:
+            self._fetching -= mine
+
+    def refuse(self, job: PullJob) -> None:
+        """Never fetch this batch again as what it was said to be: it was not that, or not valid."""
+        self._refused.setdefault(job.claim, None)

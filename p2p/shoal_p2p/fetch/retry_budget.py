@@ -1,0 +1,78 @@
+"""Decides which missing sequence numbers to request, and charges each request. Pure.
+
+Naming a sequence number costs a peer nothing, while requesting it costs us and our neighbours.  So
+each request is charged to the publisher's budget and to that of the connection by which the naming
+batch came.  A filled gap refunds its requests.  A peer that names numbers which never existed soon
+has no budget left, whatever its names; honest gaps, which get filled, cost nothing.
+
+A publisher is *proven* if one of its gaps was filled lately.  All strangers of a connection share
+one budget, so that they cannot use up that of its proven publishers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal_base.bounded import BoundedDict
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
+from shoal_p2p.fetch.gaps import Gap
+from shoal_wire.types import PeerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaseLimits:
+    """Tries that bring nothing."""
+
+    per_publisher: Rate = field(default=Rate(burst=6, per_second=1 / 60))
+    per_connection: Rate = field(default=Rate(burst=24, per_second=0.25))
+    """Budget for a connection's strangers, and as much again for its proven publishers."""
+
+
+class RetryBudget:
+    """Budgets left to publishers and connections; `now` is monotonic seconds."""
+
+    def __init__(self, limits: ChaseLimits | None = None) -> None:
+        limits = limits or ChaseLimits()
+        self._publishers: KeyedBuckets[PeerId] = KeyedBuckets(limits.per_publisher)
+        self._connections: KeyedBuckets[tuple[PeerId | None, bool]] = KeyedBuckets(
+            limits.per_connection
+        )
+        self._proven: BoundedDict[PeerId, None] = BoundedDict()
+
+    def is_proven(self, publisher: PeerId) -> bool:
+        """Return whether a gap of this publisher has been filled lately."""
+        return publisher in self._proven
+
+    def _left(
+        self, publisher: PeerId, named_by: PeerId | None, now: float
+    ) -> tuple[TokenBucket, TokenBucket]:
+        """Return what a publisher has, and what the connection has that named its gap."""
+        by = named_by, self.is_proven(publisher)
+        return self._publishers.of(publisher, now), self._connections.of(by, now)
+
+    def has(self, publisher: PeerId, named_by: PeerId | None, now: float) -> bool:
+        """Return whether there is a try left for a gap of this publisher from that connection."""
+        return all(left.available(now) >= 1 for left in self._left(publisher, named_by, now))
+
+    def turn(self, gap: Gap, now: float) -> tuple[bool, float, float]:
+        """Return by what gaps are taken up, the lowest first: who has cost least in vain."""
+        of, by = self._left(gap.publisher, gap.named_by, now)
+        return not gap.proven, -round(by.available(now)), -round(of.available(now))
+
+    def pay(self, gap: Gap, now: float) -> bool:
+        """Pay for one try; False if there is nothing left."""
+        is_left = self.has(gap.publisher, gap.named_by, now)
+        for left in self._left(gap.publisher, gap.named_by, now) if is_left else ():
+            left.take(1, now)
+        return is_left
+
+    def take_back(self, gap: Gap, now: float) -> None:
+        """Pay back a try that nobody has answered."""
+        for left in self._left(gap.publisher, gap.named_by, now):
+            left.take(-1, now)
+
+    def mended(self, gap: Gap, now: float) -> None:
+        """Pay back what a gap that was one has cost."""
+        for left in self._left(gap.publisher, gap.named_by, now):
+            left.take(-gap.tries, now)
+        self._proven.put(gap.publisher, None)

@@ -1,0 +1,94 @@
+"""Addresses at which others may find this peer, the likeliest first. No I/O of its own.
+
+own listening addresses, relays' ─┐
+seen from outside, tried there   ─┼─▶ public before private before loopback,
+bootstraps that answer, relays   ─┘   tried before untried, direct before relayed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import get_args
+
+from shoal_ipc.answers.doctor import BootstrapSeen
+from shoal_ipc.answers.peer import Scope, Tried, Way, Whose
+from shoal_p2p.net.address import host_and_port, is_circuit
+from shoal_p2p.net.inbound_gate import ip_of
+from shoal_p2p.net.private_networks import LOOPBACK, private_network_of
+from shoal_p2p.peers.outside import ReachabilityReport
+from shoal_wire.types import PeerId
+
+
+def join_addresses(
+    me: PeerId,
+    listens: Iterable[str],
+    *,
+    outside: Iterable[ReachabilityReport] = (),
+    ports: Collection[int] = (),
+    bootstraps: Iterable[BootstrapSeen] = (),
+) -> tuple[Way, ...]:
+    """Return this peer's addresses and those of its bootstraps that answer, the best first.
+
+    A relay through which it is reached is a way too: it may be there when this peer is not.
+
+    `ports` are those that `outside` was asked to try.
+    """
+    tried = _tried(outside, ports)
+    found: dict[str, Way] = {}
+    for transport, outcome in tried.items():
+        if outcome == "reached":  # also where a router hands on what listens elsewhere
+            _add(found, f"{transport}/p2p/{me}", "self", outcome)
+    for address in listens:
+        transport = address.rpartition("/p2p/")[0]
+        _add(found, address, "self", tried.get(transport, "untried"))
+        if is_circuit(transport):
+            _add(found, transport.removesuffix("/p2p-circuit"), "relay", "reached")
+    for seen in bootstraps:
+        if seen.latency_ms is not None or seen.full_s is not None:
+            _add(found, seen.address, "bootstrap", "reached")
+    return tuple(sorted(found.values(), key=_rank))
+
+
+def _add(found: dict[str, Way], address: str, whose: Whose, tried: Tried) -> None:
+    transport = address.rpartition("/p2p/")[0]
+    way = Way(
+        address=address,
+        whose=whose,
+        scope=_scope(host_and_port(transport)[0]),
+        tried=tried,
+        relayed=is_circuit(transport),
+    )
+    found.setdefault(address, way)
+
+
+def _tried(outside: Iterable[ReachabilityReport], ports: Collection[int]) -> dict[str, Tried]:
+    """Return the transports that peers tried, at the addresses at which they see this one."""
+    found: dict[str, Tried] = {}
+    for seen in outside:
+        address = ip_of(host_and_port(seen.observed)[0]) if seen.observed else None
+        if address is None or not seen.dialled or is_circuit(seen.observed):
+            continue
+        for port in {*ports, *seen.open_ports}:
+            transport = f"/ip{address.version}/{address}/tcp/{port}"
+            if port in seen.open_ports:
+                found[transport] = "reached"
+            found.setdefault(transport, "failed")
+    return found
+
+
+def _scope(host: str) -> Scope:
+    if ip_of(host) is None:  # a name is given to be found by it
+        return "public"
+    home = private_network_of(host)
+    if home is None:
+        return "public"
+    return "loopback" if home == LOOPBACK else "private"
+
+
+def _rank(way: Way) -> tuple[int, int, bool, bool]:
+    return (
+        get_args(Scope).index(way.scope),
+        get_args(Tried).index(way.tried),
+        way.relayed,
+        way.whose != "self",
+    )

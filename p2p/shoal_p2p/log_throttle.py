@@ -1,0 +1,28 @@
+"""Silence between two lines of a log on something that goes on. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from shoal_base.waits import HOUR_S, MINUTE_S
+
+
+class LogThrottle:
+    """Lets a line through at once, then at doubling intervals up to an hour.
+
+    What stopped for as long as it was not told of is news again.
+    """
+
+    def __init__(self, until: float = -math.inf) -> None:
+        """`until` is when the first line may be said, in monotonic seconds."""
+        self._until = until
+        self._pause_s = 0.0
+
+    def may_say(self, now: float) -> bool:
+        """Return whether it is time for a line, which counts as said then."""
+        if now < self._until:
+            return False
+        is_news = now >= self._until + self._pause_s
+        self._pause_s = MINUTE_S if is_news else min(2 * self._pause_s, HOUR_S)
+        self._until = now + self._pause_s
+        return True

@@ -1,0 +1,39 @@
+"""Names the private network that a text address is in. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+
+from shoal_base.bounded import REMEMBERED
+from shoal_p2p.net.inbound_gate import IpAddress, ip_of
+
+LOOPBACK = "loopback"
+NOWHERE = "nowhere"
+_PRIVATE = tuple(
+    ipaddress.ip_network(block)
+    for block in (
+        *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
+        *("fc00::/7", "fe80::/10"),
+    )
+)
+
+
+def private_network_of(host: str) -> str | None:
+    """Return the private block that a text address is in, loopback as one; None for public ones.
+
+    A name is nowhere: whoever owns it makes it point where he likes, after it was looked at.
+    """
+    address = ip_of(host)
+    return NOWHERE if address is None else _home(address)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _home(address: IpAddress) -> str | None:
+    if address.is_loopback:
+        return LOOPBACK
+    for block in _PRIVATE:
+        if address.version == block.version and address in block:
+            return str(block)
+    unusable = address.is_unspecified or address.is_multicast or int(address) >> 24 == 0
+    return NOWHERE if unusable else None

@@ -1,0 +1,71 @@
+"""Other batches that brought a resident group, to replace it if it leaves. No I/O of its own.
+
+    group is here already ─▶ note ─▶ it has left ─▶ take: the batch to read from disk again
+
+Whoever is first with somebody's content under its own key is credited with it, and can make it
+leave: by a second batch under the same number, or by displacing it. Then the next one's is taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shoal_base.bounded import BoundedDict
+from shoal_p2p.store.types import Deliverer
+from shoal_wire.types import BatchId, GroupId, PeerId
+
+MAX_COPIES = 8
+"""Batches remembered for a group, one of each publisher."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A batch on disk with groups that were here when it came."""
+
+    batch_id: BatchId
+    publisher: PeerId
+    received_at: float
+    """Seconds, on the buffer's clock."""
+    bringer: Deliverer | None
+    source: str
+    """The network by which it came, and whether that signed it or passed it on."""
+
+
+class DuplicateIndex:
+    """Remembers at most `MAX_COPIES` batches for each of at most `max_groups` groups."""
+
+    def __init__(self, max_groups: int) -> None:
+        self._of: BoundedDict[GroupId, list[Copy]] = BoundedDict(max_groups)
+
+    def __iter__(self) -> Iterator[GroupId]:
+        return iter(tuple(self._of))
+
+    def note(self, group_id: GroupId, copy: Copy) -> None:
+        """Remember one more batch with a group; beyond the bound, the latest of the source that
+        has brought most of them goes."""
+        copies = self._of.setdefault(group_id, [])
+        if copy.publisher not in [one.publisher for one in copies]:
+            copies.append(copy)
+        if len(copies) > MAX_COPIES:
+            (most, _), *_ = Counter(one.source for one in copies).most_common(1)
+            copies.remove([one for one in copies if one.source == most][-1])
+
+    def take(self, group_id: GroupId) -> Copy | None:
+        """Return the batch to take a group from, the first that came; it is forgotten."""
+        copies = self._of.get(group_id)
+        if not copies:
+            return None
+        first = copies.pop(0)
+        if not copies:
+            del self._of[group_id]
+        return first
+
+    def forget(self, group_id: GroupId) -> None:
+        """Forget all batches with a group."""
+        self._of.pop(group_id, None)
+
+    def batch_ids(self) -> set[BatchId]:
+        """Return all batches that may be needed."""
+        return {copy.batch_id for copies in self._of.values() for copy in copies}

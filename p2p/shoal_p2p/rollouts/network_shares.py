@@ -1,0 +1,144 @@
+"""The networks of what the trainer has learnt from other nodes in the last hour. Pure.
+
+    a group is leased ─▶ note: its publisher, and that one's network
+    a round's outcomes ─▶ learnt: the group's signal, in that network's minute
+
+Names are free and right answers cost nothing, so a node may be learning from one machine and not
+see it by its publishers: `one_network` says so. All publishers that this node has never been
+connected to count as one network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from shoal_base.bounded import MANY, BoundedDict
+from shoal_base.waits import HOUR_S, MINUTE_S
+from shoal_ipc.messages import GroupOutcome
+from shoal_p2p.buffer.types import BufferEntry
+from shoal_wire.types import GroupId, PeerId
+
+MINUTE_MS: Final = int(1000 * MINUTE_S)
+WINDOW_MINUTES: Final = int(HOUR_S / MINUTE_S)
+"""The latest minutes that are told apart, of networks and of the ledger."""
+MAX_TOLD_APART: Final = 256
+"""The most publishers, families, networks, and publishers behind each, that are told apart: those
+learnt from last."""
+_TOO_MUCH: Final = 1.0 / 3.0
+"""The share of others' signal above which a network is told of."""
+_SEVERAL, _OVER_EVEN = 3, 2.0
+"""Least networks, and factor over an even share, for a report. At 1.5 honest swarms of three on one
+machine were told of: who is the first to pass something on is chance."""
+_MANY_NAMES: Final = 8
+"""Publishers of one network that are told of whatever others there are."""
+_MUCH_UNMET: Final = 0.1
+"""The share of others' signal above which many publishers never met are told of: 15 % is
+the most that the trainer lets them have."""
+
+
+@dataclass(slots=True, eq=False)
+class _Origin:
+    """One network's part. Changes in place."""
+
+    minutes: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=WINDOW_MINUTES))
+    """Minutes of the wall clock, and the signal of each."""
+    names: BoundedDict[PeerId, int] = field(default_factory=lambda: BoundedDict(MAX_TOLD_APART))
+    """Publishers, and the minute in which each was learnt from last."""
+    publisher: PeerId | None = None
+    """The publisher of what was learnt last."""
+
+    def add(self, publisher: PeerId, signal: float, minute: int) -> None:
+        before = 0.0
+        if self.minutes and self.minutes[-1][0] >= minute:
+            minute, before = self.minutes.pop()
+        self.minutes.append((minute, before + signal))
+        self.names[publisher] = minute
+
+    def signal_since(self, minute: int) -> float:
+        return math.fsum(signal for at, signal in self.minutes if at >= minute)
+
+    def names_since(self, minute: int) -> int:
+        return sum(at >= minute for at in self.names.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkShare:
+    """One network's part of what was learnt from others in the last hour."""
+
+    peer_id: PeerId | None
+    """One of its publishers."""
+    is_met: bool
+    """False for the publishers that this node has never been connected to."""
+    share: float
+    """Its part of others' signal, 0 to 1."""
+    names: int
+    """Its publishers; at most 256 are told apart."""
+    networks: int
+    """Networks that gave any."""
+
+    @property
+    def is_too_much(self) -> bool:
+        """True if it gives over a third, and above one of so many, or under many names.
+
+        Of publishers never met it is a tenth, under many names.
+        """
+        if not self.is_met:
+            return self.share > _MUCH_UNMET and self.names >= _MANY_NAMES
+        above_others = self.networks >= _SEVERAL and self.share > _OVER_EVEN / self.networks
+        return self.share > _TOO_MUCH and (above_others or self.names >= _MANY_NAMES)
+
+
+class NetworkShares:
+    """The origins of what one node has learnt from others since its start."""
+
+    def __init__(self) -> None:
+        self._leased: BoundedDict[GroupId, tuple[str, PeerId]] = BoundedDict(MANY)
+        self._networks: BoundedDict[str, _Origin] = BoundedDict(MAX_TOLD_APART)
+
+    def note(self, entry: BufferEntry) -> None:
+        """Remember whose a group is that a trainer has been given."""
+        self._leased[entry.group.group_id] = (entry.network, entry.group.publisher)
+
+    def learnt(self, one: GroupOutcome, now_ms: int) -> None:
+        """Count what a round has learnt from a group; own ones and unused ones count nothing."""
+        found = self._leased.get(one.group_id)
+        if found is None or one.why_unused or not math.isfinite(one.signal) or one.signal <= 0:
+            return
+        network, publisher = found
+        origin = self._networks.use(network, _Origin)
+        origin.add(publisher, one.signal, now_ms // MINUTE_MS)
+        origin.publisher = publisher
+
+    def one_network(self, now_ms: int) -> str:
+        """Say that a network gives more than others beside it should; empty where none does."""
+        found = [one for one in self.networks(now_ms) if one.is_too_much]
+        if not found:
+            return ""
+        most = found[0]
+        part = f"{most.share:.0%} of what was learnt from others in the last hour came from"
+        if not most.is_met:
+            return f"{part} {most.names} names that this node has never been connected to"
+        return (
+            f"{part} one network of {most.networks}, under {most.names} names such as"
+            f" {most.peer_id}"
+        )
+
+    def networks(self, now_ms: int) -> list[NetworkShare]:
+        """Return what each gave in the last hour, the one that gave most first."""
+        first = now_ms // MINUTE_MS - WINDOW_MINUTES + 1
+        gave = {name: one.signal_since(first) for name, one in self._networks.items()}
+        gave = {name: signal for name, signal in gave.items() if signal > 0.0}
+        total = math.fsum(gave.values())
+        return [
+            NetworkShare(
+                peer_id=self._networks[name].publisher,
+                is_met=bool(name),
+                share=gave[name] / total,
+                names=self._networks[name].names_since(first),
+                networks=len(gave),
+            )
+            for name in sorted(gave, key=lambda name: -gave[name])
+        ]

@@ -1,0 +1,318 @@
+"""The ledger of learning: from whom, and how much, this node's trainer has learnt. Pure.
+
+    a round's outcomes ─▶ row of each publisher: groups, signal, and minutes of the last hour
+                      └─▶ row of each family: own reward at first, and lately
+
+*Signal* is the sum of |advantage| over the completions that were trained on: what moved the
+weights, by this node's own verifier. A round that is played again after a kill takes the place of
+what was noted of it; round 1 begins anew, with another model or from the start.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field, fields
+from typing import Any, Final, Literal, NotRequired
+
+from pydantic import FiniteFloat, TypeAdapter
+from typing_extensions import TypedDict
+
+from shoal_base.bounded import REMEMBERED, BoundedDict
+from shoal_ipc import messages as m
+from shoal_ipc.answers.learning import Lately, LearntFamily, LearntFrom, Ledger
+from shoal_p2p.rollouts.network_shares import (
+    MAX_TOLD_APART,
+    MINUTE_MS,
+    WINDOW_MINUTES,
+    NetworkShares,
+)
+from shoal_wire.limits import MAX_NAME_BYTES
+from shoal_wire.types import PeerId
+
+FAMILY_GROUPS: Final = 40
+"""Groups in a family's first and latest mean."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Minute:
+    """Groups, signal and tokens learnt from one publisher in one minute of the wall clock."""
+
+    minute: int
+    groups: int = 0
+    signal: float = 0.0
+    tokens: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class PublisherTotals:
+    """Totals learnt from one publisher. Changes in place."""
+
+    model: str = ""
+    looked_at: int = 0
+    trained: int = 0
+    signal: float = 0.0
+    reward_sum: float = 0.0
+    """Sum over all groups that were looked at."""
+    last_ms: int = 0
+    """Time when a group of it was trained on last; 0 for never."""
+    minutes: deque[Minute] = field(default_factory=lambda: deque(maxlen=WINDOW_MINUTES))
+
+    def lately(self, now_ms: int) -> Minute:
+        """Return the sum over the last hour."""
+        first = now_ms // MINUTE_MS - WINDOW_MINUTES + 1
+        found = [one for one in self.minutes if one.minute >= first]
+        return Minute(
+            minute=first,
+            groups=sum(one.groups for one in found),
+            signal=math.fsum(one.signal for one in found),
+            tokens=sum(one.tokens for one in found),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class FamilyAnswers:
+    """Own answers to one family."""
+
+    groups: int = 0
+    first: list[float] = field(default_factory=list)
+    """Mean reward of its first groups, at most FAMILY_GROUPS."""
+    latest: deque[float] = field(default_factory=lambda: deque(maxlen=FAMILY_GROUPS))
+
+    def add(self, reward: float) -> None:
+        """Count one own group."""
+        self.groups += 1
+        self.latest.append(reward)
+        if len(self.first) < FAMILY_GROUPS:
+            self.first.append(reward)
+
+
+_COUNTS: Final = [one.name for one in fields(PublisherTotals)][:-1]
+_MINUTE: Final = [one.name for one in fields(Minute)]
+_Added = tuple[PeerId, bool, float, float]
+"""A group in its publisher's row: whether it was trained on, its signal, its reward."""
+_SavedMinute = tuple[int, int, FiniteFloat, int]
+_SavedRow = tuple[str, str, int, int, FiniteFloat, FiniteFloat, int, list[_SavedMinute]]
+"""A peer's id, then the fields of `PublisherTotals` in their order."""
+
+
+class _Saved(TypedDict):
+    """The ledger in its file. Earlier versions did not have all of it."""
+
+    form: Literal[1]
+    me: NotRequired[str]
+    round: int
+    began_ms: NotRequired[int]
+    publishers: list[_SavedRow]
+    families: list[tuple[str, int, list[FiniteFloat], list[FiniteFloat]]]
+
+
+_SAVED: Final = TypeAdapter(_Saved)
+
+
+class TrainingStats:
+    """One node's ledger."""
+
+    def __init__(self, me: PeerId) -> None:
+        self._me = me
+        self._clear()
+        self._taken = 0
+        self.origins = NetworkShares()
+
+    @classmethod
+    def left(cls, text: str, me: PeerId) -> TrainingStats:
+        """Return what the file of a node has; `me` is the node where the file does not say.
+
+        Raises:
+            ValueError: it is not of this form, or nobody says whose it is.
+        """
+        found = cls(me)
+        found.restore(text)
+        if not found._me:
+            raise ValueError("it does not say whose it is")
+        return found
+
+    @property
+    def rounds_taken(self) -> int:
+        """Counts up with each round that is noted."""
+        return self._taken
+
+    def _clear(self) -> None:
+        self.round = 0
+        self._rows: BoundedDict[PeerId, PublisherTotals] = BoundedDict(MAX_TOLD_APART)
+        self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_TOLD_APART)
+        self._journal: deque[tuple[int, list[_Added]]] = deque(maxlen=REMEMBERED)
+        """Additions of the latest rounds; an older one cannot be taken back."""
+        self._began_ms = 0
+        """Time when the first round was noted; 0 where an earlier version noted none."""
+
+    def take(self, round_number: int, learnt: Sequence[m.GroupOutcome], *, now_ms: int) -> None:
+        """Note what a round has learnt from whom."""
+        if round_number <= 1:
+            self._clear()
+        elif round_number <= self.round:
+            self._take_back(round_number)
+        self.round = round_number
+        self._taken += 1
+        if not self._rows:
+            self._began_ms = now_ms
+        self._journal.append((round_number, [self._add(one, now_ms) for one in learnt]))
+        for one in learnt:
+            self.origins.learnt(one, now_ms)
+
+    def _add(self, one: m.GroupOutcome, now_ms: int) -> _Added:
+        publisher = one.publisher or self._me
+        reward = one.reward if math.isfinite(one.reward) else 0.0
+        signal = one.signal if math.isfinite(one.signal) and not one.why_unused else 0.0
+        row = self._rows.use(publisher, PublisherTotals)
+        row.model = one.model[:MAX_NAME_BYTES] or row.model
+        row.looked_at += 1
+        row.reward_sum += reward
+        if not one.why_unused:
+            row.trained += 1
+            row.signal += signal
+            row.last_ms = now_ms
+            self._count_minute(row, signal, one.tokens, now_ms)
+        if publisher == self._me:
+            self._families.use(one.family[:MAX_NAME_BYTES], FamilyAnswers).add(reward)
+        return publisher, not one.why_unused, signal, reward
+
+    def _take_back(self, round_number: int) -> None:
+        """Undo this round and those after it: a kill has undone them, too."""
+        while self._journal and self._journal[-1][0] >= round_number:
+            for publisher, was_trained, signal, reward in self._journal.pop()[1]:
+                if (row := self._rows.get(publisher)) is not None:
+                    row.looked_at -= 1
+                    row.trained -= was_trained
+                    row.signal -= signal
+                    row.reward_sum -= reward
+
+    @staticmethod
+    def _count_minute(row: PublisherTotals, signal: float, tokens: int, now_ms: int) -> None:
+        minute = now_ms // MINUTE_MS
+        if not row.minutes or row.minutes[-1].minute < minute:
+            row.minutes.append(Minute(minute=minute))
+        latest = row.minutes[-1]
+        latest.groups += 1
+        latest.signal += signal
+        latest.tokens += tokens
+
+    # Views
+
+    @property
+    def last_ms(self) -> int:
+        """Time when a group was trained on last; 0 for never."""
+        return max((row.last_ms for _, row in self._rows.items()), default=0)
+
+    def view(self, now_ms: int) -> Ledger:
+        """Return all of it, as the debug view `ledger` has it."""
+        return Ledger(
+            at_ms=now_ms,
+            round=self.round,
+            publishers=self.publishers(now_ms),
+            families=self.families(),
+            lately=self.lately(now_ms),
+        )
+
+    def publishers(self, now_ms: int) -> tuple[LearntFrom, ...]:
+        """Return a row a publisher, the greatest signal first."""
+        found = [
+            LearntFrom(
+                peer_id=peer_id,
+                own=peer_id == self._me,
+                model=row.model,
+                looked_at=row.looked_at,
+                trained=row.trained,
+                signal=round(max(0.0, row.signal), 4),
+                reward=round(row.reward_sum / row.looked_at, 4) if row.looked_at else None,
+                last_s=(now_ms - row.last_ms) / 1000 if row.last_ms else None,
+            )
+            for peer_id, row in self._rows.items()
+        ]
+        return tuple(sorted(found, key=lambda row: (-row.signal, row.peer_id)))
+
+    def families(self) -> tuple[LearntFamily, ...]:
+        """Return a row a family of own questions, by name."""
+        return tuple(
+            LearntFamily(
+                name=name,
+                groups=row.groups,
+                reward=_mean(row.latest),
+                reward_start=_mean(row.first),
+            )
+            for name, row in sorted(self._families.items())
+        )
+
+    def lately(self, now_ms: int) -> Lately:
+        """Return what came from others in the last hour, beside what the node found itself."""
+        own, others = Minute(minute=0), Minute(minute=0)
+        oldest = now_ms // MINUTE_MS
+        for peer_id, row in self._rows.items():
+            found = row.lately(now_ms)
+            to = own if peer_id == self._me else others
+            to.groups += found.groups
+            to.signal += found.signal
+            to.tokens += found.tokens
+            oldest = min(
+                [oldest, *(one.minute for one in row.minutes if one.minute >= found.minute)]
+            )
+        began_ms = max(oldest * MINUTE_MS, self._began_ms)
+        signal = own.signal + others.signal
+        return Lately(
+            window_s=max(0, min(60 * WINDOW_MINUTES, (now_ms - began_ms) // 1000)),
+            others_signal_share=round(others.signal / signal, 4) if signal > 0 else None,
+            groups_own=own.groups,
+            groups_others=others.groups,
+            tokens_others=others.tokens,
+        )
+
+    # The file
+
+    def to_json(self) -> str:
+        """Return the JSON that the data directory keeps, without the journal."""
+        return json.dumps(
+            {
+                "form": 1,
+                "me": self._me,
+                "round": self.round,
+                "began_ms": self._began_ms,
+                "publishers": [
+                    [peer_id, *astuple(row)[:-1], [list(astuple(one)) for one in row.minutes]]
+                    for peer_id, row in self._rows.items()
+                ],
+                "families": [
+                    [name, row.groups, row.first, list(row.latest)]
+                    for name, row in self._families.items()
+                ],
+            }
+        )
+
+    def restore(self, text: str) -> None:
+        """Take over what was kept.
+
+        Raises:
+            ValueError: it is not of this form; nothing is taken over.
+        """
+        saved = _SAVED.validate_json(text)
+        self._clear()
+        self._me = self._me or PeerId(saved.get("me", ""))
+        self.round = saved["round"]
+        self._began_ms = saved.get("began_ms", 0)
+        for peer_id, *counts, minutes in saved["publishers"]:
+            row = self._rows[PeerId(peer_id)] = PublisherTotals(**_named(_COUNTS, counts))
+            row.minutes.extend(Minute(**_named(_MINUTE, one)) for one in minutes)
+        for name, groups, first, latest in saved["families"]:
+            family = self._families[name] = FamilyAnswers(
+                groups=groups, first=first[:FAMILY_GROUPS]
+            )
+            family.latest.extend(latest)
+
+
+def _named(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(names, values, strict=True))
+
+
+def _mean(values: Sequence[float] | deque[float]) -> float | None:
+    return round(math.fsum(values) / len(values), 4) if values else None

@@ -1,0 +1,213 @@
+"""The ledger of learning: what moved the weights, by whom, once for each round."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_ipc import messages as m
+from shoal_ipc.answers.form import to_json
+from shoal_ipc.answers.learning import Lately, LearntFrom
+from shoal_lab.simulation.parts import at_once
+from shoal_p2p.disk import KeptFile
+from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger, left_in
+from shoal_p2p.rollouts.network_shares import MAX_TOLD_APART, WINDOW_MINUTES
+from shoal_p2p.rollouts.training_stats import (
+    FAMILY_GROUPS,
+    TrainingStats,
+)
+from shoal_wire.types import GroupId, PeerId
+
+ME, ANN, BEN = PeerId("me"), PeerId("ann"), PeerId("ben")
+NOW_MS = 1_800_000_000_000
+MINUTE = 60_000
+
+
+def group(by: PeerId = ANN, signal: float = 2.0, why: str = "", **other: object) -> m.GroupOutcome:
+    given: dict[str, Any] = {"model": "tiny", "family": "gcd", "reward": 0.5, "tokens": 10, **other}
+    return m.GroupOutcome(
+        group_id=GroupId(b""), publisher=by, signal=signal, why_unused=why, **given
+    )
+
+
+OWN = PeerId("")
+
+
+def row(ledger: TrainingStats, peer_id: PeerId, now_ms: int = NOW_MS) -> LearntFrom:
+    return next(one for one in ledger.publishers(now_ms) if one.peer_id == peer_id)
+
+
+def test_signal_is_what_was_trained_on() -> None:
+    ledger = TrainingStats(ME)
+    ledger.take(1, [group(), group(signal=0.0, why="no_reward"), group(OWN, 1.0)], now_ms=NOW_MS)
+    assert [one.peer_id for one in ledger.publishers(NOW_MS)] == [ANN, ME]
+    ann = row(ledger, ANN, NOW_MS + 1500)
+    assert (ann.looked_at, ann.trained, ann.signal) == (2, 1, 2.0)
+    assert (ann.model, ann.reward, ann.last_s) == ("tiny", 0.5, 1.5)
+    assert row(ledger, ME).own is True
+    assert replace(ledger.lately(NOW_MS), window_s=0) == Lately(
+        others_signal_share=round(2 / 3, 4),
+        groups_own=1,
+        groups_others=1,
+        tokens_others=10,
+    )
+
+
+def test_lately_is_an_hour() -> None:
+    ledger = TrainingStats(ME)
+    ledger.take(1, [group(), group()], now_ms=NOW_MS)
+    ledger.take(2, [group()], now_ms=NOW_MS + 20 * MINUTE)
+    assert row(ledger, ANN).trained == 3
+    assert ledger.lately(NOW_MS + 25 * MINUTE).groups_others == 3
+    assert ledger.lately(NOW_MS + 65 * MINUTE).groups_others == 1
+    assert ledger.lately(NOW_MS + 3 * 60 * MINUTE).others_signal_share is None
+
+
+@given(st.integers(0, 2 * MINUTE), st.integers(0, 3 * MINUTE))
+def test_what_came_lately_came_since_the_first_round(begun_ms: int, later_ms: int) -> None:
+    """Whole minutes are counted, and the first of them had begun before the run."""
+    ledger, first_ms = TrainingStats(ME), NOW_MS + begun_ms
+    ledger.take(1, [group()], now_ms=first_ms)
+    now_ms = first_ms + later_ms
+    ledger.take(2, [group()], now_ms=now_ms)
+    assert ledger.lately(now_ms).window_s == later_ms // 1000
+    earlier = json.loads(ledger.to_json())
+    del earlier["began_ms"]  # as earlier versions wrote it
+    left = TrainingStats.left(json.dumps(earlier), ME).lately(now_ms)
+    assert later_ms // 1000 <= left.window_s < later_ms // 1000 + 61
+
+
+def test_a_round_that_is_played_again_counts_once() -> None:
+    ledger = TrainingStats(ME)
+    for number in range(1, 6):
+        ledger.take(number, [group(), group(BEN, 1.0)], now_ms=NOW_MS)
+    ledger.take(3, [group(signal=7.0)], now_ms=NOW_MS)  # killed after 2 was saved
+    assert (row(ledger, ANN).trained, row(ledger, ANN).signal) == (3, 11.0)
+    assert (row(ledger, BEN).trained, row(ledger, BEN).signal) == (2, 2.0)
+    assert ledger.round == 3
+
+
+def test_the_first_round_begins_anew() -> None:
+    ledger = TrainingStats(ME)
+    ledger.take(1, [group(), group(OWN)], now_ms=NOW_MS)
+    ledger.take(1, [group(BEN)], now_ms=NOW_MS)
+    assert [one.peer_id for one in ledger.publishers(NOW_MS)] == [BEN]
+    assert ledger.families() == ()
+
+
+def test_families_are_of_own_questions_at_first_and_lately() -> None:
+    ledger = TrainingStats(ME)
+    for number in range(1, 201):
+        reward = number / 200
+        ledger.take(number, [group(OWN, reward=reward), group(reward=0.0)], now_ms=NOW_MS)
+    (family,) = ledger.families()
+    assert (family.name, family.groups) == ("gcd", 200)
+    assert family.reward_start == pytest.approx((1 + FAMILY_GROUPS) / 400, abs=1e-4)
+    assert family.reward == pytest.approx((401 - FAMILY_GROUPS) / 400, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_a_trainer_tells_it_stays_within_its_bounds(seed: int) -> None:
+    rng = random.Random(seed)
+    ledger, number, now_ms = TrainingStats(ME), 1, NOW_MS
+    odd = (float("nan"), float("inf"), -1.0, 1e300)
+    for _ in range(400):
+        number = rng.choice([number + 1, number + 1, number + 1, max(1, number - rng.randrange(9))])
+        now_ms += rng.choice([0, 1000, MINUTE, -MINUTE])
+        learnt = [
+            group(
+                PeerId(f"p{rng.randrange(2000)}"),
+                rng.choice([*odd, rng.random()]),
+                rng.choice(["", "", "copy"]),
+                family=f"f{rng.randrange(500)}",
+                reward=rng.choice([*odd, rng.random()]),
+                model="x" * rng.choice([1, 5000]),
+            )
+            for _ in range(rng.randrange(12))
+        ]
+        learnt.append(group(OWN, family=f"f{rng.randrange(500)}"))
+        ledger.take(number, learnt, now_ms=now_ms)
+    rows = ledger.publishers(now_ms)
+    assert len(rows) <= MAX_TOLD_APART
+    assert len(ledger.families()) <= MAX_TOLD_APART
+    assert all(len(one.minutes) <= WINDOW_MINUTES for one in ledger._rows.values())
+    json.dumps(to_json(ledger.view(now_ms)), allow_nan=False)
+    assert len(ledger.to_json()) < 4 * 1024 * 1024
+    again = TrainingStats(ME)
+    again.restore(ledger.to_json())
+    assert again.publishers(now_ms) == rows
+    assert again.families() == ledger.families()
+    assert again.lately(now_ms) == ledger.lately(now_ms)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"form": 2}', '{"form": 1, "round": 1, "publishers": [[1]]}',
+             '{"form": 1, "round": 1, "publishers": [], "families": [["a", 1, [1e999], []]]}'],
+)  # fmt: skip
+def test_a_damaged_file_is_refused_whole(text: str) -> None:
+    ledger = TrainingStats(ME)
+    ledger.take(5, [group()], now_ms=NOW_MS)
+    with pytest.raises(ValueError):
+        ledger.restore(text)
+    assert row(ledger, ANN).trained == 1
+
+
+def test_what_is_left_is_what_there_was(tmp_path: Path) -> None:
+    """Read from disk, a ledger says what the node said when it trained last."""
+    rng, tried = random.Random(7), 0
+    for case in range(40):
+        ledger, now_ms = TrainingStats(ME), NOW_MS
+        for number in range(1, rng.randint(1, 30)):
+            now_ms += rng.choice([1000, MINUTE, 20 * MINUTE, 300 * MINUTE])
+            who = [rng.choice([ANN, BEN, OWN]) for _ in range(rng.randint(1, 4))]
+            learnt = [group(by, rng.random(), rng.choice(["", "copy"])) for by in who]
+            ledger.take(number, learnt, now_ms=now_ms)
+        (folder := tmp_path / str(case)).mkdir()
+        (folder / LEDGER_FILE).write_text(ledger.to_json())
+        for me in (ME, ""):  # a node that was killed has left no status that says who it was
+            assert left_in(folder, me) == ledger.view(ledger.last_ms)
+        tried += 1
+    assert tried == 40
+
+
+def test_of_an_older_ledger_it_has_to_be_known_whose_it_is(tmp_path: Path) -> None:
+    assert left_in(tmp_path, ME) is None
+    ledger = TrainingStats(ME)
+    ledger.take(1, [group(OWN)], now_ms=NOW_MS)
+    older = json.loads(ledger.to_json())
+    del older["me"]
+    (tmp_path / LEDGER_FILE).write_text(json.dumps(older))
+    assert left_in(tmp_path, "") is None
+    assert left_in(tmp_path, ME) == ledger.view(NOW_MS)
+    (tmp_path / LEDGER_FILE).write_bytes(b"\xff" + b"[" * 100_000)
+    assert left_in(tmp_path, ME) is None
+
+
+async def test_a_round_is_on_disk_within_twenty_seconds_and_there_after_a_restart(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    ledger, again = TrainingStats(ME), TrainingStats(ME)
+    async with trio.open_nursery() as nursery:
+        file = KeptFile(tmp_path / LEDGER_FILE, in_thread=at_once)
+        await nursery.start(keep_ledger, ledger, file)
+        await trio.sleep(1)
+        ledger.take(1, [group()], now_ms=NOW_MS)
+        await trio.sleep(20)
+        kept = TrainingStats(ME)
+        kept.restore((tmp_path / LEDGER_FILE).read_text())
+        assert kept.round == 1
+        ledger.take(2, [group()], now_ms=NOW_MS)
+        nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(keep_ledger, again, KeptFile(tmp_path / LEDGER_FILE, in_thread=at_once))
+        nursery.cancel_scope.cancel()
+    assert (again.round, row(again, ANN).trained) == (2, 2)
