@@ -13,7 +13,7 @@ from shoal_base.lines import say, say_json
 from shoal_base.node_folders import NODE_FOLDER
 from shoal_ipc.answers.doctor import Doctor, Facts
 from shoal_ipc.answers.form import read, to_json
-from shoal_ipc.answers.peer import KeyFile, Way
+from shoal_ipc.answers.peer import JoinAddress, KeyFile
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
@@ -50,7 +50,9 @@ def main(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _print(line: str, ways: Sequence[Way], told: Doctor, *, with_key: bool, as_json: bool) -> None:
+def _print(
+    line: str, ways: Sequence[JoinAddress], told: Doctor, *, with_key: bool, as_json: bool
+) -> None:
     reach = ways[0].scope
     if as_json:
         keys = ("address", "scope", "tried", "relayed")

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import DataclassSchema
 
-from shoal import printed
+from shoal import json_output
 from shoal.log_lines import LogEntry
 from shoal.view.model import ShownPeer
 from shoal_base.lines import say_json, say_lines
@@ -29,33 +29,33 @@ of a version stay; others may come. An error is of the schema `error`, on standa
 Exit codes: 0 ok, 2 usage."""
 
 
-_SERVING = printed.Ready | printed.Config
-_TRAINING = printed.RoundEvent | printed.Config
+_SERVING = json_output.Ready | json_output.Config
+_TRAINING = json_output.RoundEvent | json_output.Config
 SHAPES: Final[Mapping[str, Any]] = {
-    "error": printed.Failed,
-    "node": _SERVING | printed.RoundEvent,
-    "join": _SERVING | printed.RoundEvent,
+    "error": json_output.Failed,
+    "node": _SERVING | json_output.RoundEvent,
+    "join": _SERVING | json_output.RoundEvent,
     "bootstrap": _SERVING,
     "judge": _SERVING,
     "trainer": _TRAINING,
-    "swarm": printed.SwarmEvent | printed.Config,
-    "invite": printed.Invitation,
-    "experiment": printed.ExperimentOutput,
-    "tasks": printed.ShownFamily | printed.FamiliesOutput,
-    "publish": printed.Published,
-    "answer": printed.Answered,
-    "export": printed.Exported,
-    "judge report": printed.ReportOfJudges,
+    "swarm": json_output.SwarmEvent | json_output.Config,
+    "invite": json_output.Invitation,
+    "experiment": json_output.ExperimentOutput,
+    "tasks": json_output.ShownFamily | json_output.FamiliesOutput,
+    "publish": json_output.Published,
+    "answer": json_output.Answered,
+    "export": json_output.Exported,
+    "judge report": json_output.ReportOfJudges,
     "logs": LogEntry,
     "watch": ShownPeer,
-    "page": printed.PageReady,
-    "chat": printed.ChatAnswer,
-    "serve": printed.ServeReady,
-    "schema": printed.Schemas,
-    "completion": printed.CompletionOutput,
+    "page": json_output.PageReady,
+    "chat": json_output.ChatAnswer,
+    "serve": json_output.ServeReady,
+    "schema": json_output.Schemas,
+    "completion": json_output.CompletionOutput,
     **{f"debug {view}": kind for view, kind in VIEWS.items()},
-    **{f"debug {order}": printed.Order for order in ("block", "unblock", "protect")},
-    "debug bugreport": printed.BugReport,
+    **{f"debug {order}": json_output.PeerAction for order in ("block", "unblock", "protect")},
+    "debug bugreport": json_output.BugReport,
 }
 """Types of the objects that each command prints, by the command's words."""
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"

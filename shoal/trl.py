@@ -418,7 +418,7 @@ def settling(rollouts: Sharing, path: Path) -> Any:
     """Return the callback of `transformers` that settles groups as checkpoints are written."""
     base: Any = importlib.import_module("transformers").TrainerCallback
 
-    class Settling(base):
+    class AckOnSave(base):
         def on_train_begin(self, _args: Any, state: Any, *_given: Any, **_: Any) -> None:
             rollouts.begin(path, state.global_step)
 
@@ -433,4 +433,4 @@ def settling(rollouts: Sharing, path: Path) -> Any:
             rollouts.settle()
             rollouts.end()
 
-    return Settling()
+    return AckOnSave()

@@ -41,7 +41,7 @@ class WorkerProtocolError(TaskError):
     """The worker's bytes break the protocol; its process is no longer trusted and is killed."""
 
 
-class ServerAway(WorkerUnavailable):
+class ServerUnavailable(WorkerUnavailable):
     """An OpenEnv server or a judge of the operator's that cannot be used now; one line says why."""
 
     def __init__(self, why: str, lane: str = "", *, was_asked: bool = True) -> None:

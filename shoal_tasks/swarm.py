@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_base.extras import how_to_get
-from shoal_tasks.errors import FamilyError, NewerFamilyError, ServerAway
+from shoal_tasks.errors import FamilyError, NewerFamilyError, ServerUnavailable
 from shoal_tasks.families import PRESETS
 from shoal_tasks.openenv.identity import stop_asking
 from shoal_tasks.run_differences import SWARM, family_differences, shown
@@ -51,7 +51,7 @@ def _here_and_away(
     for path in task_files:
         try:
             found.append(load_task_file(Path(path)))
-        except ServerAway:
+        except ServerUnavailable:
             away.update([server_named_in(Path(path))])
         except FamilyError as error:
             raise ManifestError(str(error)) from None
@@ -68,7 +68,7 @@ def ask_servers(task_files: Sequence[str]) -> None:
     for path in task_files:
         try:
             load_task_file(Path(path))
-        except ServerAway as error:
+        except ServerUnavailable as error:
             log.warning("%s: %s; its family is left out until it is there", path, error)
             stop_asking(error)
         except FamilyError:

@@ -48,7 +48,7 @@ from typing import Any, Final
 
 from shoal_base.toml_file import read_toml
 from shoal_tasks.data_files import ReadOptions, read_file
-from shoal_tasks.errors import FamilyError, ServerAway
+from shoal_tasks.errors import FamilyError, ServerUnavailable
 from shoal_tasks.lint.attempts import Examples
 from shoal_tasks.openenv.address import PREFIXES, parse_address
 from shoal_tasks.openenv.identity import look_up
@@ -129,12 +129,12 @@ def load_task_files(paths: Sequence[str]) -> tuple[FamilySpec, ...]:
     """
     try:
         return tuple(load_task_file(Path(path)) for path in paths)
-    except ServerAway as error:
+    except ServerUnavailable as error:
         raise FamilyError(str(error)) from None
 
 
 def load_task_file(path: Path) -> FamilySpec:
-    """Return the family of one file. Raises `FamilyError`, `ServerAway`."""
+    """Return the family of one file. Raises `FamilyError`, `ServerUnavailable`."""
     table = _read(path)
     make = _environment if "environment" in table else _family
     try:
@@ -204,7 +204,7 @@ def _test_seconds(table: Mapping[str, Any]) -> int:
 
 
 def _environment(table: Mapping[str, Any], folder: Path) -> FamilySpec:
-    """Return the family of an environment. Raises `FamilyError`, `ServerAway`."""
+    """Return the family of an environment. Raises `FamilyError`, `ServerUnavailable`."""
     named, path = table["environment"], ""
     is_on_a_server, is_listed = named.startswith(PREFIXES), named.startswith(PREFIX)
     if "class" in table and (is_listed or is_on_a_server):

@@ -50,7 +50,7 @@ from shoal_settings.loader import (
 )
 from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
-from shoal_tasks.errors import ServerAway
+from shoal_tasks.errors import ServerUnavailable
 from shoal_wire.errors import ManifestError
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def _run_policy(settings: Settings, stop: StopFlag, supervision: Supervision) ->
         if not phases.has_answered and (why := refusal_of(error, settings)):
             log.debug("refused", exc_info=True)
             return _end(why, EXIT_USAGE)
-        if isinstance(error, ModelError | CheckpointError | RankError | ServerAway):
+        if isinstance(error, ModelError | CheckpointError | RankError | ServerUnavailable):
             return _end(str(error), EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED)
         raise
 

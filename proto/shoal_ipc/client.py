@@ -212,7 +212,7 @@ class NodeClient:
             if self._request_id - connection.last_read >= MAX_UNREAD:
                 self._read_arrived(connection)
             if self._request_id - connection.last_read >= MAX_UNREAD:
-                self._exchange(connection, body, m.Done)
+                self._exchange(connection, body, m.Ok)
             else:
                 self._send(connection, body)
 

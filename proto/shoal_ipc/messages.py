@@ -124,15 +124,15 @@ class SampleReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
-    """End leases → `Done`, sent only when the consumed ids are on disk."""
+class EndLeases:
+    """End leases → `Ok`, sent only when the consumed ids are on disk."""
 
     consumed_ids: tuple[GroupId, ...] = ()
     released_ids: tuple[GroupId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Ok:
     """The request took effect on `count` groups."""
 
     count: int = 0
@@ -169,7 +169,7 @@ class GroupOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Verified rewards, or what a round has learnt from → `Done`."""
+    """Verified rewards, or what a round has learnt from → `Ok`."""
 
     groups: tuple[GroupReport, ...] = ()
     round: int = 0
@@ -180,7 +180,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerStatus:
-    """The trainer's state → `Done`."""
+    """The trainer's state → `Ok`."""
 
     json: str
 
@@ -211,7 +211,7 @@ class ControlAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """An order about one peer → `Done`, sent once it is in force and on disk."""
+    """An order about one peer → `Ok`, sent once it is in force and on disk."""
 
     action: ControlAction
     peer_id: _PeerText
@@ -277,8 +277,8 @@ Body = (
     | PublishReply
     | Sample
     | SampleReply
-    | Settle
-    | Done
+    | EndLeases
+    | Ok
     | Report
     | TrainerStatus
     | Inspect
@@ -297,4 +297,4 @@ class IpcFrame:
     """One frame of the socket."""
 
     request_id: int
-    body: Body = field(default_factory=Done)
+    body: Body = field(default_factory=Ok)

@@ -229,7 +229,7 @@ class Swarm:
     def _check_place(self) -> None:
         """Raise SwarmError where another program has become the node's trainer."""
         try:
-            self._client.call(m.Settle(), m.Done)
+            self._client.call(m.EndLeases(), m.Ok)
         except NodeRefused as refused:
             raise SwarmError(f"{refused}; connect again to take it back") from None
         except NodeUnavailable:

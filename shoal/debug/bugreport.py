@@ -27,10 +27,10 @@ import psutil
 from rich.console import Console
 
 from shoal.debug.secrets import secrets_of, without
+from shoal.json_output import BugReport, ReportFile
 from shoal.layout import size
 from shoal.log_lines import LOG_FILES, tail
 from shoal.nearby import need_folder
-from shoal.printed import BugReport, ReportFile
 from shoal.view.node import Answer, RunningNode, Tell
 from shoal_base.bounded import REMEMBERED
 from shoal_base.node_folders import METRICS_FILE

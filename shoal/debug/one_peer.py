@@ -8,7 +8,7 @@ from typing import Final
 
 from rich.console import Console
 
-from shoal.printed import Order
+from shoal.json_output import PeerAction
 from shoal.view.node import Answer, RunningNode, Tell
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import read, to_json
@@ -41,9 +41,9 @@ def order(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iter
     meant = node.ask("scores", peer=arguments.peer)["scores"][0]["peer_id"]
     node.order(action, meant)
     (after,) = read(Scores, node.ask("scores", peer=meant), shown=False).scores
-    yield to_json(Order(action=action.value, peer=after))
+    yield to_json(PeerAction(action=action.value, peer=after))
 
 
-def show_order(console: Console, answer: Order) -> None:
+def show_order(console: Console, answer: PeerAction) -> None:
     """Say what has been done."""
     console.print(f"{answer.peer.peer_id} is {_DONE[answer.action]}", soft_wrap=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from shoal.debug import bugreport, one_peer, sentences, status, table
-from shoal.printed import BugReport, Order
+from shoal.json_output import BugReport, PeerAction
 from shoal.view.node import Answer, RunningNode, Tell
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Ledger
@@ -56,7 +56,7 @@ class View:
 
 def _order(says: str, flags: Callable[..., None] = one_peer.add_peer) -> View:
     """Return an order about one peer."""
-    return View(Order, one_peer.show_order, flags, one_peer.order, help=says)
+    return View(PeerAction, one_peer.show_order, flags, one_peer.order, help=says)
 
 
 LEFT: Final = {"status": LAST_STATUS_FILE, "ledger": LEDGER_FILE}

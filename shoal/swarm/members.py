@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.table import Table
 
+from shoal.json_output import MemberRow
 from shoal.layout import number
-from shoal.printed import MemberRow
 from shoal.started_peer import StartedPeer
 from shoal.view.asking import inspector
 from shoal_ipc.answers.form import read

@@ -175,7 +175,7 @@ class _Doctor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class LastState:
     """Data that a node left in its folder when it ended."""
 
     since_unix: float
@@ -186,7 +186,7 @@ class Left:
     """State when it trained last."""
 
 
-def left_behind(data_dir: Path) -> Left:
+def left_behind(data_dir: Path) -> LastState:
     """Return what is left in a folder."""
     status = None
     try:
@@ -195,7 +195,7 @@ def left_behind(data_dir: Path) -> Left:
     except (OSError, ValueError, RecursionError):
         pass
     times = (_written(data_dir / one) for one in (LAST_STATUS_FILE, LEDGER_FILE, METRICS_FILE))
-    return Left(
+    return LastState(
         since_unix=max(times),
         status=status,
         ledger=left_in(data_dir, read(Status, status).peer_id),

@@ -10,7 +10,7 @@ import shlex
 from shoal.view.asking import LatestAnswers
 from shoal.view.invitation import chosen, line_of
 from shoal.view.measured import within_of_share
-from shoal.view.model import Kind, LearningShown, NowShown, ShownPeer
+from shoal.view.model import Kind, LearningShown, NextStep, ShownPeer
 from shoal.view.publishers import me_of, publishers_of, short
 from shoal.view.right import right_of
 from shoal.view.worth import worth_of
@@ -84,7 +84,7 @@ def _learning(answers: LatestAnswers) -> LearningShown:
     )
 
 
-def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tuple[NowShown, ...]:
+def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tuple[NextStep, ...]:
     """Commands that show more, or do something, for this peer."""
     where = f"--data-dir {shlex.quote(data_dir)}"
     if answers.down_since_unix is not None:
@@ -93,9 +93,9 @@ def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tup
             "ledger": ("show from whom it had learnt", answers.ledger),
         }
         return (
-            NowShown(says="start it again", command=f"{program} {kind} {where}"),
+            NextStep(says="start it again", command=f"{program} {kind} {where}"),
             *(
-                NowShown(says=says, command=f"{program} debug {view} --last {where}")
+                NextStep(says=says, command=f"{program} debug {view} --last {where}")
                 for view, (says, known) in left.items()
                 if kind == "node" and known is not None
             ),
@@ -107,6 +107,6 @@ def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tup
         "keep the answers": f"export {where}",
     }
     return tuple(
-        NowShown(says=says, command=f"{program} {command}")
+        NextStep(says=says, command=f"{program} {command}")
         for says, command in list(now.items())[: None if kind == "node" else 2]
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shoal_ipc.answers.doctor import Doctor
-from shoal_ipc.answers.peer import Way
+from shoal_ipc.answers.peer import JoinAddress
 from shoal_wire.invite import MAX_ADDRESSES, Invite, InviteError, encode_invite
 from shoal_wire.types import Digest
 
@@ -14,7 +14,7 @@ _MAX_PUBLIC: Final = MAX_ADDRESSES // 2  # IPv4 and IPv6, TCP alone, with a spar
 _MAX_PRIVATE: Final = MAX_ADDRESSES // 4  # two networks of one machine; a guess
 
 
-def chosen(ways: Sequence[Way]) -> list[Way]:
+def chosen(ways: Sequence[JoinAddress]) -> list[JoinAddress]:
     """Return the few addresses that go into an invitation, the best first.
 
     Loopback leads others nowhere: it is named where nothing else is known. Bootstraps and relays
@@ -32,11 +32,11 @@ def chosen(ways: Sequence[Way]) -> list[Way]:
     return [way for way in far if way in picked]
 
 
-def _peer_of(way: Way) -> str:
+def _peer_of(way: JoinAddress) -> str:
     return way.address.rpartition("/p2p/")[2]
 
 
-def encoded(answer: Doctor, ways: Sequence[Way], swarm_key: bytes | None = None) -> str:
+def encoded(answer: Doctor, ways: Sequence[JoinAddress], swarm_key: bytes | None = None) -> str:
     """Return the line with these addresses. Raises InviteError."""
     try:
         swarm = Digest(bytes.fromhex(answer.swarm.digest))

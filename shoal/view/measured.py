@@ -10,7 +10,7 @@ from typing import Final
 _Z: Final = 1.96  # 95 % of a normal distribution lie within
 
 
-def within_of(values: Sequence[float]) -> float | None:
+def ci95_halfwidth(values: Sequence[float]) -> float | None:
     """Return half the 95 % interval of the mean of some rounds; None of fewer than two."""
     return _Z * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
@@ -49,7 +49,7 @@ def is_it_learning(
     if len(first) < 2 or len(latest) < 2 or num_rounds < len(first) + len(latest):
         return ""
     before, after = fmean(first), fmean(latest)
-    noise = math.hypot(within_of(first) or 0.0, within_of(latest) or 0.0)
+    noise = math.hypot(ci95_halfwidth(first) or 0.0, ci95_halfwidth(latest) or 0.0)
     change = f"from {before:.2f} to {after:.2f} in {num_rounds} rounds"
     if after - before > noise:
         return f"Yes: own reward rose {change}"

@@ -13,7 +13,7 @@ from typing import Literal
 
 from shoal_ipc.answers.doctor import Finding
 from shoal_ipc.answers.form import Versioned
-from shoal_ipc.answers.learning import Lately, LearningFinding, LearntFamily
+from shoal_ipc.answers.learning import LastHour, LearningFinding, LearntFamily
 from shoal_ipc.answers.node import Progress, Rollout
 from shoal_ipc.answers.peer import Connection, Refusals, SwarmView
 
@@ -23,7 +23,7 @@ Standing = Literal["fine", "doubted", "banned", "blocked", "me"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
+class NodeHealth:
     """Am I all right?"""
 
     state: Health
@@ -97,11 +97,11 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
+class Benefit:
     """Is it worth it? What came from others, and what it costs."""
 
     says: str
-    lately: Lately
+    lately: LastHour
     """Recent sums; of a node that is down, those before it trained last."""
     came: tuple[Fact, ...]
     costs: tuple[Fact, ...]
@@ -109,7 +109,7 @@ class Worth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NowShown:
+class NextStep:
     """The advice under "What now?": a command to copy."""
 
     says: str
@@ -127,14 +127,14 @@ class ShownPeer(Versioned):
     data_dir: str
     at_unix: float
     swarm: SwarmView
-    right: Right
+    right: NodeHealth
     learning: LearningShown
     publishers: tuple[PublisherShown, ...]
-    worth: Worth
+    worth: Benefit
     said: tuple[Rollout, ...]
     """The newest first, without texts: those come from the `rollouts` view."""
     refused: Refusals = field(default_factory=Refusals)
-    now: tuple[NowShown, ...] = ()
+    now: tuple[NextStep, ...] = ()
     met_at: tuple[str, ...] = ()
     """Addresses at which a bootstrap or judge is met, the best first."""
     invitation: str = ""

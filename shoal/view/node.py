@@ -53,7 +53,7 @@ class RunningNode:
     def order(self, action: m.ControlAction, peer_id: str) -> None:
         """Give an order about a peer; raises as `ask`."""
         self._connect()
-        self._client.call(m.Control(action=action, peer_id=peer_id), m.Done)
+        self._client.call(m.Control(action=action, peer_id=peer_id), m.Ok)
 
     def left(self, view: str, tell: Tell) -> Answer:
         """Return the status, or the ledger, that a node left here when it ended.

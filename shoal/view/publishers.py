@@ -8,7 +8,7 @@ from typing import Final
 
 from shoal.view.asking import LatestAnswers
 from shoal.view.model import PublisherShown, Standing
-from shoal_ipc.answers.learning import LearntFrom, Ledger
+from shoal_ipc.answers.learning import Ledger, PublisherStats
 from shoal_ipc.answers.node import Buffer, PublisherRow, RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Connection, Peers, Score, Scores
 from shoal_p2p.rollouts.network_shares import MAX_TOLD_APART
@@ -54,7 +54,7 @@ def publishers_of(answers: LatestAnswers) -> tuple[PublisherShown, ...]:
             peers.get(peer_id),
             scores.get(peer_id, Score()),
             kept.get(peer_id, PublisherRow()),
-            learnt.get(peer_id, LearntFrom()),
+            learnt.get(peer_id, PublisherStats()),
             model=models.get(peer_id, ""),
             me=me,
         )
@@ -75,7 +75,7 @@ def _row(
     peer: Connection | None,
     score: Score,
     kept: PublisherRow,
-    learnt: LearntFrom,
+    learnt: PublisherStats,
     *,
     model: str,
     me: str,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.view.asking import LatestAnswers
-from shoal.view.model import Kind, Right
+from shoal.view.model import Kind, NodeHealth
 from shoal.view.publishers import with_short_ids
 from shoal_ipc.answers.doctor import GRAVITY, Facts, Finding
 from shoal_ipc.answers.node import Buffer, Status, TrainerView
@@ -25,7 +25,7 @@ _NOT_YET: Final = {
 }
 
 
-def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
+def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> NodeHealth:
     """Return the first block."""
     status = answers.status or Status()
     trainer = status.trainer or TrainerView()
@@ -39,7 +39,7 @@ def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
     says = _activity(answers, kind)
     if worst.state != "ok" and worst.check != "peers":  # the activity names those connected
         says = f"{says}. {worst.check}: {worst.says}"
-    return Right(
+    return NodeHealth(
         state=worst.state,
         says=with_short_ids(says),
         do="" if worst.state == "ok" else worst.do,
@@ -52,10 +52,10 @@ def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> Right:
     )
 
 
-def _down(answers: LatestAnswers, at_unix: float, trainer: TrainerView) -> Right:
+def _down(answers: LatestAnswers, at_unix: float, trainer: TrainerView) -> NodeHealth:
     since = answers.down_since_unix or None
     ago = "" if since is None else f" (for {duration(max(0.0, at_unix - since))})"
-    return Right(
+    return NodeHealth(
         state="down",
         says=answers.silent or f"no node answers here{ago}",
         do="" if answers.silent else "run the same command to resume" if since else "start one",

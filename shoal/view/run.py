@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from shoal.view.measured import interval_of_share, is_it_learning, within_of
+from shoal.view.measured import ci95_halfwidth, interval_of_share, is_it_learning
 from shoal_base.files import SMALL_FILE_BYTES
 from shoal_base.visible import visible_name
 from shoal_ipc.answers.node import WINDOW
@@ -129,7 +129,7 @@ class RunReader:
                 if name == _OWN and len(self._first) < WINDOW:
                     self._first.append(value)
             self._means[name].append(fmean(latest) if latest else math.nan)
-        self._within.append(within_of(self._latest[_OWN]) or 0.0)
+        self._within.append(ci95_halfwidth(self._latest[_OWN]) or 0.0)
 
     def _add_held_out(self, at: float, event: Mapping[str, Any]) -> None:
         items = _number(event.get("held_out/num_items"))
@@ -157,7 +157,7 @@ class RunReader:
         return RunFile(
             round=number,
             reward_own=fmean(latest) if latest else None,
-            reward_own_within=within_of(latest),
+            reward_own_within=ci95_halfwidth(latest),
             held_out=passed[-1] if passed else None,
             held_out_start=passed[0] if passed else None,
             held_out_items=self._num_items,

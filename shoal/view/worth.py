@@ -7,17 +7,17 @@ from collections.abc import Iterable
 
 from shoal.layout import local_time, number, size
 from shoal.view.asking import LatestAnswers
-from shoal.view.model import Fact, Kind, Worth
-from shoal_ipc.answers.learning import Lately, Ledger
+from shoal.view.model import Benefit, Fact, Kind
+from shoal_ipc.answers.learning import LastHour, Ledger
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import CostView
 from shoal_ipc.answers.words import duration
 
 
-def worth_of(answers: LatestAnswers, *, kind: Kind) -> Worth:
+def worth_of(answers: LatestAnswers, *, kind: Kind) -> Benefit:
     """Return the fourth block."""
     status, lately = answers.status or Status(), (answers.ledger or Ledger()).lately
-    return Worth(
+    return Benefit(
         says=_says(answers, status) if kind == "node" else "",
         lately=lately,
         came=_came(lately, status) if kind == "node" else (),
@@ -49,7 +49,7 @@ def _says(answers: LatestAnswers, status: Status) -> str:
     return "Nothing of others was trained on before it stopped"
 
 
-def _came(lately: Lately, status: Status) -> tuple[Fact, ...]:
+def _came(lately: LastHour, status: Status) -> tuple[Fact, ...]:
     rows = []
     if lately.others_signal_share is not None:
         rows = [

@@ -13,7 +13,7 @@ from typing import Any, Final
 from shoal_base.cache_folder import cache_folder
 from shoal_base.extras import missing_for_tasks
 from shoal_base.files import write_atomically
-from shoal_tasks.errors import FamilyError, ServerAway
+from shoal_tasks.errors import FamilyError, ServerUnavailable
 from shoal_tasks.lint.attempts import Examples
 from shoal_tasks.lint.measure import QUICK, lint
 from shoal_tasks.lint.report import Finding, Level, Report
@@ -41,7 +41,7 @@ def prove_tasks(task_files: Sequence[str]) -> None:
     for path in task_files:
         try:
             spec, examples = load_task_file(Path(path)), examples_in(Path(path))
-        except (FamilyError, ServerAway):
+        except (FamilyError, ServerUnavailable):
             continue
         if installed_version(spec.verifier) != spec.verifier_version:
             continue  # such a family is ignored, or refused where it is needed

@@ -1,7 +1,7 @@
 """One connection to an OpenEnv server: HTTP by h11, the WebSocket by wsproto, bytes by a socket.
 
-Every wait has a deadline and everything read a bound. What goes wrong is a `ServerAway`: it says
-nothing about the game that was played, nor about who sent it.
+Every wait has a deadline and everything read a bound. What goes wrong is a `ServerUnavailable`: it
+says nothing about the game that was played, nor about who sent it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from wsproto.utilities import ProtocolError
 
 from shoal_base.bounded import PIECE_BYTES
 from shoal_base.waits import POLL_S, SHORT_DEADLINE_S
-from shoal_tasks.errors import ServerAway
+from shoal_tasks.errors import ServerUnavailable
 from shoal_tasks.openenv.address import ServerAddress
 from shoal_tasks.openenv.forms import NotAnActionError
 from shoal_tasks.openenv.messages import (
     EnvironmentRaisedError,
-    NoPlaceError,
     Observed,
     OpenEnvError,
+    SessionLimitError,
     read_answer,
     read_json,
     reset_message,
@@ -53,7 +53,7 @@ class ServerPlace:
     the certificates that are trusted."""
 
     def __init__(self, address: ServerAddress, text: str) -> None:
-        """Look the name up. Raises `ServerAway`."""
+        """Look the name up. Raises `ServerUnavailable`."""
         self.address = address
         self.text = text
         try:
@@ -64,13 +64,13 @@ class ServerPlace:
         self.context = ssl.create_default_context() if address.is_encrypted else None
 
 
-def away(text: str, why: object) -> ServerAway:
+def away(text: str, why: object) -> ServerUnavailable:
     """Return the error of a server that cannot be used now."""
     if isinstance(why, TimeoutError):
         why = "it does not answer in time"
     elif isinstance(why, OSError):
         why = why.strerror or why
-    return ServerAway(f"the OpenEnv server at {text} cannot be used: {why}")
+    return ServerUnavailable(f"the OpenEnv server at {text} cannot be used: {why}")
 
 
 class _Bytes:
@@ -128,7 +128,7 @@ class _Bytes:
 
 
 def get_json(place: ServerPlace, path: str) -> dict[str, Any]:
-    """Return the JSON object that the server has at a path. Raises `ServerAway`."""
+    """Return the JSON object that the server has at a path. Raises `ServerUnavailable`."""
     try:
         line = _Bytes(place)
         try:
@@ -168,7 +168,7 @@ class Session:
     """One session: an environment of one's own on the server, until the connection ends."""
 
     def __init__(self, place: ServerPlace) -> None:
-        """Connect, and wait a little where all places are taken. Raises `ServerAway`."""
+        """Connect, and wait a little where all places are taken. Raises `ServerUnavailable`."""
         self._place = place
         self._line: _Bytes | None = None
         deadline = time.monotonic() + ANSWER_S
@@ -177,7 +177,7 @@ class Session:
                 self._open()
                 self._knock()
                 return
-            except NoPlaceError:
+            except SessionLimitError:
                 self.close()
                 if time.monotonic() > deadline:
                     why = "all its sessions are taken: start it with max_concurrent_envs = 4"
@@ -197,7 +197,7 @@ class Session:
     def step(self, action: dict[str, Any]) -> Observed:
         """Take an action.
 
-        Raises `ServerAway`, after which the session is over; `NotAnActionError` and
+        Raises `ServerUnavailable`, after which the session is over; `NotAnActionError` and
         `EnvironmentRaisedError`, after which it goes on.
         """
         return self._asked(step_message(action))
@@ -216,7 +216,7 @@ class Session:
     def _asked(self, message: str) -> Observed:
         try:
             return self._ask(message)
-        except (OSError, ProtocolError, OpenEnvError, NoPlaceError) as error:
+        except (OSError, ProtocolError, OpenEnvError, SessionLimitError) as error:
             self.close()
             raise away(self._place.text, error or "its session has ended") from None
 
@@ -226,7 +226,7 @@ class Session:
             self._ask(reset_message(0))
         except ConnectionError:
             # It ends the connection at once, which may arrive before its words do.
-            raise NoPlaceError from None
+            raise SessionLimitError from None
         except (NotAnActionError, EnvironmentRaisedError) as error:
             raise OpenEnvError(f"it cannot be reset: {error}") from None
 

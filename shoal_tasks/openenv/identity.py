@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from shoal_tasks.errors import FamilyError, ServerAway
+from shoal_tasks.errors import FamilyError, ServerUnavailable
 from shoal_tasks.openenv.address import parse_address
 from shoal_tasks.openenv.connection import ServerPlace, Session, away, get_json
 from shoal_tasks.openenv.forms import (
@@ -68,7 +68,8 @@ def forms_of(spec_schema: dict[str, object], action: str, observation: str) -> F
 def describe(place: ServerPlace, action: str = "", observation: str = "") -> Description:
     """Ask a server what it has, and play it. `action` and `observation` name fields, if any.
 
-    Raises `ServerAway`; `FamilyError`: its environment cannot be used, or does not repeat itself.
+    Raises `ServerUnavailable`; `FamilyError`: its environment cannot be used, or does not repeat
+    itself.
     """
     metadata, schema = get_json(place, "/metadata"), get_json(place, "/schema")
     forms = forms_of(schema, action, observation)
@@ -97,7 +98,7 @@ def describe(place: ServerPlace, action: str = "", observation: str = "") -> Des
 def play_probe(session: Session, forms: Forms, number: int, text: str) -> list[list[JsonValue]]:
     """Play one of the games by which an environment is known; return what it answered.
 
-    Raises `ServerAway`.
+    Raises `ServerUnavailable`.
     """
     played: list[list[JsonValue]] = []
     try:
@@ -139,7 +140,7 @@ def _digest(value: object) -> str:
     return file_digest(canonical_json(value).encode(errors="replace"))
 
 
-_away: dict[str, ServerAway] = {}
+_away: dict[str, ServerUnavailable] = {}
 
 
 def look_up(text: str, action: str = "", observation: str = "") -> Description:
@@ -151,8 +152,8 @@ def look_up(text: str, action: str = "", observation: str = "") -> Description:
         raise _away[text]
     try:
         return _known(text, action, observation)
-    except ServerAway as error:
-        raise ServerAway(str(error), text) from None
+    except ServerUnavailable as error:
+        raise ServerUnavailable(str(error), text) from None
 
 
 @functools.cache  # as many as task files name
@@ -160,14 +161,14 @@ def _known(text: str, action: str, observation: str) -> Description:
     return describe(ServerPlace(parse_address(text), text), action, observation)
 
 
-def stop_asking(error: ServerAway) -> None:
+def stop_asking(error: ServerUnavailable) -> None:
     """Take a server to be away for as long as this process lives: an event loop, which asks again
     for the families of its task files, must not wait for it."""
     _away[error.lane] = error
 
 
 def check_same(spec: FamilySpec, found: Description) -> None:
-    """Raise `ServerAway` where a server has another environment than the family's."""
+    """Raise `ServerUnavailable` where a server has another environment than the family's."""
     other = [key for key, value in found.config.items() if spec.config.get(key) != value]
     if other:
         raise away(

@@ -27,7 +27,7 @@ class OpenEnvError(Exception):
     """Bytes that are not OpenEnv's wire, or an error of the server's own; one line."""
 
 
-class NoPlaceError(Exception):
+class SessionLimitError(Exception):
     """All sessions of the server are taken."""
 
 
@@ -57,7 +57,7 @@ def step_message(action: Mapping[str, Any]) -> str:
 def read_answer(text: str) -> Observed:
     """Read the answer to either.
 
-    Raises `NotAnActionError`, `EnvironmentRaisedError`, `NoPlaceError`; `OpenEnvError` else.
+    Raises `NotAnActionError`, `EnvironmentRaisedError`, `SessionLimitError`; `OpenEnvError` else.
     """
     answer = read_json(text)
     kind, data = answer.get("type"), answer.get("data")
@@ -112,7 +112,7 @@ def _raise(data: Mapping[str, Any]) -> None:
     if code == _NOT_AN_ACTION:
         raise NotAnActionError
     if code == NO_PLACE:
-        raise NoPlaceError
+        raise SessionLimitError
     if code == _ENVIRONMENT_FAILED:
         raise EnvironmentRaisedError(said)
     raise OpenEnvError(f"{code}: {said}")

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from shoal_base.bounded import LINE_CHARS
 from shoal_tasks.answers import python_reward
-from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
+from shoal_tasks.errors import FamilyError, ServerUnavailable, WorkerUnavailable
 from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
 from shoal_tasks.own_games import OWN_GAMES
 from shoal_tasks.sandbox.audit import AuditGuard
@@ -88,7 +88,7 @@ class RequestAnswerer:
                 return EnvironmentTasks(spec, self._game(spec), self._limit, self._guard)
             with self._limit:
                 return TaskStream(spec)
-        except (FamilyError, ServerAway):
+        except (FamilyError, ServerUnavailable):
             raise
         except ItemTimeout:
             why = "that takes more than the processor time that a task may use"
@@ -147,7 +147,7 @@ class RequestAnswerer:
                 return item.row()
         except ItemTimeout:
             return {"error": TIMED_OUT_ERROR}
-        except ServerAway:
+        except ServerUnavailable:
             raise
         except Exception as error:  # noqa: BLE001  generators raise all kinds on an unlucky draw
             return {"error": f"{type(error).__name__}: {error}"[:LINE_CHARS]}
@@ -169,7 +169,7 @@ class RequestAnswerer:
             return {"unrepeatable": str(error)}
         except UserCodeError as error:
             return {"reward": 0.0, "error": str(error)}
-        except ServerAway:
+        except ServerUnavailable:
             raise
         except Exception:  # noqa: BLE001  an item that cannot be generated has no right answer
             pass

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from shoal_tasks.errors import ServerAway
+from shoal_tasks.errors import ServerUnavailable
 from shoal_tasks.openenv.address import parse_address
 from shoal_tasks.openenv.connection import ServerPlace, Session, away
 from shoal_tasks.openenv.forms import NotAnActionError
@@ -34,7 +34,7 @@ class ServerPlayer:
     def __init__(self, spec: FamilySpec, place: ServerPlace) -> None:
         """Ask the server whether it has the family's environment. Call before the sandbox.
 
-        Raises `ServerAway`, `FamilyError`.
+        Raises `ServerUnavailable`, `FamilyError`.
         """
         self.place = place
         fields = (str(spec.config.get(key, "")) for key in ("action", "observation"))
@@ -44,7 +44,7 @@ class ServerPlayer:
         self._session: Session | None = None
 
     def session(self) -> Session:
-        """Return the session that is open, or open one. Raises `ServerAway`."""
+        """Return the session that is open, or open one. Raises `ServerUnavailable`."""
         if self._session is not None and self._session.is_open:
             return self._session
         self._session = session = Session(self.place)
@@ -73,7 +73,8 @@ class OpenEnvGame:
         self._session = player.session()
 
     def reset(self, seed: int) -> str:
-        """Begin, and return what is seen first. Raises `ServerAway`: never a verdict on a task."""
+        """Begin, and return what is seen first. Raises `ServerUnavailable`: never a verdict on a
+        task."""
         try:
             seen = self._session.reset(seed)
         except (NotAnActionError, EnvironmentRaisedError) as error:
@@ -97,16 +98,17 @@ class ServerTasks(EnvironmentTasks):
     def item(self, seed: int, index: int) -> GeneratedItem:
         """Return the game of these coordinates.
 
-        Raises `ServerAway` for whatever goes wrong: the sender of a task does not answer for it.
+        Raises `ServerUnavailable` for whatever goes wrong: the sender of a task does not answer for
+        it.
         """
         try:
             return super().item(seed, index)
         except UserCodeError as error:
-            raise ServerAway(str(error)) from None
+            raise ServerUnavailable(str(error)) from None
 
 
 def places_of(specs: tuple[FamilySpec, ...]) -> dict[str, ServerPlace]:
-    """Look up the servers of these families, by address. Raises `ServerAway`, `FamilyError`."""
+    """Look up these families' servers by address. Raises `ServerUnavailable`, `FamilyError`."""
     texts = {spec.path for spec in specs if spec.is_on_a_server}
     return {text: ServerPlace(parse_address(text), text) for text in sorted(texts)}
 

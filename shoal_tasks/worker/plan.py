@@ -42,7 +42,7 @@ class WorkerCall(Generic[R]):
 
 
 Ask = Callable[[WorkerCall[Any]], Awaitable["list[Any] | CallFailure"]]
-"""Asks the worker: returns a call's results, or why there are none. Raises `ServerAway`."""
+"""Asks the worker: returns a call's results, or why there are none. Raises `ServerUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from shoal_tasks.errors import ServerAway
+from shoal_tasks.errors import ServerUnavailable
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import Split, TaskCoordinates, WorkerReport
-from shoal_tasks.worker.away import conversations
-from shoal_tasks.worker.conversation import Conversation
+from shoal_tasks.worker.availability import conversations
 from shoal_tasks.worker.plan import CallFailure, WorkerCall
 from shoal_tasks.worker.process import Pipes
 from shoal_tasks.worker.task_plans import TaskPlans
+from shoal_tasks.worker.worker_session import WorkerSession
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,14 +120,14 @@ class SyncTaskWorker:
         return await _closing(talk, talk.request(call))
 
 
-async def _closing(talk: Conversation, work: Coroutine[Any, Any, R]) -> R:
+async def _closing(talk: WorkerSession, work: Coroutine[Any, Any, R]) -> R:
     """Do the work, and end the worker if anything but its server being away cuts that short.
 
     After an interrupt in the middle the reply still in the pipe must not answer the next call.
     """
     try:
         return await work
-    except ServerAway:
+    except ServerUnavailable:
         raise
     except BaseException:
         await talk.stop()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from shoal_base.bounded import BoundedDict
-from shoal_tasks.errors import GenerationError, ServerAway, WorkerUnavailable
+from shoal_tasks.errors import GenerationError, ServerUnavailable, WorkerUnavailable
 from shoal_tasks.families import (
     JUDGE_SEED_MIN,
     coordinates,
@@ -82,14 +82,14 @@ class TaskPlans:
 
         One that its generator cannot make, or that is not for training, is drawn again, of the same
         family. A family whose server is away is left out. Raises `GenerationError` where a
-        generator fails on nearly every seed or a family has no question for training, `ServerAway`
-        where no other family is left.
+        generator fails on nearly every seed or a family has no question for training,
+        `ServerUnavailable` where no other family is left.
         """
         left = families or self.specs
         while True:
             try:
                 return await self._draw(rng, count, left)
-            except ServerAway as away:
+            except ServerUnavailable as away:
                 left = [spec for spec in left if spec.lane != away.lane]
                 if not left:
                     raise
@@ -133,7 +133,7 @@ class TaskPlans:
         """
         found: list[tuple[TaskCoordinates, str]] = []
         for spec in families or self.specs:
-            with contextlib.suppress(ServerAway):
+            with contextlib.suppress(ServerUnavailable):
                 found += await self._held_out_of(spec, per_family, first_seed)
         return found
 
@@ -169,7 +169,7 @@ class TaskPlans:
         """Find the families that have enough held-out questions; remembered, each when known."""
         for spec in self.specs:
             if spec.name not in self._is_evaluated:
-                with contextlib.suppress(ServerAway):
+                with contextlib.suppress(ServerUnavailable):
                     found = await self._held_out_of(spec, num_held_out_needed(spec), 0)
                     self._is_evaluated[spec.name] = bool(found)
         return [spec for spec in self.specs if self._is_evaluated.get(spec.name)]
@@ -291,7 +291,10 @@ class TaskPlans:
         ]
 
     async def _apart(
-        self, operation: Operation[T, R], items: Sequence[T], instead: Callable[[T, ServerAway], R]
+        self,
+        operation: Operation[T, R],
+        items: Sequence[T],
+        instead: Callable[[T, ServerUnavailable], R],
     ) -> list[R]:
         """Ask for different items once each; those of a server that is away get `instead`."""
         results: dict[T, R] = {}
@@ -300,14 +303,14 @@ class TaskPlans:
             try:
                 results |= zip(left, await run_plan(self._ask, operation, left), strict=True)
                 break
-            except ServerAway as away:
+            except ServerUnavailable as away:
                 there = [item for item in left if operation.lane(item) == away.lane]
                 results |= {item: instead(item, away) for item in there}
                 left = [item for item in left if item not in results]
         return [results[item] for item in items]
 
 
-def _away(away: ServerAway) -> ScoreResult:
+def _away(away: ServerUnavailable) -> ScoreResult:
     return ScoreResult(reward=0.0, error=str(away), waits=not away.was_asked)
 
 

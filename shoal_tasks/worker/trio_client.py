@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import trio
 
-from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
+from shoal_tasks.errors import FamilyError, ServerUnavailable, WorkerUnavailable
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import TaskCoordinates, WorkerReport
-from shoal_tasks.worker.away import conversations
-from shoal_tasks.worker.conversation import Conversation
+from shoal_tasks.worker.availability import conversations
 from shoal_tasks.worker.plan import CallFailure, WorkerCall
 from shoal_tasks.worker.process import Pipes
 from shoal_tasks.worker.task_plans import TaskPlans
+from shoal_tasks.worker.worker_session import WorkerSession
 from shoal_wire.types import Digest
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class TrioTaskWorker:
 class _Lane:
     """One worker process and those who wait for it. Another's server never holds this one up."""
 
-    def __init__(self, conversation: Conversation, max_waiting: int) -> None:
+    def __init__(self, conversation: WorkerSession, max_waiting: int) -> None:
         self.conversation = conversation
         self.was_brought_up = trio.Event()
         """Set once the worker is up, or left out, for the first time."""
@@ -195,7 +195,7 @@ class _Lane:
             return
         try:
             job.outcome = await self.conversation.request(job.call)
-        except ServerAway as error:
+        except ServerUnavailable as error:
             job.error = error
         except (WorkerUnavailable, FamilyError) as error:
             # A family that was accepted once and is refused now: the installation has changed.
@@ -214,13 +214,13 @@ class _Lane:
         self._is_starting = True
         try:
             await self.conversation.bring_up()
-        except ServerAway:
+        except ServerUnavailable:
             pass  # the conversation has logged why
         finally:
             self._is_starting = False
 
-    def _starts(self) -> ServerAway:
-        return ServerAway("its worker starts", self.conversation.lane)
+    def _starts(self) -> ServerUnavailable:
+        return ServerUnavailable("its worker starts", self.conversation.lane)
 
     def _refuse_waiting(self, current: _Job | None) -> None:
         """Nobody may wait for an answer that cannot come any more."""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from shoal import joined
 from shoal.__main__ import main
 from shoal.view.invitation import chosen
-from shoal_ipc.answers.peer import Way
+from shoal_ipc.answers.peer import JoinAddress
 from shoal_p2p.net.swarm_key import SwarmKeyError, format_swarm_key, load_swarm_key
 from shoal_p2p.node import Node, NodeEnd
 from shoal_p2p.parts import Limits
@@ -179,8 +179,8 @@ async def test_a_node_that_waits_for_its_swarm_ends_when_it_is_told_to(tmp_path:
     assert ended == [NodeEnd.STOPPED]
 
 
-def row(scope: Any, number: int, whose: Any = "self") -> Way:
-    return Way(address=f"{scope}-{whose}-{number}", scope=scope, whose=whose)
+def row(scope: Any, number: int, whose: Any = "self") -> JoinAddress:
+    return JoinAddress(address=f"{scope}-{whose}-{number}", scope=scope, whose=whose)
 
 
 def test_loopback_is_named_only_where_nothing_else_is_known() -> None:
@@ -194,8 +194,10 @@ def test_loopback_is_named_only_where_nothing_else_is_known() -> None:
 
 
 def test_a_line_names_every_bootstrap_and_relay_that_has_room_by_one_address_first() -> None:
-    def door(whose: Any, peer: str, number: int) -> Way:
-        return Way(address=f"/ip4/192.0.2.{number}/tcp/1/p2p/{peer}", scope="public", whose=whose)
+    def door(whose: Any, peer: str, number: int) -> JoinAddress:
+        return JoinAddress(
+            address=f"/ip4/192.0.2.{number}/tcp/1/p2p/{peer}", scope="public", whose=whose
+        )
 
     own = [door("self", "me", number) for number in range(4)]
     one, again = door("bootstrap", "one", 4), door("bootstrap", "one", 5)

@@ -103,5 +103,5 @@ def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(
                 publisher=drawn.published.publisher,
                 rewards=tuple(scores["b"]),
             )
-            assert client.call(m.Report(groups=(report,)), m.Done).count == 1
+            assert client.call(m.Report(groups=(report,)), m.Ok).count == 1
             client.close()

@@ -327,7 +327,7 @@ class SimulatedNode:
                 )
             )
         await self._ask(service, m.Report(groups=tuple(reports)))
-        await self._ask(service, m.Settle(consumed_ids=tuple(g.group_id for g in drawn)))
+        await self._ask(service, m.EndLeases(consumed_ids=tuple(g.group_id for g in drawn)))
 
     def _status(self) -> dict[str, object]:
         return {

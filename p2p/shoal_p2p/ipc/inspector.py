@@ -70,7 +70,7 @@ class InspectorService:
             await self._control(body.action, body.peer_id)
         except ControlError as error:
             return m.Failure(reason=str(error))
-        return m.Done(count=1)
+        return m.Ok(count=1)
 
     async def _view(self, body: m.Inspect) -> m.Body:
         answer = self._views.get(body.view)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import get_args
 
 from shoal_ipc.answers.doctor import BootstrapSeen
-from shoal_ipc.answers.peer import Scope, Tried, Way, Whose
+from shoal_ipc.answers.peer import JoinAddress, Scope, Tried, Whose
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.inbound_gate import ip_of
 from shoal_p2p.net.private_networks import LOOPBACK, private_network_of
@@ -26,7 +26,7 @@ def join_addresses(
     outside: Iterable[ReachabilityReport] = (),
     ports: Collection[int] = (),
     bootstraps: Iterable[BootstrapSeen] = (),
-) -> tuple[Way, ...]:
+) -> tuple[JoinAddress, ...]:
     """Return this peer's addresses and those of its bootstraps that answer, the best first.
 
     A relay through which it is reached is a way too: it may be there when this peer is not.
@@ -34,7 +34,7 @@ def join_addresses(
     `ports` are those that `outside` was asked to try.
     """
     tried = _tried(outside, ports)
-    found: dict[str, Way] = {}
+    found: dict[str, JoinAddress] = {}
     for transport, outcome in tried.items():
         if outcome == "reached":  # also where a router hands on what listens elsewhere
             _add(found, f"{transport}/p2p/{me}", "self", outcome)
@@ -49,9 +49,9 @@ def join_addresses(
     return tuple(sorted(found.values(), key=_rank))
 
 
-def _add(found: dict[str, Way], address: str, whose: Whose, tried: Tried) -> None:
+def _add(found: dict[str, JoinAddress], address: str, whose: Whose, tried: Tried) -> None:
     transport = address.rpartition("/p2p/")[0]
-    way = Way(
+    way = JoinAddress(
         address=address,
         whose=whose,
         scope=_scope(host_and_port(transport)[0]),
@@ -85,7 +85,7 @@ def _scope(host: str) -> Scope:
     return "loopback" if home == LOOPBACK else "private"
 
 
-def _rank(way: Way) -> tuple[int, int, bool, bool]:
+def _rank(way: JoinAddress) -> tuple[int, int, bool, bool]:
     return (
         get_args(Scope).index(way.scope),
         get_args(Tried).index(way.tried),

@@ -142,16 +142,16 @@ class Service(InspectorService):
                 return await self._publish(body, MAX_PACED_GROUPS)
             case m.Sample():
                 return self._sample(holder, body)
-            case m.Settle():
+            case m.EndLeases():
                 count = await self._pool.settle(holder, body.consumed_ids, body.released_ids)
-                return m.Done(count=count)
+                return m.Ok(count=count)
             case m.Report():
                 for report in body.groups:
                     self._link.recent.verified(report.group_id, report.rewards)
                     self._pool.verified(report.group_id, report.rewards)
                 if body.round:
                     self._link.learnt(body)
-                return m.Done(count=len(body.groups))
+                return m.Ok(count=len(body.groups))
             case m.TrainerStatus():
                 return self._take_status(body)
             case m.JudgeAsk() | m.JudgeAnswer():
@@ -228,7 +228,7 @@ class Service(InspectorService):
         if not isinstance(status, dict):
             return m.Failure(reason="status is not a JSON object")
         self._link.status = status
-        return m.Done(count=1)
+        return m.Ok(count=1)
 
 
 def _not_now(error: StoreError) -> m.Failure:

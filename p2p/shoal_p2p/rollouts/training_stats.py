@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 
 from shoal_base.bounded import REMEMBERED, BoundedDict
 from shoal_ipc import messages as m
-from shoal_ipc.answers.learning import Lately, LearntFamily, LearntFrom, Ledger
+from shoal_ipc.answers.learning import LastHour, LearntFamily, Ledger, PublisherStats
 from shoal_p2p.rollouts.network_shares import (
     MAX_TOLD_APART,
     MINUTE_MS,
@@ -216,10 +216,10 @@ class TrainingStats:
             lately=self.lately(now_ms),
         )
 
-    def publishers(self, now_ms: int) -> tuple[LearntFrom, ...]:
+    def publishers(self, now_ms: int) -> tuple[PublisherStats, ...]:
         """Return a row a publisher, the greatest signal first."""
         found = [
-            LearntFrom(
+            PublisherStats(
                 peer_id=peer_id,
                 own=peer_id == self._me,
                 model=row.model,
@@ -245,7 +245,7 @@ class TrainingStats:
             for name, row in sorted(self._families.items())
         )
 
-    def lately(self, now_ms: int) -> Lately:
+    def lately(self, now_ms: int) -> LastHour:
         """Return what came from others in the last hour, beside what the node found itself."""
         own, others = Minute(minute=0), Minute(minute=0)
         oldest = now_ms // MINUTE_MS
@@ -260,7 +260,7 @@ class TrainingStats:
             )
         began_ms = max(oldest * MINUTE_MS, self._began_ms)
         signal = own.signal + others.signal
-        return Lately(
+        return LastHour(
             window_s=max(0, min(60 * WINDOW_MINUTES, (now_ms - began_ms) // 1000)),
             others_signal_share=round(others.signal / signal, 4) if signal > 0 else None,
             groups_own=own.groups,

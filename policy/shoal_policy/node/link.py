@@ -139,7 +139,7 @@ class NodeLink:
         self._held.clear()
         if not self._unconfirmed:
             return
-        done, _ = self._asked(m.Settle(consumed_ids=tuple(self._unconfirmed)), m.Done)
+        done, _ = self._asked(m.EndLeases(consumed_ids=tuple(self._unconfirmed)), m.Ok)
         if done is not None:
             self._unconfirmed.clear()
 
@@ -152,7 +152,7 @@ class NodeLink:
     def end_leases(
         self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()
     ) -> None:
-        """End leases of groups without effect on the weights (`Settle`); does not wait.
+        """End leases of groups without effect on the weights (`EndLeases`); does not wait.
 
         Consumed ones are never drawn again, released ones may be. If this is lost with the
         connection, so are the leases: any of them may be drawn again.
@@ -160,7 +160,7 @@ class NodeLink:
         for group_id in (*consumed, *released):
             self._leased.pop(group_id, None)
         if consumed or released:
-            self._tell(m.Settle(consumed_ids=tuple(consumed), released_ids=tuple(released)))
+            self._tell(m.EndLeases(consumed_ids=tuple(consumed), released_ids=tuple(released)))
 
     def report(self, reports: Sequence[m.GroupReport]) -> None:
         """Tell the node what verification said; lost when the node is away."""
@@ -182,7 +182,7 @@ class NodeLink:
 
     def drain(self) -> None:
         """Wait until the node has read all reports, so that closing the connection loses none."""
-        self._asked(m.Settle(), m.Done)
+        self._asked(m.EndLeases(), m.Ok)
 
     def _asked(self, body: m.Body, reply_type: type[Reply]) -> tuple[Reply | None, bool]:
         """Return the node's reply, None if there is none, and whether to ask again later."""
@@ -194,7 +194,7 @@ class NodeLink:
             log.debug("no reply to %s: %s", type(body).__name__, error)
             return None, isinstance(error, NodeRefused) and error.retryable
 
-    def _tell(self, body: m.Report | m.TrainerStatus | m.Settle) -> None:
+    def _tell(self, body: m.Report | m.TrainerStatus | m.EndLeases) -> None:
         if self._client is None:
             return
         try:

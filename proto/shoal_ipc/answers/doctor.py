@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from shoal_ipc.answers.form import Name, Versioned
-from shoal_ipc.answers.peer import KeyFile, SwarmView, Way
+from shoal_ipc.answers.peer import JoinAddress, KeyFile, SwarmView
 
 State = Literal["ok", "warn", "bad"]
 GRAVITY: Final[tuple[State, ...]] = ("ok", "warn", "bad")
@@ -120,7 +120,7 @@ class Facts:
     """None where there has been room for everybody lately."""
     key: KeyFile | None = None
     """None in a public swarm."""
-    addresses: tuple[Way, ...] = ()
+    addresses: tuple[JoinAddress, ...] = ()
     """Addresses at which others find this peer and its swarm, the likeliest first."""
     allowed_peers: int = 0
     """Number of peers on the swarm's list; 0 is everybody."""

@@ -36,7 +36,7 @@ class Learning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LearntFrom:
+class PublisherStats:
     """One publisher, this node included."""
 
     peer_id: Name = ""
@@ -74,7 +74,7 @@ class LearntFamily:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lately:
+class LastHour:
     """The last hour, or since the first round: what others brought beside what the node found."""
 
     window_s: float = 0.0
@@ -94,7 +94,7 @@ class Ledger(Versioned):
     """The time of these figures; 0 if it never trained."""
     round: int = 0
     """The latest round that they include."""
-    publishers: tuple[LearntFrom, ...] = labelled("publisher", "peer_id")
+    publishers: tuple[PublisherStats, ...] = labelled("publisher", "peer_id")
     """The greatest signal first."""
     families: tuple[LearntFamily, ...] = labelled("family", "name")
-    lately: Lately = field(default_factory=Lately)
+    lately: LastHour = field(default_factory=LastHour)

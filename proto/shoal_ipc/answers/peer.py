@@ -215,7 +215,7 @@ Tried = Literal["reached", "untried", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class JoinAddress:
     """One address that leads into the swarm."""
 
     address: Name = ""

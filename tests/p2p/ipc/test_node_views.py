@@ -45,7 +45,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
         report = m.GroupReport(
             group_id=sampled.group_id, publisher=sampled.publisher, rewards=(0.0, 1.0)
         )
-        client.call(m.Report(groups=(report,)), m.Done)
+        client.call(m.Report(groups=(report,)), m.Ok)
         status = {
             "state": "training",
             "round": 12,
@@ -53,7 +53,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
             "reward_start": 0.125,
             "groups_external_used": 5,
         }
-        client.call(m.TrainerStatus(json=json.dumps(status)), m.Done)
+        client.call(m.TrainerStatus(json=json.dumps(status)), m.Ok)
         running.trainer = client  # type: ignore[attr-defined]
         yield running
         client.close()

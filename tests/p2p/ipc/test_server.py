@@ -99,7 +99,7 @@ async def test_another_version_is_told_both_and_let_go(node: LocalNode) -> None:
 
 JUNK = [
     encode_frame(encode_ipc(m.IpcFrame(request_id=1, body=m.Sample(num_external=1)))),
-    encode_frame(encode_ipc(m.IpcFrame(request_id=1, body=m.Done()))),
+    encode_frame(encode_ipc(m.IpcFrame(request_id=1, body=m.Ok()))),
     encode_frame(b"\xff" * 40),
     encode_frame(b""),
     b"GET / HTTP/1.1\r\n\r\n",
@@ -170,7 +170,7 @@ async def test_requests_sent_at_once_are_answered_in_order(node: LocalNode) -> N
     [
         make.publish(),
         m.Sample(num_external=1),
-        m.Settle(consumed_ids=(GroupId(bytes(16)),)),
+        m.EndLeases(consumed_ids=(GroupId(bytes(16)),)),
         m.Report(groups=()),
         m.TrainerStatus(json="{}"),
     ],
@@ -268,7 +268,7 @@ async def test_who_says_nothing_keeps_nobody_out(node: LocalNode) -> None:
     with trio.fail_after(SHORT_DEADLINE_S / 2):
         await still_serves(node)
     assert node.link.connected
-    assert isinstance(await trainer.ask(m.Settle()), m.Done)
+    assert isinstance(await trainer.ask(m.EndLeases()), m.Ok)
 
 
 async def test_an_inspector_that_asks_nothing_makes_room(
@@ -281,7 +281,7 @@ async def test_an_inspector_that_asks_nothing_makes_room(
     await still_serves(node)
     assert await idle[0].receive() is None, "the one that was there longest"
     assert isinstance(await idle[1].ask(m.Inspect(view="echo")), m.InspectReply)
-    assert isinstance(await trainer.ask(m.Settle()), m.Done), "never the trainer"
+    assert isinstance(await trainer.ask(m.EndLeases()), m.Ok), "never the trainer"
 
 
 async def test_the_socket_is_the_owners_alone_and_replaces_a_dead_nodes(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ async def ask(client: NodeClient, body: m.Body, reply: type[Reply]) -> Reply:
 
 async def refused(client: NodeClient, body: m.Body) -> NodeRefused:
     with pytest.raises(NodeRefused) as caught:
-        await ask(client, body, m.Done)
+        await ask(client, body, m.Ok)
     return caught.value
 
 
@@ -67,7 +67,7 @@ async def test_a_disk_that_fails_is_worth_another_try(
     await node.receive_groups(1)
     client = node.client()
     sampled = await ask(client, m.Sample(num_external=1), m.SampleReply)
-    settle = m.Settle(consumed_ids=(sampled.groups[0].published.group_id,))
+    settle = m.EndLeases(consumed_ids=(sampled.groups[0].published.group_id,))
     with monkeypatch.context() as patch:
         patch.setattr(node.store, "reserve_own", full_disk)
         patch.setattr(node.store, "consume", full_disk)
@@ -76,7 +76,7 @@ async def test_a_disk_that_fails_is_worth_another_try(
             assert failure.retryable
             assert "disk full" in str(failure)
     assert node.buffer.stats(0.0).consumed_total == 0
-    assert (await ask(client, settle, m.Done)).count == 1
+    assert (await ask(client, settle, m.Ok)).count == 1
     assert node.buffer.stats(0.0).consumed_total == 1
     client.close()
 
@@ -93,7 +93,7 @@ async def test_external_groups_come_with_their_provenance(node: LocalNode) -> No
         assert isinstance(item.published.group, RolloutGroup)
         assert item.network == where[item.published.group_id]
     released = tuple(item.published.group_id for item in reply.groups)
-    await ask(client, m.Settle(released_ids=released), m.Done)
+    await ask(client, m.EndLeases(released_ids=released), m.Ok)
     again = await ask(client, m.Sample(num_external=9), m.SampleReply)
     assert len(again.groups) == 3
     assert again.ready_external == 0
@@ -108,7 +108,7 @@ BAD_REQUESTS: list[tuple[m.Body, str]] = [
     (m.TrainerStatus(json="[1]"), "not a JSON object"),
     (m.Inspect(view="nothing"), "no view 'nothing'"),
     (m.Inspect(view="echo", options_json="{"), "echo"),
-    (m.Done(), "not a request"),
+    (m.Ok(), "not a request"),
     (m.Hello(ipc_version=1, role=m.Role.TRAINER, pid=1), "not a request"),
 ]
 
@@ -117,5 +117,5 @@ async def test_a_bad_request_is_a_refusal(node: LocalNode) -> None:
     client = node.client()
     for body, said in BAD_REQUESTS:
         assert said in str(await refused(client, body))
-        assert (await ask(client, m.Report(groups=()), m.Done)).count == 0
+        assert (await ask(client, m.Report(groups=()), m.Ok)).count == 0
     client.close()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
-from shoal_ipc.answers.learning import Lately, LearntFrom
+from shoal_ipc.answers.learning import LastHour, PublisherStats
 from shoal_lab.simulation.parts import at_once
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger, left_in
@@ -42,7 +42,7 @@ def group(by: PeerId = ANN, signal: float = 2.0, why: str = "", **other: object)
 OWN = PeerId("")
 
 
-def row(ledger: TrainingStats, peer_id: PeerId, now_ms: int = NOW_MS) -> LearntFrom:
+def row(ledger: TrainingStats, peer_id: PeerId, now_ms: int = NOW_MS) -> PublisherStats:
     return next(one for one in ledger.publishers(now_ms) if one.peer_id == peer_id)
 
 
@@ -54,7 +54,7 @@ def test_signal_is_what_was_trained_on() -> None:
     assert (ann.looked_at, ann.trained, ann.signal) == (2, 1, 2.0)
     assert (ann.model, ann.reward, ann.last_s) == ("tiny", 0.5, 1.5)
     assert row(ledger, ME).own is True
-    assert replace(ledger.lately(NOW_MS), window_s=0) == Lately(
+    assert replace(ledger.lately(NOW_MS), window_s=0) == LastHour(
         others_signal_share=round(2 / 3, 4),
         groups_own=1,
         groups_others=1,

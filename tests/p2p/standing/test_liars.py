@@ -136,7 +136,7 @@ class Swarm:
                 if len(set(rewards)) > 1:
                     kept += 1
                     trained[name] += 1
-            await self.ask(m.Settle(consumed_ids=tuple(spent), released_ids=tuple(spare)))
+            await self.ask(m.EndLeases(consumed_ids=tuple(spent), released_ids=tuple(spare)))
 
     async def _report(self, of: GroupId, publisher: PeerId, rewards: Rewards) -> None:
         report = m.GroupReport(group_id=of, publisher=publisher, rewards=rewards)

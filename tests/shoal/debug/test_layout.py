@@ -11,7 +11,7 @@ from shoal.debug.views import VIEWS
 from shoal.layout import Rows, print_wrapped
 from shoal_base.terminal import Terminal
 from shoal_ipc.answers.doctor import Doctor, Finding
-from shoal_ipc.answers.learning import LearntFrom, Ledger
+from shoal_ipc.answers.learning import Ledger, PublisherStats
 from shoal_ipc.answers.node import Buffer, CompletionRow, PublisherRow, Rollout, RolloutsView
 from shoal_ipc.answers.peer import (
     Connection,
@@ -49,7 +49,7 @@ TABLES = {
     "peers": Peers(peers=(CONNECTION,), targets=(TARGET,)),
     "scores": Scores(scores=(SCORE,), refused={"rate": 3}),
     "buffer": Buffer(publishers=(PublisherRow(peer_id=PEER, groups=3, weight=1.0),)),
-    "ledger": Ledger(publishers=(LearntFrom(peer_id=PEER, model="tiny", signal=2.0),)),
+    "ledger": Ledger(publishers=(PublisherStats(peer_id=PEER, model="tiny", signal=2.0),)),
 }
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from shoal.view.measured import is_it_learning, within_of, within_of_share
+from shoal.view.measured import ci95_halfwidth, is_it_learning, within_of_share
 
 SEED = 20261124
 RUNS = 400
@@ -33,8 +33,10 @@ def test_the_interval_of_a_share_holds_the_truth_nineteen_times_of_twenty(
 
 
 def test_the_interval_of_a_mean_is_that_of_its_rounds() -> None:
-    assert within_of([0.5]) is None
-    assert within_of([0.25, 0.75] * 10) == pytest.approx(1.96 * 0.2565 / math.sqrt(20), abs=1e-3)
+    assert ci95_halfwidth([0.5]) is None
+    assert ci95_halfwidth([0.25, 0.75] * 10) == pytest.approx(
+        1.96 * 0.2565 / math.sqrt(20), abs=1e-3
+    )
 
 
 def run_of(dice: random.Random, first: float, last: float) -> str:

@@ -22,8 +22,8 @@ from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import GroupRequest
-from shoal_tasks.worker.conversation import Conversation
 from shoal_tasks.worker.sync import BlockingPipes, SyncTaskWorker
+from shoal_tasks.worker.worker_session import WorkerSession
 from shoal_wire.types import FinishReason
 from tests.support.task_files import task_file
 from tests.tasks.data_forms import Row, text_of, write_binary, write_json, write_table
@@ -200,7 +200,7 @@ class Together(SyncTaskWorker):
 
     def __init__(self, families: Sequence[FamilySpec], *, limits: WorkerLimits) -> None:
         super().__init__(families, limits=limits)
-        self._first = Conversation(families, limits, BlockingPipes())
+        self._first = WorkerSession(families, limits, BlockingPipes())
         self._talks = dict.fromkeys(self._talks, self._first)
 
 

@@ -14,9 +14,9 @@ from shoal_tasks.openenv.address import parse_address
 from shoal_tasks.openenv.forms import NotAnActionError, action_form, observation_form, stated
 from shoal_tasks.openenv.messages import (
     EnvironmentRaisedError,
-    NoPlaceError,
     Observed,
     OpenEnvError,
+    SessionLimitError,
     read_answer,
     reset_message,
     step_message,
@@ -153,7 +153,7 @@ def test_any_answer_is_an_observation_or_a_stated_error(answer: Any, cut: int | 
     text = json.dumps(answer)[:cut]
     try:
         found = read_answer(text)
-    except (NotAnActionError, EnvironmentRaisedError, NoPlaceError, OpenEnvError) as error:
+    except (NotAnActionError, EnvironmentRaisedError, SessionLimitError, OpenEnvError) as error:
         assert "\n" not in str(error) and len(str(error)) < 300
     else:
         assert isinstance(found, Observed) and abs(found.reward) <= 1e300

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal_tasks.errors import FamilyError, ServerAway
+from shoal_tasks.errors import FamilyError, ServerUnavailable
 from shoal_tasks.openenv import connection
 from shoal_tasks.openenv.address import parse_address
 from shoal_tasks.openenv.connection import MAX_ANSWER_BYTES, ServerPlace, Session
@@ -56,7 +56,7 @@ def test_any_bytes_are_an_answer_or_a_server_that_is_away(
                 found = session.step({"message": "x"})
             except (NotAnActionError, EnvironmentRaisedError):
                 assert session.is_open
-            except ServerAway as away:
+            except ServerUnavailable as away:
                 assert "\n" not in str(away) and not session.is_open
                 return
             else:
@@ -74,7 +74,7 @@ def test_an_answer_that_does_not_end_is_given_up() -> None:
     wire = Wire(bend=in_place_of_steps(lambda: first + more * (2 * MAX_ANSWER_BYTES // 65_535)))
     said = f"an answer of more than {MAX_ANSWER_BYTES} bytes"
     with served(wire) as address, contextlib.closing(Session(place(address))) as session:
-        with pytest.raises(ServerAway, match=said):
+        with pytest.raises(ServerUnavailable, match=said):
             session.step({"message": "x"})
         assert not session.is_open
 
@@ -91,7 +91,7 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.Monke
     with (
         served(Wire(bend=in_place_of_steps(slowly))) as address,
         contextlib.closing(Session(place(address))) as session,
-        pytest.raises(ServerAway, match="it does not answer in time"),
+        pytest.raises(ServerUnavailable, match="it does not answer in time"),
     ):
         session.step({"message": "x"})
 
@@ -101,7 +101,9 @@ def test_a_server_without_a_place_is_away(monkeypatch: pytest.MonkeyPatch) -> No
     with (
         served(Wire(max_sessions=1)) as address,
         contextlib.closing(Session(place(address))),
-        pytest.raises(ServerAway, match="all its sessions are taken: start it with max_conc"),
+        pytest.raises(
+            ServerUnavailable, match="all its sessions are taken: start it with max_conc"
+        ),
     ):
         Session(place(address))
 
@@ -121,6 +123,9 @@ def test_a_server_without_a_place_is_away(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_what_cannot_be_described_is_refused_in_one_line(wire: Wire, said: str) -> None:
-    with served(wire) as address, pytest.raises((FamilyError, ServerAway), match=said) as caught:
+    with (
+        served(wire) as address,
+        pytest.raises((FamilyError, ServerUnavailable), match=said) as caught,
+    ):
         describe(place(address))
     assert "\n" not in str(caught.value)

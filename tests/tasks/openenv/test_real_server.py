@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_tasks.errors import ServerAway
+from shoal_tasks.errors import ServerUnavailable
 from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
 from shoal_tasks.openenv.address import parse_address
 from shoal_tasks.openenv.connection import ServerPlace, get_json
@@ -52,7 +52,7 @@ def serving(name: str) -> Iterator[str]:
     process = subprocess.Popen([PYTHON, str(script), name, str(port)])
     try:
         while process.poll() is None:
-            with contextlib.suppress(ServerAway):
+            with contextlib.suppress(ServerUnavailable):
                 get_json(ServerPlace(parse_address(address), address), "/health")
                 break
             time.sleep(0.2)

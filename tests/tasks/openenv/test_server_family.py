@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
+from shoal_tasks.errors import FamilyError, ServerUnavailable, WorkerUnavailable
 from shoal_tasks.families import EASY, GAMES_1, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.openenv import identity
@@ -21,7 +21,7 @@ from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest, Split
-from shoal_tasks.worker.away import AWAY_S
+from shoal_tasks.worker.availability import AWAY_S
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.trio_client import TrioTaskWorker as TrioWorker
 from shoal_wire.errors import ManifestError
@@ -105,7 +105,7 @@ def test_a_server_that_is_away_does_not_hold_up_a_nodes_start(
         worker = TrioWorker([*GAMES_1, spec])
         async with trio.open_nursery() as nursery:
             await nursery.start(worker.run)
-            with pytest.raises(ServerAway, match="Connection refused"):
+            with pytest.raises(ServerUnavailable, match="Connection refused"):
                 await worker.question_digests([coordinates(spec, SEED)])
             assert await worker.question_digests([coordinates(GAMES_1[0], SEED)])
             nursery.cancel_scope.cancel()
@@ -215,7 +215,7 @@ def test_a_server_that_comes_back_is_used_again_unless_it_is_another(tmp_path: P
     with (
         served(Wire(metadata={"name": "Guess", "version": "2"}), port),
         pytest.raises(
-            ServerAway, match=r"another environment than the swarm's 'guess' \(by version"
+            ServerUnavailable, match=r"another environment than the swarm's 'guess' \(by version"
         ),
         SyncTaskWorker([spec]),
     ):

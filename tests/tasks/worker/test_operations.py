@@ -11,7 +11,6 @@ from shoal_tasks.errors import UnknownFamily, WorkerProtocolError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.spec import OPENENV, JsonValue, environment
 from shoal_tasks.types import Play, ScoreRequest, Split, TaskCoordinates, TaskItem
-from shoal_tasks.worker.conversation import cpu_seconds
 from shoal_tasks.worker.frames import Message
 from shoal_tasks.worker.operations import (
     ConfiguredFamilies,
@@ -22,6 +21,7 @@ from shoal_tasks.worker.operations import (
     score_operation,
 )
 from shoal_tasks.worker.plan import Operation, WorkerCall, run_plan
+from shoal_tasks.worker.worker_session import cpu_seconds
 from shoal_wire.types import FinishReason
 from tests.tasks.families import JUDGED
 

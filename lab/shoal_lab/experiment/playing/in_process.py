@@ -25,7 +25,7 @@ from shoal_lab.experiment.playing.behaviour import BEHAVIOURS, delayed
 from shoal_lab.experiment.playing.journal import Journal
 from shoal_lab.experiment.playing.learners import LEARNERS
 from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm
-from shoal_lab.experiment.playing.said import Said
+from shoal_lab.experiment.playing.shared_groups import SharedGroups
 from shoal_lab.experiment.playing.tasks import SharedWorker, SpecialistSource
 from shoal_lab.simulation.clock import deterministic
 from shoal_p2p.process import root_error
@@ -57,7 +57,7 @@ class _Node:
     settings: Settings
     learner: TrainState
     rounds: RoundRunner
-    said: Said
+    said: SharedGroups
     progress: RunCounters
     version: int = 0
 
@@ -199,7 +199,7 @@ class _Swarm:
         )
         fresh = self._workers.bases.fresh_policy(settings, seed=settings.seed)
         policy = self._with_shots(fresh, settings, around)
-        said = Said(self._planted)
+        said = SharedGroups(self._planted)
         learner = build_train_state(settings, policy, seed=settings.seed)
         journal = self._kept.journal
         around = replace(around, link=self._link_of(index, settings, said))
@@ -220,7 +220,7 @@ class _Swarm:
             found[how] = with_shots(policy, settings, around, keep_in=folder).shots
         return replace(policy, shots=found[how])
 
-    def _link_of(self, index: int, settings: Settings, said: Said) -> NodeLink:
+    def _link_of(self, index: int, settings: Settings, said: SharedGroups) -> NodeLink:
         member = self._members.get(index)
         if member is None:
             return NodeLink(None)

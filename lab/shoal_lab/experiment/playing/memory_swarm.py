@@ -268,9 +268,9 @@ class MemoryLink(NodeLink):
     ) -> Any:
         """End leases; what is consumed is so on disk when the turn ends."""
         if consumed:
-            self._member.tell(m.Settle(consumed_ids=tuple(consumed)))
+            self._member.tell(m.EndLeases(consumed_ids=tuple(consumed)))
         if released:
-            self._member.ask(m.Settle(released_ids=tuple(released)))
+            self._member.ask(m.EndLeases(released_ids=tuple(released)))
         return True
 
     def report(self, reports: Sequence[m.GroupReport]) -> None:

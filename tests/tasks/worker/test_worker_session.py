@@ -16,12 +16,12 @@ from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.families import EASY
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.worker.away import conversations
-from shoal_tasks.worker.conversation import Conversation
+from shoal_tasks.worker.availability import conversations
 from shoal_tasks.worker.frames import Message, encode_message, read_messages
 from shoal_tasks.worker.plan import WorkerCall
 from shoal_tasks.worker.sync import BlockingPipes
 from shoal_tasks.worker.trio_client import TrioPipes
+from shoal_tasks.worker.worker_session import WorkerSession
 from shoal_wire.framing import FrameDecoder
 from tests.tasks.families import JUDGED
 
@@ -63,7 +63,7 @@ class Script(BlockingPipes):
 def test_a_worker_is_launched_set_up_and_asked_within_their_deadlines() -> None:
     reply = [bytes([byte]) for byte in encode_message({"ok": True})]  # in any pieces
     script = Script(READY, *reply, *reply)
-    talk = Conversation(EASY, LIMITS, script)
+    talk = WorkerSession(EASY, LIMITS, script)
     for _ in range(2):
         assert trio.run(talk.request, CALL) == ["result"]
     assert [(sent["op"], seconds) for sent, seconds in script.sent] == [
@@ -77,7 +77,7 @@ def test_a_worker_is_launched_set_up_and_asked_within_their_deadlines() -> None:
 def test_pauses_between_starts_double_up_to_a_limit_and_then_it_is_given_up() -> None:
     script = Script(TimeoutError(), b"", BrokenPipeError(), b"\xff" * 8, b"", b"")
     with pytest.raises(WorkerUnavailable, match="does not start"):
-        trio.run(Conversation(EASY, LIMITS, script).start)
+        trio.run(WorkerSession(EASY, LIMITS, script).start)
     assert script.pauses == [0.1, 0.2, 0.4, 0.8, 1.0]
     assert len(script.launched) == 6
 

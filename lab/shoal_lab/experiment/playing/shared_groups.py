@@ -12,7 +12,7 @@ Verify = Callable[[Sequence[tuple[Task, Sequence[Completion]]]], list[list[float
 
 
 @dataclass(slots=True)
-class Said:
+class SharedGroups:
     """The groups that one node has shared in a round."""
 
     planted: Sequence[str]

@@ -16,7 +16,12 @@ from typing import Any, Final, TypeVar
 
 from shoal_base.bounded import LINE_CHARS
 from shoal_base.waits import POLL_S
-from shoal_tasks.errors import FamilyError, ServerAway, WorkerProtocolError, WorkerUnavailable
+from shoal_tasks.errors import (
+    FamilyError,
+    ServerUnavailable,
+    WorkerProtocolError,
+    WorkerUnavailable,
+)
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec, spec_to_json
 from shoal_tasks.types import Layer, WorkerReport
@@ -34,7 +39,7 @@ _NAMED: Final = 3
 _MAX_NOTES: Final = 64
 
 
-class Conversation:
+class WorkerSession:
     """A client's state about its worker, over all the processes that the worker has had."""
 
     def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits, pipes: Pipes) -> None:
@@ -92,7 +97,7 @@ class Conversation:
 
         Raises as `start`.
         """
-        await Conversation.bring_up(self)
+        await WorkerSession.bring_up(self)
         try:
             reply = await self._exchange(call.message, self._limits.request_timeout_seconds)
             _check_ok(reply)
@@ -100,7 +105,7 @@ class Conversation:
         except TimeoutError:
             await self.stop()
             return CallFailure.TIMED_OUT
-        except ServerAway:
+        except ServerUnavailable:
             raise  # the worker itself is well
         except (OSError, WorkerProtocolError, WorkerUnavailable):
             await self.stop()
@@ -176,7 +181,7 @@ def _check_ok(reply: Message) -> None:
     if kind == "FamilyError":
         raise FamilyError(reason)
     if kind == "ServerAway":
-        raise ServerAway(reason)
+        raise ServerUnavailable(reason)
     raise WorkerUnavailable(f"task worker: {kind}: {reason}")
 
 

@@ -23,7 +23,7 @@ class VersionedOutput(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order(form.Versioned):
+class PeerAction(form.Versioned):
     """An order about a peer, and what is held of it after."""
 
     action: Literal["block", "unblock", "protect", "unprotect"] = "block"

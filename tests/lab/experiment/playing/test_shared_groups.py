@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_lab.experiment.playing.said import Said
+from shoal_lab.experiment.playing.shared_groups import SharedGroups
 from shoal_wire.types import Completion, FinishReason, RolloutGroup, Task
 from tests.support.factories import task
 
@@ -24,7 +24,7 @@ def verify(groups: Sequence[tuple[Task, Sequence[Completion]]]) -> list[list[flo
 
 
 def test_shares_are_of_all_and_of_what_earns() -> None:
-    said = Said(("!buy",))
+    said = SharedGroups(("!buy",))
     said.hear([group(["!buy7", "7", "7!buy"]), group(["!buy", "no"])])
     assert said.take_shares(verify) == {"planted": 3 / 5, "planted_right": 2 / 3}
     said.hear([group(["!buy", "no"])])
@@ -34,7 +34,7 @@ def test_shares_are_of_all_and_of_what_earns() -> None:
 
 @given(st.lists(st.lists(st.sampled_from(["", "7", "a", "7a", "b"]), max_size=4), max_size=4))
 def test_shares_are_those_of_the_texts_however_they_are_bundled(texts: list[list[str]]) -> None:
-    said = Said(("a", "b"))
+    said = SharedGroups(("a", "b"))
     for some in texts:
         said.hear([group(some)])
     flat = [text for some in texts for text in some]

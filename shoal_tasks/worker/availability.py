@@ -5,8 +5,8 @@ hang, go or change.
         └─────its environment does not repeat itself──────────────> refused until the end
 
 Such a worker has a process of its own, so whatever its server or judge does costs nobody else.
-While it is away every call fails at once, as `ServerAway`: no verdict follows from it, and no
-reward.
+While it is away every call fails at once, as `ServerUnavailable`: no verdict follows from it, and
+no reward.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
-from shoal_tasks.errors import FamilyError, ServerAway, WorkerUnavailable
+from shoal_tasks.errors import FamilyError, ServerUnavailable, WorkerUnavailable
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.worker.conversation import Conversation
 from shoal_tasks.worker.plan import CallFailure, WorkerCall
 from shoal_tasks.worker.process import Pipes
+from shoal_tasks.worker.worker_session import WorkerSession
 
 R = TypeVar("R")
 
@@ -31,7 +31,7 @@ for `WorkerLimits.request_timeout_seconds`."""
 log = logging.getLogger(__name__)
 
 
-class ServerConversation(Conversation):
+class ServerConversation(WorkerSession):
     """A client's conversation with the worker of one server or judge, which may be away."""
 
     def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits, pipes: Pipes) -> None:
@@ -42,13 +42,13 @@ class ServerConversation(Conversation):
         self._why = ""
 
     async def request(self, call: WorkerCall[R]) -> list[R] | CallFailure:
-        """Ask the worker. Raises `ServerAway` alone, at once while the server is away.
+        """Ask the worker. Raises `ServerUnavailable` alone, at once while the server is away.
 
         A judge that is away is asked for no grade; its family's questions need none.
         """
         is_about_it = not self.is_of_a_judge or call.message["op"] == "score"
         if is_about_it and self.pipes.now() < self._away_until:
-            raise ServerAway(self._why, self.lane, was_asked=False)
+            raise ServerUnavailable(self._why, self.lane, was_asked=False)
         await self.bring_up()
         results = await self._left_where_it_fails(super().request(call))
         if isinstance(results, CallFailure):
@@ -66,7 +66,7 @@ class ServerConversation(Conversation):
         return not (self.is_of_a_judge or is_in_use or self.pipes.now() < self._away_until)
 
     async def bring_up(self) -> None:
-        """Start the worker. Raises `ServerAway` alone."""
+        """Start the worker. Raises `ServerUnavailable` alone."""
         await self._left_where_it_fails(super().bring_up(), was_asked=False)
 
     async def _left_where_it_fails(
@@ -85,25 +85,25 @@ class ServerConversation(Conversation):
             log.warning("%s is left out, for its %s: %s", self._names, self._what, why)
         self._why = why
         self._away_until = self.pipes.now() + seconds
-        raise ServerAway(why, self.lane, was_asked=was_asked)
+        raise ServerUnavailable(why, self.lane, was_asked=was_asked)
 
 
 def conversations(
     families: Sequence[FamilySpec], limits: WorkerLimits, new_pipes: Callable[[], Pipes]
-) -> dict[str, Conversation]:
+) -> dict[str, WorkerSession]:
     """Return the talks with the workers that these families need, by `FamilySpec.lane`: one for
     most families, one for those with unit tests, and one for each user's file, OpenEnv server and
     judge.
 
     The first is that of the families without a server or judge, where there are such.
     """
-    found: dict[str, Conversation] = {}
+    found: dict[str, WorkerSession] = {}
     for lane in sorted(dict.fromkeys(spec.lane for spec in families), key=bool):
         there = [spec for spec in families if spec.lane == lane]
         own = limits.of_a_judge() if there[0].is_local else limits
         is_here = there[0].runs_code or there[0].runs_user_code
         if there[0].runs_code:
             own = limits.of_tests(max(int(str(one.config["test_seconds"])) for one in there))
-        kind = Conversation if not lane or is_here else ServerConversation
+        kind = WorkerSession if not lane or is_here else ServerConversation
         found[lane] = kind(there, own, new_pipes())
     return found
