@@ -87,8 +87,8 @@ BODIES: dict[str, m.Body] = {
     "sample by default": m.Sample(num_external=1),
     "sample reply": m.SampleReply(groups=(SAMPLED,), ready_local=3, ready_external=2**20),
     "empty sample reply": m.SampleReply(groups=(), ready_local=0, ready_external=0),
-    "settle": m.EndLeases(consumed_ids=IDS, released_ids=IDS[1:]),
-    "done": m.Ok(count=2),
+    "end_leases": m.EndLeases(consumed_ids=IDS, released_ids=IDS[1:]),
+    "ok": m.Ok(count=2),
     "done with nothing": m.Ok(),
     "report": m.Report(
         groups=(m.GroupReport(group_id=IDS[0], publisher=PEER, rewards=(0.0, 1.0, 0.25)),)

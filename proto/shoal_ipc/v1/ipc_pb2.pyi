@@ -20,7 +20,7 @@ ROLE_INSPECTOR: Role
 ROLE_PUBLISHER: Role
 
 class IpcFrame(_message.Message):
-    __slots__ = ("request_id", "hello", "hello_reply", "publish", "publish_reply", "sample", "sample_reply", "settle", "done", "report", "trainer_status", "inspect", "inspect_reply", "failure", "control", "judge_ask", "judge_challenge", "judge_answer", "judge_score")
+    __slots__ = ("request_id", "hello", "hello_reply", "publish", "publish_reply", "sample", "sample_reply", "end_leases", "ok", "report", "trainer_status", "inspect", "inspect_reply", "failure", "control", "judge_ask", "judge_challenge", "judge_answer", "judge_score")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HELLO_REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -28,8 +28,8 @@ class IpcFrame(_message.Message):
     PUBLISH_REPLY_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_REPLY_FIELD_NUMBER: _ClassVar[int]
-    SETTLE_FIELD_NUMBER: _ClassVar[int]
-    DONE_FIELD_NUMBER: _ClassVar[int]
+    END_LEASES_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     TRAINER_STATUS_FIELD_NUMBER: _ClassVar[int]
     INSPECT_FIELD_NUMBER: _ClassVar[int]
@@ -47,8 +47,8 @@ class IpcFrame(_message.Message):
     publish_reply: PublishReply
     sample: Sample
     sample_reply: SampleReply
-    settle: Settle
-    done: Done
+    end_leases: EndLeases
+    ok: Ok
     report: Report
     trainer_status: TrainerStatus
     inspect: Inspect
@@ -59,7 +59,7 @@ class IpcFrame(_message.Message):
     judge_challenge: JudgeChallenge
     judge_answer: JudgeAnswer
     judge_score: JudgeScore
-    def __init__(self, request_id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., publish_reply: _Optional[_Union[PublishReply, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., sample_reply: _Optional[_Union[SampleReply, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., trainer_status: _Optional[_Union[TrainerStatus, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspect_reply: _Optional[_Union[InspectReply, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., control: _Optional[_Union[Control, _Mapping]] = ..., judge_ask: _Optional[_Union[JudgeAsk, _Mapping]] = ..., judge_challenge: _Optional[_Union[JudgeChallenge, _Mapping]] = ..., judge_answer: _Optional[_Union[JudgeAnswer, _Mapping]] = ..., judge_score: _Optional[_Union[JudgeScore, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., publish_reply: _Optional[_Union[PublishReply, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., sample_reply: _Optional[_Union[SampleReply, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., trainer_status: _Optional[_Union[TrainerStatus, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspect_reply: _Optional[_Union[InspectReply, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., control: _Optional[_Union[Control, _Mapping]] = ..., judge_ask: _Optional[_Union[JudgeAsk, _Mapping]] = ..., judge_challenge: _Optional[_Union[JudgeChallenge, _Mapping]] = ..., judge_answer: _Optional[_Union[JudgeAnswer, _Mapping]] = ..., judge_score: _Optional[_Union[JudgeScore, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("ipc_version", "role", "pid", "consumed_ids", "held_ids")
@@ -157,7 +157,7 @@ class SampleReply(_message.Message):
     ready_external: int
     def __init__(self, groups: _Optional[_Iterable[_Union[SampledGroup, _Mapping]]] = ..., ready_local: _Optional[int] = ..., ready_external: _Optional[int] = ...) -> None: ...
 
-class Settle(_message.Message):
+class EndLeases(_message.Message):
     __slots__ = ("consumed_ids", "released_ids")
     CONSUMED_IDS_FIELD_NUMBER: _ClassVar[int]
     RELEASED_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -165,7 +165,7 @@ class Settle(_message.Message):
     released_ids: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, consumed_ids: _Optional[_Iterable[bytes]] = ..., released_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
-class Done(_message.Message):
+class Ok(_message.Message):
     __slots__ = ("count",)
     COUNT_FIELD_NUMBER: _ClassVar[int]
     count: int
