@@ -178,9 +178,9 @@ def _check_ok(reply: Message) -> None:
     if reply.get("ok") is True:
         return
     kind, reason = reply.get("kind"), str(reply.get("error"))[:LINE_CHARS]
-    if kind == "FamilyError":
+    if kind == FamilyError.__name__:
         raise FamilyError(reason)
-    if kind == "ServerAway":
+    if kind == ServerUnavailable.__name__:
         raise ServerUnavailable(reason)
     raise WorkerUnavailable(f"task worker: {kind}: {reason}")
 
