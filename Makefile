@@ -29,7 +29,7 @@ EXPERIMENT_FLAGS = $(or $(PRESET),$(if $(MODEL),real,results)) $(if $(N),--nodes
              $(if $(DIR),--out $(DIR)) $(if $(MODEL),--model $(MODEL)) \
              $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-.PHONY: docs help install dev browser shells node join bootstrap swarm trainer experiment test warm test-slow pictures check format proto bench gpu-check warmstart clean
+.PHONY: docs tables help install dev browser shells node join bootstrap swarm trainer experiment test warm test-slow pictures check format proto bench gpu-check warmstart clean
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
@@ -45,6 +45,7 @@ help:
 	@echo "make browser     install Chromium for the tests of the page (Debian, as root)"
 	@echo "make shells      the same, and zsh and fish for the tests of completion"
 	@echo "make pictures    take the pictures of the page anew (docs/pictures)"
+	@echo "make tables      generate the tables of docs/ from the code"
 	@echo "make docs        the documentation as a site with a search, in build/site"
 	@echo "make install     only set up .venv (make dev: with what tests, checks and benchmarks need)"
 
@@ -118,9 +119,13 @@ test: $(DEV)
 warm: $(DEV)
 	@$(BIN)/python -m pytest --collect-only -qq >/dev/null
 
+# The tables that docs/ shares with the code: settings, metrics, views, verdicts …
+tables: $(DEV)
+	@$(BIN)/python docs/site/tables.py
+
 # The documentation with a menu and a search, in build/site; `python -m http.server -d build/site` shows it.
 docs: export NO_MKDOCS_2_WARNING = 1
-docs: $(DEV)
+docs: $(DEV) tables
 	@$(BIN)/mkdocs build --strict -q -f docs/site/mkdocs.yml && echo build/site
 
 test-slow: $(DEV)

@@ -89,11 +89,13 @@ def changed(tree: Tree, change: Change, *, leave_out: int | None = None) -> Iter
     """Make a change, or all but one block of it, and take it back."""
     blocks = [block for number, block in enumerate(change.blocks) if number != leave_out]
     before = {block.path: tree.read(block.path) for block in blocks}
+    before |= {name: tree.read(name) for name in tree.pages()}
     after = dict(before)
     for block in blocks:
         after[block.path] = block.applied(after[block.path])
     tree.write(after)
     try:
+        tree.make_tables()
         yield
     finally:
         tree.write(before)

@@ -1,8 +1,9 @@
-"""Hooks of mkdocs: the menu, the tables that the code has, and links out of docs/ as plain names.
+"""Hooks of mkdocs (the menu, and links out of docs/ as plain text), and the generated tables.
 
-One list of pages is enough: `docs/README.md` has it, and what it leaves out is in no menu. A line
-``<!-- table: NAME WORD… -->`` of a page becomes the table that `TABLES` makes of the code, so that
-git holds what the code says once. Tests read the pages as the site shows them (`expanded`).
+The menu follows `docs/README.md`: a page that it does not list is in no menu. In a page, a line
+``<!-- table: NAME WORD… -->`` begins a table that a function of `TABLES` generates from the code,
+and ``<!-- end of table -->`` ends it. `make tables` writes the tables into the pages, where they
+are committed. A test compares them with the code.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from typing import Any, get_args, get_type_hints
 ROOT = Path(__file__).resolve().parents[2]
 _HEADING = re.compile(r"^## (.+)$", re.M)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]*)(#[^)\s]*)?\)")
-_TABLE = re.compile(r"^<!-- table: (.+?) -->$", re.M)
+_TABLE = re.compile(
+    r"^<!-- table: (?P<words>[^>]+?) -->\n(?:(?:(?!<!-- table: ).*\n)*?<!-- end of table -->\n)?",
+    re.M,
+)
 _LONG = 24
-"""Characters from which on the default of an argument is left out."""
+"""Defaults of arguments that have this many characters or more are not shown."""
 _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -46,8 +50,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put the tables in, and leave of a link to a file outside docs/ its words: the site does not
-    have that file."""
+    """Replace links to files outside docs/, which the site does not have, by their text."""
 
     def link(found: re.Match[str]) -> str:
         name, target, _section = found.groups()
@@ -56,15 +59,16 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         place = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), target))
         return name if place.startswith("../") else found[0]
 
-    return _LINK.sub(link, expanded(markdown))
+    return _LINK.sub(link, markdown)
 
 
-def expanded(markdown: str) -> str:
-    """Return a page with its tables."""
+def with_tables(markdown: str) -> str:
+    """Return the page `markdown` with each of its tables generated again."""
 
     def table(found: re.Match[str]) -> str:
-        name, *words = found[1].split()
-        return TABLES[name](*words)
+        name, *words = found["words"].split()
+        body = TABLES[name](*words)
+        return f"<!-- table: {found['words']} -->\n\n{body}\n\n<!-- end of table -->\n"
 
     return _TABLE.sub(table, markdown)
 
@@ -339,11 +343,11 @@ def _threats(section: str) -> str:
 
 def _faults() -> str:
     folder = ROOT / "docs/upstream"
-    told = (folder / "README.md").read_text(encoding="utf-8")
+    listed_by_hand = _TABLE.sub("", (folder / "README.md").read_text(encoding="utf-8"))
 
     def rows() -> Iterator[tuple[str, ...]]:
         for path in sorted(folder.glob("*.py")):
-            if path.name == "stock.py" or f"({path.name})" in told:
+            if path.name == "stock.py" or f"({path.name})" in listed_by_hand:
                 continue
             text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
             patch = folder / f"patches/{path.stem}.patch"
@@ -370,4 +374,4 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "causes": _causes,
     "faults": _faults,
 }
-"""The tables by the word that asks for them."""
+"""The function of each table, by the name in its comment."""

@@ -56,6 +56,24 @@ class Tree:
             now = next(self._times)
             os.utime(path, (now, now))
 
+    def pages(self) -> list[str]:
+        """Return the names of the documentation's pages."""
+        found = (self.folder / "docs").rglob("*.md")
+        return sorted(path.relative_to(self.folder).as_posix() for path in found)
+
+    def make_tables(self) -> None:
+        """Generate the tables of the pages from the copy's code, as `make tables` does.
+
+        A change that does not import leaves them as they are: the tests say so.
+        """
+        subprocess.run(
+            [sys.executable, str(self.folder / "docs/site/tables.py")],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            check=False,
+        )
+
     @property
     def environment(self) -> dict[str, str]:
         """What its processes have: its own modules, and no settings of who runs the tests."""
