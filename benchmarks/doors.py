@@ -1,10 +1,10 @@
 """Thousands come, a thousand a minute, through one bootstrap of 256 slots: when has each company?
 
 Simulated in virtual time: each peer is the real discovery, the real list of peers and the real room
-(`standing.room`), over a simulated host; a connection is three trips of 5 to 80 ms, a request two.
-Not there: streams and ciphers, gossip, manifests, standing, trainers. So it measures the slots, and
-not what a bootstrap's processor bears. Company is the first connection to somebody who is not the
-bootstrap.
+(`reputation.conn_manager`), over a simulated host; a connection is three trips of 5 to 80 ms, a
+request two. Not there: streams and ciphers, gossip, manifests, standing, trainers. So it measures
+the slots, and not what a bootstrap's processor bears. Company is the first connection to somebody
+who is not the bootstrap.
 
     python -m benchmarks.doors                3,000 in three minutes, and two minutes more
     python -m benchmarks.doors 10000x600x300  peers x seconds of arriving x seconds after that
@@ -31,7 +31,7 @@ from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers import services
 from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.discovery import Discovery
-from shoal_p2p.standing.room import ConnManager, seats_of
+from shoal_p2p.reputation.conn_manager import ConnManager, seats_of
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 
 SLOTS = 256

@@ -10,7 +10,7 @@ import pytest
 from shoal_p2p.gossip.rate_limiter import FloodLimits
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.net.inbound_gate import GateLimits
-from shoal_p2p.standing.scoring import WEIGHTS
+from shoal_p2p.reputation.scoring import WEIGHTS
 from tests.support import site
 
 ROOT = Path(__file__).resolve().parents[1]

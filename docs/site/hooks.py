@@ -317,7 +317,7 @@ _CAUSE = re.compile(
 
 def _causes() -> str:
     """Return the causes with the comment above each."""
-    text = (ROOT / "p2p/shoal_p2p/standing/scoring.py").read_text(encoding="utf-8")
+    text = (ROOT / "p2p/shoal_p2p/reputation/scoring.py").read_text(encoding="utf-8")
 
     def rows() -> Iterator[tuple[str, ...]]:
         for said, cause, points, limit in _CAUSE.findall(text):

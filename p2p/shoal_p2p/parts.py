@@ -32,9 +32,9 @@ from shoal_p2p.peers.hole_punch import HolePunch
 from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.peers.port_mapping import MappingState, PortMapping
 from shoal_p2p.peers.relay_client import RelayClient, RelayUse
+from shoal_p2p.reputation.conn_manager import seats_of
 from shoal_p2p.shards.keeper import ShardSettings
 from shoal_p2p.shards.plan import ShardLimits
-from shoal_p2p.standing.room import seats_of
 from shoal_p2p.store.store import Store
 from shoal_p2p.threads import InThread
 from shoal_settings.schema import Settings

@@ -32,9 +32,9 @@ from shoal_p2p.peers.manifest_source import FoundManifest, ManifestSource
 from shoal_p2p.peers.outside import ReachServer
 from shoal_p2p.peers.relay_client import RelayUse
 from shoal_p2p.peers.try_out import anything, try_families
+from shoal_p2p.reputation.conn_manager import seats_of
+from shoal_p2p.reputation.peer_manager import PeerManager
 from shoal_p2p.shards.directory import ShardDirectory
-from shoal_p2p.standing.guard import PeerManager
-from shoal_p2p.standing.room import seats_of
 from shoal_settings.schema import DEFAULT_LISTEN, Settings
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.manifest import Manifest

@@ -18,8 +18,8 @@ import trio
 from shoal.__main__ import main
 from shoal_p2p.intake.validation import reopen_batch
 from shoal_p2p.peers.peer_book import PeerBook
-from shoal_p2p.standing.guard import REPUTATION_FILE
-from shoal_p2p.standing.reputation import Reputation
+from shoal_p2p.reputation.peer_manager import REPUTATION_FILE
+from shoal_p2p.reputation.reputation import Reputation
 from shoal_p2p.store.archive import ARCHIVE_FILE, read_archive
 from shoal_p2p.store.store import StoreCore
 from shoal_wire.limits import MAX_BATCH_BYTES

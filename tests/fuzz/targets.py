@@ -36,8 +36,8 @@ from shoal_p2p.net.identify import _printable
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.net.streams import MalformedFrameError
 from shoal_p2p.peers.peer_book import PeerBook
-from shoal_p2p.standing.reputation import Reputation
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.reputation import Reputation
+from shoal_p2p.reputation.scoring import Cause
 from shoal_wire import judge
 from shoal_wire.announcement import encode_announcement
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch

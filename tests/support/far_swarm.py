@@ -17,7 +17,7 @@ from shoal_p2p.buffer.pool import source_of
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferEntry, BufferLimits
 from shoal_p2p.peers.met_networks import NEVER_MET
-from shoal_p2p.standing.sampling import PublisherWeights
+from shoal_p2p.reputation.publisher_weights import PublisherWeights
 from shoal_policy.choice.advantage import group_advantages
 from shoal_policy.choice.sources import Candidate, Sources
 from shoal_policy.choice.strategy import ExternalStrategy, parse_strategy

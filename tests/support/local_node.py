@@ -32,8 +32,8 @@ from shoal_p2p.net.identity import Identity
 from shoal_p2p.node import Node
 from shoal_p2p.parts import Dependencies
 from shoal_p2p.peers.outside import wall_ms
+from shoal_p2p.reputation.reputation import Reputation
 from shoal_p2p.rollouts.outbox import Accepted
-from shoal_p2p.standing.reputation import Reputation
 from shoal_p2p.store.store import Store
 from shoal_tasks.run_memory import save_manifest
 from shoal_wire.manifest import Manifest

@@ -22,7 +22,7 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.peers.outside import wall_ms
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
 from tests.support import factories as make
 from tests.support.network import HostilePeer, signed_by

@@ -34,6 +34,7 @@ from shoal_p2p.peers import services
 from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.discovery import Discovery, Preferences
 from shoal_p2p.peers.targets import DiscoverySettings
+from shoal_p2p.reputation.conn_manager import ConnManager, seats_of
 from shoal_p2p.shards.directory import ShardDirectory
 from shoal_p2p.shards.keeper import (
     PeerSearch,
@@ -43,7 +44,6 @@ from shoal_p2p.shards.keeper import (
     ShardTraffic,
 )
 from shoal_p2p.shards.plan import DemandMeter, ShardPlan
-from shoal_p2p.standing.room import ConnManager, seats_of
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.shard_tree import lineage

@@ -17,7 +17,7 @@ from shoal_p2p.fetch.server import ServeLimits
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestError, RequestFailure
-from shoal_p2p.standing.scoring import Report
+from shoal_p2p.reputation.scoring import Report
 from shoal_wire.limits import MAX_ANSWER_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
 from shoal_wire.rollout_messages import (

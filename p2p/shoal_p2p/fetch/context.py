@@ -10,7 +10,7 @@ from shoal_p2p.fetch.client import RolloutClient
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.net.interface import Host
-from shoal_p2p.standing.scoring import Report
+from shoal_p2p.reputation.scoring import Report
 from shoal_wire.manifest import Manifest
 
 

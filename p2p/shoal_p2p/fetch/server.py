@@ -24,7 +24,7 @@ from shoal_p2p.fair.buckets import KeyedBuckets, Rate
 from shoal_p2p.fetch.batch_index import BatchIndex, ShelvedBatch
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.net.request import RequestLimits
-from shoal_p2p.standing.scoring import Report
+from shoal_p2p.reputation.scoring import Report
 from shoal_p2p.store.store import Store
 from shoal_p2p.store.types import StoreError
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_RETRY_MS

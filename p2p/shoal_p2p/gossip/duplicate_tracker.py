@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shoal_base.bounded import MANY, BoundedDict
 from shoal_p2p.gossip.interface import OVERLOAD
-from shoal_p2p.standing.scoring import is_mild, is_seen_by_forwarder
+from shoal_p2p.reputation.scoring import is_mild, is_seen_by_forwarder
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
 

@@ -51,7 +51,7 @@ from shoal_p2p.net.streams import (
 )
 from shoal_p2p.net.windows import MAX_BODY_BYTES
 from shoal_p2p.net.yamux import abort
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:

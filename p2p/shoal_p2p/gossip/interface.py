@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shoal_p2p.intake.validation import Validator
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict
 

@@ -48,7 +48,7 @@ from shoal_p2p.gossip.rpc import (
     merged,
 )
 from shoal_p2p.gossip.settings import GossipSettings
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 

@@ -28,7 +28,7 @@ from shoal_base.waits import LOOK_S
 from shoal_p2p.gossip.peers import PeerTable
 from shoal_p2p.gossip.rpc import Event, Misbehaviour, Rpc, SendRpc
 from shoal_p2p.gossip.settings import MeshSettings
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
 
 PRUNE_BACKOFF_S = 60

@@ -14,7 +14,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.views import VIEWS
 from shoal_p2p.ipc.which_peer import WhichPeerError
-from shoal_p2p.standing.guard import ControlError
+from shoal_p2p.reputation.peer_manager import ControlError
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shoal_ipc.answers.node import Buffer, PublisherRow
 from shoal_p2p.buffer.pool import Counters
-from shoal_p2p.standing.sampling import PublisherWeights
+from shoal_p2p.reputation.publisher_weights import PublisherWeights
 from shoal_wire.types import PeerId
 
 

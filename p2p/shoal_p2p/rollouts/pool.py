@@ -23,13 +23,13 @@ from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.intake.validation import Rejected
 from shoal_p2p.intake.weight import weight_of
+from shoal_p2p.reputation.publisher_weights import PublisherWeights
+from shoal_p2p.reputation.reputation import Reputation
 from shoal_p2p.rollouts.contributions import account
 from shoal_p2p.rollouts.duplicate_index import MAX_COPIES, Copy, DuplicateIndex
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_p2p.rollouts.reopening import Reopener
 from shoal_p2p.rollouts.restoring import Restoring
-from shoal_p2p.standing.reputation import Reputation
-from shoal_p2p.standing.sampling import PublisherWeights
 from shoal_p2p.store.store import Deliverer, Store, StoredBatch, StoreError
 from shoal_wire import digests
 from shoal_wire.limits import WHOLE_MESSAGE_BYTES

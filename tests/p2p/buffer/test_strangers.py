@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from shoal_p2p.buffer.replay import ENOUGH_KNOWN, STRANGERS_SHARE, ReplayBuffer
-from shoal_p2p.standing.sampling import PublisherWeights
+from shoal_p2p.reputation.publisher_weights import PublisherWeights
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.buffer.entries import entry, limits
 

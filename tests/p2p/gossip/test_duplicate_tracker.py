@@ -12,7 +12,7 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from shoal_p2p.gossip.rate_limiter import FloodLimits
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 from tests.support.network import HostilePeer, signed_by

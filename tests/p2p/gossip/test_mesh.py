@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shoal_p2p.gossip.meshes import LEAVE_BACKOFF_S, MIX_EVERY_S, PRUNE_BACKOFF_S
 from shoal_p2p.gossip.rpc import Forward, JudgedMessage, SendRpc, Validate
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Reason, verdict
 from tests.p2p.gossip.bench import (

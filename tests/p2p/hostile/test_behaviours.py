@@ -22,7 +22,7 @@ from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.inbound_gate import GateLimits
 from shoal_p2p.net.swarm import SwarmSettings
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
 from tests.support import factories as make
 from tests.support.network import MESHSUB, HostilePeer, is_reset, port_of

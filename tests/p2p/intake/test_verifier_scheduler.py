@@ -25,7 +25,7 @@ from shoal_p2p.intake.verifier_scheduler import (
     CostLimitExceeded,
     VerifierScheduler,
 )
-from shoal_p2p.standing.scoring import BAN_BELOW, Scoreboard
+from shoal_p2p.reputation.scoring import BAN_BELOW, Scoreboard
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
 from shoal_tasks.spec import FamilySpec

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal_p2p.standing.guard import REPUTATION_FILE
+from shoal_p2p.reputation.peer_manager import REPUTATION_FILE
 from tests.p2p.ipc.conftest import Debug
 from tests.support.nodes import fresh_identity, until
 from tests.support.running_node import RunningNode

@@ -6,8 +6,8 @@ import pytest
 
 from shoal_ipc.answers.node import Buffer, PublisherRow
 from shoal_p2p.buffer.pool import Counters
+from shoal_p2p.reputation.publisher_weights import PublisherWeights
 from shoal_p2p.rollouts.contributions import account
-from shoal_p2p.standing.sampling import PublisherWeights
 from shoal_wire.types import GroupId, PeerId
 
 ANN, BOB, EVE = map(PeerId, ("ann", "bob", "eve"))

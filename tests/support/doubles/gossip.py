@@ -17,7 +17,7 @@ import trio
 
 from shoal_p2p.gossip.interface import Gossip, GossipStats, MeshPeer
 from shoal_p2p.intake.validation import Validator
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict
 

@@ -21,8 +21,8 @@ from shoal_lab.simulation.parts import at_once
 from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.host import DialError, Libp2pHost
 from shoal_p2p.net.identity import Identity
-from shoal_p2p.standing.guard import REPUTATION_FILE, ControlError, PeerManager
-from shoal_p2p.standing.room import least_useful
+from shoal_p2p.reputation.conn_manager import least_useful
+from shoal_p2p.reputation.peer_manager import REPUTATION_FILE, ControlError, PeerManager
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
 from tests.support.doubles.host import FakeHost, connection_of

@@ -44,7 +44,7 @@ simulation's ten minutes one liar of twelve nodes then has a quarter fewer draws
 _MARGIN = 4.0
 """So many times less than own groups teach is still as good as any. A steeper fall (a sixth, to the
 fourth) halves what liars are drawn, and leaves an honest beginner, who is right once in fifty among
-strong ones, next to nothing (tests/p2p/standing/test_liars.py)."""
+strong ones, next to nothing (tests/p2p/reputation/test_liars.py)."""
 _TOKEN = 0.1
 """The part of the usual spread that verifiers give for nothing, as for the right form."""
 _TAUGHT = 0.05

@@ -12,7 +12,7 @@ import trio.testing
 
 from shoal_p2p.net.connections import Direction
 from shoal_p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate, prefix_of
-from shoal_p2p.standing.room import STAY_SECONDS, ConnManager
+from shoal_p2p.reputation.conn_manager import STAY_SECONDS, ConnManager
 from shoal_wire.limits import FULL_PROTOCOL, MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.types import PeerId
 from tests.support.doubles.host import FakeHost

@@ -23,8 +23,8 @@ from shoal_base.bounded import MANY, REMEMBERED
 from shoal_base.rows import one_a_line
 from shoal_base.waits import HOUR_S
 from shoal_ipc.answers.peer import Score
-from shoal_p2p.standing.sampling import PublisherWeights, Record
-from shoal_p2p.standing.scoring import (
+from shoal_p2p.reputation.publisher_weights import PublisherWeights, Record
+from shoal_p2p.reputation.scoring import (
     BAN_BELOW,
     FORGET_ABOVE,
     HALF_LIFE_SECONDS,

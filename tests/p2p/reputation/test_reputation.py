@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from shoal_p2p.disk import read_kept
-from shoal_p2p.standing.guard import REPUTATION_FILE
-from shoal_p2p.standing.reputation import (
+from shoal_p2p.reputation.peer_manager import REPUTATION_FILE
+from shoal_p2p.reputation.reputation import (
     BAN_SECONDS,
     MAX_BAN_SECONDS,
     MAX_LISTED,
     ListFullError,
     Reputation,
 )
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import GroupId, PeerId
 from shoal_wire.verdict import Reason, verdict
 

@@ -21,9 +21,9 @@ from shoal_p2p.intake.refusals import RefusalLog
 from shoal_p2p.intake.verdict_log import VerdictLog
 from shoal_p2p.net.address import parse_peer_id
 from shoal_p2p.net.interface import Host
-from shoal_p2p.standing.reputation import ListFullError, Reputation
-from shoal_p2p.standing.room import ConnManager
-from shoal_p2p.standing.scoring import Cause
+from shoal_p2p.reputation.conn_manager import ConnManager
+from shoal_p2p.reputation.reputation import ListFullError, Reputation
+from shoal_p2p.reputation.scoring import Cause
 from shoal_p2p.threads import InThread
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Verdict

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_p2p.standing.scoring import BAN_BELOW, HALF_LIFE_SECONDS, WEIGHTS, Cause, Scoreboard
+from shoal_p2p.reputation.scoring import BAN_BELOW, HALF_LIFE_SECONDS, WEIGHTS, Cause, Scoreboard
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, verdict
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_p2p.standing.sampling import FLOOR, HALF_LIFE_SECONDS, PublisherWeights
+from shoal_p2p.reputation.publisher_weights import FLOOR, HALF_LIFE_SECONDS, PublisherWeights
 from shoal_wire.types import GroupId, PeerId
 
 ME, ANN, BOB, EVE, NEW = map(PeerId, ("me", "ann", "bob", "eve", "new"))
