@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from decimal import Decimal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -32,6 +34,40 @@ def auto_or_number(most: int) -> BeforeValidator:
         return str(int(text))
 
     return BeforeValidator(read)
+
+
+_SIZE: Final = re.compile(r"(\d{1,18}(?:\.\d{1,9})?) ?([kmgt]i?)?b?", re.IGNORECASE | re.ASCII)
+_UNITS: Final = {
+    "": 1,
+    **{name: 1000**power for power, name in enumerate("kmgt", 1)},
+    **{f"{name}i": 1024**power for power, name in enumerate("kmgt", 1)},
+}
+
+
+def read_size(value: object) -> object:
+    """Return a size as a number of bytes: `256MB` is 256,000,000 and `256MiB` is 268,435,456.
+
+    A value that is no text is left to the check of its type. Raises ValueError for another text.
+    """
+    if not isinstance(value, str):
+        return value
+    found = _SIZE.fullmatch(value.strip())
+    if found is None:
+        raise ValueError("must be a size, such as 256MB, 1.5GiB or a number of bytes")
+    return round(Decimal(found[1]) * _UNITS[(found[2] or "").lower()])
+
+
+def size_text(num_bytes: int) -> str:
+    """Return a size as `read_size` reads it, in the largest unit that it is a whole number of."""
+    units = sorted(_UNITS.items(), key=lambda row: -row[1])
+    unit, factor = next((u, f) for u, f in units if (num_bytes and num_bytes % f == 0) or f == 1)
+    return f"{num_bytes // factor}{unit[:1].upper()}{unit[1:]}{'B' * bool(unit)}"
+
+
+Size = Annotated[int, BeforeValidator(read_size)]
+"""Type of a setting that is a number of bytes."""
+SIZES: Final = ("buffer_bytes", "archive_bytes")
+"""Settings of that type."""
 
 
 def key(

@@ -19,10 +19,11 @@ from pydantic.fields import FieldInfo
 from shoal_base.lines import readable_json
 from shoal_base.toml_file import read_toml
 from shoal_settings.groups import LISTS, choices_of, group_of
+from shoal_settings.key import SIZES, size_text
 from shoal_settings.parser import did_you_mean
 from shoal_settings.real_models import fill_in, sentence
 from shoal_settings.removed import removed_setting
-from shoal_settings.schema import Command, Settings, fields_of, public_name
+from shoal_settings.schema import ALIASES, Command, Settings, fields_of, public_name
 
 ENV_PREFIX = "SHOAL_"
 CONFIG_VARIABLE = "SHOAL_CONFIG"
@@ -107,7 +108,7 @@ def load(
     try:
         settings = Settings(**values)
     except ValidationError as error:
-        raise SettingsError(_explain(error, origins)) from None
+        raise SettingsError(_explain(error, values, origins)) from None
     if "model" not in origins and settings.tasks in PLAYS:
         settings = settings.model_copy(update={"model": PLAYS[settings.tasks]})
         origins["model"] = FOR_TASKS
@@ -187,8 +188,9 @@ def described(field: str, command: str) -> str:
 
 
 def _add_flag(parser: argparse._ArgumentGroup, field: str, text: str, default: object) -> None:
-    flag, info = _flag(field), Settings.model_fields[field]
-    description, shown = text.replace("%", "%%"), _shown_default(default)
+    info, flag = Settings.model_fields[field], _flag(field)
+    flags = [flag, *ALIASES.get(field, ())]
+    description, shown = text.replace("%", "%%"), _shown_default(field, default)
     told = f"{description} (default: {shown})" if shown else description
     common: dict[str, Any] = {
         "dest": field,
@@ -203,9 +205,9 @@ def _add_flag(parser: argparse._ArgumentGroup, field: str, text: str, default: o
             off = common | {"help": argparse.SUPPRESS}
             parser.add_argument(_negative_flag(field), action="store_false", **off)
     elif _is_tuple(info):
-        parser.add_argument(flag, action="append", metavar=_metavar(field), **common)
+        parser.add_argument(*flags, action="append", metavar=_metavar(field), **common)
     else:
-        parser.add_argument(flag, metavar=_metavar(field), **common)
+        parser.add_argument(*flags, metavar=_metavar(field), **common)
     if (nothing := off_value(info)) is not None:
         common["help"] = f"the same as {flag}={nothing}"
         parser.add_argument(_negative_flag(field), action="store_const", const=nothing, **common)
@@ -232,6 +234,7 @@ def _metavar(field: str) -> str:
     names |= dict.fromkeys(("listen", "bootstrap", "announce", "judge"), "MULTIADDR")
     names |= {"http": "HOST:PORT", "http_name": "NAME"}
     names |= dict.fromkeys(("task_file", "swarm_key"), "FILE")
+    names |= dict.fromkeys(SIZES, "SIZE")
     if (choices := choices_of(field)) and field not in LISTS:
         return f"{{{','.join(choices)}}}"
     return names.get(
@@ -239,11 +242,13 @@ def _metavar(field: str) -> str:
     )
 
 
-def _shown_default(default: object) -> str:
+def _shown_default(field: str, default: object) -> str:
     if isinstance(default, bool):
         return "on" if default else ""
     if isinstance(default, tuple):
         return ", ".join(default)
+    if field in SIZES and isinstance(default, int):
+        return size_text(default)
     return str(default)
 
 
@@ -332,7 +337,7 @@ _WORDS = (
 """Pydantic's words and ours."""
 
 
-def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     field = str(first["loc"][0]) if first["loc"] else "?"
     origin = origins.get(field, "default")
@@ -340,6 +345,9 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
     for theirs, ours in _WORDS:
         message = message.replace(theirs, ours)
     given = first.get("input")
+    if field in SIZES:  # as it was written, and the bound likewise
+        given = values[field]
+        message = re.sub(r"at least (\d+)", lambda m: f"at least {size_text(int(m[1]))}", message)
     shown = ",".join(given) if isinstance(given, tuple) else str(given)
     message += _meant(field, shown)
     if len(shown) > 80:
@@ -353,4 +361,4 @@ def _meant(field: str, given: str) -> str:
     """Return what was perhaps meant by a word that is none of a setting's."""
     known = [word for word in choices_of(field) if word not in ("none", "auto")]
     wrong = [word for word in re.split("[,+]", given) if word not in known]
-    return did_you_mean(wrong[0], known, likeness=0.7) if known and wrong else ""
+    return did_you_mean(wrong[0], known) if known and wrong else ""

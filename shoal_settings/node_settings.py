@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from shoal_settings.key import auto_or_number, checked, key, of_peers, of_swarms
+from shoal_settings.key import Size, auto_or_number, checked, key, of_peers, of_swarms
 from shoal_settings.removed import removed_word
 from shoal_wire.base58 import is_peer_id_text
 from shoal_wire.limits import MAX_SHARDS, MAX_SHARDS_PER_PEER
@@ -190,10 +190,11 @@ class NodeSettings(BaseModel):
         },
     )
     # Buffer
-    buffer_bytes: int = key(
+    buffer_bytes: Size = key(
         64 * 1024 * 1024,
         "node swarm",
-        "Most bytes of external groups in the replay buffer, with a group for each 16 KiB of it.",
+        "Size limit of external groups in the replay buffer, such as 64MiB; it holds one group for "
+        "each 16 KiB.",
         ge=131072,
     )
     draws: Literal["standing", "uniform"] = key(
@@ -202,10 +203,10 @@ class NodeSettings(BaseModel):
         "How groups of others are drawn: each network equally, then its publishers by how useful "
         "they were here (standing), or all publishers equally (uniform).",
     )
-    archive_bytes: int = key(
-        268_435_456,
+    archive_bytes: Size = key(
+        256 * 1024 * 1024,
         "node swarm",
-        "Most bytes of batches kept for `shoal export`; 0 keeps none.",
+        "Size limit of the batches stored for `shoal export`, such as 2GB; 0 stores none.",
         ge=0,
     )
 

@@ -60,6 +60,8 @@ class Settings(TrainerSettings):
     )
 
 
+ALIASES = {"learning_rate": ("--lr",)}
+"""Second flags of settings: names that other trainers have made common."""
 FLAG_NAMES = {"json_output": "json"}
 """Keys whose flag (and TOML key, and variable) is not their own name."""
 

@@ -82,8 +82,9 @@ def _rows(head: str, rows: Iterator[tuple[str, ...]]) -> str:
 
 def _settings() -> str:
     from shoal_settings.groups import BEGINNINGS, group_of
+    from shoal_settings.key import SIZES, size_text
     from shoal_settings.loader import off_value
-    from shoal_settings.schema import Settings, public_name
+    from shoal_settings.schema import ALIASES, Settings, public_name
 
     def row(field: str) -> tuple[str, ...]:
         info = Settings.model_fields[field]
@@ -92,6 +93,7 @@ def _settings() -> str:
         flags = [f"`--{flag}`"]
         if (info.annotation is bool and info.default) or off_value(info) is not None:
             flags.append(f"`--no-{flag}`")
+        flags += [f"`{alias}`" for alias in ALIASES.get(field, ())]
         bounds = [
             f"{sign} {getattr(bound, name)}"
             for name, sign in _SIGNS.items()
@@ -102,7 +104,7 @@ def _settings() -> str:
         return (
             f"`{key}`",
             ", ".join(flags),
-            _default(info.default),
+            _default(size_text(info.default) if field in SIZES else info.default),
             f"{info.description}{limits}",
         )
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from shoal_settings.groups import BEGINNINGS, group_of
+from shoal_settings.key import SIZES, size_text
 from shoal_settings.loader import off_value
-from shoal_settings.schema import Settings, fields_of, public_name
+from shoal_settings.schema import ALIASES, Settings, fields_of, public_name
 from tests.settings import settings_cases as case
 from tests.support.site import page
 
@@ -28,10 +29,11 @@ def expected_row(field: str) -> str:
         flag += f", `--no-{case.flag(field)[2:]}`"
     if off_value(info) is not None:
         flag += f", `--no-{case.flag(field)[2:]}`"
+    flag += "".join(f", `{alias}`" for alias in ALIASES.get(field, ()))
     cells = (
         f"`{public_name(field)}`",
         flag,
-        _default(info.default),
+        _default(size_text(info.default) if field in SIZES else info.default),
         f"{info.description}{_bounds(field)}",
     )
     return "| " + " | ".join(cells) + " |"
@@ -95,7 +97,7 @@ def test_the_document_lists_every_key_and_no_other_in_the_groups_of_help() -> No
 
 
 def test_the_document_names_no_flag_or_variable_that_does_not_exist() -> None:
-    flags = {case.flag(field) for field in FIELDS} | {"--config", "--print-config"}
+    flags = {case.flag(field) for field in FIELDS} | {"--config", "--print-config", "--lr"}
     for named in re.findall(r"`(--[a-z][a-z-]*)", TEXT):
         positive = {"--" + named.removeprefix("--no-"), "--no-" + named.removeprefix("--")}
         assert named in flags or positive & flags, named

@@ -74,6 +74,9 @@ def test_an_unknown_variable(name: str, said: str) -> None:
         ("tasks", "x" * 5000),
         ("data_dir", ""),
         ("data_dir", " "),
+        ("buffer_bytes", "64 parsecs"),
+        ("archive_bytes", "-1MB"),
+        ("buffer_bytes", "1kB"),
     ],
 )
 def test_a_bad_value_names_key_value_and_origin(variable: str, value: str) -> None:
@@ -107,6 +110,11 @@ def test_a_value_of_the_wrong_type_names_key_and_file(key: str, text: str) -> No
     line = error_of_file(f"{key} = {text}")
     assert line.startswith(f"{key} = ")
     assert "(from shoal.toml): " in line
+
+
+def test_a_size_is_shown_as_it_was_written() -> None:
+    line = case.error_of("node", ["--buffer-bytes", "1kB"])
+    assert line == "--buffer-bytes '1kB': must be at least 128KiB"
 
 
 def test_a_bad_flag_names_the_flag() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from shoal_settings.key import SIZES, read_size, size_text
 from shoal_settings.loader import FOR_LARGE, FOR_TASKS, describe, describe_text, said_of_defaults
 from shoal_settings.real_models import ADAPTERS_RATE, LARGE_RATE, REAL_DEFAULTS
 from shoal_settings.schema import Settings, fields_of, public_name
@@ -197,3 +198,33 @@ def test_games_that_one_embedded_model_plays_are_played_by_it(command: Any) -> N
     assert (typed.settings.model, typed.origins["model"]) == ("tiny", "--model")
     assert typed.settings.learning_rate == Settings().learning_rate
     assert case.loaded(command, ["--tasks", "games"]).settings.model == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [
+        ("256MB", 256_000_000),
+        ("256MiB", 256 * 1024**2),
+        ("1.5 gib", 3 * 1024**3 // 2),
+        ("262144", 262_144),
+        ("256k", 256_000),
+    ],
+)
+def test_a_size_has_a_unit_or_is_a_number_of_bytes(text: str, num_bytes: int) -> None:
+    assert case.loaded("node", ["--buffer-bytes", text]).settings.buffer_bytes == num_bytes
+    environment = {"SHOAL_BUFFER_BYTES": text}
+    assert case.loaded("node", (), environment).settings.buffer_bytes == num_bytes
+    assert read_size(size_text(num_bytes)) == num_bytes
+
+
+def test_every_size_among_the_settings_is_listed() -> None:
+    named = {name for name in Settings.model_fields if name.endswith("_bytes")}
+    assert set(SIZES) == named
+    for name in SIZES:
+        assert case.loaded("node", [f"{case.flag(name)}=2MB"]).settings.model_dump()[name] == 2e6
+
+
+def test_lr_is_the_learning_rate() -> None:
+    loaded = case.loaded("trainer", ["--lr", "1e-3"])
+    assert loaded.settings.learning_rate == 1e-3
+    assert loaded.origins["learning_rate"] == "--learning-rate"
