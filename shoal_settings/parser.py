@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
@@ -116,11 +115,12 @@ class Parser(argparse.ArgumentParser):
 
 def _commands_with(flag: str) -> str:
     """Return which commands take a setting's flag, to be read by people; empty if none does."""
-    from shoal_settings.schema import Settings, public_name
+    from shoal_settings.schema import ALIASES, Settings, public_name
 
     key = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
     for field, info in Settings.model_fields.items():
-        if public_name(field) == key and isinstance(info.json_schema_extra, dict):
+        is_named = public_name(field) == key or flag in ALIASES.get(field, ())
+        if is_named and isinstance(info.json_schema_extra, dict):
             return ", ".join(f"shoal {one}" for one in info.json_schema_extra["commands"])  # type: ignore[union-attr]
     return ""
 
@@ -165,15 +165,38 @@ def data_dir_flag(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--data-dir", type=path, default=NODE_FOLDER, metavar="DIR", help=text)
 
 
-def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
-    """Return ` (did you mean '…'?)` with the closest of `known`, or nothing.
+_MAX_TYPOS = 2
+"""Largest edit distance of a suggestion: a more distant word is a guess, and misleads."""
 
-    What begins with the word is the closest. `likeness`, 0 to 1, is how like it others have to be.
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean '…'?)` with the closest word of `known`; empty if none is close.
+
+    A word is close if at most two letters, and fewer than half of them, are wrong.
     """
-    there = list(known)
-    close = [one for one in there if word and one.startswith(word)]
-    close += difflib.get_close_matches(word, there, n=1, cutoff=likeness)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    limit = min(_MAX_TYPOS, (len(word.lstrip("-")) - 1) // 2)
+    distances = [(_edit_distance(word, one), one) for one in known]
+    distance, closest = min(distances, key=lambda pair: pair[0], default=(limit + 1, ""))
+    return f" (did you mean {closest!r}?)" if distance <= limit else ""
+
+
+def _edit_distance(first: str, second: str) -> int:
+    """Return how many letters to insert, delete, replace or swap with the next one.
+
+    Words whose lengths differ by more than `_MAX_TYPOS` are not compared: they get one more.
+    """
+    if abs(len(first) - len(second)) > _MAX_TYPOS:
+        return _MAX_TYPOS + 1
+    above: list[int] = []
+    row = list(range(len(second) + 1))
+    for i, a in enumerate(first):
+        two_above, above, row = above, row, [i + 1]
+        for j, b in enumerate(second):
+            best = min(above[j + 1] + 1, row[j] + 1, above[j] + (a != b))
+            if i and j and a == second[j - 1] and b == first[i - 1]:
+                best = min(best, two_above[j - 1] + 1)
+            row.append(best)
+    return row[-1]
 
 
 def whole(low: int, high: int | None = None) -> Callable[[str], int]:

@@ -108,9 +108,12 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ("node --port", "no flag --port (did you mean '--port-mapping'?)"),
-        ("node --roun 3", "no flag --roun (did you mean '--rounds'?)"),
+        ("node --dataset x", "no flag --dataset; see shoal node --help"),
+        ("node --temp 1", "no flag --temp; see shoal node --help"),
+        ("node --lrr 1", "no flag --lrr (did you mean '--lr'?)"),
+        ("node --prot-mapping", "no flag --prot-mapping (did you mean '--port-mapping'?)"),
         ("node --rouns 3", "no flag --rouns (did you mean '--rounds'?)"),
+        ("bootstrap --lr 1", "--lr is a flag of shoal node, shoal trainer, shoal swarm, not of"),
         ("bootstrap --rounds 3", "--rounds is a flag of shoal node, "),
         ("bootstrap --model tiny", "not of shoal bootstrap; see shoal bootstrap --help"),
         ("trainer --modle=tiny", "no flag --modle (did you mean '--model'?)"),
