@@ -22,7 +22,6 @@ from shoal_settings.groups import LISTS, choices_of, group_of
 from shoal_settings.key import SIZES, size_text
 from shoal_settings.parser import did_you_mean
 from shoal_settings.real_models import fill_in, sentence
-from shoal_settings.removed import removed_setting
 from shoal_settings.schema import ALIASES, Command, Settings, fields_of, public_name
 
 ENV_PREFIX = "SHOAL_"
@@ -275,8 +274,6 @@ def _file_layer(arguments: argparse.Namespace, environment: Mapping[str, str]) -
         raise SettingsError(str(error)) from None
     known = _known_names()
     for key in table:
-        if (removed := removed_setting(key)) is not None:
-            raise SettingsError(f"{path}: {removed}")
         if key not in known:
             raise SettingsError(f"{path}: unknown key {key!r}{did_you_mean(key, known)}")
     return {known[key]: (value, str(path)) for key, value in table.items()}
@@ -289,8 +286,6 @@ def _environment_layer(environment: Mapping[str, str]) -> _Layer:
         if not variable.startswith(ENV_PREFIX) or variable == CONFIG_VARIABLE:
             continue
         key = variable.removeprefix(ENV_PREFIX).lower()
-        if removed_setting(key) is not None:
-            raise SettingsError(f"{variable}: {removed_setting(key)}")
         if key not in known:
             raise SettingsError(f"unknown variable {variable}{did_you_mean(key, known)}")
         layer[known[key]] = (value, variable)

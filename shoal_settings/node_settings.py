@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from shoal_settings.key import Size, auto_or_number, checked, key, of_peers, of_swarms
-from shoal_settings.removed import removed_word
 from shoal_wire.base58 import is_peer_id_text
 from shoal_wire.limits import MAX_SHARDS, MAX_SHARDS_PER_PEER
 
@@ -217,14 +216,6 @@ class NodeSettings(BaseModel):
         annotation = cls.model_fields[str(info.field_name)].annotation
         if isinstance(value, bool) and annotation in (int, float):
             raise ValueError("must be a number")
-        return value
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_removed_word(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse a word of earlier versions with what replaced it."""
-        if isinstance(value, str) and (line := removed_word(str(info.field_name), value)):
-            raise ValueError(line)
         return value
 
     @field_validator("data_dir", mode="before")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, NoReturn
 from shoal_base.node_folders import NODE_FOLDER
 from shoal_settings.exits import EXIT_USAGE, say_error
 from shoal_settings.help_page import HelpLines, ShowHelp, help_page
-from shoal_settings.removed import removed_flag
 
 
 class Parser(argparse.ArgumentParser):
@@ -55,22 +53,10 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse all arguments; one that is left over is a mistake, here and in a sub-command."""
-        self._refuse_removed(sys.argv[1:] if args is None else args)
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self._refuse(unknown)
         return found, []
-
-    def _refuse_removed(self, words: Sequence[str]) -> None:
-        """Refuse a flag of earlier versions, before argparse says what else is missing."""
-        for word in words:
-            flag = word.partition("=")[0]
-            if word == "--" or (self._subparsers and not word.startswith("-")):
-                return
-            if flag.startswith("--") and flag not in self._option_string_actions:
-                command = self.prog.removeprefix("shoal ")
-                if (line := removed_flag(command, flag)) is not None:
-                    self.error(line)
 
     def _refuse(self, unknown: Sequence[str]) -> NoReturn:
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]

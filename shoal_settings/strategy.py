@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal_settings.removed import removed_word
-
 STRATEGY_WORDS: Final = ("uniform", "positive", "balance")
 """The words that a strategy joins, the most important first."""
 
@@ -22,11 +20,9 @@ def strategy_words(text: str) -> tuple[str, ...]:
     """Return the words of a strategy such as ``positive+balance``, in their order.
 
     Raises:
-        StrategyError: an unknown or removed word, or a word twice.
+        StrategyError: an unknown word, or a word twice.
     """
     words = tuple(text.split("+"))
-    if (removed := removed_word("strategy", text)) is not None:
-        raise StrategyError(removed)
     if any(word not in STRATEGY_WORDS for word in words):
         raise StrategyError(f"must be some of {', '.join(STRATEGY_WORDS)}, joined by +")
     if len(set(words)) < len(words):

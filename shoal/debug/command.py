@@ -13,7 +13,6 @@ from shoal.view.node import RunningNode
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_ipc.answers.form import read
-from shoal_ipc.answers.views import MOVED
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.help_page import usage_of
@@ -34,8 +33,6 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 def main(argv: Sequence[str]) -> int:
     """Run `shoal debug`; return the exit code."""
     words = _view_first(argv)
-    if words and (now := MOVED.get(words[0])):
-        return fail("debug", f"the view {words[0]!r} is part of another: shoal debug {now}").code
     arguments = _parser().parse_args(words)
     try:
         loaded = load("debug", arguments, os.environ)

@@ -18,14 +18,13 @@ from shoal_lab.experiment.plan import (
     ratio_arm,
     refusal,
 )
-from shoal_lab.experiment.presets import PRESETS, REAL, REMOVED, Preset
+from shoal_lab.experiment.presets import PRESETS, REAL, Preset
 from shoal_lab.experiment.tune import RATES
 from shoal_settings.early import refusal_of_device, refusal_of_model
 from shoal_settings.groups import choices_of
 from shoal_settings.loader import PLAYS, is_small
 from shoal_settings.parser import Parser, path
 from shoal_settings.real_models import fill_in
-from shoal_settings.removed import removed_setting
 from shoal_settings.schema import Settings
 from shoal_settings.strategy import describe_words
 
@@ -57,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         first=("quick", "out", "seeds", "rounds", "nodes", "arm", "model", "set", "jobs", "json"),
     )
     names = ", ".join(f"{name} ({preset.title})" for name, preset in PRESETS.items())
-    made.add_argument("preset", type=_preset, choices=sorted(PRESETS), help=names)
+    made.add_argument("preset", choices=sorted(PRESETS), help=names)
     made.add_argument("--quick", action="store_true", help="fewer seeds and rounds: minutes")
     made.add_argument("--out", type=path, metavar="DIR", help="output folder")
     made.add_argument("--json", action="store_true", help="print one JSON object at the end")
@@ -74,12 +73,6 @@ def parser() -> argparse.ArgumentParser:
     _add_what_is_compared(made)
     _add_how_it_is_played(made)
     return made
-
-
-def _preset(name: str) -> str:
-    if (instead := REMOVED.get(name)) is not None:
-        raise argparse.ArgumentTypeError(f"{name} was removed: {instead}")
-    return name
 
 
 def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
@@ -245,8 +238,6 @@ def _of_another_swarm(arm: Arm, changes: Sequence[str]) -> Arm:
     """The arm with these KEY=VALUE: settings, or `nodes`, `delay` of its swarm."""
     bounds = {"nodes": (1, MAX_NODES), "delay": (0, MAX_DELAY)}
     parts = [change.partition("=") for change in changes]
-    if any(key == "average" for key, _, _ in parts):
-        raise UsageError(f"average was removed: {REMOVED['price']}")
     numbers: dict[str, int] = {}
     for key, _, value in parts:
         least, most = bounds.get(key, (0, 0))
@@ -272,8 +263,6 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
-        if (removed := removed_setting(key)) is not None:
-            raise UsageError(removed)
         if not equals or key not in Settings.model_fields:
             raise UsageError(f"{text!r} is not KEY=VALUE with a key of docs/settings.md")
         try:

@@ -28,7 +28,6 @@ STATE = "state"
 _WRITTEN = (
     *(CONFIG, PLAN, RESULT, TABLE, SWEEP, ANSWERS),
     *(FIGURES, STATE, "rounds"),
-    *("law.md", "whom.md", "nodes"),  # of earlier versions
 )
 
 

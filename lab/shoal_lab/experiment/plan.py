@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from shoal_settings.removed import REMOVED
 from shoal_settings.schema import Settings
 
 SILO = "8/0"
@@ -117,8 +116,8 @@ class Job:
         """The settings of one node, exactly as `shoal node` takes them."""
         # Publishers alike, as in the paper; a node on its own weighs them by their standing.
         asked = {"draws": "uniform", **self.base, **self.arm.nodes[index].settings}
-        # Kept rounds may name what is gone; nobody can ask for it any more (`flags`).
-        own = {key: value for key, value in asked.items() if key not in REMOVED}
+        # The rounds in lab/results may name settings that have been removed since.
+        own = {key: value for key, value in asked.items() if key in Settings.model_fields}
         return Settings(
             **{**own, "rounds": self.rounds, "seed": self.node_seed(index), "data_dir": data_dir}
         )
@@ -148,7 +147,6 @@ class Job:
             "seed": self.seed,
             "rounds": self.rounds,
             "base": dict(self.base),
-            "swarm": False,  # of earlier versions, whose files are the same job
         }
 
 
@@ -182,23 +180,14 @@ class Experiment:
         }
 
 
-_GONE: Final[Mapping[str, Any]] = {"curriculum": "fixed"}
-"""Settings that no longer exist, with the value that is now the only way: rounds that name it were
-played as they would be today."""
-
-
 def same_job(line: str, job: Job) -> bool:
-    """Return whether a file's first line names this job."""
+    """Return whether a file's first line names this job. Further keys of the line are ignored."""
     try:
         found = json.loads(line)
-        return bool(_lasting(found) == _lasting(json.loads(json.dumps(job.to_json()))))
-    except (ValueError, LookupError, TypeError, AttributeError):
+        wanted = json.loads(json.dumps(job.to_json()))
+        return all(found.get(key) == value for key, value in wanted.items())
+    except (ValueError, AttributeError):
         return False
-
-
-def _lasting(job: Mapping[str, Any]) -> dict[str, Any]:
-    base = {key: value for key, value in job["base"].items() if _GONE.get(key) != value}
-    return {**job, "base": base}
 
 
 def refusal(job: Job) -> str | None:

@@ -120,11 +120,5 @@ PRESETS: Final[Mapping[str, Preset]] = {
     ),
 }
 
-REMOVED: Final[Mapping[str, str]] = {
-    "paper": "`results` has SAPO's comparison at a node's defaults, and takes its arms: --arm 6/2",
-    "price": "averaged weights are no longer played; docs/results.md says what came of it",
-}
-"""Presets of earlier versions, and what took their place, without a full stop."""
-
 REAL: Final[Mapping[str, Any]] = {"device": "auto", "eval_per_family": 8}
 """Settings for a model that is not embedded, beside `shoal_settings.real_models`."""

@@ -58,7 +58,7 @@ def registered(out: Path, done: Sequence[Job] = ()) -> dict[str, Any]:
     """Return the hash of the plan as first written, and everything added since.
 
     `done` are the jobs that a result is made from: how many of the planned ones it lacks is told.
-    Empty where a folder has no plan, as those of earlier versions.
+    Empty if the folder has no plan.
     """
     try:
         text = (out / PLAN).read_text()

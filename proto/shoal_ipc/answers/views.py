@@ -26,17 +26,6 @@ VIEWS: Final = MappingProxyType[str, type[Any]](
         "doctor": Doctor,
     }
 )
-MOVED: Final = MappingProxyType(
-    {
-        "id": "status",
-        "mesh": "status",
-        "topics": "status",
-        "contributions": "buffer",
-        "ping": "peers",
-        "addresses": "doctor",
-    }
-)
-"""Earlier views, and the one that holds what each had."""
 
 
 def help_of(kind: type) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_lab.experiment.flags import UsageError, parser
+from shoal_lab.experiment.flags import UsageError
 from shoal_lab.experiment.plan import FILTERED, check_settings
-from shoal_lab.experiment.presets import PRESETS, REMOVED
+from shoal_lab.experiment.presets import PRESETS
 from tests.lab.experiment.jobs import asked, experiment
 
 
@@ -14,17 +14,6 @@ from tests.lab.experiment.jobs import asked, experiment
 @pytest.mark.parametrize("preset", PRESETS)
 def test_each_preset_has_settings_that_exist(preset: str, size: list[str]) -> None:
     check_settings(experiment(preset, *size))
-
-
-@pytest.mark.parametrize("name", REMOVED)
-def test_a_preset_of_an_earlier_version_says_what_took_its_place(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as raised:
-        parser().parse_args([name, "--quick"])
-    assert raised.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{name} was removed: {REMOVED[name]}" in line
 
 
 def test_a_real_model_brings_its_own_defaults_and_flags_win() -> None:
@@ -67,8 +56,3 @@ def test_an_arm_may_be_a_swarm_of_another_size_or_hear_later() -> None:
 def test_a_swarm_that_cannot_be_is_one_line(change: str) -> None:
     with pytest.raises(UsageError, match=r"is [01] to"):
         asked("--arm", f"4/4,{change}")
-
-
-def test_weights_are_no_longer_averaged() -> None:
-    with pytest.raises(UsageError, match="average was removed: "):
-        asked("--arm", "4/4,average=5")

@@ -17,7 +17,6 @@ from shoal.debug.views import VIEWS, View
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.node import Status
-from shoal_ipc.answers.views import MOVED
 from shoal_ipc.client import NodeRefused
 from shoal_p2p.peers.outside import wall_ms
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
@@ -153,15 +152,6 @@ def test_who_it_is(node: RunningNode, debug: Debug) -> None:
     assert bytes.fromhex(identity["public_key"]) == node.node.member.host.identity.public_key_bytes
     assert identity["swarm"]["digest"] == node.node.member.manifest.digest.hex()
     assert identity["public_key"] in debug.text(node, "status")
-
-
-@pytest.mark.parametrize("view", MOVED)
-def test_a_view_that_became_part_of_another_says_which(
-    view: str, node: RunningNode, debug: Debug
-) -> None:
-    code, _, line = debug.run(node, view)
-    assert (code, line.count("\n")) == (2, 1)
-    assert f"shoal debug {MOVED[view]}" in line
 
 
 def test_peers_of_a_node_alone(node: RunningNode, debug: Debug) -> None:
