@@ -6,9 +6,7 @@ too: everything is counted at what both share, Trio, the system's calls and nois
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib
 import json
 import os
 import random
@@ -25,6 +23,7 @@ from noise.connection import NoiseConnection
 
 from benchmarks import swarm_worker
 from benchmarks.texts import reasoning
+from shoal_base.collector import spare_collector
 
 _HEADER = struct.Struct("!BBHII")
 _CHARS, _NUM_TEXTS = 200, 4096
@@ -131,17 +130,9 @@ def _texts_beforehand() -> None:
     worker.reasoning = pick
 
 
-def _as_shipped() -> None:
-    """Set the garbage collector as the process of a node of this tree does; older ones do not."""
-    for module in ("shoal_base.collector", "shoal_p2p.collector"):  # where it is, and once was
-        with contextlib.suppress(ModuleNotFoundError, AttributeError):
-            importlib.import_module(module).spare_collector()
-            return
-
-
 def main(config: dict[str, Any]) -> None:
     """Run the nodes; their snapshots tell the counts too."""
-    _as_shipped()
+    spare_collector()
     _texts_beforehand()
     counts: Counter[str] = Counter()
     of_tasks: Counter[str] = Counter()

@@ -89,8 +89,8 @@ def with_shots(
 ) -> Policy:
     """Return the policy with the examples that settings ask for, trying them if need be.
 
-    What is tried is kept in the folder `keep_in`. A run that `has_begun` and kept nothing was
-    trained without examples, and goes on so. Told to stop meanwhile, there are none. Raises
+    What is tried is kept in the folder `keep_in`. A run that `has_begun` without such a file was
+    trained without examples and continues without. If stopped meanwhile there are none. Raises
     ModelError where the model has no form for examples that are asked for, and what the task worker
     raises.
     """

@@ -173,7 +173,6 @@ def _difference(policy: Policy, settings: Settings) -> str | None:
     """Return how a checkpoint's policy differs from the one asked for; None if it does not."""
     if policy.name != settings.model:
         return f"model {policy.name!r}, not {settings.model!r}"
-    # An adapter of another scale or other layers, from an earlier version, continues as it is.
     found, wanted = rank_of(policy), settings.lora_rank
     return None if found == wanted else f"{_adapter_text(found)}, not {_adapter_text(wanted)}"
 

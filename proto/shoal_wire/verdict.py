@@ -133,7 +133,7 @@ class Reason(StrEnum):
         "malformed_envelope",
         _foreign(Sort.OTHER_VERSION, "a message that cannot be read, or of an unknown sort"),
     )
-    # A forwarder of version 0.1.0 takes any encoding, any key and any seed.
+    # A forwarder of another version may accept any encoding, key or seed.
     NOT_CANONICAL = (
         "not_canonical",
         _foreign(Sort.OTHER_VERSION, "a message in another encoding", signer_alone=True),

@@ -198,7 +198,7 @@ def left_behind(data_dir: Path) -> LastState:
     return LastState(
         since_unix=max(times),
         status=status,
-        ledger=left_in(data_dir, read(Status, status).peer_id),
+        ledger=left_in(data_dir),
     )
 
 

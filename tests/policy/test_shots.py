@@ -112,7 +112,7 @@ def test_a_number_is_taken_as_it_is_and_nothing_is_tried(tmp_path: Path) -> None
     assert tasks.calls == 0 and not (tmp_path / SHOTS_FILE).exists()
 
 
-def test_a_run_of_an_earlier_version_goes_on_as_it_began(tmp_path: Path) -> None:
+def test_a_run_that_began_without_examples_continues_without(tmp_path: Path) -> None:
     assert chosen(tmp_path, begun=True) == {}
     chosen(tmp_path)
     assert chosen(tmp_path, begun=True) == dict.fromkeys(HELPED, 4)

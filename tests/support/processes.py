@@ -12,13 +12,11 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sized
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
-from tests.support.rooms import python_path
 from tests.support.schemas import check
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
@@ -26,30 +24,6 @@ WITH_PAGE = frozenset({"node", "join", "bootstrap", "judge", "swarm"})
 """Commands that serve a web page by themselves."""
 START_SECONDS = 90.0
 """Patience, not a measurement: a loaded machine imports slowly."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """Which shoal a process runs."""
-
-    module: str = "shoal"
-    tree: Path | None = None
-    """Root of its source tree; None for the one that the tests import."""
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """What stands before the name of a `shoal` command."""
-        return (sys.executable, "-m", self.module)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What lets Python find the tree."""
-        if self.tree is None:
-            return {}
-        return {"PYTHONPATH": python_path(self.tree)}
-
-
-PRESENT = Program()
 
 
 def hear_hangups() -> None:
@@ -77,24 +51,22 @@ class ShoalProcess:
         *flags: str,
         prefix: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
-        program: Program = PRESENT,
     ) -> None:
         self.data_dir = data_dir
         self._environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
-            **program.environment,
             **(environment or {}),
         }
-        # Python looks into the folder it starts in before it looks anywhere else.
-        self._folder = program.tree
-        # A page beside each of many nodes is work for nothing; an earlier version knows none.
-        quiet = ("--no-http",) if program.tree is None and command in WITH_PAGE else ()
+        # A page for each of many nodes would be wasted work.
+        quiet = ("--no-http",) if command in WITH_PAGE else ()
         if any(flag.startswith("--http") for flag in flags):
             quiet = ()
         self._arguments = [
             *prefix,
-            *program.command,
+            sys.executable,
+            "-m",
+            "shoal",
             command,
             "--supervised",
             "--json",
@@ -139,7 +111,6 @@ class ShoalProcess:
                 stderr=log,
                 start_new_session=True,
                 env=self._environment,
-                cwd=self._folder,
             )
         return self
 
@@ -158,8 +129,7 @@ class ShoalProcess:
             for line in file:
                 if line.startswith(b'{"event": "ready"') and line.endswith(b"\n"):
                     found: dict[str, Any] = json.loads(line)
-                    if self._folder is None:  # no earlier commit's
-                        check("judge", found)
+                    check("judge", found)
                     return found
         return None
 
@@ -253,9 +223,8 @@ def wait_for(check: Callable[[], Any], seconds: float, what: str) -> Any:
 class Stage:
     """Starts processes for one test and ends them all."""
 
-    def __init__(self, root: Path, program: Program = PRESENT) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._program = program
         self._processes: list[ShoalProcess] = []
 
     def process(
@@ -276,7 +245,6 @@ class Stage:
             *flags,
             prefix=prefix,
             environment=environment,
-            program=self._program,
         )
         self._processes.append(made)
         return made
@@ -287,7 +255,7 @@ class Stage:
         Else it would meet that of another test, and each test's nodes the other's. The old commit's
         has no such flag.
         """
-        where = ("--listen", LOOPBACK, *(("--no-mdns",) if self._program is PRESENT else ()))
+        where = ("--listen", LOOPBACK, "--no-mdns")
         return self.process("bootstrap", name, *where, "--log-level", "info", *flags).start()
 
     def node(self, name: str, *flags: str, bootstrap: str | None = None) -> ShoalProcess:
@@ -313,9 +281,9 @@ class Stage:
 
 
 @contextlib.contextmanager
-def open_stage(root: Path, program: Program = PRESENT) -> Iterator[Stage]:
-    """A stage that is cleared whatever happens on it; all on it run `program`."""
-    stage = Stage(root, program)
+def open_stage(root: Path) -> Iterator[Stage]:
+    """A stage that is cleared whatever happens on it."""
+    stage = Stage(root)
     try:
         yield stage
     finally:

@@ -90,7 +90,7 @@ class PendingFetches(Announcements):
         """Return whether a listed batch is worth fetching."""
         if (
             ref.publisher == self._me
-            or names_weak_key(ref.publisher)  # which an honest peer of version 0.1.0 lists
+            or names_weak_key(ref.publisher)  # an honest peer of another version may list it
             or ref.num_bytes > self._rules.max_envelope_bytes
             or claim_of(ref) in self._refused
             or self.is_claim_pending(ref)

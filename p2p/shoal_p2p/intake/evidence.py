@@ -1,7 +1,6 @@
-"""Checks that kept evidence shows two batches signed under one number. Pure.
+"""Checks that stored evidence shows two batches signed under one number. Pure.
 
-What an earlier version kept may be one batch and a copy of it that somebody without the key wrote
-in other bytes: that shows nothing, and neither does half a pair.
+A batch and a copy of it in other bytes, which anyone can write without the key, show nothing.
 """
 
 from __future__ import annotations
@@ -48,19 +47,19 @@ def shows_two(
     sequence: int,
     *,
     first: bytes | None,
-    first_id: BatchId | None,
+    first_id: BatchId,
     second: bytes,
 ) -> bool:
     """Return whether `publisher` signed two batches as `sequence`.
 
-    `first` and `second` are envelopes. Without the first its id will do, which this node has noted
-    when it had opened both.
+    `first` and `second` are envelopes. If the first is no longer on disk, its id is enough: this
+    node stored it after it had opened both.
     """
     later = statement_in(second)
     if later is None or (later.signer, later.sequence) != (publisher, sequence):
         return False
     if first is None:
-        return first_id is not None and first_id != later.batch_id
+        return first_id != later.batch_id
     earlier = statement_in(first)
     return (
         earlier is not None

@@ -21,7 +21,7 @@ from shoal_wire.limits import (
     BATCH_PAYLOAD_TYPE,
     MAX_ANNOUNCEMENT_BYTES,
 )
-from shoal_wire.rules import BatchRules, check_batch, is_reserved
+from shoal_wire.rules import BatchRules, check_batch
 from shoal_wire.types import PeerId, RolloutBatch, SignedBatch
 from shoal_wire.verdict import Reason, Verdict
 
@@ -173,16 +173,13 @@ def reopen_batch(raw: bytes, *, max_bytes: int) -> SignedBatch:
     """Return a batch from our own disk: signature and structure are checked, its age is not.
 
     Raises:
-        Rejected: the stored bytes are damaged; an earlier version let in what is kept for
-            evaluation.
+        Rejected: the stored bytes are damaged.
     """
     try:
         envelope = open_envelope(raw)
         batch = decode_batch(envelope.payload, max_bytes=max_bytes)
     except (EnvelopeError, PayloadError) as error:
         raise Rejected(error.reason) from None
-    if any(is_reserved(group.task) for group in batch.groups):
-        raise Rejected(Reason.RESERVED_TASK)
     return SignedBatch(batch_id=batch_id(raw), publisher=envelope.signer, batch=batch, envelope=raw)
 
 

@@ -53,11 +53,10 @@ _SavedId = Annotated[PeerId, StringConstraints(min_length=1, max_length=128)]
 
 
 class _SavedPeer(TypedDict):
-    """One peer in the file. Earlier versions did not have all of it."""
+    """One peer in the file. Keys that are absent are 0."""
 
     peer_id: _SavedId
     points: NotRequired[dict[str, FiniteFloat]]
-    merit: NotRequired[FiniteFloat]
     useful: NotRequired[FiniteFloat]
     expected: NotRequired[FiniteFloat]
     groups: NotRequired[FiniteFloat]
@@ -223,8 +222,7 @@ class Reputation:
                 row["points"] = {str(c): round(v, 4) for c, v in standing.points.items() if v}
             if sampled is not None:
                 row["useful"] = round(sampled.useful, 4)
-                if sampled.expected:  # earlier versions counted none
-                    row["expected"] = round(sampled.expected, 4)
+                row["expected"] = round(sampled.expected, 4)
                 row["groups"] = round(sampled.groups, 4)
             if ban is not None:
                 row["ban_s"] = round(ban.until - now, 3)
@@ -253,8 +251,6 @@ class Reputation:
     def _take_row(self, row: _SavedPeer, now: float, age_s: float) -> None:
         peer_id = row["peer_id"]
         points = {Cause(c): v for c, v in row.get("points", {}).items() if c in set(Cause)}
-        if "merit" in row:  # earlier versions called it so
-            points[Cause.FIRST_DELIVERY] = row["merit"]
         self.board.restore(peer_id, points, now, age_s=age_s)
         if groups := row.get("groups", 0.0):
             sampled = Record(row.get("useful", 0.0), row.get("expected", 0.0), groups)

@@ -11,7 +11,6 @@ from shoal_base.files import read_at_most
 from shoal_ipc.answers.learning import Ledger
 from shoal_p2p.disk import MAX_KEPT_BYTES, KeptFile
 from shoal_p2p.rollouts.training_stats import TrainingStats
-from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 LEDGER_FILE = "ledger.json"
 
 
-def left_in(folder: Path, me: str) -> Ledger | None:
-    """Return the ledger's view in a folder, as of when its node trained last. Blocks.
+def left_in(folder: Path) -> Ledger | None:
+    """Return the view `ledger` of a stopped node's folder, as of its latest round. Blocks.
 
-    `me` is the node's id, empty where that is not known. None where no ledger can be read.
+    None if no ledger can be read.
     """
     try:
         raw = read_at_most(folder / LEDGER_FILE, MAX_KEPT_BYTES)
-        ledger = TrainingStats.left(raw.decode("utf-8"), PeerId(me))
+        ledger = TrainingStats.from_json(raw.decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     return ledger.view(ledger.last_ms)

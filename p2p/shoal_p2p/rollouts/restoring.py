@@ -85,7 +85,7 @@ class Restoring:
         await self._take_back(signed, stored)
 
     async def _weigh(self, pair: EvidencePair) -> None:
-        """Condemn what is proven to be signed twice; what an earlier version took for it goes."""
+        """Mark a sequence number as signed twice if the pair proves it; else drop the pair."""
         is_proof = await self._reopener.in_thread(
             lambda: shows_two(
                 pair.publisher,

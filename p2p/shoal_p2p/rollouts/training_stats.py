@@ -15,7 +15,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, fields
-from typing import Any, Final, Literal, NotRequired
+from typing import Any, Final, Literal
 
 from pydantic import FiniteFloat, TypeAdapter
 from typing_extensions import TypedDict
@@ -99,12 +99,12 @@ _SavedRow = tuple[str, str, int, int, FiniteFloat, FiniteFloat, int, list[_Saved
 
 
 class _Saved(TypedDict):
-    """The ledger in its file. Earlier versions did not have all of it."""
+    """The ledger in its file."""
 
     form: Literal[1]
-    me: NotRequired[str]
+    me: str
     round: int
-    began_ms: NotRequired[int]
+    began_ms: int
     publishers: list[_SavedRow]
     families: list[tuple[str, int, list[FiniteFloat], list[FiniteFloat]]]
 
@@ -122,16 +122,14 @@ class TrainingStats:
         self.origins = NetworkShares()
 
     @classmethod
-    def left(cls, text: str, me: PeerId) -> TrainingStats:
-        """Return what the file of a node has; `me` is the node where the file does not say.
+    def from_json(cls, text: str) -> TrainingStats:
+        """Return the ledger in the file of any node.
 
         Raises:
-            ValueError: it is not of this form, or nobody says whose it is.
+            ValueError: it is not of this form.
         """
-        found = cls(me)
+        found = cls(PeerId(_SAVED.validate_json(text)["me"]))
         found.restore(text)
-        if not found._me:
-            raise ValueError("it does not say whose it is")
         return found
 
     @property
@@ -146,7 +144,7 @@ class TrainingStats:
         self._journal: deque[tuple[int, list[_Added]]] = deque(maxlen=REMEMBERED)
         """Additions of the latest rounds; an older one cannot be taken back."""
         self._began_ms = 0
-        """Time when the first round was noted; 0 where an earlier version noted none."""
+        """Time when the first round was recorded; 0 before it."""
 
     def take(self, round_number: int, learnt: Sequence[m.GroupOutcome], *, now_ms: int) -> None:
         """Note what a round has learnt from whom."""
@@ -297,9 +295,8 @@ class TrainingStats:
         """
         saved = _SAVED.validate_json(text)
         self._clear()
-        self._me = self._me or PeerId(saved.get("me", ""))
         self.round = saved["round"]
-        self._began_ms = saved.get("began_ms", 0)
+        self._began_ms = saved["began_ms"]
         for peer_id, *counts, minutes in saved["publishers"]:
             row = self._rows[PeerId(peer_id)] = PublisherTotals(**_named(_COUNTS, counts))
             row.minutes.extend(Minute(**_named(_MINUTE, one)) for one in minutes)

@@ -2,10 +2,7 @@
 
 `meta` says whose database it is and which sequence comes next; `batches` holds sealed envelopes,
 own (the outbox) and external; `client_keys` outlives its batches, so that a resend is known as
-such. Nothing reads or writes `publishers`: it is there for nodes of versions that do.
-
-What came later has tables of its own, which are made where they are missing: so a node of an
-earlier version still reads and writes the rest.
+such. `bringers` says which peer delivered an external batch.
 """
 
 from __future__ import annotations
@@ -38,7 +35,11 @@ CREATE TABLE client_keys (
     sequence INTEGER PRIMARY KEY,
     batch_id BLOB NOT NULL
 );
-CREATE TABLE publishers (publisher TEXT PRIMARY KEY, highest INTEGER NOT NULL, heard_ms INTEGER);
+CREATE TABLE bringers (
+    batch_id BLOB PRIMARY KEY, peer_id TEXT NOT NULL, network TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TRIGGER forget_bringer AFTER DELETE ON batches BEGIN
+    DELETE FROM bringers WHERE batch_id = OLD.batch_id; END;
 CREATE TABLE consumed (
     position INTEGER PRIMARY KEY, group_id BLOB NOT NULL UNIQUE, at_ms INTEGER NOT NULL
 );
@@ -46,21 +47,12 @@ CREATE TABLE equivocations (
     position INTEGER PRIMARY KEY,
     publisher TEXT NOT NULL,
     sequence INTEGER NOT NULL,
-    first BLOB,
+    first BLOB NOT NULL,
     second BLOB NOT NULL,
     at_ms INTEGER NOT NULL,
     UNIQUE (publisher, sequence)
 );
 """
-
-_ADDED = (
-    "CREATE TABLE IF NOT EXISTS bringers ("
-    " batch_id BLOB PRIMARY KEY, peer_id TEXT NOT NULL, network TEXT NOT NULL) WITHOUT ROWID",
-    # Whoever deletes a batch, an earlier version too.
-    "CREATE TRIGGER IF NOT EXISTS forget_bringer AFTER DELETE ON batches BEGIN"
-    " DELETE FROM bringers WHERE batch_id = OLD.batch_id; END",
-)
-"""Tables that an earlier version's database lacks."""
 
 
 def open_database(path: Path, *, peer_id: PeerId, first_sequence: int) -> sqlite3.Connection:
@@ -95,8 +87,6 @@ def _prepare(
     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
         _create(connection, peer_id, first_sequence)
     _check_meta(connection, path, peer_id)
-    for statement in _ADDED:
-        connection.execute(statement)
 
 
 def _create(connection: sqlite3.Connection, peer_id: PeerId, first_sequence: int) -> None:

@@ -369,14 +369,12 @@ def _stored_batch(
     )
 
 
-def _evidence_pair(
-    publisher: str, sequence: int, first: bytes | None, second: bytes
-) -> EvidencePair:
-    noted = first is not None and len(first) == DIGEST_BYTES
+def _evidence_pair(publisher: str, sequence: int, first: bytes, second: bytes) -> EvidencePair:
+    noted = len(first) == DIGEST_BYTES
     return EvidencePair(
         publisher=PeerId(publisher),
         sequence=sequence,
         first=None if noted else first,
-        first_id=None if first is None else BatchId(first) if noted else id_of_envelope(first),
+        first_id=BatchId(first) if noted else id_of_envelope(first),
         second=second,
     )

@@ -99,7 +99,7 @@ class StoredBatch:
     received_ms: int
     """Wall clock, milliseconds since the epoch."""
     bringer: Deliverer | None
-    """None for an own batch, and for one that an earlier version has stored."""
+    """None for an own batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +120,6 @@ class EvidencePair:
     sequence: int
     first: bytes | None
     """None if the first was no longer on disk."""
-    first_id: BatchId | None
-    """Its id; None where an earlier version found it no longer on disk."""
+    first_id: BatchId
+    """Its id."""
     second: bytes

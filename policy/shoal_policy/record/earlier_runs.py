@@ -27,7 +27,6 @@ _CHECKPOINTS = "checkpoints"
 _LEFT_BY_A_RUN = (
     METRICS_FILE,
     f"{METRICS_FILE}.old",
-    "quarantine.jsonl",  # of earlier versions
     TENSORBOARD_FOLDER,
     STATE_FILE,
     _CHECKPOINTS,  # last: until it is gone, a kill leaves the earlier run to be taken up

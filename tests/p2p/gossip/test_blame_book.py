@@ -32,9 +32,9 @@ def judged(of: DuplicateTracker, reason: Reason, *, key: bytes = b"k", by: str =
 
 SIGNERS_ALONE = {
     *(Reason.EQUIVOCATION, Reason.NOT_CANONICAL),  # it may have seen but one half, or any encoding
-    Reason.WEAK_KEY,  # version 0.1.0 takes any key
+    Reason.WEAK_KEY,  # another version may accept any key
     *(Reason.FAR_FUTURE, Reason.UNFETCHABLE),  # our clock, or bad luck
-    Reason.RESERVED_TASK,  # version 0.1.0 takes any seed
+    Reason.RESERVED_TASK,  # another version may accept any seed
 }
 """Rejects that who forwards a message could not have foreseen."""
 

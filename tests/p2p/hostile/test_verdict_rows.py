@@ -136,7 +136,7 @@ async def test_answers_to_reserved_questions_are_not_kept_and_cost_their_signer_
         await forwarder.send_rpc(rpc_pb2.RPC(publish=[message]))
         await until(lambda: seen(victim, Reason.RESERVED_TASK) == before + 1)
         assert victim.score(signer.peer_id) == pytest.approx(-4.0, abs=0.1)
-        assert victim.score(forwarder.peer_id) == 0.0, "it may be of version 0.1.0"
+        assert victim.score(forwarder.peer_id) == 0.0, "it may be of another version"
         assert victim.node.pool.groups_received == kept
 
 

@@ -13,7 +13,6 @@ import trio
 
 from shoal_p2p.buffer.types import BufferEntry
 from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
-from shoal_p2p.fetch.batch_index import BatchIndex
 from shoal_p2p.peers.met_networks import NEVER_MET
 from shoal_p2p.rollouts import pool as pool_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
@@ -121,22 +120,6 @@ async def test_a_damaged_row_costs_only_itself(
         assert "damaged" in caplog.text
 
 
-async def test_what_an_earlier_version_kept_of_reserved_questions_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    ann = author()
-    reserved = ann.sign(make.group(of=make.task(1, seed=3)), 2)
-    async with start(tmp_path) as node:
-        await node.receive(reserved)
-        await node.receive(ann.sign(4))
-    async with start(tmp_path) as node:
-        assert external_ids(node) == {group_id(make.group(4))}
-        # Nor is it given to others: they would reject it.
-        stored = [one for one in node.pool._keepers if isinstance(one, BatchIndex)]
-        assert [shelf.get(reserved.batch_id) for shelf in stored] == [None]
-    assert "reserved_task" in caplog.text
-
-
 async def test_batches_of_a_swarm_that_was_left_stay_out(tmp_path: Path) -> None:
     async with start(tmp_path) as node:
         await node.receive(author().sign(1))
@@ -173,7 +156,7 @@ async def test_both_batches_of_a_double_signer_are_gone_for_good(tmp_path: Path)
 async def test_evidence_that_is_a_copy_in_other_bytes_convicts_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As an earlier version kept it: one batch, and what anybody could make of it."""
+    """One batch, and a copy of it that anyone could make."""
     ann, bob = author(), author()
     honest = ann.sign(1, sequence=5)
     copy = next(iter(other_spellings(honest.envelope).values()))

@@ -217,45 +217,6 @@ class TestExternalBatches:
         with closing(sqlite3.connect(path)) as database:
             assert database.execute("SELECT count(*) FROM bringers").fetchone() == (0,)
 
-    def test_an_earlier_versions_store_is_read_and_that_version_reads_it_after(
-        self, path: Path
-    ) -> None:
-        core = opened(path)
-        old = receive(core, 1)
-        core.close()
-        with closing(sqlite3.connect(path)) as database:  # as it was before there were bringers
-            database.executescript("DROP TRIGGER forget_bringer; DROP TABLE bringers")
-        core = opened(path)
-        new = receive(core, 2, bringer=CARRIER)
-        found = run(core, lambda c: c.batches([old, new]))
-        assert [batch.bringer for batch in found] == [None, CARRIER]
-        core.close()
-        with closing(sqlite3.connect(path)) as database:
-            version = "SELECT value FROM meta WHERE key = 'schema_version'"
-            assert database.execute(version).fetchone() == (1,)
-            values = (b"x", OTHER, 3, 0, 1, NOW, None, b"x")
-            database.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-            database.execute("DELETE FROM batches WHERE batch_id = ?", (new,))
-            database.commit()
-            assert database.execute("SELECT count(*) FROM bringers").fetchone() == (0,)
-
-    def test_a_node_of_a_version_that_notes_publishers_finds_where(self, path: Path) -> None:
-        opened(path).close()
-        with closing(sqlite3.connect(path)) as database:
-            database.execute(
-                "INSERT INTO publishers VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET"
-                " highest = max(highest, excluded.highest), heard_ms = excluded.heard_ms",
-                (OTHER, 7, NOW),
-            )
-            database.commit()
-        core = opened(path)
-        receive(core, 9)
-        run(core, lambda c: c.prune(max_age_ms=5, max_bytes=1 << 20))
-        core.close()
-        with closing(sqlite3.connect(path)) as database:
-            rows = database.execute("SELECT publisher, highest FROM publishers").fetchall()
-        assert rows == [(OTHER, 7)]
-
     def test_equivocation_moves_the_first_batch_to_the_evidence(self, path: Path) -> None:
         core = opened(path, limits=StoreLimits(max_equivocations=2))
         names = [receive(core, number) for number in range(3)]
@@ -280,23 +241,6 @@ class TestExternalBatches:
         (pair,) = run(core, StoreCore.evidence)
         assert (pair.first, pair.second) == (None, b"second")
         assert pair.first_id == BatchId(bytes(32))
-
-    def test_evidence_of_an_earlier_version_whose_first_is_gone_names_none(
-        self, path: Path
-    ) -> None:
-        opened(path).close()
-        with closing(sqlite3.connect(path)) as database:
-            database.execute(
-                "INSERT INTO equivocations (publisher, sequence, first, second, at_ms)"
-                " VALUES (?, 5, NULL, ?, ?)",
-                (OTHER, b"second", NOW),
-            )
-            database.commit()
-        core = opened(path)
-        (pair,) = run(core, StoreCore.evidence)
-        assert (pair.first, pair.first_id) == (None, None)
-        run(core, lambda c: c.drop_evidence(OTHER, 5))
-        assert run(core, StoreCore.evidence) == []
 
 
 class TestConsumed:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from shoal.__main__ import main
-from tests.support.tree import ROOT
+from shoal_policy.checkpoint.saved import TrainerState
+from shoal_policy.checkpoint.saving import save_checkpoint
+from shoal_policy.update.grpo import make_optimizer
+from tests.policy import tiny_models
 from tests.tasks.games import game_file
 
 
@@ -78,7 +81,9 @@ def test_a_checkpoint_plays_and_what_is_none_is_one_line(
 def test_a_nodes_folder_plays_with_its_newest_checkpoint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = ROOT / "tests" / "fixtures" / "old_folder" / "node"
+    policy = tiny_models.policy()
+    state = TrainerState(round=1, policy_version=1)
+    save_checkpoint(tmp_path, policy, make_optimizer(policy, lr=1e-3), state)
     file = str(game_file(tmp_path, max_turns=2))
-    assert main(["tasks", "guess", "--task-file", file, "--play", "--model", str(old)]) == 0
+    assert main(["tasks", "guess", "--task-file", file, "--play", "--model", str(tmp_path)]) == 0
     assert "The game " in capsys.readouterr().out
