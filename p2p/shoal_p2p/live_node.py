@@ -19,6 +19,7 @@ from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferLimits
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.events import Keeper
+from shoal_p2p.fetch.backfill import BufferSpace
 from shoal_p2p.fetch.client import RolloutClient
 from shoal_p2p.fetch.context import FetchContext
 from shoal_p2p.fetch.exchange import FetchBook, RolloutExchange
@@ -147,7 +148,10 @@ class NodeComponents:
             book=book,
             intake=self.member.intake,
             shards=lambda: frozenset(shards.shards),
-            wanted_groups=self._room,
+            space=BufferSpace(
+                groups_since=lambda since: self.buffer.room(since=since),
+                groups_per_publisher=self.buffer.max_groups_per_publisher,
+            ),
             settings=settings,
         )
 
@@ -225,10 +229,6 @@ class NodeComponents:
         """Return the status view as JSON values."""
         status: dict[str, Any] = to_json(await self.views.status({}))
         return status
-
-    def _room(self) -> int:
-        """Return how many groups of others the buffer could still take."""
-        return self.buffer.room
 
     def _wanted_per_s(self) -> float:
         """Return how many groups of others the trainer draws a second."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from shoal_wire.bounds import at_most, sized, within
+from shoal_wire.bounds import at_most, holding, sized, within
 from shoal_wire.limits import (
     DIGEST_BYTES,
     MAX_CHUNK_BYTES,
@@ -22,6 +22,8 @@ from shoal_wire.limits import (
 from shoal_wire.types import BatchId, PeerId
 
 _BatchId = Annotated[BatchId, sized(DIGEST_BYTES, DIGEST_BYTES, "batch id")]
+_Before = Annotated[BatchId, holding(lambda raw: len(raw) in (0, DIGEST_BYTES), "batch id")]
+_NEWEST = BatchId(b"")
 _Publisher = Annotated[PeerId, sized(1, MAX_NAME_BYTES, "publisher")]
 _MaxBatches = Annotated[int, within(1, MAX_LISTED_BATCHES, "max_batches")]
 _Envelope = Annotated[bytes, sized(0, MAX_CHUNK_BYTES, "length of an envelope")]
@@ -37,6 +39,9 @@ class RecentQuery:
     max_bytes: Annotated[int, at_most(MAX_SEQUENCE)]
     """Sum of the envelopes' sizes, within what a database's integers hold."""
     max_age_seconds: int
+    before: _Before = _NEWEST
+    """A batch of an earlier listing: only what the answerer received before it is listed. Empty
+    for the first listing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
 
-from shoal_p2p.fetch.backfill import Backfill, BackfillSettings
+from shoal_p2p.fetch.backfill import Backfill, BackfillSettings, BufferSpace
 from shoal_p2p.fetch.client import NoAnswerError
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.validation import Source
@@ -76,7 +76,8 @@ def backfill(
 
     means = SimpleNamespace(
         manifest=SimpleNamespace(
-            rules=SimpleNamespace(max_age_seconds=3600), is_of=lambda *_: True
+            rules=SimpleNamespace(max_age_seconds=3600, max_envelope_bytes=60_000),
+            is_of=lambda *_: True,
         ),
         host=peers,
         asker=peers,
@@ -87,7 +88,7 @@ def backfill(
         means=cast("Any", means),
         fetch=cast("Any", SimpleNamespace(fetch_listed=nothing, wants=wants)),
         shards=shards,
-        wanted_groups=lambda: 100,
+        space=BufferSpace(groups_since=lambda _since: 100, groups_per_publisher=100),
         twins=cast("Any", SimpleNamespace(ask=nothing)),
     )
 
@@ -177,33 +178,158 @@ async def test_another_shard_is_asked_about_without_waiting() -> None:
         assert {window_s for _, _, window_s in peers.asked_since(joined)} == {3600}
 
 
+class Shelf:
+    """A peer that serves listings of what it holds, and a node that fetches from it."""
+
+    def __init__(self, peers: Peers, rng: random.Random, num_batches: int, max_groups: int) -> None:
+        self.held = [self.batch(rng, number, max_groups) for number in range(num_batches)]
+        self.here: set[BatchId] = set()
+        self.fetched: list[list[BatchRef]] = []
+        self.num_listings = 0
+        peers.ask = self.list_some  # type: ignore[method-assign,assignment]
+
+    @staticmethod
+    def batch(rng: random.Random, number: int, max_groups: int) -> BatchRef:
+        return BatchRef(
+            batch_id=BatchId(rng.randbytes(32)),
+            publisher=PeerId(f"p{rng.randrange(6)}"),
+            sequence=number + 1,
+            num_bytes=rng.randint(100, 60_000),
+            num_groups=rng.randint(1, max_groups),
+        )
+
+    def put(self, made: Backfill, space: BufferSpace) -> Backfill:
+        """Connect a node's backfill to this."""
+        made._space = space
+        made._fetch.fetch_listed = self.fetch  # type: ignore[method-assign,assignment]
+        made._fetch.wants = lambda ref, source: ref.batch_id not in self.here  # type: ignore[method-assign]
+        return made
+
+    async def list_some(self, _peer_id: PeerId, query: RecentQuery, _kind: object) -> Listing:
+        await trio.lowlevel.checkpoint()
+        self.num_listings += 1
+        refs = self.held[::-1]
+        if query.before:
+            refs = refs[[ref.batch_id for ref in refs].index(query.before) + 1 :]
+        listed, num_bytes = [], 0
+        for ref in refs[: query.max_batches]:
+            num_bytes += ref.num_bytes
+            if num_bytes > query.max_bytes:
+                break
+            listed.append(ref)
+        return Listing(batches=tuple(listed))
+
+    async def fetch(self, _peer_id: PeerId, refs: list[BatchRef], _source: object) -> None:
+        await trio.lowlevel.checkpoint()
+        self.fetched.append(list(refs))
+        self.here |= {ref.batch_id for ref in refs}
+
+
 @pytest.mark.parametrize("room", [0, 100, 4096])
 async def test_however_much_is_listed_a_round_asks_for_no_more_than_there_is_room_for(
     room: int,
 ) -> None:
-    rng, peers, asked = random.Random(room), Peers(), list[int]()
-    listed = [
-        replace(REF, batch_id=BatchId(rng.randbytes(32)), num_groups=rng.randint(1, 256))
-        for _ in range(200)
-    ]
-
-    async def list_all(*_: object) -> Listing:
-        await trio.lowlevel.checkpoint()
-        return Listing(batches=tuple(listed))
-
-    async def fetch(_peer_id: PeerId, refs: list[BatchRef], _source: object) -> None:
-        await trio.lowlevel.checkpoint()
-        asked.append(sum(ref.num_groups for ref in refs))
-
-    peers.ask = list_all  # type: ignore[assignment]
-    made = backfill(peers, 1)
-    made._wanted_groups = lambda: room
-    made._fetch.fetch_listed = fetch  # type: ignore[method-assign,assignment]
-    async with running(made):
+    peers = Peers()
+    shelf = Shelf(peers, random.Random(room), 2000, 256)
+    space = BufferSpace(groups_since=lambda _since: room, groups_per_publisher=room // 8)
+    async with running(shelf.put(backfill(peers, 1), space)):
         await trio.sleep(600)
+    asked = [sum(ref.num_groups for ref in refs) for refs in shelf.fetched]
     assert len(asked) > 3
     # The last batch that is asked for may go beyond it.
     assert max(asked) < max(room, BackfillSettings().least_groups) + 256
+    for refs in shelf.fetched:
+        by = Counter[PeerId]()
+        for ref in refs:
+            by[ref.publisher] += ref.num_groups
+        assert max(by.values(), default=0) < room // 8 + 256
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_all_that_was_missed_is_fetched_newest_or_not(seed: int) -> None:
+    """After an absence one listing is not all; afterwards a single one is asked for."""
+    rng, peers = random.Random(seed), Peers()
+    shelf = Shelf(peers, rng, rng.randint(1, 2000), 8)
+    space = BufferSpace(groups_since=lambda _since: 1 << 20, groups_per_publisher=1 << 20)
+    peers.connected = set()
+    async with running(shelf.put(backfill(peers, seed), space)):
+        await trio.sleep(60)
+        peers.change({OWN_SIDE[0]})
+        await trio.sleep(10)
+        assert [ref for refs in shelf.fetched for ref in refs] == shelf.held
+        # It stays, and goes for a while: in either case what was published meanwhile arrives.
+        for away_s in (0, 60):
+            shelf.held += [shelf.batch(rng, 10_000, 8) for _ in range(rng.randint(256, 1500))]
+            if away_s:
+                peers.change({OWN_SIDE[0]})
+                await trio.sleep(away_s)
+                peers.change({OWN_SIDE[0]})
+            await trio.sleep(200)
+            assert shelf.here == {ref.batch_id for ref in shelf.held}
+        before, rounds = shelf.num_listings, len(shelf.fetched)
+        await trio.sleep(600)
+        assert shelf.num_listings - before == len(shelf.fetched) - rounds > 4
+
+
+async def test_what_is_here_ends_no_listing_of_the_time_away() -> None:
+    """Since its return gossip has brought more than one listing holds."""
+    rng, peers = random.Random(1), Peers()
+    shelf = Shelf(peers, rng, 1000, 8)
+    space = BufferSpace(groups_since=lambda _since: 1 << 20, groups_per_publisher=1 << 20)
+    peers.connected = {OWN_SIDE[0]}
+    async with running(shelf.put(backfill(peers, 1), space)):
+        await trio.sleep(100)
+        peers.change({OWN_SIDE[0]})
+        await trio.sleep(60)
+        missed = [shelf.batch(rng, 10_000, 8) for _ in range(300)]
+        heard = [shelf.batch(rng, 10_000, 8) for _ in range(600)]
+        shelf.held += missed + heard
+        shelf.here |= {ref.batch_id for ref in heard}
+        peers.change({OWN_SIDE[0]})
+        await trio.sleep(10)
+        assert shelf.here == {ref.batch_id for ref in shelf.held}
+
+
+async def test_what_was_missed_displaces_what_a_full_buffer_held_before() -> None:
+    rng, peers = random.Random(1), Peers()
+    shelf = Shelf(peers, rng, 0, 8)
+    came = list[float]()
+    space = BufferSpace(
+        groups_since=lambda since: 4096 - sum(at >= since for at in came),
+        groups_per_publisher=1 << 20,
+    )
+    peers.connected = {OWN_SIDE[0]}
+    async with running(shelf.put(backfill(peers, 1), space)):
+        await trio.sleep(100)
+        came += [trio.current_time()] * 4096
+        await trio.sleep(1)
+        peers.change({OWN_SIDE[0]})
+        await trio.sleep(60)
+        shelf.held += [shelf.batch(rng, n, 8) for n in range(500)]
+        peers.change({OWN_SIDE[0]})
+        await trio.sleep(10)
+        assert shelf.here == {ref.batch_id for ref in shelf.held}
+
+
+async def test_what_was_listed_before_a_peer_fell_silent_is_fetched_and_the_rest_later() -> None:
+    rng, peers = random.Random(1), Peers()
+    shelf = Shelf(peers, rng, 1000, 8)
+    space = BufferSpace(groups_since=lambda _since: 1 << 20, groups_per_publisher=1 << 20)
+    listings = shelf.list_some
+
+    async def twice(peer_id: PeerId, query: RecentQuery, kind: object) -> Listing:
+        if shelf.num_listings == 2:
+            shelf.num_listings += 1
+            raise NoAnswerError("timeout")
+        return await listings(peer_id, query, kind)
+
+    peers.ask = twice  # type: ignore[method-assign,assignment]
+    peers.connected = {OWN_SIDE[0]}
+    async with running(shelf.put(backfill(peers, 1), space)):
+        await trio.sleep(3)
+        assert len(shelf.here) == 512
+        await trio.sleep(10)
+        assert len(shelf.here) == 1000
 
 
 class Steps(trio.abc.Instrument):

@@ -42,6 +42,9 @@ PUBLISHER = peer_id_of(sample.PUBLIC_1)
 
 QUERIES: dict[str, Query] = {
     "recent": RecentQuery(shards=(0, 300), max_batches=512, max_bytes=2**40, max_age_seconds=3600),
+    "earlier": RecentQuery(
+        shards=(0,), max_batches=1, max_bytes=1, max_age_seconds=60, before=NAME
+    ),
     "since": SinceQuery(publisher=PUBLISHER, after_sequence=2**53 + 1, max_batches=1),
     "whole": WholeQuery(batch_ids=(NAME, BatchId(bytes(32)))),
     "chunk": ChunkQuery(batch_id=NAME, offset=2**20, length=2**20),

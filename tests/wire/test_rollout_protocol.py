@@ -112,6 +112,7 @@ def ref(**changes: Any) -> pb.BatchRef:
         pb.RolloutRequest(recent=pb.RecentQuery(shards=[0], max_batches=513)),
         pb.RolloutRequest(recent=pb.RecentQuery(shards=[4096], max_batches=1)),
         pb.RolloutRequest(recent=pb.RecentQuery(shards=[0] * 65, max_batches=1)),
+        pb.RolloutRequest(recent=pb.RecentQuery(shards=[0], max_batches=1, before=NAME[:31])),
         pb.RolloutRequest(since=pb.SinceQuery(max_batches=1)),
         pb.RolloutRequest(since=pb.SinceQuery(publisher="p" * 201, max_batches=1)),
         pb.RolloutRequest(since=pb.SinceQuery(publisher="p")),

@@ -299,10 +299,15 @@ class ReplayBuffer:
         """The most groups of others that it holds."""
         return self._limits.max_groups
 
+    def room(self, *, since: float) -> int:
+        """Return how many groups of others it could take in place of what came before `since`."""
+        newer = sum(slot.entry.received_at >= since for slot in self._pool.slots.values())
+        return self._limits.max_groups - newer
+
     @property
-    def room(self) -> int:
-        """The number of groups of others that it could still take."""
-        return self._limits.max_groups - len(self._pool.slots)
+    def max_groups_per_publisher(self) -> int:
+        """The most groups of one publisher that it holds."""
+        return self._limits.max_groups_per_publisher
 
     def stats(self, now: float, *, max_publishers: int = 256) -> Buffer:
         """Return a snapshot; the `max_publishers` with most groups are listed."""

@@ -1,19 +1,22 @@
 """Fills the buffer from peers: at the start, in a new shard, after a split, and now and then.
 
-A round asks a few peers what came lately and fetches what is not here, the newest first. A swarm
-of joiners spreads out: each waits a random moment, asks random peers, and takes what their quotas
-allow. No publisher's quota stands against it: after a while away that is long used up. The rounds
-after the first also find what no gap shows: a publisher's last batch. Who is newly connected is
-asked first, and who is back is asked about all the time it was away: after a split those who stayed
-know nothing new. In a swarm that is shuffled somebody new is always there and seldom has any news:
-so rounds for their sake that bring nothing come out of a small stock.
+A round asks a few peers what they received recently and fetches what is not here. One listing holds
+at most `max_batches`. After an absence, further listings continue below it until all that is due
+was listed, or the buffer would be full of what was missed. A swarm of joiners spreads out: each
+waits a random moment, asks random peers, and takes what their quotas allow. No publisher's quota
+stands against it: after a while away that is long used up. The rounds after the first also find
+what no gap shows: a publisher's last batch. Who is newly connected is asked first, and who is back
+is asked about all the time it was away: after a split those who stayed know nothing new. In a swarm
+that is shuffled somebody new is always there and seldom has any news: so rounds for their sake that
+bring nothing come out of a small stock.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -28,11 +31,30 @@ from shoal_p2p.fetch.duplicate_identity import DuplicateIdentityCheck
 from shoal_p2p.intake.validation import Source
 from shoal_wire.limits import MAX_SHARDS_PER_PEER
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
-from shoal_wire.types import PeerId
+from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferSpace:
+    """The buffer's capacity for groups of other peers."""
+
+    groups_since: Callable[[float], int]
+    """Groups that fit if those received before a time (Trio's clock) make room for them."""
+    groups_per_publisher: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """The request to one peer in a round."""
+
+    window_s: int
+    max_groups: int
+    lists_all: bool
+    """Ask for further listings even where one holds nothing that is missing here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +73,11 @@ class BackfillSettings:
     first_peers: int = 3
     later_peers: int = 1
     max_batches: int = 256
+    """Batches of one listing."""
     max_bytes: int = 16 << 20
+    """The same, in bytes of the batches."""
+    max_listings: int = 32
+    """Listings of one peer in a round: as much as a peer remembers (`BatchIndex`)."""
     least_groups: int = 128
     """Fetched in a round even where the buffer is full: what was missed is newer than that."""
     tick_seconds: float = 0.5
@@ -67,16 +93,16 @@ class Backfill:
         means: FetchContext,
         fetch: BatchFetch,
         shards: Callable[[], frozenset[int]],
-        wanted_groups: Callable[[], int],
+        space: BufferSpace,
         twins: DuplicateIdentityCheck,
         settings: BackfillSettings | None = None,
     ) -> None:
-        """`shards` are those listened to, `wanted_groups` what the buffer could still take."""
+        """`shards` are those listened to, `space` is the buffer's."""
         self._manifest, self._host, self._asker = means.manifest, means.host, means.asker
         self._stats, self._rng = means.stats, means.rng
         self._fetch = fetch
         self._shards = shards
-        self._wanted_groups = wanted_groups
+        self._space = space
         self._twins = twins
         self._settings = settings or BackfillSettings()
         self._heard_at = trio.current_time()
@@ -173,10 +199,10 @@ class Backfill:
         usable.sort(key=lambda peer_id: (peer_id not in came, came.get(peer_id, 0.0) < lately))
         answered = num_new = num_missed = 0
         for peer_id in usable:
-            self._fresh.pop(peer_id, None)
+            is_back = self._fresh.pop(peer_id, None) is not None or peer_id in self._left_at
             try:
-                window_s = self._window_seconds(peer_id, full=full)
-                chosen = await self._fill_from(peer_id, sorted(shards), window_s)
+                scope = self._scope(peer_id, full=full, is_back=is_back)
+                chosen = await self._fill_from(peer_id, sorted(shards), scope)
                 num_new += len(chosen)
                 num_missed += sum(self._fetch.wants(ref, Source.BACKFILL) for ref in chosen)
                 self._left_at.pop(peer_id, None)
@@ -195,36 +221,79 @@ class Backfill:
             self._fresh.clear()
         return num_new
 
-    async def _fill_from(self, peer_id: PeerId, shards: list[int], window_s: int) -> list[BatchRef]:
+    async def _fill_from(self, peer_id: PeerId, shards: list[int], scope: _Scope) -> list[BatchRef]:
         """Ask one peer, and fetch; return those of the batches that it listed that were wanted."""
+        chosen: list[BatchRef] = []
+        failure = None
+        try:
+            await self._list_missing(peer_id, shards, scope, chosen)
+        except NoAnswerError as error:
+            failure = error
+        # The oldest first: of a publisher the ledger forgets the lowest numbers.
+        await self._fetch.fetch_listed(peer_id, chosen[::-1], Source.BACKFILL)
+        if failure is not None:
+            raise failure
+        # Last: a peer that does not answer this has answered the rest.
+        await self._twins.ask(peer_id)
+        return chosen
+
+    async def _list_missing(
+        self, peer_id: PeerId, shards: list[int], scope: _Scope, chosen: list[BatchRef]
+    ) -> None:
+        """Add to `chosen` what a peer lists and this node lacks, newest first, one listing after
+        the other.
+
+        Raises:
+            NoAnswerError: a listing did not come; `chosen` holds what those before it named.
+        """
         settings = self._settings
         query = RecentQuery(
             shards=tuple(self._rng.sample(shards, min(MAX_SHARDS_PER_PEER, len(shards)))),
             max_batches=settings.max_batches,
             max_bytes=settings.max_bytes,
-            max_age_seconds=window_s,
+            max_age_seconds=scope.window_s,
         )
-        listing = await self._asker.ask(peer_id, query, Listing)
-        if not self._keeps_to(query, listing.batches):
-            self._asker.offend(peer_id, Reason.MALFORMED_ANSWER)
-            raise NoAnswerError(Reason.MALFORMED_ANSWER)
-        chosen = self._choose(listing.batches)
-        await self._fetch.fetch_listed(peer_id, chosen, Source.BACKFILL)
-        # Last: a peer that does not answer this has answered the rest.
-        await self._twins.ask(peer_id)
-        return chosen
+        space = _Space(scope.max_groups, self._space.groups_per_publisher)
+        seen: set[BatchId] = set()
+        for _ in range(settings.max_listings):
+            refs = (await self._asker.ask(peer_id, query, Listing)).batches
+            if not self._keeps_to(query, refs):
+                self._asker.offend(peer_id, Reason.MALFORMED_ANSWER)
+                raise NoAnswerError(Reason.MALFORMED_ANSWER)
+            refs = tuple(ref for ref in refs if ref.batch_id not in seen)
+            missing = [ref for ref in refs if self._fetch.wants(ref, Source.BACKFILL)]
+            chosen += filter(space.take, missing)
+            is_worth_more = scope.lists_all or missing
+            if not (refs and is_worth_more and space.left and self._is_full(query, refs)):
+                return
+            seen.update(ref.batch_id for ref in refs)
+            query = replace(query, before=refs[-1].batch_id)
 
-    def _window_seconds(self, peer_id: PeerId, *, full: bool) -> int:
-        """Return how far back to ask: all at first, later since the last answer, and a while.
+    def _scope(self, peer_id: PeerId, *, full: bool, is_back: bool) -> _Scope:
+        """Return what to ask for: all at first, later what came since the last answer, and a while.
 
-        One who was away is asked about that time too.
+        A peer that was away is asked about that time too. What was missed is newer than what the
+        buffer held before, and may displace it; what another shard published is not.
         """
-        limit = self._manifest.rules.max_age_seconds
-        if full:
-            return limit
+        limit, now = self._manifest.rules.max_age_seconds, trio.current_time()
         # A minute again: who answered last time may have been the one who missed something.
         since = min(self._heard_at, self._left_at.get(peer_id, math.inf))
-        return min(limit, math.ceil(trio.current_time() - since + MINUTE_S))
+        was_away = not self._heard_shards if full else is_back
+        left_at = self._left_at.get(peer_id, self._heard_at)
+        max_groups = self._space.groups_since(left_at if was_away else -math.inf)
+        return _Scope(
+            window_s=limit if full else min(limit, math.ceil(now - since + MINUTE_S)),
+            max_groups=max(max_groups, self._settings.least_groups),
+            lists_all=full or is_back,
+        )
+
+    def _is_full(self, query: RecentQuery, refs: Sequence[BatchRef]) -> bool:
+        """Return whether a listing may have ended at a limit of `query`."""
+        num_bytes = sum(ref.num_bytes for ref in refs)
+        return (
+            len(refs) == query.max_batches
+            or num_bytes + self._manifest.rules.max_envelope_bytes > query.max_bytes
+        )
 
     def _keeps_to(self, query: RecentQuery, refs: Sequence[BatchRef]) -> bool:
         return (
@@ -233,14 +302,19 @@ class Backfill:
             and all(self._manifest.is_of(ref.publisher, query.shards) for ref in refs)
         )
 
-    def _choose(self, refs: Sequence[BatchRef]) -> list[BatchRef]:
-        """Return the newest of what is not here, until the buffer would be full."""
-        room = max(self._wanted_groups(), self._settings.least_groups)
-        chosen: list[BatchRef] = []
-        for ref in refs:
-            if room <= 0:
-                break
-            if self._fetch.wants(ref, Source.BACKFILL):
-                chosen.append(ref)
-                room -= ref.num_groups
-        return chosen
+
+class _Space:
+    """Counts down the capacity while batches are chosen, newest first."""
+
+    def __init__(self, max_groups: int, max_per_publisher: int) -> None:
+        self.left = max_groups
+        self._max_per_publisher = max_per_publisher
+        self._taken: Counter[PeerId] = Counter()
+
+    def take(self, ref: BatchRef) -> bool:
+        """Reserve space for a batch; return whether any was left, of its publisher's too."""
+        if self.left <= 0 or self._taken[ref.publisher] >= self._max_per_publisher:
+            return False
+        self.left = max(0, self.left - ref.num_groups)
+        self._taken[ref.publisher] += ref.num_groups
+        return True

@@ -6,6 +6,7 @@ first; what the disk no longer has is taken off when somebody asks for it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -87,10 +88,20 @@ class BatchIndex:
         """Return a batch that is on the shelf."""
         return self._held.get(batch_id)
 
-    def recent(self, *, now_ms: int, max_age_seconds: int) -> Iterator[ShelvedBatch]:
-        """Yield what came within `max_age_seconds` and the swarm still takes, newest first."""
+    def recent(
+        self, *, now_ms: int, max_age_seconds: int, before: BatchId | None = None
+    ) -> Iterator[ShelvedBatch]:
+        """Yield what came within `max_age_seconds` and the swarm still takes, newest first.
+
+        With `before`, only what came before that batch.
+        """
         oldest_ms = now_ms - 1000 * max_age_seconds
-        for batch_id in reversed(self._held):
+        newest_first: Iterator[BatchId] = reversed(self._held)
+        if before is not None:
+            newest_first = itertools.islice(
+                itertools.dropwhile(before.__ne__, newest_first), 1, None
+            )
+        for batch_id in newest_first:
             held = self._held[batch_id]
             if held.received_ms < oldest_ms:
                 return

@@ -16,7 +16,7 @@ import trio
 
 from shoal_base.waits import REPLY_S
 from shoal_ipc.answers.node import Fetch
-from shoal_p2p.fetch.backfill import Backfill, BackfillSettings
+from shoal_p2p.fetch.backfill import Backfill, BackfillSettings, BufferSpace
 from shoal_p2p.fetch.batch_index import BatchIndex
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.context import FetchContext
@@ -109,10 +109,10 @@ class RolloutExchange:
         book: FetchBook,
         intake: Intake,
         shards: Callable[[], frozenset[int]],
-        wanted_groups: Callable[[], int],
+        space: BufferSpace,
         settings: ExchangeSettings | None = None,
     ) -> None:
-        """`shards` are those listened to, `wanted_groups` what the buffer could still take."""
+        """`shards` are those listened to, `space` is the buffer's."""
         settings = settings or ExchangeSettings()
         self._host = host
         self._intake = intake
@@ -143,7 +143,7 @@ class RolloutExchange:
             means=means,
             fetch=self._fetch,
             shards=shards,
-            wanted_groups=wanted_groups,
+            space=space,
             twins=self.twins,
             settings=settings.backfill,
         )

@@ -172,11 +172,15 @@ class RolloutServer:
             case ChunkQuery():
                 return await self._chunk(query)
 
-    def _recent(self, query: RecentQuery, asker: PeerId) -> Listing:
+    def _recent(self, query: RecentQuery, asker: PeerId) -> Listing | Refusal:
+        if query.before and self._shelf.get(query.before) is None:
+            return Refusal(reason=BatchRefusalReason.NOT_HELD)
         shards, left = frozenset(query.shards), query.max_bytes
         found: list[ShelvedBatch] = []
         candidates = self._shelf.recent(
-            now_ms=self._wall_ms(), max_age_seconds=query.max_age_seconds
+            now_ms=self._wall_ms(),
+            max_age_seconds=query.max_age_seconds,
+            before=query.before or None,
         )
         for held in itertools.islice(candidates, MANY):
             if shards.isdisjoint(held.shards) or held.ref.publisher == asker:

@@ -53,16 +53,18 @@ class RolloutRequest(_message.Message):
     def __init__(self, recent: _Optional[_Union[RecentQuery, _Mapping]] = ..., since: _Optional[_Union[SinceQuery, _Mapping]] = ..., whole: _Optional[_Union[WholeQuery, _Mapping]] = ..., chunk: _Optional[_Union[ChunkQuery, _Mapping]] = ...) -> None: ...
 
 class RecentQuery(_message.Message):
-    __slots__ = ("shards", "max_batches", "max_bytes", "max_age_seconds")
+    __slots__ = ("shards", "max_batches", "max_bytes", "max_age_seconds", "before")
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCHES_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     shards: _containers.RepeatedScalarFieldContainer[int]
     max_batches: int
     max_bytes: int
     max_age_seconds: int
-    def __init__(self, shards: _Optional[_Iterable[int]] = ..., max_batches: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_age_seconds: _Optional[int] = ...) -> None: ...
+    before: bytes
+    def __init__(self, shards: _Optional[_Iterable[int]] = ..., max_batches: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_age_seconds: _Optional[int] = ..., before: _Optional[bytes] = ...) -> None: ...
 
 class SinceQuery(_message.Message):
     __slots__ = ("publisher", "after_sequence", "max_batches")

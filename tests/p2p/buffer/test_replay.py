@@ -153,6 +153,12 @@ def test_what_left_by_its_publishers_doing_is_taken_from_others_only(how: str) -
     assert buffer.insert(entry(1, "author"), 0.0) is InsertOutcome.STORED
 
 
+def test_there_is_room_for_as_many_as_are_missing_or_came_before_a_time() -> None:
+    buffer = make(max_groups=8)
+    fill(buffer, "a", range(6))
+    assert [buffer.room(since=float(at)) for at in (-1, 0, 2, 6)] == [2, 2, 4, 8]
+
+
 def test_a_flooder_displaces_only_itself() -> None:
     buffer = make(max_groups=8)
     for number in range(4):

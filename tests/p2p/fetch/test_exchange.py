@@ -182,6 +182,21 @@ async def test_who_was_away_gets_all_that_was_published_at_the_full_rate_meanwhi
                 assert judged.reason is Reason.VALID
 
 
+async def test_who_was_away_gets_more_than_one_listing_holds(tmp_path: Path) -> None:
+    """Also of a publisher of more batches than the ledger remembers the numbers of."""
+    manifest = make.swarm()
+    busy, *rest = (make.Author(manifest, now_ms=wall_ms()) for _ in range(4))
+    missed = [busy] * (LedgerLimits().max_sequences + 100) + rest * 100
+    async with open_node(tmp_path / "stays", manifest) as stays:
+        for number, author in enumerate(missed):
+            await stays.store_batch(author.envelope(author.batch([make.group(number)])))
+        patient = replace(QUICK, answer_seconds=REPLY_S)
+        async with open_node(tmp_path / "away", manifest, settings=patient) as away:
+            await away.host.dial(stays.address)
+            await until(lambda: len(away.heard()) == len(missed))
+            assert away.counts()["failures"] == {}
+
+
 async def test_an_equivocator_is_found_out_by_its_announcement(tmp_path: Path) -> None:
     async with open_exchange(tmp_path, 2, settings=NO_BACKFILL) as (publisher, receiver):
         await receiver.meet(publisher)

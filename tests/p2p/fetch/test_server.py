@@ -116,6 +116,28 @@ async def test_recent_batches_are_listed_newest_first_within_what_was_asked() ->
     assert await desk.listed(replace(RECENT, max_age_seconds=1 << 31)) == newest
 
 
+@given(data=st.data())
+@settings(max_examples=25)
+async def test_listings_one_below_the_other_name_each_batch_once(data: st.DataObject) -> None:
+    desk = Desk()
+    ids = [desk.put(number) for number in range(data.draw(st.integers(1, 20)))]
+    found: list[BatchId] = []
+    query = RECENT
+    while page := await desk.listed(
+        replace(
+            query, max_batches=data.draw(st.integers(1, 8)), before=BatchId(b"".join(found[-1:]))
+        )
+    ):
+        found += page
+        # What comes meanwhile is newer.
+        desk.put(100 + len(found))
+    assert found == ids[::-1]
+    gone = data.draw(st.sampled_from(ids))
+    desk.shelf.remove(gone)
+    answer = await desk.ask(replace(query, before=gone))
+    assert answer == Refusal(reason=BatchRefusalReason.NOT_HELD)
+
+
 async def test_only_the_shards_asked_for_are_listed() -> None:
     desk = Desk(shard_count=4)
     authors = [make.Author(desk.manifest) for _ in range(16)]
